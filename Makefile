@@ -1,0 +1,43 @@
+# make up     rehearse a stack on this machine: make up [STACK=dev]
+# make down   remove the rehearsal and all it made: make down [STACK=dev]
+# make test   lint, type-check and run the whole test suite
+STACK ?= dev
+PYTHON ?= python3
+RUN := .venv/bin/python -m
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: up down status report test lint format bench lock clean
+.DEFAULT_GOAL := up
+
+up: .venv/.ready
+	@$(RUN) rehearsal up --stack $(STACK)
+
+down status report: .venv/.ready
+	@$(RUN) rehearsal $@ --stack $(STACK)
+
+test: lint
+	@$(RUN) pytest
+
+lint: .venv/.ready
+	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright
+
+format: .venv/.ready
+	@$(RUN) ruff check --fix && $(RUN) ruff format
+
+bench: .venv/.ready
+	@$(RUN) benchmarks
+
+lock: .venv/.ready ## after a change of the dependencies in pyproject.toml
+	@$(RUN) uv pip compile pyproject.toml --all-extras --universal --generate-hashes --no-header -q -o requirements.lock
+
+# Python's own environment, made from the lock; made anew when the lock or the project's metadata change.
+.venv/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; name one: make PYTHON=python3.12")'
+	@echo "installing the Python packages of requirements.lock into .venv (once, about a minute)"
+	@$(PYTHON) -m venv .venv
+	@.venv/bin/python -m pip install -q --require-hashes -r requirements.lock
+	@.venv/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:
+	rm -rf .venv dist .pytest_cache .ruff_cache

@@ -1,0 +1,5 @@
+"""Rehearsal: deploy a stack to a replica of GKE on this machine.
+
+The replica is the real Kubernetes control plane with simulated nodes. Nothing in ``components/`` or ``stacks/``
+imports this package: the program that is rehearsed is the program that goes to the cloud.
+"""

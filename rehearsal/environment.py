@@ -1,0 +1,203 @@
+"""The environment in which stock ``pulumi``, ``kubectl`` and ``helm`` work on a rehearsal.
+
+It is closed off: a private PULUMI_HOME with the embedded plugins, a state backend of files, and no credential of the
+user's. A plugin that lies on PATH is never run, so a rehearsal cannot touch a real cloud.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import secrets
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+from packaging.version import Version
+
+from rehearsal import language_host
+from rehearsal.layout import CHECKOUT, Rehearsal
+from rehearsal.progress import RehearsalError, console
+from rehearsal.toolchain import Tools
+
+CLOUD_VARIABLES = ("GOOGLE_", "CLOUDSDK_", "GCLOUD_", "GCP_", "AWS_", "ARM_", "AZURE_", "HELM_", "PULUMI_", "KUBE")
+"""Prefixes of the variables that a rehearsal drops: credentials, and settings that would lead out of the replica."""
+
+
+def variables(rehearsal: Rehearsal, tools: Tools, ambient: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables that a rehearsal sets, over an ambient environment without those that ``dropped`` names."""
+    path = [entry for entry in ambient.get("PATH", "").split(os.pathsep) if ".rehearsal" not in Path(entry).parts]
+    return {
+        "PATH": os.pathsep.join([str(rehearsal.bin_dir), *path]),
+        "KUBECONFIG": str(rehearsal.kubeconfig),
+        "HELM_CACHE_HOME": str(rehearsal.root / "helm"),
+        "HELM_CONFIG_HOME": str(rehearsal.root / "helm"),
+        "HELM_DATA_HOME": str(rehearsal.root / "helm"),
+        "ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root),
+        "PULUMI_HOME": str(rehearsal.pulumi_home),
+        "PULUMI_BACKEND_URL": f"file://{rehearsal.backend_dir}",
+        "PULUMI_CONFIG_PASSPHRASE_FILE": str(_passphrase_file(rehearsal)),
+        "PULUMI_OPTION_CONFIG_FILE": str(stack_file(rehearsal)),
+        "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "PULUMI_AUTOMATION_API_SKIP_VERSION_CHECK": "true",
+    }
+
+
+def dropped(ambient: Mapping[str, str] = os.environ) -> list[str]:
+    """The names of the ambient variables that must not reach a rehearsal."""
+    return sorted(name for name in ambient if name.startswith(CLOUD_VARIABLES))
+
+
+def process_environment(rehearsal: Rehearsal, tools: Tools) -> dict[str, str]:
+    """The whole environment for a child process."""
+    drop = set(dropped())
+    kept = {name: value for name, value in os.environ.items() if name not in drop}
+    return kept | variables(rehearsal, tools)
+
+
+def shell_exports(rehearsal: Rehearsal, tools: Tools) -> str:
+    """Lines for ``eval``: after them, plain ``pulumi up -s <stack>``, ``kubectl`` and ``helm`` work on the replica."""
+    exports = variables(rehearsal, tools)
+    lines = [f"unset {name}" for name in dropped() if name not in exports]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
+    return "\n".join(lines)
+
+
+def stack_file(rehearsal: Rehearsal) -> Path:
+    """The rehearsal's copy of the stack file: Pulumi writes its encryption salt there, and not into the checkout."""
+    return rehearsal.root / f"Pulumi.{rehearsal.stack}.yaml"
+
+
+def source_stack_file(stack: str, checkout: Path = CHECKOUT) -> Path:
+    """The stack file in the checkout.
+
+    Raises:
+        RehearsalError: no such stack; the message names those that exist.
+    """
+    path = checkout / "stacks" / f"Pulumi.{stack}.yaml"
+    if not path.is_file():
+        known = sorted(p.name.removeprefix("Pulumi.").removesuffix(".yaml") for p in path.parent.glob("Pulumi.*.yaml"))
+        raise RehearsalError(f'no stack "{stack}": there is no stacks/{path.name}. Stacks: {", ".join(known)}')
+    return path
+
+
+def refresh_stack_file(rehearsal: Rehearsal) -> None:
+    """Copy the checkout's stack file into the rehearsal, with the rehearsal's own encryption salt."""
+    source = source_stack_file(rehearsal.stack, rehearsal.root.parent.parent)
+    target = stack_file(rehearsal)
+    if target.exists() and target.stat().st_mtime_ns >= source.stat().st_mtime_ns:
+        return
+    settings = yaml.safe_load(source.read_text()) or {}
+    if "secure:" in source.read_text():
+        raise RehearsalError(
+            f"stacks/{source.name} holds encrypted values, and a rehearsal has no key to them. "
+            "Give a rehearsal plain stand-ins in a stack file of its own, and rehearse that stack."
+        )
+    salt = (yaml.safe_load(target.read_text()) or {}).get("encryptionsalt") if target.exists() else None
+    copy = {"config": settings.get("config", {})} | ({"encryptionsalt": salt} if salt else {})
+    _write(target, yaml.safe_dump(copy, sort_keys=False))
+
+
+def install(rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = False) -> None:
+    """Put everything in place that the environment names: tools, plugins, the language host, the stack file."""
+    rehearsal.make()
+    _passphrase_file(rehearsal)
+    refresh_stack_file(rehearsal)
+    for name in ("kubectl", "helm"):
+        _link(rehearsal.bin_dir / name, getattr(tools, name))
+    _script(rehearsal.bin_dir / "pulumi", _pulumi_launcher(rehearsal, tools))
+    _script(rehearsal.bin_dir / "gke-gcloud-auth-plugin", _python_module(rehearsal, "rehearsal.plugins.gke_gcloud_auth_plugin"))
+    _embedded_plugin(rehearsal, "gcp")
+    if official_kubernetes:
+        _official_kubernetes_plugin(rehearsal)
+    else:
+        _embedded_plugin(rehearsal, "kubernetes")
+    if not tools.pulumi_is_official:
+        language_host.install(rehearsal, tools)
+
+
+def _plugin_folder(rehearsal: Rehearsal, package: str) -> Path:
+    """Where the engine looks for the version that the SDK asks for; empty, whatever was there before."""
+    version = importlib.metadata.version(f"pulumi-{package}")
+    folder = rehearsal.pulumi_home / "plugins" / f"resource-{package}-v{version}"
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
+    return folder
+
+
+def _embedded_plugin(rehearsal: Rehearsal, package: str) -> None:
+    folder = _plugin_folder(rehearsal, package)
+    folder.mkdir(mode=0o700)
+    _script(folder / f"pulumi-resource-{package}", _python_module(rehearsal, f"rehearsal.plugins.{package}"))
+
+
+def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
+    """Take the newest kubernetes plugin of the user's own plugin folder, under the version that the SDK asks for."""
+    home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
+    found = [path for path in home.glob("plugins/resource-kubernetes-v*") if path.is_dir()]
+    if not found:
+        raise RehearsalError(
+            f"no official kubernetes plugin in {home / 'plugins'}. Install it: pulumi plugin install resource kubernetes"
+        )
+    newest = max(found, key=lambda path: Version(path.name.removeprefix("resource-kubernetes-v")))
+    _plugin_folder(rehearsal, "kubernetes").symlink_to(newest)
+    console.print(f"using the official kubernetes plugin {newest.name.rpartition('-')[2]}")
+
+
+def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
+    """The real CLI, after an edited stack file has been copied: an edit is never rehearsed stale."""
+    source = source_stack_file(rehearsal.stack, rehearsal.root.parent.parent)
+    refresh = f"{_python(rehearsal)} -m rehearsal.environment {shlex.quote(str(rehearsal.root))}"
+    return (
+        f"if [ {shlex.quote(str(source))} -nt {shlex.quote(str(stack_file(rehearsal)))} ]; then {refresh} || exit 1; fi\n"
+        f'exec {shlex.quote(str(tools.pulumi))} "$@"\n'
+    )
+
+
+def _python_module(rehearsal: Rehearsal, module: str) -> str:
+    return (
+        f"export ML_FOUNDATIONS_REHEARSAL={shlex.quote(str(rehearsal.root))}\n"
+        f'exec {_python(rehearsal)} -m {module} "$@"\n'
+    )
+
+
+def _python(rehearsal: Rehearsal) -> str:
+    """This interpreter with this checkout's modules, whatever the caller's own PYTHONPATH or folder."""
+    return f"env PYTHONPATH={shlex.quote(str(CHECKOUT))} {shlex.quote(sys.executable)}"
+
+
+def _script(path: Path, body: str) -> None:
+    _write(path, f"#!/bin/sh\n{body}", mode=0o700)
+
+
+def _link(path: Path, target: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def _write(path: Path, text: str, mode: int = 0o600) -> None:
+    """Replace a file whole: a reader sees the old text or the new."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.chmod(mode)
+    draft.replace(path)
+
+
+def _passphrase_file(rehearsal: Rehearsal) -> Path:
+    path = rehearsal.root / "passphrase"
+    if not path.exists() and rehearsal.root.exists():
+        _write(path, secrets.token_urlsafe(32))
+    return path
+
+
+if __name__ == "__main__":
+    root = Path(sys.argv[1])
+    refresh_stack_file(Rehearsal(stack=root.name, root=root))

@@ -1,0 +1,78 @@
+"""Where a rehearsal keeps its files: one private folder per stack, inside the checkout and ignored by git."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+"""The root of this checkout: the folder that holds Pulumi.yaml."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The files of one stack's rehearsal. Everything below ``root`` is private (0700) and goes away with ``down``."""
+
+    stack: str
+    root: Path
+
+    @classmethod
+    def of(cls, stack: str, checkout: Path = CHECKOUT) -> Rehearsal:
+        """The rehearsal of a stack of this checkout, whether or not it is up."""
+        return cls(stack=stack, root=checkout / ".rehearsal" / stack)
+
+    @property
+    def cluster_dir(self) -> Path:
+        """kwokctl's work folder: certificates, data, pid files and logs of the control plane."""
+        return self.root / "cluster"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig with which kubectl and helm reach the replica."""
+        return self.root / "kubeconfig"
+
+    @property
+    def bin_dir(self) -> Path:
+        """First on PATH in a rehearsal: pulumi, kubectl, helm and the exec authentication plugin."""
+        return self.root / "bin"
+
+    @property
+    def pulumi_home(self) -> Path:
+        """PULUMI_HOME: holds the embedded plugins and nothing of the user's."""
+        return self.root / "pulumi"
+
+    @property
+    def backend_dir(self) -> Path:
+        """Pulumi's file backend: the state of the rehearsed stack."""
+        return self.root / "state"
+
+    @property
+    def gke_dir(self) -> Path:
+        """What the simulated Google Cloud knows: clusters, node pools, recorded resources, where pods ran."""
+        return self.root / "gke"
+
+    @property
+    def releases_dir(self) -> Path:
+        """One JSON file per Helm release that the embedded kubernetes plugin installed or recorded."""
+        return self.root / "releases"
+
+    @property
+    def log_dir(self) -> Path:
+        """Logs of the processes that are not the control plane's own."""
+        return self.root / "logs"
+
+    def make(self) -> None:
+        """Create the folders that do not exist yet, private to the user."""
+        for folder in (self.root.parent, self.root):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)
+        for folder in (self.cluster_dir, self.bin_dir, self.pulumi_home, self.backend_dir, self.gke_dir,
+                       self.releases_dir, self.log_dir):
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def cache_dir() -> Path:
+    """The folder for what is built or downloaded once and shared by every checkout of this user."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "ml-foundations"

@@ -1,0 +1,1 @@
+"""Embedded Pulumi provider plugins that serve a rehearsal."""

@@ -1,0 +1,69 @@
+"""Progress on the terminal: each long step says what it does, for how long, and how it ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+console = Console(stderr=True, highlight=False, soft_wrap=True)
+"""Where progress goes: standard error, so that what a command prints stays clean. Colours respect NO_COLOR."""
+
+
+class RehearsalError(Exception):
+    """An error written for the user: what went wrong first, then the way out. Shown without a traceback."""
+
+
+class Step:
+    """A step under way; ``detail`` replaces what is said behind its title."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self._status = console.status(title) if console.is_terminal else None
+        self._started = time.monotonic()
+        self._last_line = self._started
+
+    def detail(self, text: str) -> None:
+        """Say how far the step is: live on a terminal, at most every 15 seconds in a log."""
+        if self._status is not None:
+            self._status.update(f"{self.title}: {text}")
+        elif time.monotonic() - self._last_line >= 15:
+            self._last_line = time.monotonic()
+            console.print(f"  … {self.title}: {text} ({self.elapsed:.0f} s)")
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the step began."""
+        return time.monotonic() - self._started
+
+    def __enter__(self) -> Step:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+        mark, style = ("✓", "green") if kind is None else ("✗", "red")
+        console.print(f"[{style}]{mark}[/] {self.title} [dim]({self.elapsed:.1f} s)[/]")
+
+
+def step(title: str) -> Step:
+    """A step of the work, as a context manager: ``with step("starting etcd") as s: s.detail("port 2379")``."""
+    return Step(title)
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """End the process with status 1 and a clear text, without a traceback, on an error meant for the user."""
+    try:
+        yield
+    except RehearsalError as error:
+        console.print(f"[bold red]error:[/] {error}", markup=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        console.print("[bold red]interrupted:[/] run the same command again to continue")
+        sys.exit(130)

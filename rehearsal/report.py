@@ -1,0 +1,282 @@
+"""What a rehearsal shows: the node pools and their GPUs, the workloads, the quotas, and what was only recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kubernetes import client, config
+from ml_foundations.labels import GPU_RESOURCE
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rehearsal import gke
+from rehearsal.layout import Rehearsal
+
+STEADY = {"Completed", "Failed", "Ready", "Scheduled", "Suspended"}
+"""Workload states that do not change by waiting."""
+
+GOOD = {"Completed", "Ready", "Running", "Scheduled"}
+"""Workload states with which a rehearsal has succeeded."""
+
+SYSTEM_NAMESPACES = ("kube-", "gke-", "gmp-")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A workload, its state, the nodes that its pods run or ran on, and why it does not run."""
+
+    namespace: str
+    kind: str
+    name: str
+    state: str
+    nodes: list[str] = field(default_factory=list)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A ResourceQuota: what it allows and what is used."""
+
+    namespace: str
+    name: str
+    hard: dict[str, str]
+    used: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The state of one rehearsal, as data."""
+
+    stack: str
+    pools: list[dict[str, Any]]
+    workloads: list[Workload]
+    quotas: list[Quota]
+    recorded: list[dict[str, str]]
+
+    def to_json(self) -> str:
+        """The report as JSON, in the shape that README documents."""
+        return json.dumps(asdict(self), indent=2)
+
+    @property
+    def unwell(self) -> list[Workload]:
+        """The workloads that neither run nor have run to completion."""
+        return [workload for workload in self.workloads if workload.state not in GOOD]
+
+
+def collect(rehearsal: Rehearsal) -> Report:
+    """Read the replica and the simulated Google Cloud."""
+    api = config.new_client_from_config(str(rehearsal.kubeconfig))
+    return Report(
+        stack=rehearsal.stack,
+        pools=gke.pools(rehearsal),
+        workloads=_workloads(api, gke.history(rehearsal)),
+        quotas=_quotas(api),
+        recorded=gke.recorded(rehearsal) + _recorded_releases(rehearsal),
+    )
+
+
+def _quotas(api: client.ApiClient) -> list[Quota]:
+    quotas = client.CoreV1Api(api).list_resource_quota_for_all_namespaces().items
+    return [
+        Quota(q.metadata.namespace, q.metadata.name, dict(q.status.hard or q.spec.hard or {}), dict(q.status.used or {}))
+        for q in quotas
+        if not _is_system(q.metadata.namespace)
+    ]
+
+
+def _recorded_releases(rehearsal: Rehearsal) -> list[dict[str, str]]:
+    releases = (json.loads(path.read_text()) for path in sorted(rehearsal.releases_dir.glob("*.json")))
+    return [
+        {"type": "kubernetes:helm.sh/v3:Release", "name": f"{r['namespace']}/{r['name']}"}
+        for r in releases
+        if not r["installed"]
+    ]
+
+
+def _workloads(api: client.ApiClient, history: list[dict[str, Any]]) -> list[Workload]:
+    core, apps, batch = client.CoreV1Api(api), client.AppsV1Api(api), client.BatchV1Api(api)
+    pods = [pod for pod in core.list_pod_for_all_namespaces().items if not _is_system(pod.metadata.namespace)]
+    warnings = core.list_event_for_all_namespaces(field_selector="type=Warning,reason=FailedCreate").items
+    seen = _Evidence(pods, warnings, history)
+    rows = [
+        *(_job(job, seen) for job in _ours(batch.list_job_for_all_namespaces().items)),
+        *(_cron_job(cron) for cron in _ours(batch.list_cron_job_for_all_namespaces().items)),
+        *(_replicas("Deployment", item, seen) for item in _ours(apps.list_deployment_for_all_namespaces().items)),
+        *(_replicas("StatefulSet", item, seen) for item in _ours(apps.list_stateful_set_for_all_namespaces().items)),
+        *(_daemon_set(item, seen) for item in _ours(apps.list_daemon_set_for_all_namespaces().items)),
+        *(_pod(pod) for pod in _ours(pods)),
+    ]
+    return sorted(rows, key=lambda row: (row.namespace, row.kind, row.name))
+
+
+class _Evidence:
+    """What tells where a workload's pods are, were, or why they are not."""
+
+    def __init__(self, pods: list[Any], warnings: list[Any], history: list[dict[str, Any]]) -> None:
+        self._pods = pods
+        self._warnings = warnings
+        self._history = history
+
+    def pods(self, workload: Any) -> list[Any]:
+        selector = workload.spec.selector.match_labels or {}
+        return [
+            pod
+            for pod in self._pods
+            if pod.metadata.namespace == workload.metadata.namespace
+            and selector.items() <= (pod.metadata.labels or {}).items()
+        ]
+
+    def nodes(self, kind: str, workload: Any) -> list[str]:
+        current = {pod.spec.node_name for pod in self.pods(workload) if pod.spec.node_name}
+        past = {
+            entry["node"]
+            for entry in self._history
+            if kind == "Job"
+            and (entry["namespace"], entry["owner_kind"], entry["owner_name"])
+            == (workload.metadata.namespace, kind, workload.metadata.name)
+        }
+        return sorted(current | past)
+
+    def reason(self, workload: Any) -> str:
+        unscheduled = filter(None, (_unscheduled(pod) for pod in self.pods(workload)))
+        refused = (
+            event.message
+            for event in self._warnings
+            if event.involved_object.namespace == workload.metadata.namespace
+            and _belongs(event.involved_object, workload)
+        )
+        return next(unscheduled, "") or next(refused, "")
+
+
+def _belongs(involved: Any, workload: Any) -> bool:
+    """Whether an event is about a workload, or about the ReplicaSet of a Deployment."""
+    return involved.uid == workload.metadata.uid or (
+        involved.kind == "ReplicaSet" and involved.name.rpartition("-")[0] == workload.metadata.name
+    )
+
+
+def _unscheduled(pod: Any) -> str:
+    for condition in pod.status.conditions or []:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return condition.message or ""
+    return ""
+
+
+def _job(job: Any, seen: _Evidence) -> Workload:
+    met = {c.type: c for c in job.status.conditions or [] if c.status == "True"}
+    if "Complete" in met:
+        state, reason = "Completed", ""
+    elif "Failed" in met:
+        state, reason = "Failed", met["Failed"].message or met["Failed"].reason or ""
+    elif job.spec.suspend:
+        state, reason = "Suspended", ""
+    elif any(pod.status.phase == "Running" for pod in seen.pods(job)):
+        state, reason = "Running", ""
+    else:
+        state, reason = "Pending", seen.reason(job)
+    return _row("Job", job, state, seen.nodes("Job", job), reason)
+
+
+def _cron_job(cron: Any) -> Workload:
+    return _row("CronJob", cron, "Suspended" if cron.spec.suspend else "Scheduled", [], f"runs at {cron.spec.schedule}")
+
+
+def _replicas(kind: str, item: Any, seen: _Evidence) -> Workload:
+    wanted, ready = item.spec.replicas, item.status.ready_replicas or 0
+    settled = item.status.observed_generation == item.metadata.generation
+    updated = (item.status.updated_replicas or 0) == wanted
+    if ready == wanted and updated and settled:
+        return _row(kind, item, "Ready", seen.nodes(kind, item), f"{ready}/{wanted}")
+    return _row(kind, item, "Pending", seen.nodes(kind, item), f"{ready}/{wanted} ready. {seen.reason(item)}".strip())
+
+
+def _daemon_set(item: Any, seen: _Evidence) -> Workload:
+    wanted, ready = item.status.desired_number_scheduled or 0, item.status.number_ready or 0
+    state = "Ready" if ready == wanted else "Pending"
+    return _row("DaemonSet", item, state, seen.nodes("DaemonSet", item), f"{ready}/{wanted}")
+
+
+def _pod(pod: Any) -> Workload:
+    state = {"Succeeded": "Completed"}.get(pod.status.phase, pod.status.phase)
+    return _row("Pod", pod, state, [pod.spec.node_name] if pod.spec.node_name else [], _unscheduled(pod))
+
+
+def _row(kind: str, item: Any, state: str, nodes: list[str], reason: str) -> Workload:
+    return Workload(item.metadata.namespace, kind, item.metadata.name, state, nodes, reason)
+
+
+def _ours(items: Iterable[Any]) -> list[Any]:
+    """The objects that somebody declared: not a system namespace's, not made by another object."""
+    return [item for item in items if not _is_system(item.metadata.namespace) and not item.metadata.owner_references]
+
+
+def _is_system(namespace: str) -> bool:
+    return namespace.startswith(SYSTEM_NAMESPACES)
+
+
+def show(report: Report, console: Console) -> None:
+    """Print the report as tables, the answer first."""
+    console.print(_verdict(report))
+    console.print(Group(*_tables(report)))
+
+
+def _verdict(report: Report) -> Text:
+    nodes = sum(pool["nodes"] for pool in report.pools)
+    gpus = sum(pool["gpus"] for pool in report.pools)
+    facts = f"{len(report.workloads)} workloads, {nodes} nodes, {gpus} GPUs"
+    if report.unwell:
+        return Text(f"\n{report.stack}: {len(report.unwell)} of {facts} do not run\n", style="bold red")
+    return Text(f"\n{report.stack}: all is well: {facts}\n", style="bold green")
+
+
+def _tables(report: Report) -> Iterable[RenderableType]:
+    pools = _table("Node pools", "pool", "machine type", "nodes", "min-max", "GPUs", "GPUs in use")
+    for pool in report.pools:
+        bounds = f"{pool['min_nodes']}-{pool['max_nodes']}"
+        pools.add_row(
+            pool["name"], pool["machine_type"], str(pool["nodes"]), bounds, str(pool["gpus"]), str(pool["gpus_in_use"])
+        )
+    yield pools
+
+    workloads = _table("Workloads", "namespace", "workload", "state", "nodes", "note")
+    for row in report.workloads:
+        style = "green" if row.state in GOOD else "red"
+        workloads.add_row(
+            row.namespace, f"{row.kind} {row.name}", Text(row.state, style=style), "\n".join(row.nodes), row.reason
+        )
+    yield workloads
+
+    quotas = _table("Quotas (used / hard)", "namespace", "quota", *QUOTA_COLUMNS.values(), "other")
+    for quota in report.quotas:
+        quotas.add_row(quota.namespace, quota.name, *_quota_cells(quota))
+    yield quotas
+
+    if report.recorded:
+        names = "\n".join(f"  {item['type']}  {item['name']}" for item in report.recorded)
+        yield Text(f"Recorded only (accepted, not simulated):\n{names}", style="dim")
+
+
+QUOTA_COLUMNS = {
+    f"requests.{GPU_RESOURCE}": "GPUs",
+    "requests.cpu": "CPU",
+    "requests.memory": "memory",
+    "requests.storage": "storage",
+    "pods": "pods",
+}
+
+
+def _quota_cells(quota: Quota) -> list[str]:
+    cells = [f"{quota.used.get(key, '0')} / {quota.hard[key]}" if key in quota.hard else "-" for key in QUOTA_COLUMNS]
+    others = [key for key in quota.hard if key not in QUOTA_COLUMNS]
+    return [*cells, "\n".join(f"{key} {quota.used.get(key, '0')} / {quota.hard[key]}" for key in others)]
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -1,0 +1,100 @@
+"""Fixtures that the whole suite shares: the tools, a bare replica, and copies of the checkout to rehearse in."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from kubernetes import client, config
+
+from rehearsal import control_plane, toolchain
+from rehearsal.layout import CHECKOUT, Rehearsal
+from rehearsal.toolchain import Tools
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A bare replica: a control plane without node pools."""
+
+    rehearsal: Rehearsal
+    kubeconfig: Path
+    api: client.ApiClient
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A copy of the checkout, to run commands in as a user would."""
+
+    root: Path
+
+    def rehearsal(self, stack: str = "dev") -> Rehearsal:
+        return Rehearsal.of(stack, self.root)
+
+    def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run ``python -m rehearsal …`` and return what it printed."""
+        return subprocess.run(
+            [sys.executable, "-m", "rehearsal", *args],
+            cwd=self.root,
+            env=os.environ | {"NO_COLOR": "1"} | env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+    def shell(self, script: str, stack: str = "dev") -> subprocess.CompletedProcess[str]:
+        """Run a shell script in the environment that ``python -m rehearsal env`` prints."""
+        exports = self.run("env", "--stack", stack)
+        assert exports.returncode == 0, exports.stderr
+        return subprocess.run(
+            ["bash", "-c", f"{exports.stdout}\n{script}"],
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+
+@pytest.fixture(scope="session")
+def tools() -> Tools:
+    return toolchain.ensure()
+
+
+@pytest.fixture(scope="session")
+def cluster(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    rehearsal = Rehearsal.of("bare", tmp_path_factory.mktemp("bare"))
+    rehearsal.make()
+    control_plane.start(rehearsal, tools)
+    try:
+        yield Cluster(rehearsal, rehearsal.kubeconfig, config.new_client_from_config(str(rehearsal.kubeconfig)))
+    finally:
+        control_plane.delete(rehearsal, tools)
+
+
+@pytest.fixture(scope="session")
+def copy_checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Checkout]]:
+    """Make copies of what git tracks or would track; every rehearsal in them is taken down at the end."""
+    copies: list[Checkout] = []
+
+    def copy() -> Checkout:
+        root = tmp_path_factory.mktemp("checkout")
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=CHECKOUT, capture_output=True, text=True, check=True,
+        ).stdout
+        for name in filter(None, listed.split("\0")):
+            if (CHECKOUT / name).is_file():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(CHECKOUT / name, root / name)
+        copies.append(Checkout(root))
+        return copies[-1]
+
+    yield copy
+    for checkout in copies:
+        for stack in [path.name for path in (checkout.root / ".rehearsal").glob("*")]:
+            checkout.run("down", "--stack", stack)
