@@ -1,0 +1,1 @@
+"""Benchmarks: measured by hand, never asserted in tests, since a busy machine is a noisy one."""
