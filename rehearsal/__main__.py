@@ -46,7 +46,9 @@ def up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     report.show(result, _stdout())
     _show_hints(rehearsal)
     if result.unwell:
-        raise RehearsalError(f"{len(result.unwell)} of {len(result.workloads)} workloads do not run; see the notes above")
+        raise RehearsalError(
+            f"{len(result.unwell)} of {len(result.workloads)} workloads do not run; see the notes above"
+        )
 
 
 def down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -97,7 +99,12 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m rehearsal", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, function in {
-        "up": up, "down": down, "status": status, "report": show_report, "env": env, "kubeconfig": kubeconfig,
+        "up": up,
+        "down": down,
+        "status": status,
+        "report": show_report,
+        "env": env,
+        "kubeconfig": kubeconfig,
     }.items():
         command = commands.add_parser(name, help=(function.__doc__ or "").partition("\n")[0])
         command.add_argument("--stack", default="dev", help="the stack to rehearse (default: dev)")

@@ -23,7 +23,18 @@ from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.progress import RehearsalError, console
 from rehearsal.toolchain import Tools
 
-CLOUD_VARIABLES = ("GOOGLE_", "CLOUDSDK_", "GCLOUD_", "GCP_", "AWS_", "ARM_", "AZURE_", "HELM_", "PULUMI_", "KUBE")
+CLOUD_VARIABLES = (
+    "GOOGLE_",
+    "CLOUDSDK_",
+    "GCLOUD_",
+    "GCP_",
+    "AWS_",
+    "ARM_",
+    "AZURE_",
+    "HELM_",
+    "PULUMI_",
+    "KUBE",
+)
 """Prefixes of the variables that a rehearsal drops: credentials, and settings that would lead out of the replica."""
 
 
@@ -111,7 +122,10 @@ def install(rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = Fals
     for name in ("kubectl", "helm"):
         _link(rehearsal.bin_dir / name, getattr(tools, name))
     _script(rehearsal.bin_dir / "pulumi", _pulumi_launcher(rehearsal, tools))
-    _script(rehearsal.bin_dir / "gke-gcloud-auth-plugin", _python_module(rehearsal, "rehearsal.plugins.gke_gcloud_auth_plugin"))
+    _script(
+        rehearsal.bin_dir / "gke-gcloud-auth-plugin",
+        _python_module(rehearsal, "rehearsal.plugins.gke_gcloud_auth_plugin"),
+    )
     _embedded_plugin(rehearsal, "gcp")
     if official_kubernetes:
         _official_kubernetes_plugin(rehearsal)

@@ -24,7 +24,7 @@ class Rehearsal:
 
     @property
     def cluster_dir(self) -> Path:
-        """kwokctl's work folder: certificates, data, pid files and logs of the control plane."""
+        """Kwokctl's work folder: certificates, data, pid files and logs of the control plane."""
         return self.root / "cluster"
 
     @property
@@ -67,8 +67,15 @@ class Rehearsal:
         for folder in (self.root.parent, self.root):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
-        for folder in (self.cluster_dir, self.bin_dir, self.pulumi_home, self.backend_dir, self.gke_dir,
-                       self.releases_dir, self.log_dir):
+        for folder in (
+            self.cluster_dir,
+            self.bin_dir,
+            self.pulumi_home,
+            self.backend_dir,
+            self.gke_dir,
+            self.releases_dir,
+            self.log_dir,
+        ):
             folder.mkdir(mode=0o700, exist_ok=True)
 
 

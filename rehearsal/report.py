@@ -82,7 +82,12 @@ def collect(rehearsal: Rehearsal) -> Report:
 def _quotas(api: client.ApiClient) -> list[Quota]:
     quotas = client.CoreV1Api(api).list_resource_quota_for_all_namespaces().items
     return [
-        Quota(q.metadata.namespace, q.metadata.name, dict(q.status.hard or q.spec.hard or {}), dict(q.status.used or {}))
+        Quota(
+            q.metadata.namespace,
+            q.metadata.name,
+            dict(q.status.hard or q.spec.hard or {}),
+            dict(q.status.used or {}),
+        )
         for q in quotas
         if not _is_system(q.metadata.namespace)
     ]
@@ -182,7 +187,13 @@ def _job(job: Any, seen: _Evidence) -> Workload:
 
 
 def _cron_job(cron: Any) -> Workload:
-    return _row("CronJob", cron, "Suspended" if cron.spec.suspend else "Scheduled", [], f"runs at {cron.spec.schedule}")
+    return _row(
+        "CronJob",
+        cron,
+        "Suspended" if cron.spec.suspend else "Scheduled",
+        [],
+        f"runs at {cron.spec.schedule}",
+    )
 
 
 def _replicas(kind: str, item: Any, seen: _Evidence) -> Workload:
@@ -238,7 +249,12 @@ def _tables(report: Report) -> Iterable[RenderableType]:
     for pool in report.pools:
         bounds = f"{pool['min_nodes']}-{pool['max_nodes']}"
         pools.add_row(
-            pool["name"], pool["machine_type"], str(pool["nodes"]), bounds, str(pool["gpus"]), str(pool["gpus_in_use"])
+            pool["name"],
+            pool["machine_type"],
+            str(pool["nodes"]),
+            bounds,
+            str(pool["gpus"]),
+            str(pool["gpus_in_use"]),
         )
     yield pools
 
@@ -246,7 +262,11 @@ def _tables(report: Report) -> Iterable[RenderableType]:
     for row in report.workloads:
         style = "green" if row.state in GOOD else "red"
         workloads.add_row(
-            row.namespace, f"{row.kind} {row.name}", Text(row.state, style=style), "\n".join(row.nodes), row.reason
+            row.namespace,
+            f"{row.kind} {row.name}",
+            Text(row.state, style=style),
+            "\n".join(row.nodes),
+            row.reason,
         )
     yield workloads
 
