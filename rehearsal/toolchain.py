@@ -109,6 +109,7 @@ PULUMI = Group(
     minutes=3.5,
     version_of="github.com/pulumi/pulumi/pkg/v3",
     version_variables=("github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={v}",),
+    copies={"python": ("github.com/pulumi/pulumi/sdk/v3", "python/cmd")},
 )
 LANGUAGE_YAML = Group("language-yaml", {"pulumi-language-yaml": "pulumi-language-yaml"}, minutes=1)
 GROUPS = {group.name: group for group in (KUBERNETES, HELM, PULUMI, LANGUAGE_YAML)}

@@ -1,0 +1,213 @@
+"""Pulumi's Python language host, for the CLI that is built here: later releases of it are in no registry.
+
+The engine starts it, reads the port it prints, and asks it over gRPC to run programs and plugins. Programs run through
+the executor script that the SDK module carries, with the interpreter that runs this host. A ``pulumi`` from Pulumi's
+own release brings its own host and needs none of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import language_pb2 as lang
+from pulumi.runtime.proto import language_pb2_grpc, plugin_pb2
+
+from rehearsal.layout import CHECKOUT, Rehearsal
+from rehearsal.toolchain import Tools
+
+EXECUTOR = "pulumi-language-python-exec"
+MESSAGE_SHOWN = 32
+"""The executor's exit code for: the user has been told what is wrong."""
+
+
+def install(rehearsal: Rehearsal, tools: Tools) -> None:
+    """Put the host where the engine of this rehearsal finds it, before any plugin on PATH."""
+    version = importlib.metadata.version("pulumi")
+    folder = rehearsal.pulumi_home / "plugins" / f"language-python-v{version}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    executor = tools.pulumi.parent / "python" / EXECUTOR
+    host = folder / "pulumi-language-python"
+    host.write_text(
+        "#!/bin/sh\n"
+        f"exec env PYTHONPATH={shlex.quote(str(CHECKOUT))} {shlex.quote(sys.executable)} "
+        f'-m rehearsal.language_host {shlex.quote(str(executor))} "$@"\n'
+    )
+    host.chmod(0o700)
+
+
+class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
+    """The part of the LanguageRuntime protocol that running programs, policy packs and component packages takes."""
+
+    def __init__(self, executor: Path, engine: str) -> None:
+        self._executor = executor
+        self._engine = engine
+
+    async def Handshake(self, request: Any, context: Any) -> Any:
+        self._engine = request.engine_address or self._engine
+        return lang.LanguageHandshakeResponse()
+
+    async def GetPluginInfo(self, request: Any, context: Any) -> Any:
+        return plugin_pb2.PluginInfo(version=importlib.metadata.version("pulumi"))
+
+    async def GetRequiredPackages(self, request: Any, context: Any) -> Any:
+        return lang.GetRequiredPackagesResponse(packages=required_packages())
+
+    async def GetProgramDependencies(self, request: Any, context: Any) -> Any:
+        return lang.GetProgramDependenciesResponse(
+            dependencies=[
+                lang.DependencyInfo(name=distribution.metadata["Name"], version=distribution.version)
+                for distribution in importlib.metadata.distributions()
+            ]
+        )
+
+    async def InstallDependencies(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """Nothing to install: programs run in this host's own environment."""
+        return
+        yield
+
+    async def RuntimeOptionsPrompts(self, request: Any, context: Any) -> Any:
+        return lang.RuntimeOptionsResponse()
+
+    async def About(self, request: Any, context: Any) -> Any:
+        return lang.AboutResponse(executable=sys.executable, version=sys.version.split()[0])
+
+    async def Run(self, request: Any, context: Any) -> Any:
+        environment = dict(os.environ) | {
+            "PULUMI_CONFIG": json.dumps(dict(request.config)),
+            "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
+        }
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-u", str(self._executor), *_run_arguments(request, self._engine), env=environment
+        )
+        code = await _wait(process)
+        if code == MESSAGE_SHOWN:
+            return lang.RunResponse(bail=True)
+        return lang.RunResponse(error="" if code == 0 else f"the program exited with code {code}")
+
+    async def RunPlugin(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """Run a plugin written in Python and pass on what it prints."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-u",
+            *_plugin_arguments(request),
+            cwd=request.pwd or None,
+            env=dict(os.environ) | dict(entry.split("=", 1) for entry in request.env),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async for name, data in _output(process):
+                yield lang.RunPluginResponse(stdout=data) if name == "stdout" else lang.RunPluginResponse(stderr=data)
+            yield lang.RunPluginResponse(exitcode=await process.wait())
+        finally:
+            if process.returncode is None:
+                process.terminate()
+
+    async def Cancel(self, request: Any, context: Any) -> Any:
+        return empty_pb2.Empty()
+
+
+def required_packages() -> list[Any]:
+    """The plugins that the installed SDKs ask for, each by its own pulumi-plugin.json."""
+    found: list[Any] = []
+    for distribution in importlib.metadata.distributions():
+        for path in distribution.files or []:
+            if path.name == "pulumi-plugin.json":
+                described = json.loads(Path(str(path.locate())).read_text())
+                if described.get("resource"):
+                    found.append(_package(described, distribution.version))
+    return found
+
+
+def _package(described: dict[str, Any], version: str) -> Any:
+    return plugin_pb2.PackageDependency(
+        name=described["name"],
+        kind="resource",
+        version=f"v{described.get('version', version).removeprefix('v')}",
+        server=described.get("server", ""),
+    )
+
+
+def _run_arguments(request: Any, engine: str) -> list[str]:
+    flags = {
+        "--monitor": request.monitor_address,
+        "--engine": engine,
+        "--project": request.project,
+        "--root_directory": request.info.root_directory,
+        "--stack": request.stack,
+        "--pwd": request.pwd,
+        "--dry_run": "true" if request.dryRun else "false",
+        "--parallel": str(request.parallel),
+        "--organization": request.organization,
+    }
+    named = [word for flag, value in flags.items() if value for word in (flag, value)]
+    return [*named, str(Path(request.info.program_directory) / request.info.entry_point), *request.args]
+
+
+def _plugin_arguments(request: Any) -> list[str]:
+    """A policy pack is run by the SDK's module for that; anything else by its own __main__.py."""
+    folder = request.info.program_directory or request.program
+    if request.kind == "analyzer":
+        engine, *rest = request.args
+        return ["-m", "pulumi.policy", engine, folder, *rest[1:]]
+    return [folder, *request.args]
+
+
+async def _output(process: asyncio.subprocess.Process) -> AsyncIterator[tuple[str, bytes]]:
+    """What the process prints on either stream, as it comes."""
+    queue: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
+
+    async def pump(name: str, stream: asyncio.StreamReader | None) -> None:
+        while stream is not None and (data := await stream.read(65536)):
+            await queue.put((name, data))
+        await queue.put(None)
+
+    pumps = [asyncio.create_task(pump(*pair)) for pair in (("stdout", process.stdout), ("stderr", process.stderr))]
+    for _ in pumps:
+        while (item := await queue.get()) is not None:
+            yield item
+
+
+async def _wait(process: asyncio.subprocess.Process) -> int:
+    """The exit code; the process does not outlive this call."""
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+
+
+async def serve(executor: Path, engine: str) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)])
+    language_pb2_grpc.add_LanguageRuntimeServicer_to_server(LanguageHost(executor, engine), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    await stopped.wait()
+    await server.stop(grace=0)
+
+
+def main() -> None:
+    """Start as the engine does: the executor's path, engine flags, and the engine's address last."""
+    executor, *rest = sys.argv[1:]
+    addresses = [word for word in rest if not word.startswith("-")]
+    asyncio.run(serve(Path(executor), addresses[-1] if addresses else ""))
+
+
+if __name__ == "__main__":
+    main()
