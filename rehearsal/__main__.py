@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 
-from rehearsal import control_plane, environment, gke, report, toolchain
+from rehearsal import control_plane, environment, gke, report, stack, toolchain
 from rehearsal.layout import Rehearsal
 from rehearsal.progress import RehearsalError, console, step, user_errors
 
@@ -41,7 +38,7 @@ def up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         environment.install(rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin)
         control_plane.start(rehearsal, tools)
         gke.start(rehearsal)
-        _pulumi_up(rehearsal, tools)
+        stack.up(rehearsal, tools)
         result = _settle(rehearsal)
     report.show(result, _stdout())
     _show_hints(rehearsal)
@@ -139,48 +136,6 @@ def _alone(rehearsal: Rehearsal) -> Iterator[None]:
 def _require_up(rehearsal: Rehearsal) -> None:
     if not rehearsal.kubeconfig.exists() or not all(p.running for p in control_plane.processes(rehearsal)):
         raise RehearsalError(f"{rehearsal.stack} is not up. Start it: make up STACK={rehearsal.stack}")
-
-
-def _pulumi_up(rehearsal: Rehearsal, tools: toolchain.Tools) -> None:
-    """A real ``pulumi up``, after what an interrupted run may have left has been put right."""
-    _select_stack(rehearsal, tools)
-    _recover(rehearsal, tools)
-    console.print(f"[bold]pulumi up[/] --stack {rehearsal.stack}")
-    if _pulumi(rehearsal, tools, "up", "--yes", "--stack", rehearsal.stack).returncode != 0:
-        raise RehearsalError("pulumi up failed; its own words are above. Mend what it names, then run make up again")
-
-
-def _select_stack(rehearsal: Rehearsal, tools: toolchain.Tools) -> None:
-    listed = _pulumi(rehearsal, tools, "stack", "ls", "--json", capture_output=True)
-    if listed.returncode != 0:
-        raise RehearsalError(f"pulumi stack ls failed:\n{listed.stderr.strip()}")
-    if rehearsal.stack not in {stack["name"] for stack in json.loads(listed.stdout)}:
-        created = _pulumi(rehearsal, tools, "stack", "init", rehearsal.stack, capture_output=True)
-        if created.returncode != 0:
-            raise RehearsalError(f"pulumi stack init failed:\n{created.stderr.strip()}")
-
-
-def _recover(rehearsal: Rehearsal, tools: toolchain.Tools) -> None:
-    """Release the lock of a run that was killed, and adopt what that run created without writing it down."""
-    _pulumi(rehearsal, tools, "cancel", "--yes", "--stack", rehearsal.stack, capture_output=True)
-    exported = _pulumi(rehearsal, tools, "stack", "export", "--stack", rehearsal.stack, capture_output=True)
-    state: dict[str, Any] = json.loads(exported.stdout or "{}").get("deployment") or {}
-    if state.get("pending_operations"):
-        with step("adopting what an interrupted update created"):
-            _pulumi(rehearsal, tools, "refresh", "--yes", "--stack", rehearsal.stack, capture_output=True)
-
-
-def _pulumi(
-    rehearsal: Rehearsal, tools: toolchain.Tools, *args: str, capture_output: bool = False
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [rehearsal.bin_dir / "pulumi", *args, "--non-interactive"],
-        env=environment.process_environment(rehearsal, tools),
-        cwd=rehearsal.root.parent.parent,
-        capture_output=capture_output,
-        text=True,
-        check=False,
-    )
 
 
 def _settle(rehearsal: Rehearsal) -> report.Report:

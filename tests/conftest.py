@@ -85,7 +85,10 @@ def copy_checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         root = tmp_path_factory.mktemp("checkout")
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=CHECKOUT, capture_output=True, text=True, check=True,
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for name in filter(None, listed.split("\0")):
             if (CHECKOUT / name).is_file():

@@ -1,1 +1,64 @@
-"""ML Foundations."""
+"""GPU infrastructure for ML on Kubernetes, as Pulumi components.
+
+Names are loaded when they are first used: importing the package costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ml_foundations.gke.cluster import GkeCluster, GkeClusterArgs
+    from ml_foundations.gke.cpu_node_pool import CpuNodePool, CpuNodePoolArgs
+    from ml_foundations.gke.gpu_node_pool import GpuNodePool, GpuNodePoolArgs
+    from ml_foundations.gpu.operator import GpuOperator, GpuOperatorArgs
+    from ml_foundations.storage.classes import StorageClasses, StorageClassesArgs
+    from ml_foundations.storage.volume import Volume, VolumeArgs
+    from ml_foundations.tenancy.team_namespace import TeamNamespace, TeamNamespaceArgs
+    from ml_foundations.workloads.inference_service import InferenceService, InferenceServiceArgs
+    from ml_foundations.workloads.training_job import TrainingJob, TrainingJobArgs
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CpuNodePool",
+    "CpuNodePoolArgs",
+    "GkeCluster",
+    "GkeClusterArgs",
+    "GpuNodePool",
+    "GpuNodePoolArgs",
+    "GpuOperator",
+    "GpuOperatorArgs",
+    "InferenceService",
+    "InferenceServiceArgs",
+    "StorageClasses",
+    "StorageClassesArgs",
+    "TeamNamespace",
+    "TeamNamespaceArgs",
+    "TrainingJob",
+    "TrainingJobArgs",
+    "Volume",
+    "VolumeArgs",
+]
+
+_MODULES = {
+    "CpuNodePool": "gke.cpu_node_pool",
+    "GkeCluster": "gke.cluster",
+    "GpuNodePool": "gke.gpu_node_pool",
+    "GpuOperator": "gpu.operator",
+    "InferenceService": "workloads.inference_service",
+    "StorageClasses": "storage.classes",
+    "TeamNamespace": "tenancy.team_namespace",
+    "TrainingJob": "workloads.training_job",
+    "Volume": "storage.volume",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name.removesuffix("Args"))
+    if module is None or name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,37 @@
+"""From a manifest, as Kubernetes writes it, to the arguments of the typed resource of that kind."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+
+PARTS = {
+    "metadata": "metadata",
+    "spec": "spec",
+    "data": "data",
+    "rules": "rules",
+    "subjects": "subjects",
+    "roleRef": "role_ref",
+    "provisioner": "provisioner",
+    "parameters": "parameters",
+    "reclaimPolicy": "reclaim_policy",
+    "volumeBindingMode": "volume_binding_mode",
+    "allowVolumeExpansion": "allow_volume_expansion",
+    "allowedTopologies": "allowed_topologies",
+    "automountServiceAccountToken": "automount_service_account_token",
+}
+
+
+def arguments(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments for the class of the manifest's kind; apiVersion and kind are the class's own."""
+    return {PARTS[key]: value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
+
+
+def child_options(parent: pulumi.Resource, **options: Any) -> pulumi.ResourceOptions:
+    """Options of a child resource."""
+    return pulumi.ResourceOptions(parent=parent, **options)
+
+
+def without_none(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A mapping without the keys of which nothing was said."""
+    return {key: value for key, value in mapping.items() if value is not None}

@@ -1,0 +1,396 @@
+"""The catalog of GKE's machine types and GPUs, read from the CSV files beside this module.
+
+Every row names its source and date. What is not known is None, never a guess and never zero.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from importlib.resources import files
+from types import MappingProxyType
+
+GIB = 1024**3
+KIB = 1024
+MAX_PODS = 110
+"""Pods that GKE allows on a node by default."""
+
+
+class UnknownNameError(KeyError):
+    """A machine type or GPU that the catalog does not have; its text names the nearest ones."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        lowered = {candidate.lower(): candidate for candidate in known}
+        near = [lowered[match] for match in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)]
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+        self.near = tuple(near)
+        super().__init__(f"unknown {what} {name!r}: {hint}")
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True)
+class N1Limit:
+    """The largest N1 machine that GPUs of one type may be attached to, for one number of GPUs."""
+
+    gpus: int
+    max_vcpus: int
+    max_memory_gib: int
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU model as GKE, Compute Engine and GPU Feature Discovery name it."""
+
+    accelerator_type: str
+    """Compute Engine's name, also the value of cloud.google.com/gke-accelerator."""
+    product: str
+    """The nvidia.com/gpu.product label that GPU Feature Discovery publishes for a whole GPU."""
+    memory_gb: int
+    memory_label_mib: int | None
+    """The nvidia.com/gpu.memory label, where a node or driver was seen to report it."""
+    architecture: str
+    compute_capability: tuple[int, int]
+    mig_profiles: Mapping[str, int]
+    """MIG profiles that GKE accepts, with the most instances of each that one GPU holds."""
+    n1_limits: tuple[N1Limit, ...]
+    n1_usd_hour_per_gpu: Decimal | None
+    aliases: tuple[str, ...]
+    source: str
+    source_date: date
+
+
+@dataclass(frozen=True)
+class DiskSupport:
+    """Which disk types attach to a machine family."""
+
+    family: str
+    disk_types: tuple[str, ...]
+    regional_pd: bool
+    complete: bool
+    """Whether ``disk_types`` lists every type: otherwise a type that is not listed is undetermined."""
+    source: str
+    source_date: date
+
+
+@dataclass(frozen=True)
+class Allocatable:
+    """What one node offers to pods, or its capacity before GKE's reservations."""
+
+    cpu_millis: int
+    memory_kib: int
+    pods: int
+
+
+@dataclass(frozen=True)
+class MachineType:
+    """A Compute Engine machine type as a GKE node. GPUs of N1 hosts are attached, not built in."""
+
+    name: str
+    family: str
+    arch: str
+    vcpus: int
+    memory_gib: int
+    gpu: str | None
+    """The accelerator type that is built in."""
+    gpu_count: int
+    gpu_share: Fraction | None
+    """How much of a GPU each device is: 1, or less for fractional G4 machines."""
+    local_ssd: str
+    """attached (part of the machine), optional or none."""
+    local_ssd_gib: int | None
+    """What is attached or, where optional, the most that can be."""
+    nic_gbps: int | None
+    network: str
+    usd_hour: Decimal | None
+    usd_hour_spot: Decimal | None
+    price_region: str | None
+    purchase: tuple[str, ...]
+    note: str
+    source: str
+    source_date: date
+
+    @property
+    def is_n1(self) -> bool:
+        """Whether GPUs are attached to this machine rather than built in."""
+        return self.family == "n1"
+
+    def gpu_counts(self, accelerator_type: str) -> tuple[int, ...]:
+        """The numbers of GPUs of a type that a node of this machine type can have; empty if none."""
+        if self.gpu is not None:
+            return (self.gpu_count,) if self.gpu == accelerator_type else ()
+        limits = GPUS[accelerator_type].n1_limits if self.is_n1 and accelerator_type in GPUS else ()
+        return tuple(
+            limit.gpus for limit in limits if self.vcpus <= limit.max_vcpus and self.memory_gib <= limit.max_memory_gib
+        )
+
+    @property
+    def disk_types(self) -> tuple[str, ...]:
+        """The zonal disk types that are known to attach."""
+        return tuple(disk for disk in DISKS[self.family].disk_types if disk not in self._excluded_disks)
+
+    @property
+    def _excluded_disks(self) -> frozenset[str]:
+        small_a3 = self.name in ("a3-highgpu-1g", "a3-highgpu-2g")
+        small_g4 = self.family == "g4" and self.gpu_count < 2
+        return frozenset({"hyperdisk-extreme"}) if small_a3 or small_g4 else frozenset()
+
+    def attaches(self, disk_type: str, *, regional: bool = False) -> bool | None:
+        """Whether a disk of a type attaches to this machine type; None where the catalog cannot tell.
+
+        Args:
+            disk_type: The Compute Engine disk type, such as ``pd-ssd``.
+            regional: Whether the disk is a regional Persistent Disk.
+        """
+        support = DISKS[self.family]
+        if regional and disk_type.startswith("pd-") and not support.regional_pd:
+            return False
+        if disk_type in self.disk_types:
+            return True
+        return False if support.complete or disk_type in self._excluded_disks else None
+
+    def price(self, gpu: str | None = None, gpu_count: int = 0, *, spot: bool = False) -> Decimal | None:
+        """The hourly price in ``price_region`` of a node, attached GPUs included; None where unknown."""
+        host = self.usd_hour_spot if spot else self.usd_hour
+        if self.gpu is not None or not gpu_count or gpu is None or host is None:
+            return host
+        per_gpu = None if spot else GPUS[gpu].n1_usd_hour_per_gpu
+        return None if per_gpu is None else host + per_gpu * gpu_count
+
+
+def _text(value: str) -> str | None:
+    return value or None
+
+
+def _int(value: str) -> int | None:
+    return int(value) if value else None
+
+
+def _decimal(value: str) -> Decimal | None:
+    return Decimal(value) if value else None
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    text = files(__package__ or "ml_foundations.gke").joinpath(name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def _machine(row: dict[str, str]) -> MachineType:
+    return MachineType(
+        name=row["machine_type"],
+        family=row["family"],
+        arch=row["arch"],
+        vcpus=int(row["vcpus"]),
+        memory_gib=int(row["memory_gib"]),
+        gpu=_text(row["gpu"]),
+        gpu_count=int(row["gpu_count"]),
+        gpu_share=Fraction(row["gpu_share"]) if row["gpu_share"] else None,
+        local_ssd=row["local_ssd"],
+        local_ssd_gib=_int(row["local_ssd_gib"]),
+        nic_gbps=_int(row["nic_gbps"]),
+        network=row["network"],
+        usd_hour=_decimal(row["usd_hour"]),
+        usd_hour_spot=_decimal(row["usd_hour_spot"]),
+        price_region=_text(row["price_region"]),
+        purchase=tuple(row["purchase"].split()),
+        note=row["note"],
+        source=row["source"],
+        source_date=date.fromisoformat(row["source_date"]),
+    )
+
+
+def _gpu(row: dict[str, str]) -> Gpu:
+    major, minor = row["compute_capability"].split(".")
+    profiles = (profile.rsplit(":", 1) for profile in row["mig_profiles"].split())
+    limits = (map(int, limit.split(":")) for limit in row["n1_limits"].split())
+    return Gpu(
+        accelerator_type=row["accelerator_type"],
+        product=row["product"],
+        memory_gb=int(row["memory_gb"]),
+        memory_label_mib=_int(row["memory_label_mib"]),
+        architecture=row["architecture"],
+        compute_capability=(int(major), int(minor)),
+        mig_profiles=MappingProxyType({name: int(most) for name, most in profiles}),
+        n1_limits=tuple(N1Limit(*limit) for limit in limits),
+        n1_usd_hour_per_gpu=_decimal(row["n1_usd_hour_per_gpu"]),
+        aliases=tuple(row["aliases"].split()),
+        source=row["source"],
+        source_date=date.fromisoformat(row["source_date"]),
+    )
+
+
+def _disks(row: dict[str, str]) -> DiskSupport:
+    return DiskSupport(
+        family=row["family"],
+        disk_types=tuple(row["disk_types"].split()),
+        regional_pd=row["regional_pd"] == "yes",
+        complete=row["complete"] == "yes",
+        source=row["source"],
+        source_date=date.fromisoformat(row["source_date"]),
+    )
+
+
+GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.accelerator_type: gpu for gpu in map(_gpu, _rows("gpus.csv"))})
+"""GPUs by accelerator type."""
+
+DISKS: Mapping[str, DiskSupport] = MappingProxyType(
+    {support.family: support for support in map(_disks, _rows("disk_types.csv"))}
+)
+"""Attachable disks by machine family."""
+
+MACHINE_TYPES: Mapping[str, MachineType] = MappingProxyType(
+    {machine.name: machine for machine in map(_machine, _rows("machine_types.csv"))}
+)
+"""Machine types by name."""
+
+
+def machine_type(name: str) -> MachineType:
+    """The machine type of a name.
+
+    Raises:
+        UnknownNameError: The catalog does not have it.
+    """
+    try:
+        return MACHINE_TYPES[name]
+    except KeyError:
+        raise UnknownNameError("machine type", name, MACHINE_TYPES) from None
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _gpu_names() -> dict[str, Gpu]:
+    # Two accelerator types share the H100 product label; the first row, the plain H100, keeps it.
+    names: dict[str, Gpu] = {}
+    for gpu in GPUS.values():
+        for name in (gpu.accelerator_type, gpu.product, *gpu.aliases):
+            names.setdefault(_normalised(name), gpu)
+    return names
+
+
+_GPU_NAMES = _gpu_names()
+
+
+def gpu_by_name(name: str) -> Gpu:
+    """The GPU that people mean by a name: accelerator type, product label or a common short form.
+
+    Case and separators do not matter. A bare ``A100`` is the 40 GB model, whose accelerator type
+    (nvidia-tesla-a100) carries no size either; the 80 GB model needs its size: ``A100-80GB``.
+    A bare ``H100`` is the 80 GB SXM model; ``H100-MEGA`` is the one of a3-megagpu machines.
+
+    Raises:
+        UnknownNameError: No GPU in the catalog goes by that name.
+    """
+    try:
+        return _GPU_NAMES[_normalised(name)]
+    except KeyError:
+        known = {alias for gpu in GPUS.values() for alias in (gpu.accelerator_type, gpu.product, *gpu.aliases)}
+        raise UnknownNameError("GPU", name, known) from None
+
+
+def capacity(machine: MachineType) -> Allocatable:
+    """The capacity that the kubelet reports: the machine's, less the memory the Linux kernel keeps.
+
+    The kernel's share is the straight line through two GKE nodes that were measured
+    (g2-standard-4 and a3-highgpu-8g); it is mostly the page tables, which grow with memory.
+    """
+    nominal = machine.memory_gib * GIB // KIB
+    kernel = _KERNEL_BASE_KIB + nominal * _KERNEL_SHARE
+    return Allocatable(cpu_millis=machine.vcpus * 1000, memory_kib=int(nominal - kernel), pods=MAX_PODS)
+
+
+_KERNEL_BASE_KIB = Fraction(126_716)
+_KERNEL_SHARE = Fraction(1588, 100_000)
+
+_CPU_TIERS = (
+    (1, Fraction(6, 100)),
+    (1, Fraction(1, 100)),
+    (2, Fraction(5, 1000)),
+    (None, Fraction(25, 10_000)),
+)
+"""What GKE reserves of each next slice of cores; the last tier has no end."""
+
+_MEMORY_TIERS = (
+    (4, Fraction(25, 100)),
+    (4, Fraction(20, 100)),
+    (8, Fraction(10, 100)),
+    (112, Fraction(6, 100)),
+    (None, Fraction(2, 100)),
+)
+"""What GKE reserves of each next slice of memory, in GiB."""
+
+_EVICTION_KIB = 100 * 1024
+
+
+def _reserved(amount: Fraction, tiers: Iterable[tuple[int | None, Fraction]]) -> Fraction:
+    reserved = Fraction(0)
+    for size, share in tiers:
+        part = amount if size is None else min(amount, Fraction(size))
+        reserved += part * share
+        amount -= part
+    return reserved
+
+
+def allocatable(machine: MachineType, max_pods: int = MAX_PODS) -> Allocatable:
+    """What GKE leaves to pods on a node of this machine type, by its published reservations."""
+    whole = capacity(machine)
+    cpu = _reserved(Fraction(machine.vcpus), _CPU_TIERS) * 1000 + (400 if max_pods > MAX_PODS else 0)
+    memory = _reserved(Fraction(whole.memory_kib * KIB, GIB), _MEMORY_TIERS) * GIB / KIB + _EVICTION_KIB
+    return Allocatable(
+        cpu_millis=int(whole.cpu_millis - cpu),
+        memory_kib=int(whole.memory_kib - memory),
+        pods=max_pods,
+    )
+
+
+def ephemeral_storage_gib(boot_disk_gib: int, local_ssds: int = 0) -> tuple[int, Fraction]:
+    """Capacity and allocatable of a node's ephemeral storage, in GiB.
+
+    Args:
+        boot_disk_gib: The size of the boot disk, used where no local SSD backs ephemeral storage.
+        local_ssds: The number of 375 GiB local SSDs that back it.
+    """
+    if local_ssds:
+        size = 375 * local_ssds
+        return size, size * Fraction(9, 10) - (50, 75, 100)[min(local_ssds, 3) - 1]
+    held = min(Fraction(boot_disk_gib, 2), boot_disk_gib * Fraction(35, 100) + 6, Fraction(100))
+    return boot_disk_gib, boot_disk_gib * Fraction(9, 10) - held
+
+
+@dataclass(frozen=True)
+class SystemDaemonSet:
+    """A DaemonSet that GKE itself runs, and what its pod requests of each node it runs on."""
+
+    name: str
+    cpu: str | None
+    memory: str | None
+    runs_where: str
+    """always, dataplane-v2, kube-proxy, workload-identity, node-local-dns, managed-gpu."""
+    image: str
+    source: str
+    source_date: date
+
+
+def system_daemonsets() -> tuple[SystemDaemonSet, ...]:
+    """The DaemonSets of GKE that take part of every node, with the requests that were seen."""
+    return tuple(
+        SystemDaemonSet(
+            name=row["name"],
+            cpu=_text(row["cpu"]),
+            memory=_text(row["memory"]),
+            runs_where=row["runs_where"],
+            image=row["image"],
+            source=row["source"],
+            source_date=date.fromisoformat(row["source_date"]),
+        )
+        for row in _rows("system_daemonsets.csv")
+    )

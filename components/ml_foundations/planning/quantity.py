@@ -1,0 +1,45 @@
+"""Kubernetes quantities, parsed exactly."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?", re.ASCII
+)
+
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+
+
+def parse_quantity(value: str | int | float) -> Fraction:
+    """The exact amount that a Kubernetes quantity stands for.
+
+    Args:
+        value: A quantity as it stands in a manifest: ``"1500m"``, ``"16Gi"``, ``"1e3"``, ``2`` or ``0.5``.
+
+    Raises:
+        ValueError: It is not a quantity.
+    """
+    match = _QUANTITY.fullmatch(str(value))
+    if match is None:
+        raise ValueError(f"{value!r} is not a Kubernetes quantity, such as 500m, 2 or 16Gi")
+    number, suffix = Fraction(match["number"]), match["suffix"]
+    if suffix is None:
+        return number
+    if suffix in _BINARY:
+        return number * 1024 ** _BINARY[suffix]
+    exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
+    return number * Fraction(10) ** exponent
+
+
+def format_quantity(value: Fraction) -> str:
+    """A short quantity: whole numbers with a binary suffix where one divides them, otherwise in thousandths."""
+    if value.denominator == 1:
+        amount = value.numerator
+        for suffix, power in reversed(_BINARY.items()):
+            if amount and amount % 1024**power == 0:
+                return f"{amount // 1024**power}{suffix}"
+        return str(amount)
+    return f"{float(value * 1000):.15g}m"

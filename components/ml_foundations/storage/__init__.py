@@ -1,0 +1,1 @@
+"""Storage classes and volumes."""

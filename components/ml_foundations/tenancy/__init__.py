@@ -1,0 +1,1 @@
+"""What a team gets: a namespace with quotas."""

@@ -1,0 +1,353 @@
+"""The process that plays GKE: it keeps nodes as their pools declare them and scales the pools."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from ml_foundations import labels
+from urllib3.exceptions import HTTPError
+
+from rehearsal.gke import autoscaler, daemonsets, nodes, operator
+from rehearsal.gke.api import Api, ApiError, Informer, Object
+from rehearsal.gke.autoscaler import REMOVING_TAINT, is_busy, is_finished
+from rehearsal.gke.history import History
+from rehearsal.gke.store import Pool, Store, read_json
+from rehearsal.layout import Rehearsal
+
+_log = logging.getLogger(__name__)
+
+NODES = "/api/v1/nodes"
+SCALE_DOWN_SECONDS = 600.0
+"""How long a node must be idle before it goes, as GKE's autoscaler has it."""
+
+_REMOVAL_GRACE_SECONDS = 1.0
+_TICK_SECONDS = 0.5
+_QUIET_SECONDS = 0.1
+
+
+class Supervisor:
+    """Reconciles the declared node pools with the nodes of the replica."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self._rehearsal = rehearsal
+        self._store = Store(rehearsal)
+        self._history = History(self._store, self._pool_of)
+        self._api = Api(rehearsal.kubeconfig)
+        self._changed = threading.Event()
+        self._idle_since: dict[str, float] = {}
+        self._settled: dict[str, tuple[tuple[Pool, operator.Operator | None], dict[str, Object]]] = {}
+        """By pool: what its nodes were last compared with, and the nodes that were found to be so."""
+
+        def follow(path: str, **options: Any) -> Informer:
+            return Informer(self._api, path, self._changed, **options)
+
+        self._nodes = follow(NODES, selector=labels.GKE_NODE_POOL, trim=_trim_node)
+        self._pods = follow("/api/v1/pods", trim=_trim_pod, removed=self._history.add)
+        self._daemon_sets = follow("/apis/apps/v1/daemonsets")
+        self._jobs = follow("/apis/batch/v1/jobs", trim=_trim_job)
+        self._releases = follow("/api/v1/secrets", selector=operator.HELM_SECRETS, trim=_trim_release)
+        self._informers = (self._nodes, self._pods, self._daemon_sets, self._jobs, self._releases)
+
+    def sync(self, timeout: float) -> bool:
+        """Start following the API; whether everything was read within the time."""
+        for informer in self._informers:
+            informer.start()
+        deadline = time.monotonic() + timeout
+        return all(informer.synced.wait(max(0.0, deadline - time.monotonic())) for informer in self._informers)
+
+    def run(self) -> None:
+        """Reconcile for as long as the rehearsal is there."""
+        while self._rehearsal.root.exists():
+            self._changed.wait(_TICK_SECONDS)
+            self._changed.clear()
+            if not all(informer.synced.is_set() for informer in self._informers):
+                continue
+            try:
+                self.reconcile()
+            except (ApiError, HTTPError, OSError, ValueError, KeyError) as error:
+                # The next round finds what this one left: a lost race or an absent server is not the end.
+                _log.warning("will try again: %s: %s", type(error).__name__, error)
+            except Exception:
+                _log.exception("will try again")
+            # Let changes gather: one round for a burst of pods, not one for each.
+            time.sleep(_QUIET_SECONDS)
+
+    def reconcile(self) -> None:
+        """One round: DaemonSets, scaling, nodes, history."""
+        pools, clusters = self._store.pools(), self._store.clusters()
+        if clusters or pools:
+            self._run_daemon_sets(next(iter(clusters.values()), {}).get("inputs") or {})
+        found = operator.find(self._rehearsal, self._releases.items())
+        pods, by_pool = self._pods.items(), self._nodes_by_pool()
+        sizes = self._sizes(pools)
+        for name in by_pool.keys() - pools.keys():
+            self._drain(by_pool[name], pods)
+        plan = self._plan(pods, pools, by_pool, found)
+        for (pool, _), count in plan.new_nodes.items():
+            sizes[pool] += count
+            _log.info("pool %s grows by %d to %d nodes", pool, count, sizes[pool])
+        sizes -= Counter(self._scale_down(pools, by_pool, sizes, pods, plan.needed))
+        by_pool = self._nodes_by_pool()
+        self._store_sizes(Counter({name: sizes[name] for name in pools}))
+        for name, pool in pools.items():
+            self._fill(pool, by_pool[name], sizes[name], plan.new_nodes, found, pods)
+            self._update(pool, by_pool[name], found)
+        for pod in pods:
+            if is_finished(pod):
+                self._history.add(pod)
+        self._history.flush({job["metadata"]["uid"] for job in self._jobs.items()})
+
+    def _run_daemon_sets(self, cluster: Mapping[str, Any]) -> None:
+        running = {item["metadata"]["name"] for item in self._daemon_sets.items() if _in_system_namespace(item)}
+        for manifest in daemonsets.manifests(cluster):
+            if manifest["metadata"]["name"] not in running:
+                self._create(f"/apis/apps/v1/namespaces/{daemonsets.NAMESPACE}/daemonsets", manifest)
+
+    def _create(self, path: str, manifest: Object) -> None:
+        try:
+            self._api.create(path, manifest)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+    def _nodes_by_pool(self) -> defaultdict[str, list[Object]]:
+        by_pool: defaultdict[str, list[Object]] = defaultdict(list)
+        for node in self._nodes.items():
+            by_pool[node["metadata"]["labels"][labels.GKE_NODE_POOL]].append(node)
+        return by_pool
+
+    def _sizes(self, pools: Mapping[str, Pool]) -> Counter[str]:
+        known = self._store.sizes()
+        return Counter(
+            {
+                name: min(max(known.get(name, pool.initial_nodes), pool.min_nodes), pool.max_nodes)
+                for name, pool in pools.items()
+            }
+        )
+
+    def _store_sizes(self, sizes: Counter[str]) -> None:
+        if dict(sizes) != self._store.sizes():
+            self._store.save_sizes(sizes)
+
+    def _plan(
+        self,
+        pods: list[Object],
+        pools: Mapping[str, Pool],
+        by_pool: Mapping[str, list[Object]],
+        found: operator.Operator | None,
+    ) -> autoscaler.Plan:
+        if not any(autoscaler.is_unschedulable(pod) for pod in pods):
+            return autoscaler.Plan()
+        existing = [node for group in by_pool.values() for node in group]
+        templates = self._daemon_sets.items()
+        return autoscaler.plan(pods, existing, templates, pools.values(), found, time.time())
+
+    def _fill(
+        self,
+        pool: Pool,
+        existing: list[Object],
+        size: int,
+        planned: Counter[tuple[str, str]],
+        found: operator.Operator | None,
+        pods: list[Object],
+    ) -> None:
+        """Create the missing nodes, where they were planned or else in the emptiest zone; drain surplus ones."""
+        current = [node for node in existing if _is_current(node, pool)]
+        self._drain([node for node in existing if not _is_current(node, pool)], pods)
+        in_zone = Counter(_label(node, labels.ZONE) for node in current)
+        wanted = [zone for (name, zone), count in planned.items() if name == pool.name for _ in range(count)]
+        for index in range(size - len(current)):
+            zone = wanted[index] if index < len(wanted) else min(pool.zones, key=lambda zone: in_zone[zone])
+            in_zone[zone] += 1
+            self._nodes.put(self._api.create(NODES, nodes.new_node(pool, zone, found)))
+        if len(current) > size:
+            busy = {pod["spec"]["nodeName"] for pod in pods if is_busy(pod)}
+            # Those that are on their way out already, then those that run nothing.
+            current.sort(key=lambda node: (not node["spec"].get("unschedulable"), _name(node) in busy))
+            self._drain(current[: len(current) - size], pods)
+
+    def _update(self, pool: Pool, existing: Iterable[Object], found: operator.Operator | None) -> None:
+        """Bring labels, taints and resources of nodes to what their pool now has."""
+        settled = self._settled.get(pool.name)
+        known = settled[1] if settled and settled[0] == (pool, found) else {}
+        templates = {zone: nodes.node_template(pool, zone, found) for zone in pool.zones}
+        for node in existing:
+            if not _is_current(node, pool) or known.get(_name(node)) is node:
+                continue
+            patch, status = nodes.changes(node, templates[_label(node, labels.ZONE)])
+            if patch:
+                self._api.patch(f"{NODES}/{_name(node)}", patch)
+            if status:
+                self._api.patch(f"{NODES}/{_name(node)}/status", {"status": status})
+            if not patch and not status:
+                known[_name(node)] = node
+        names = set(map(_name, existing))
+        self._settled[pool.name] = (
+            (pool, found),
+            {name: node for name, node in known.items() if name in names},
+        )
+
+    def _drain(self, leaving: Iterable[Object], pods: Iterable[Object]) -> None:
+        """Cordon nodes, end what runs on them and, once nothing does, remove them; over several rounds."""
+        leaving = list(leaving)
+        if not leaving:
+            return
+        running: defaultdict[str, list[Object]] = defaultdict(list)
+        for pod in pods:
+            if is_busy(pod):
+                running[pod["spec"]["nodeName"]].append(pod)
+        for node in leaving:
+            if not node["spec"].get("unschedulable"):
+                self._api.patch(f"{NODES}/{_name(node)}", {"spec": {"unschedulable": True}})
+            elif not running[_name(node)]:
+                _log.info("node %s is drained and goes", _name(node))
+                self._delete_node(node)
+            for pod in running[_name(node)]:
+                if not pod["metadata"].get("deletionTimestamp"):
+                    meta = pod["metadata"]
+                    self._api.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}")
+
+    def _scale_down(
+        self,
+        pools: Mapping[str, Pool],
+        by_pool: Mapping[str, list[Object]],
+        sizes: Counter[str],
+        pods: Iterable[Object],
+        needed: frozenset[str],
+    ) -> list[str]:
+        """Mark and then remove nodes that have been idle for long enough; the pools that lost a node."""
+        now, patience = time.monotonic(), self._scale_down_seconds()
+        busy = {pod["spec"]["nodeName"] for pod in pods if is_busy(pod)} | needed
+        self._idle_since = {
+            _name(node): self._idle_since.get(_name(node), now)
+            for group in by_pool.values()
+            for node in group
+            if _name(node) not in busy
+        }
+        lost: list[str] = []
+        for name, pool in pools.items():
+            if not pool.autoscaled:
+                continue
+            for node in by_pool.get(name, []):
+                if _is_removing(node):
+                    lost += self._finish_removal(node, name, busy, sizes[name] - lost.count(name) > pool.min_nodes)
+                elif (
+                    now - self._idle_since.get(_name(node), now) >= patience
+                    and sizes[name] - _removing(by_pool[name]) - lost.count(name) > pool.min_nodes
+                ):
+                    self._mark(node)
+                    break
+        return lost
+
+    def _mark(self, node: Object) -> None:
+        taint = {"key": REMOVING_TAINT, "value": str(int(time.time())), "effect": "NoSchedule"}
+        self._api.patch(f"{NODES}/{_name(node)}", {"spec": {"taints": [*(node["spec"].get("taints") or []), taint]}})
+
+    def _finish_removal(self, node: Object, pool: str, busy: set[str], spare: bool) -> list[str]:
+        """Remove a marked node, or keep it if a pod came first; the pool's name where it lost the node."""
+        marked = next(taint for taint in node["spec"]["taints"] if taint["key"] == REMOVING_TAINT)
+        if time.time() - float(marked["value"]) < _REMOVAL_GRACE_SECONDS:
+            return []
+        # The scheduler may have been faster than the taint: ask the API, not the copy.
+        on_node = self._api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={_name(node)}")["items"]
+        if not spare or _name(node) in busy or any(map(is_busy, on_node)):
+            kept = [taint for taint in node["spec"]["taints"] if taint["key"] != REMOVING_TAINT]
+            self._api.patch(f"{NODES}/{_name(node)}", {"spec": {"taints": kept}})
+            return []
+        for pod in on_node:
+            self._history.add(_trim_pod(pod))
+        _log.info("pool %s loses the idle node %s", pool, _name(node))
+        self._delete_node(node)
+        return [pool]
+
+    def _delete_node(self, node: Object) -> None:
+        self._api.delete(f"{NODES}/{_name(node)}")
+        self._nodes.drop(node["metadata"]["uid"])
+
+    def _pool_of(self, name: str) -> str:
+        return next((_label(n, labels.GKE_NODE_POOL) for n in self._nodes.items() if _name(n) == name), "")
+
+    def _scale_down_seconds(self) -> float:
+        settings = read_json(self._store.root / "settings.json", {})
+        fallback = os.environ.get("ML_FOUNDATIONS_SCALE_DOWN_SECONDS", SCALE_DOWN_SECONDS)
+        return float(settings.get("scale_down_seconds", fallback))
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return item["metadata"]["name"]
+
+
+def _label(node: Mapping[str, Any], key: str) -> str:
+    return node["metadata"]["labels"].get(key, "")
+
+
+def _in_system_namespace(item: Mapping[str, Any]) -> bool:
+    return item["metadata"]["namespace"] == daemonsets.NAMESPACE
+
+
+def _is_current(node: Mapping[str, Any], pool: Pool) -> bool:
+    """Whether a node has its pool's machine type and is in one of its zones; otherwise it is replaced."""
+    return _label(node, labels.INSTANCE_TYPE) == pool.machine_type and _label(node, labels.ZONE) in pool.zones
+
+
+def _is_removing(node: Mapping[str, Any]) -> bool:
+    return any(taint["key"] == REMOVING_TAINT for taint in node["spec"].get("taints") or [])
+
+
+def _removing(group: Iterable[Mapping[str, Any]]) -> int:
+    return sum(map(_is_removing, group))
+
+
+def _pick(source: Mapping[str, Any], *keys: str) -> Object:
+    return {key: source[key] for key in keys if key in source}
+
+
+def _trim_node(node: Object) -> Object:
+    created = datetime.fromisoformat(node["metadata"]["creationTimestamp"]).timestamp()
+    return {
+        "metadata": _pick(node["metadata"], "name", "labels", "annotations", "uid"),
+        "spec": node.get("spec") or {},
+        "status": _pick(node.get("status") or {}, "capacity", "allocatable"),
+        "created": created,
+    }
+
+
+def _trim_pod(pod: Object) -> Object:
+    spec = pod["spec"]
+    containers = {
+        kind: [_pick(container, "name", "resources", "restartPolicy") for container in spec.get(kind) or []]
+        for kind in ("containers", "initContainers")
+    }
+    keys = (
+        "nodeName",
+        "nodeSelector",
+        "affinity",
+        "tolerations",
+        "topologySpreadConstraints",
+        "overhead",
+        "resources",
+    )
+    status = pod.get("status") or {}
+    return {
+        "metadata": _pick(pod["metadata"], "name", "namespace", "uid", "ownerReferences", "deletionTimestamp"),
+        "spec": _pick(spec, *keys) | containers,
+        "status": {
+            "phase": status.get("phase"),
+            "conditions": [c for c in status.get("conditions") or [] if c["type"] == "PodScheduled"],
+        },
+    }
+
+
+def _trim_job(job: Object) -> Object:
+    return {"metadata": _pick(job["metadata"], "name", "namespace", "uid")}
+
+
+def _trim_release(secret: Object) -> Object:
+    return operator.read_release(secret)

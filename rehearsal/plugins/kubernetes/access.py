@@ -1,0 +1,135 @@
+"""Access to a cluster by a kubeconfig: a path or the document itself, with certificates, a token or an exec plugin."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import urllib3
+import yaml
+
+from rehearsal.plugins.servicer import UserError
+
+CONNECTIONS = 64
+EXEC_SECONDS = 60
+
+
+class Access:
+    """A connection pool that speaks for a kubeconfig's user. Certificates lie in a private folder that ends with it."""
+
+    def __init__(self, kubeconfig: str, context: str = "") -> None:
+        self.document = read_kubeconfig(kubeconfig)
+        self._private = tempfile.TemporaryDirectory(prefix="ml-foundations-")
+        cluster, user = _chosen(self.document, context)
+        user = _exec_credential(user["exec"], cluster) if "exec" in user else user
+        self.server: str = cluster["server"].rstrip("/")
+        self.headers = {"Authorization": f"Bearer {user['token']}"} if user.get("token") else {}
+        self.pool = urllib3.PoolManager(
+            maxsize=CONNECTIONS,
+            retries=False,
+            cert_reqs="CERT_NONE" if cluster.get("insecure-skip-tls-verify") else "CERT_REQUIRED",
+            ca_certs=self._file(cluster, "certificate-authority"),
+            cert_file=self._file(user, "client-certificate"),
+            key_file=self._file(user, "client-key"),
+        )
+
+    def kubeconfig_file(self) -> Path:
+        """The kubeconfig as a private file, for a child process."""
+        path = Path(self._private.name) / "kubeconfig"
+        if not path.exists():
+            _write_private(path, yaml.safe_dump(self.document).encode())
+        return path
+
+    def _file(self, entry: dict[str, Any], key: str) -> str | None:
+        """The path of a certificate or key, written out where the kubeconfig holds its bytes."""
+        if data := entry.get(f"{key}-data"):
+            path = Path(self._private.name) / key
+            _write_private(path, base64.b64decode(data))
+            return str(path)
+        return entry.get(key)
+
+
+def read_kubeconfig(value: str) -> dict[str, Any]:
+    """The kubeconfig that a provider was given, as a path or as the document itself."""
+    text = value if "\n" in value or value.lstrip().startswith("{") else _read_file(value)
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"the kubeconfig is no YAML: {error}") from None
+    if not isinstance(document, dict) or not document.get("clusters"):
+        raise UserError("the kubeconfig names no cluster")
+    return document
+
+
+def _read_file(path: str) -> str:
+    try:
+        return Path(path).expanduser().read_text()
+    except OSError as error:
+        raise UserError(f"the kubeconfig cannot be read: {error}") from None
+
+
+def _chosen(document: dict[str, Any], context: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    name = context or document.get("current-context", "")
+    chosen = _named(document, "contexts", name).get("context", {})
+    cluster = _named(document, "clusters", chosen.get("cluster", ""))["cluster"]
+    return cluster, _named(document, "users", chosen.get("user", "")).get("user", {})
+
+
+def _named(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    entries = {entry["name"]: entry for entry in document.get(kind) or []}
+    if name not in entries:
+        raise UserError(
+            f'the kubeconfig has no entry "{name}" among its {kind}: {", ".join(entries) or "there is none"}'
+        )
+    return entries[name]
+
+
+def _exec_credential(plugin: dict[str, Any], cluster: dict[str, Any]) -> dict[str, Any]:
+    """What a credential plugin answers (Kubernetes, client authentication API), in a kubeconfig user's own keys."""
+    command = plugin["command"]
+    info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": False}}
+    if plugin.get("provideClusterInfo"):
+        info["spec"]["cluster"] = cluster
+    own = {item["name"]: item["value"] for item in plugin.get("env") or []}
+    try:
+        done = subprocess.run(
+            [command, *(plugin.get("args") or [])],
+            env=dict(os.environ) | own | {"KUBERNETES_EXEC_INFO": json.dumps(info)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=EXEC_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        hint = plugin.get("installHint") or f"put {command} on PATH"
+        raise UserError(f"the credential plugin {command} is not there. {hint}") from None
+    except subprocess.TimeoutExpired:
+        raise UserError(f"the credential plugin {command} gave no answer within {EXEC_SECONDS} s") from None
+    if done.returncode != 0:
+        words = done.stderr.strip() or done.stdout.strip() or "it said nothing"
+        raise UserError(f"the credential plugin {command} failed with code {done.returncode}: {words}")
+    return _credential(command, done.stdout)
+
+
+def _credential(command: str, printed: str) -> dict[str, Any]:
+    try:
+        status = json.loads(printed)["status"]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"the credential plugin {command} printed no ExecCredential") from None
+    encoded = {
+        f"{ours}-data": base64.b64encode(status[theirs].encode()).decode()
+        for ours, theirs in (("client-certificate", "clientCertificateData"), ("client-key", "clientKeyData"))
+        if theirs in status
+    }
+    return encoded | ({"token": status["token"]} if "token" in status else {})
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(data)

@@ -1,0 +1,119 @@
+"""The rehearsed stack: made, brought up by a real ``pulumi up``, and put right after an interruption."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rehearsal import environment
+from rehearsal.layout import Rehearsal
+from rehearsal.progress import RehearsalError, console, step
+from rehearsal.toolchain import Tools
+
+
+def up(rehearsal: Rehearsal, tools: Tools) -> None:
+    """Run ``pulumi up``, after what an interrupted run may have left has been put right.
+
+    Raises:
+        RehearsalError: pulumi failed; its own words are on the terminal.
+    """
+    create(rehearsal, tools)
+    recover(rehearsal, tools)
+    console.print(f"[bold]pulumi up[/] --stack {rehearsal.stack}")
+    if pulumi(rehearsal, tools, "up", "--yes", "--stack", rehearsal.stack).returncode != 0:
+        raise RehearsalError("pulumi up failed; its own words are above. Mend what it names, then run make up again")
+
+
+def create(rehearsal: Rehearsal, tools: Tools) -> None:
+    """Make the stack in the rehearsal's own backend, where it is not there yet."""
+    listed = json.loads(_checked(pulumi(rehearsal, tools, "stack", "ls", "--json", capture=True)))
+    if rehearsal.stack in {stack["name"] for stack in listed}:
+        return
+    # `stack init` writes into the stack file beside Pulumi.yaml, whatever else it is told: give it one of its own.
+    scratch = rehearsal.root / "scratch"
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    project = yaml.safe_load((_checkout(rehearsal) / "Pulumi.yaml").read_text())["name"]
+    (scratch / "Pulumi.yaml").write_text(yaml.safe_dump({"name": project, "runtime": "python"}))
+    _checked(pulumi(rehearsal, tools, "stack", "init", rehearsal.stack, capture=True, cwd=scratch))
+
+
+def recover(rehearsal: Rehearsal, tools: Tools) -> None:
+    """Release the lock of a run that was killed, and adopt what it created without writing that down."""
+    pulumi(rehearsal, tools, "cancel", "--yes", "--stack", rehearsal.stack, capture=True)
+    exported = _checked(pulumi(rehearsal, tools, "stack", "export", "--stack", rehearsal.stack, capture=True))
+    state: dict[str, Any] = json.loads(exported)["deployment"] or {}
+    if not state.get("pending_operations"):
+        return
+    with step("adopting what an interrupted update created"):
+        imports = [word for pair in _created(rehearsal, tools, state["pending_operations"]) for word in pair]
+        _checked(
+            pulumi(
+                *(rehearsal, tools, "refresh", "--yes", "--skip-preview", "--stack", rehearsal.stack),
+                *(word for item in imports for word in ("--import-pending-creates", item)),
+                "--clear-pending-creates",
+                capture=True,
+            )
+        )
+
+
+def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The urn and id of each Kubernetes object that an interrupted create did make."""
+    for operation in pending:
+        resource = operation["resource"]
+        inputs = resource.get("inputs", {})
+        if operation["type"] != "creating" or "apiVersion" not in inputs:
+            continue
+        metadata = inputs["metadata"]
+        kind = f"{inputs['kind']}.{inputs['apiVersion']}" if "/" in inputs["apiVersion"] else inputs["kind"]
+        namespace = ["--namespace", metadata["namespace"]] if metadata.get("namespace") else []
+        found = subprocess.run(
+            [
+                tools.kubectl,
+                "--kubeconfig",
+                rehearsal.kubeconfig,
+                "get",
+                _kubectl_kind(kind),
+                metadata["name"],
+                *namespace,
+            ],
+            capture_output=True,
+            check=False,
+        )
+        if found.returncode == 0:
+            yield resource["urn"], "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+
+
+def _kubectl_kind(kind: str) -> str:
+    """``Deployment.apps/v1`` as kubectl wants it: ``Deployment.v1.apps``."""
+    name, _, api_version = kind.partition(".")
+    group, _, version = api_version.rpartition("/")
+    return f"{name}.{version}.{group}" if group else name
+
+
+def pulumi(
+    rehearsal: Rehearsal, tools: Tools, *args: str, capture: bool = False, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the rehearsal's pulumi in the checkout; its words go to the terminal, or are captured."""
+    return subprocess.run(
+        [rehearsal.bin_dir / "pulumi", *args, "--non-interactive"],
+        env=environment.process_environment(rehearsal, tools),
+        cwd=cwd or _checkout(rehearsal),
+        capture_output=capture,
+        text=True,
+        check=False,
+    )
+
+
+def _checkout(rehearsal: Rehearsal) -> Path:
+    return rehearsal.root.parent.parent
+
+
+def _checked(done: subprocess.CompletedProcess[str]) -> str:
+    if done.returncode != 0:
+        raise RehearsalError(f"{' '.join(map(str, done.args[1:]))} failed:\n{(done.stderr or done.stdout).strip()}")
+    return done.stdout

@@ -1,0 +1,91 @@
+"""The program of every stack: read the settings, compose the components, export what others need."""
+
+import pulumi
+import settings as stack_file
+from ml_foundations import (
+    CpuNodePool,
+    GkeCluster,
+    GpuNodePool,
+    GpuOperator,
+    InferenceService,
+    StorageClasses,
+    TeamNamespace,
+    TrainingJob,
+    Volume,
+)
+
+
+def main() -> None:
+    """Declare the environment that the stack file describes."""
+    settings = stack_file.load()
+    cluster = _cluster(settings)
+    pools = _node_pools(settings, cluster)
+    provider = cluster.kubernetes_provider(depends_on=pools)
+    in_cluster = pulumi.ResourceOptions(provider=provider)
+    platform: list[pulumi.Resource] = [StorageClasses("storage", _given(settings.storage), in_cluster)]
+    if settings.gpu_operator is not None:
+        platform.append(GpuOperator("gpu-operator", _given(settings.gpu_operator), in_cluster))
+    for name, team in settings.teams.items():
+        _team(name, team, pulumi.ResourceOptions(provider=provider, depends_on=platform))
+    pulumi.export("cluster", cluster.cluster_name)
+    pulumi.export("location", cluster.location)
+    pulumi.export("kubeconfig", cluster.kubeconfig)
+
+
+def _cluster(settings: stack_file.Settings) -> GkeCluster:
+    given = _given(settings.cluster)
+    return GkeCluster(given.pop("name"), {"project": settings.project, **given})
+
+
+def _node_pools(settings: stack_file.Settings, cluster: GkeCluster) -> list[pulumi.Resource]:
+    """Pools without GPUs first: GKE's own pods must find a place before GPU nodes come."""
+    common: dict[str, Any] = {
+        "project": settings.project,
+        "location": settings.cluster.location,
+        "cluster_name": cluster.cluster_name,
+        "node_service_account": cluster.node_service_account,
+    }
+    cpu: list[pulumi.Resource] = [
+        CpuNodePool(f"{settings.cluster.name}-{name}", _pool(name, pool, common))
+        for name, pool in settings.node_pools.items()
+        if not pool.is_gpu
+    ]
+    after_cpu = pulumi.ResourceOptions(depends_on=cpu)
+    gpu: list[pulumi.Resource] = [
+        GpuNodePool(f"{settings.cluster.name}-{name}", _pool(name, pool, common), after_cpu)
+        for name, pool in settings.node_pools.items()
+        if pool.is_gpu
+    ]
+    return cpu + gpu
+
+
+def _pool(name: str, pool: stack_file.NodePool, common: dict[str, Any]) -> Any:
+    return common | {"pool_name": name} | _given(pool)
+
+
+def _team(name: str, team: stack_file.Team, opts: pulumi.ResourceOptions) -> None:
+    tenancy: Any = {"namespace": name, "pod_security": team.pod_security, **_given(team.quota)}
+    if team.group is not None:
+        tenancy["group"] = team.group
+    namespace = TeamNamespace(name, tenancy, opts)
+    inside = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[namespace]))
+    volumes: dict[str, pulumi.Resource] = {
+        claim: Volume(f"{name}-{claim}", {"namespace": name, "claim_name": claim, **_given(volume)}, inside)
+        for claim, volume in team.volumes.items()
+    }
+    for section, workload_name, workload in team.workloads:
+        mounted = [volumes[mount.claim] for mount in workload.mounts]
+        after = pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(depends_on=mounted))
+        given: Any = {"namespace": name, **_given(workload)}
+        if section == "trainingJobs":
+            TrainingJob(f"{name}-{workload_name}", {"job_name": workload_name, **given}, after)
+        else:
+            InferenceService(f"{name}-{workload_name}", {"service_name": workload_name, **given}, after)
+
+
+def _given(model: stack_file.BaseModel) -> Any:
+    """A section of the stack file as the arguments of its component: only what the file says."""
+    return model.model_dump(exclude_unset=True)
+
+
+main()

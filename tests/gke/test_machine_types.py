@@ -1,0 +1,145 @@
+"""The catalog: complete, sourced, and right where real nodes were measured."""
+
+import subprocess
+import sys
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from ml_foundations.gke.machine_types import (
+    DISKS,
+    GPUS,
+    MACHINE_TYPES,
+    UnknownNameError,
+    allocatable,
+    ephemeral_storage_gib,
+    gpu_by_name,
+    machine_type,
+    system_daemonsets,
+)
+from ml_foundations.planning.quantity import parse_quantity
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu_millis", "memory_kib"),
+    [("a3-highgpu-8g", 207410, 1885812064), ("g2-standard-4", 3920, 13594692)],
+)
+def test_allocatable_is_that_of_measured_nodes(name: str, cpu_millis: int, memory_kib: int) -> None:
+    node = allocatable(machine_type(name))
+    assert node.cpu_millis == cpu_millis
+    assert node.memory_kib == pytest.approx(memory_kib, abs=1024)
+
+
+def test_more_pods_than_the_default_cost_cpu() -> None:
+    machine = machine_type("n2-standard-8")
+    assert allocatable(machine).cpu_millis - allocatable(machine, max_pods=256).cpu_millis == 400
+
+
+def test_ephemeral_storage() -> None:
+    assert ephemeral_storage_gib(100) == (100, Fraction(90) - 41)
+    assert ephemeral_storage_gib(1000) == (1000, Fraction(900) - 100)
+    assert ephemeral_storage_gib(100, local_ssds=2) == (750, Fraction(675) - 75)
+
+
+def test_every_machine_type_has_its_gpu_disks_and_source() -> None:
+    for machine in MACHINE_TYPES.values():
+        assert machine.source, machine.name
+        assert machine.source_date.year >= 2024, machine.name
+        assert machine.family in DISKS, machine.name
+        assert (machine.gpu is None) == (machine.gpu_count == 0), machine.name
+        assert machine.gpu is None or machine.gpu in GPUS, machine.name
+        assert machine.usd_hour is None or machine.usd_hour > 0, machine.name
+        assert (machine.price_region is None) == (machine.usd_hour is None), machine.name
+
+
+def test_an_unknown_price_is_none() -> None:
+    assert machine_type("a4x-highgpu-4g").usd_hour is None
+    assert machine_type("a4x-highgpu-4g").price() is None
+
+
+def test_the_price_of_attached_gpus_is_added() -> None:
+    host = machine_type("n1-standard-8")
+    assert host.usd_hour is not None
+    assert host.price("nvidia-tesla-t4", 2) == host.usd_hour + 2 * Decimal("0.35")
+    assert host.price("nvidia-tesla-t4", 2, spot=True) is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "accelerator_type"),
+    [
+        ("H100", "nvidia-h100-80gb"),
+        ("h100-sxm5-80gb", "nvidia-h100-80gb"),
+        ("nvidia-h100-80gb", "nvidia-h100-80gb"),
+        ("NVIDIA-H100-80GB-HBM3", "nvidia-h100-80gb"),
+        ("H100-MEGA", "nvidia-h100-mega-80gb"),
+        ("A100", "nvidia-tesla-a100"),
+        ("A100-SXM4-40GB", "nvidia-tesla-a100"),
+        ("A100-SXM4-80GB", "nvidia-a100-80gb"),
+        ("a100 80gb", "nvidia-a100-80gb"),
+        ("L4", "nvidia-l4"),
+        ("Tesla-T4", "nvidia-tesla-t4"),
+    ],
+)
+def test_names_that_people_type(typed: str, accelerator_type: str) -> None:
+    assert gpu_by_name(typed).accelerator_type == accelerator_type
+
+
+def test_every_alias_names_its_own_gpu() -> None:
+    for gpu in GPUS.values():
+        for alias in (gpu.accelerator_type, *gpu.aliases):
+            assert gpu_by_name(alias) is gpu, alias
+
+
+def test_an_unknown_machine_type_is_a_key_error_with_near_names() -> None:
+    with pytest.raises(KeyError, match=r"unknown machine type 'a3-highgpu-9g': did you mean .*a3-highgpu-8g"):
+        machine_type("a3-highgpu-9g")
+    with pytest.raises(UnknownNameError, match="known: a2-highgpu-1g"):
+        machine_type("?")
+    with pytest.raises(UnknownNameError, match=r"did you mean .*A100-80GB"):
+        gpu_by_name("A100-88GB")
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpu", "counts"),
+    [
+        ("g2-standard-24", "nvidia-l4", (2,)),
+        ("g2-standard-24", "nvidia-tesla-t4", ()),
+        ("n1-standard-4", "nvidia-tesla-t4", (1, 2, 4)),
+        ("n1-standard-32", "nvidia-tesla-v100", (4, 8)),
+        ("n2-standard-8", "nvidia-tesla-t4", ()),
+        ("g4-standard-6", "nvidia-rtx-pro-6000", (1,)),
+    ],
+)
+def test_gpu_counts(machine: str, gpu: str, counts: tuple[int, ...]) -> None:
+    assert machine_type(machine).gpu_counts(gpu) == counts
+
+
+@pytest.mark.parametrize(
+    ("machine", "disk", "regional", "attaches"),
+    [
+        ("n1-standard-8", "pd-ssd", True, True),
+        ("n2-standard-8", "pd-ssd", True, True),
+        ("g2-standard-8", "pd-ssd", True, False),
+        ("g2-standard-8", "pd-ssd", False, True),
+        ("a2-highgpu-1g", "hyperdisk-balanced", False, False),
+        ("a3-ultragpu-8g", "pd-ssd", False, False),
+        ("a3-highgpu-1g", "hyperdisk-extreme", False, False),
+        ("a3-highgpu-8g", "hyperdisk-extreme", False, True),
+        ("g4-standard-48", "hyperdisk-extreme", False, False),
+        ("n2-standard-8", "hyperdisk-ml", False, None),
+    ],
+)
+def test_disks(machine: str, disk: str, regional: bool, attaches: bool | None) -> None:
+    assert machine_type(machine).attaches(disk, regional=regional) is attaches
+
+
+def test_system_daemonsets_have_sources_and_quantities() -> None:
+    for daemonset in system_daemonsets():
+        assert daemonset.source, daemonset.name
+        for quantity in filter(None, (daemonset.cpu, daemonset.memory)):
+            assert parse_quantity(quantity) > 0, daemonset.name
+
+
+def test_the_catalog_needs_no_pulumi() -> None:
+    probe = "import sys, ml_foundations.gke.machine_types; sys.exit('pulumi' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0

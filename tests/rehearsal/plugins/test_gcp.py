@@ -1,0 +1,286 @@
+"""The embedded gcp plugin: Google's checks, live clusters and pools, and what is only recorded."""
+
+import base64
+import json
+import os
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rehearsal import control_plane, gke
+from rehearsal.gke.store import Store
+from rehearsal.layout import Rehearsal
+from rehearsal.plugins import gcp, gke_gcloud_auth_plugin
+from rehearsal.plugins.gcp import container, recorded, sdk
+from rehearsal.plugins.gcp.errors import GoogleApiError
+from rehearsal.plugins.gcp.place import Place
+from rehearsal.plugins.gcp.provider import GcpProvider
+from rehearsal.plugins.servicer import UNKNOWN, CheckError, Properties, Resource, State, UserError
+from rehearsal.progress import RehearsalError
+from tests.conftest import Cluster
+
+PLACE = Place("acme", "us-central1", "")
+CLUSTER_ID = "projects/acme/locations/us-central1/clusters/ml"
+CLUSTER = {"name": "ml", "removeDefaultNodePool": True, "initialNodeCount": 1, "deletionProtection": False}
+RECORDED = {
+    "gcp:serviceaccount/account:Account": {"accountId": "trainer"},
+    "gcp:compute/network:Network": {"name": "net"},
+    "gcp:compute/subnetwork:Subnetwork": {"name": "sub", "network": "net", "ipCidrRange": "10.0.0.0/20"},
+    "gcp:compute/router:Router": {"name": "router", "network": "net"},
+    "gcp:compute/routerNat:RouterNat": {"name": "nat", "router": "router"},
+    "gcp:compute/address:Address": {"name": "ip"},
+    "gcp:compute/firewall:Firewall": {"name": "fw", "network": "net"},
+    "gcp:projects/service:Service": {"service": "container.googleapis.com"},
+    "gcp:projects/iAMMember:IAMMember": {"role": "roles/viewer", "member": "user:a@b.c", "project": "acme"},
+    "gcp:serviceaccount/iAMMember:IAMMember": {"serviceAccountId": "sa", "role": "r", "member": "m"},
+    "gcp:storage/bucket:Bucket": {"name": "bucket", "location": "US"},
+    "gcp:storage/bucketIAMMember:BucketIAMMember": {"bucket": "bucket", "role": "r", "member": "m"},
+    "gcp:artifactregistry/repository:Repository": {"repositoryId": "images", "location": "us", "format": "DOCKER"},
+}
+
+
+def pool_inputs(**changes: Any) -> Properties:
+    config = {"machineType": "g2-standard-24", "guestAccelerators": [{"type": "nvidia-l4", "count": 2}]}
+    config |= changes.pop("nodeConfig", {})
+    scaling = {"totalMinNodeCount": 1, "totalMaxNodeCount": 4}
+    return {"name": "l4", "cluster": CLUSTER_ID, "autoscaling": scaling, "nodeConfig": config} | changes
+
+
+def resource(token: str, name: str = "thing") -> Resource:
+    return Resource(urn=f"urn:pulumi:s::p::{token}::{name}", type=token, name=name)
+
+
+def provider_of(rehearsal: Rehearsal) -> GcpProvider:
+    provider = GcpProvider(rehearsal)
+    provider.configure({"project": "acme", "region": "us-central1"})
+    return provider
+
+
+@pytest.fixture
+def offline(tmp_path: Any) -> GcpProvider:
+    """A provider of a rehearsal that is not up: enough for whatever is only recorded."""
+    rehearsal = Rehearsal.of("bare", tmp_path)
+    rehearsal.make()
+    return provider_of(rehearsal)
+
+
+@pytest.fixture
+def live(cluster: Cluster) -> Iterator[GcpProvider]:
+    gke.start(cluster.rehearsal)
+    provider = provider_of(cluster.rehearsal)
+    yield provider
+    for found in list(Store(cluster.rehearsal).clusters().values()):
+        provider.delete(resource(container.CLUSTER), State(found["id"], CLUSTER, {}))
+    gke.stop(cluster.rehearsal)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nodeConfig": {"machineType": "g2-standard-25"}}, 'Machine type with name "g2-standard-25" does not exist'),
+        ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}]}}, "it has 2 of this type"),
+        ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-tesla-t4", "count": 1}]}}, "it has 2 x nvidia-l4"),
+        ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l5", "count": 1}]}}, 'type "nvidia-l5" does not exist'),
+        ({"nodeLocations": ["europe-west4-a"]}, 'Location "europe-west4-a" does not exist in region "us-central1"'),
+        ({"location": "mars"}, 'Location "mars" does not exist'),
+        ({"name": "p" * 41}, "names have up to 40"),
+        ({"nodeConfig": {"diskType": "hyperdisk-balanced"}}, "cannot be used by g2-standard-24"),
+        ({"autoscaling": {"minNodeCount": 3, "maxNodeCount": 1}}, "Autoscaling limits are invalid"),
+        (
+            {"nodeConfig": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
+            "expected effect to be one of",
+        ),
+    ],
+)
+def test_what_gke_refuses(changes: Properties, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        container.node_pool(pool_inputs(**changes), PLACE, CLUSTER)
+
+
+def test_node_counts_are_per_zone_but_for_the_totals() -> None:
+    zones = ["us-central1-a", "us-central1-b"]
+    total = container.node_pool(pool_inputs(nodeLocations=zones), PLACE, CLUSTER)
+    assert (total.min_nodes, total.max_nodes, total.max_nodes_per_zone) == (1, 4, None)
+    scaling = {"minNodeCount": 1, "maxNodeCount": 3}
+    zonal = container.node_pool(pool_inputs(nodeLocations=zones, autoscaling=scaling), PLACE, CLUSTER)
+    assert (zonal.min_nodes, zonal.max_nodes, zonal.max_nodes_per_zone) == (2, 6, 3)
+    inputs = pool_inputs(nodeLocations=zones, nodeCount=2)
+    del inputs["autoscaling"]
+    fixed = container.node_pool(inputs, PLACE, CLUSTER)
+    assert (fixed.min_nodes, fixed.max_nodes, fixed.autoscaled) == (4, 4, False)
+
+
+def test_gpus_are_those_of_the_machine_where_none_are_named() -> None:
+    pool = container.node_pool(pool_inputs(nodeConfig={"guestAccelerators": []}), PLACE, CLUSTER)
+    assert pool.gpu is not None
+    assert (pool.gpu.type, pool.gpu.count, pool.gpu.driver_version) == ("nvidia-l4", 2, None)
+
+
+@pytest.mark.parametrize(("token", "inputs"), RECORDED.items(), ids=list(RECORDED))
+def test_every_output_of_a_recorded_type_is_modelled(offline: GcpProvider, token: str, inputs: Properties) -> None:
+    state = offline.create(resource(token), offline.check(resource(token), {}, inputs, b"seed"))
+    assert not gcp.unmodelled(token, state.outputs)
+    assert inputs.items() <= state.outputs.items()
+    again = offline.create(resource(token), inputs)
+    assert again.id == state.id
+    assert offline.read(resource(token), state) is not None
+    offline.delete(resource(token), state)
+    assert offline.read(resource(token), state) is None
+
+
+def test_a_service_account(offline: GcpProvider) -> None:
+    state = offline.create(resource(recorded.ACCOUNT), {"accountId": "trainer"})
+    email = "trainer@acme.iam.gserviceaccount.com"
+    assert state.id == state.outputs["name"] == f"projects/acme/serviceAccounts/{email}"
+    assert (state.outputs["email"], state.outputs["member"]) == (email, f"serviceAccount:{email}")
+
+
+def test_an_output_that_is_not_modelled_is_found() -> None:
+    state = {"urn": "u", "type": container.CLUSTER, "custom": True, "outputs": {"endpoint": "1.2.3.4"}}
+    assert "masterVersion" in gcp.unmodelled_outputs([state])["u"]
+    assert "endpoint" not in gcp.unmodelled_outputs([state])["u"]
+
+
+def test_names_are_made_as_the_provider_makes_them(offline: GcpProvider) -> None:
+    cluster = resource(container.CLUSTER, "Prod")
+    made = offline.check(cluster, {}, {}, b"seed")
+    assert made["name"].startswith("prod-")
+    assert len(made["name"]) == len("prod-") + 7
+    assert offline.check(cluster, made, {}, b"other")["name"] == made["name"]
+    assert offline.check(cluster, made, {"name": "mine"}, b"") == {"name": "mine"}
+    long = offline.check(resource(container.NODE_POOL, "p" * 60), {}, {}, b"seed")
+    assert len(long["name"]) == 40
+
+
+def test_unknown_properties_and_types_are_refused(offline: GcpProvider) -> None:
+    with pytest.raises(CheckError, match="nodeCfg"):
+        offline.check(resource(container.NODE_POOL), {}, {"nodeCfg": {}}, b"")
+    with pytest.raises(CheckError, match="not a resource type"):
+        offline.check(resource("gcp:container/nope:Nope"), {}, {}, b"")
+
+
+@pytest.mark.parametrize(
+    ("change", "replaces"),
+    [
+        ({"nodeConfig": {"labels": {"a": "b"}}}, False),
+        ({"nodeConfig": {"machineType": "g2-standard-48"}}, False),
+        ({"autoscaling": {"totalMinNodeCount": 0, "totalMaxNodeCount": 9}}, False),
+        ({"nodeConfig": {"spot": True}}, True),
+        ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "count": 4}]}}, True),
+        ({"location": "us-central1-a"}, True),
+        ({"nodeConfig": {"guestAccelerators": UNKNOWN}}, True),
+    ],
+)
+def test_what_replaces_a_pool(offline: GcpProvider, change: Properties, replaces: bool) -> None:
+    diff = offline.diff(resource(container.NODE_POOL), State("i", pool_inputs(), {}), pool_inputs(**change), [])
+    assert diff.changed
+    assert bool(diff.replaces) is replaces
+    assert diff.delete_before_replace is replaces
+
+
+def test_the_same_inputs_are_no_change(offline: GcpProvider) -> None:
+    assert not offline.diff(resource(container.NODE_POOL), State("i", pool_inputs(), {}), pool_inputs(), []).changed
+
+
+def test_a_preview_knows_no_computed_output(offline: GcpProvider) -> None:
+    outputs = offline.preview(resource(container.CLUSTER), None, CLUSTER)
+    assert outputs["name"] == "ml"
+    assert all(outputs[key] is UNKNOWN for key in ("endpoint", "masterAuth", "selfLink", "location"))
+
+
+def test_no_project_is_an_error(tmp_path: Any) -> None:
+    with pytest.raises(UserError, match="project: required field is not set"):
+        GcpProvider(Rehearsal.of("x", tmp_path)).create(resource(recorded.ACCOUNT), {"accountId": "a"})
+
+
+def test_a_cluster_is_live(live: GcpProvider, cluster: Cluster) -> None:
+    state = live.create(resource(container.CLUSTER), CLUSTER)
+    assert state.id == CLUSTER_ID
+    assert not sdk.unmodelled(container.CLUSTER, state.outputs)
+    authority = base64.b64decode(state.outputs["masterAuth"]["clusterCaCertificate"]).decode()
+    context = ssl.create_default_context(cadata=authority)
+    found = control_plane.credentials(cluster.rehearsal)
+    context.load_cert_chain(found.cert, found.key)
+    with urllib.request.urlopen(f"https://{state.outputs['endpoint']}/version", context=context) as answer:
+        assert json.load(answer)["major"] == "1"
+
+
+def test_a_pool_becomes_nodes_follows_updates_and_goes(live: GcpProvider, cluster: Cluster) -> None:
+    live.create(resource(container.CLUSTER), CLUSTER)
+    pool = resource(container.NODE_POOL)
+    created = live.create(pool, pool_inputs())
+    assert created.id == f"{CLUSTER_ID}/nodePools/l4"
+    assert not sdk.unmodelled(container.NODE_POOL, created.outputs)
+    assert gke.pools(cluster.rehearsal)[0]["gpus"] == 2
+    assert live.read(pool, State(created.id, {}, {})) == created
+    changed = pool_inputs(
+        autoscaling={"totalMinNodeCount": 2, "totalMaxNodeCount": 4}, nodeConfig={"labels": {"a": "b"}}
+    )
+    live.update(pool, created, changed)
+    assert gke.pools(cluster.rehearsal)[0]["nodes"] == 2
+    live.delete(pool, created)
+    assert gke.pools(cluster.rehearsal) == []
+    assert live.read(pool, created) is None
+
+
+def test_gke_taints_a_gpu_pool_only_beside_another_pool(live: GcpProvider) -> None:
+    live.create(resource(container.CLUSTER), CLUSTER)
+    store = live._store
+    none = {"totalMinNodeCount": 0, "totalMaxNodeCount": 1}
+    live.create(resource(container.NODE_POOL, "a"), pool_inputs(name="first", autoscaling=none))
+    cpu = pool_inputs(
+        name="cpu", autoscaling=none, nodeConfig={"machineType": "n2-standard-4", "guestAccelerators": []}
+    )
+    live.create(resource(container.NODE_POOL, "b"), cpu)
+    live.create(resource(container.NODE_POOL, "c"), pool_inputs(name="second", autoscaling=none))
+    assert {name: pool.automatic_gpu_taint for name, pool in store.pools().items()} == {
+        "first": False,
+        "cpu": False,
+        "second": True,
+    }
+
+
+def test_conflicts_and_missing_clusters(live: GcpProvider) -> None:
+    with pytest.raises(GoogleApiError, match=f"Error 404: Not found: {CLUSTER_ID}"):
+        live.create(resource(container.NODE_POOL), pool_inputs())
+    live.create(resource(container.CLUSTER), CLUSTER)
+    with pytest.raises(GoogleApiError, match="Error 409: Already exists"):
+        live.create(resource(container.CLUSTER, "other"), CLUSTER)
+    with pytest.raises(UserError, match="deletion_protection"):
+        live.delete(resource(container.CLUSTER), State(CLUSTER_ID, {"name": "ml"}, {}))
+
+
+@pytest.mark.parametrize("version", gke_gcloud_auth_plugin.API_VERSIONS)
+def test_the_exec_plugin_gives_a_credential(cluster: Cluster, version: str) -> None:
+    answer = exec_plugin(cluster.rehearsal, KUBERNETES_EXEC_INFO=json.dumps({"apiVersion": version}))
+    assert answer.returncode == 0, answer.stderr
+    credential = json.loads(answer.stdout)
+    assert (credential["apiVersion"], credential["kind"]) == (version, "ExecCredential")
+    assert "BEGIN CERTIFICATE" in credential["status"]["clientCertificateData"]
+    assert "PRIVATE KEY" in credential["status"]["clientKeyData"]
+
+
+def test_the_exec_plugin_says_that_the_rehearsal_is_down(tmp_path: Any) -> None:
+    answer = exec_plugin(Rehearsal.of("dev", tmp_path))
+    assert answer.returncode != 0
+    assert "the rehearsal of dev is not up. Start it: make up STACK=dev" in answer.stderr
+
+
+def test_the_exec_plugin_refuses_other_versions(tmp_path: Any) -> None:
+    with pytest.raises(RehearsalError, match="v1alpha1 is not supported"):
+        gke_gcloud_auth_plugin.credential(Rehearsal.of("x", tmp_path), '{"apiVersion": "v1alpha1"}')
+
+
+def exec_plugin(rehearsal: Rehearsal, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rehearsal.plugins.gke_gcloud_auth_plugin"],
+        env=os.environ | {"ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root)} | env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,412 @@
+"""The control plane, for real: created, used, killed in every way, recovered, and removed without a trace."""
+
+import dataclasses
+import http.client
+import os
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from kubernetes import client, config, utils
+
+from rehearsal import control_plane
+from rehearsal.layout import CHECKOUT, Rehearsal
+from rehearsal.progress import RehearsalError
+from rehearsal.toolchain import Tools
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture(scope="module")
+def own(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
+    """A control plane of this module's own, since its tests kill it, with one node."""
+    rehearsal = Rehearsal.of("own", tmp_path_factory.mktemp("own"))
+    try:
+        control_plane.start(rehearsal, tools)
+        apply(rehearsal, node("own-node"))
+        yield rehearsal
+    finally:
+        control_plane.delete(rehearsal, tools)
+
+
+@pytest.fixture
+def rehearsal(own: Rehearsal, tools: Tools) -> Rehearsal:
+    """The same, running."""
+    control_plane.start(own, tools)
+    return own
+
+
+@pytest.fixture
+def another(tools: Tools, tmp_path: Path) -> Iterator[Rehearsal]:
+    """A control plane that was never started."""
+    rehearsal = Rehearsal.of("another", tmp_path)
+    rehearsal.make()
+    yield rehearsal
+    control_plane.delete(rehearsal, tools)
+
+
+def api(rehearsal: Rehearsal) -> client.CoreV1Api:
+    return client.CoreV1Api(config.new_client_from_config(str(rehearsal.kubeconfig)))
+
+
+def pids(rehearsal: Rehearsal) -> dict[str, int | None]:
+    return {process.name: process.pid for process in control_plane.processes(rehearsal)}
+
+
+def pid_file(rehearsal: Rehearsal, name: str) -> Path:
+    return rehearsal.cluster_dir / "clusters" / "kwok" / "pids" / f"{name}.pid"
+
+
+def apply(rehearsal: Rehearsal, *manifests: dict[str, Any]) -> None:
+    for manifest in manifests:
+        utils.create_from_dict(api(rehearsal).api_client, manifest)
+
+
+def eventually(check: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.2)
+
+
+def save(rehearsal: Rehearsal, name: str) -> None:
+    metadata = client.V1ObjectMeta(name=name)
+    api(rehearsal).create_namespaced_config_map("default", client.V1ConfigMap(metadata=metadata))
+
+
+def saved(rehearsal: Rehearsal) -> set[str]:
+    return {item.metadata.name for item in api(rehearsal).list_namespaced_config_map("default").items}
+
+
+def node(name: str, **capacity: str) -> dict[str, Any]:
+    resources = {"cpu": "8", "memory": "32Gi", "pods": "110"} | capacity
+    taints = [{"key": GPU, "value": "present", "effect": "NoSchedule"}] if GPU in capacity else []
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "us-central1-a"},
+        },
+        "spec": {"taints": taints},
+        "status": {"capacity": resources, "allocatable": resources},
+    }
+
+
+def storage_class(name: str, provisioner: str, mode: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": provisioner,
+        "volumeBindingMode": mode,
+    }
+
+
+def claim(name: str, class_name: str, mode: str, size: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"storageClassName": class_name, "accessModes": [mode], "resources": {"requests": {"storage": size}}},
+    }
+
+
+def pod(name: str, *, gpus: int = 0, claims: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}} | {
+        "spec": pod_spec(gpus=gpus, claims=claims)
+    }
+
+
+def pod_spec(*, gpus: int = 0, claims: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {
+        "restartPolicy": "Never",
+        "initContainers": [{"name": "prepare", "image": "prepare"}],
+        "containers": [{"name": "main", "image": "main", "resources": {"limits": {GPU: str(gpus)} if gpus else {}}}],
+        "volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims],
+    }
+
+
+def job(name: str, **annotations: str) -> dict[str, Any]:
+    template = {"metadata": {"annotations": annotations}, "spec": pod_spec()}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"template": template},
+    }
+
+
+def deployment(name: str, replicas: int) -> dict[str, Any]:
+    spec = pod_spec() | {"restartPolicy": "Always"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
+        },
+    }
+
+
+# --- A running control plane
+
+
+def test_starting_again_changes_nothing_and_takes_no_time(rehearsal: Rehearsal, tools: Tools) -> None:
+    before, started = pids(rehearsal), time.monotonic()
+    control_plane.start(rehearsal, tools)
+    assert time.monotonic() - started < 1
+    assert pids(rehearsal) == before
+    assert all(process.running for process in control_plane.processes(rehearsal))
+
+
+def test_kubectl_sees_the_pinned_version(rehearsal: Rehearsal, tools: Tools) -> None:
+    command = [tools.kubectl, "--kubeconfig", rehearsal.kubeconfig, "version", "-o", "yaml"]
+    printed = yaml.safe_load(subprocess.run(command, capture_output=True, check=True, timeout=30).stdout)
+    assert printed["serverVersion"]["gitVersion"] == printed["clientVersion"]["gitVersion"] == "v1.36.3"
+
+
+def test_every_process_listens_on_loopback_only(rehearsal: Rehearsal) -> None:
+    for name, pid in pids(rehearsal).items():
+        connections = psutil.Process(pid).net_connections("inet")
+        listening = {connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN}
+        assert listening == {"127.0.0.1"}, name
+
+
+def test_only_the_user_can_read_its_files(rehearsal: Rehearsal) -> None:
+    for path in [rehearsal.root, *rehearsal.root.rglob("*")]:
+        if not path.is_symlink():
+            assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+
+
+@pytest.mark.parametrize("path", ["/api/v1/nodes", "/apis", "/readyz", "/metrics"])
+def test_nobody_gets_in_without_a_certificate(rehearsal: Rehearsal, path: str) -> None:
+    address = control_plane.credentials(rehearsal).server.removeprefix("https://")
+    connection = http.client.HTTPSConnection(address, context=ssl._create_unverified_context(), timeout=10)
+    connection.request("GET", path)
+    assert connection.getresponse().status == http.HTTPStatus.UNAUTHORIZED
+
+
+def test_etcd_refuses_who_has_no_certificate(rehearsal: Rehearsal) -> None:
+    etcd = psutil.Process(pids(rehearsal)["etcd"])
+    for port in {c.laddr.port for c in etcd.net_connections("inet") if c.status == psutil.CONN_LISTEN}:
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", port, context=ssl._create_unverified_context(), timeout=10
+        )
+        with pytest.raises(OSError):
+            connection.request("GET", "/version")
+            connection.getresponse()
+
+
+def test_a_pod_that_asks_for_gpus_tolerates_their_taint_and_no_other_pod_does(rehearsal: Rehearsal) -> None:
+    apply(rehearsal, pod("with-gpu", gpus=1), pod("without-gpu"))
+    tolerated = {
+        name: {toleration.key for toleration in api(rehearsal).read_namespaced_pod(name, "default").spec.tolerations}
+        for name in ("with-gpu", "without-gpu")
+    }
+    assert GPU in tolerated["with-gpu"]
+    assert GPU not in tolerated["without-gpu"]
+
+
+def test_claims_bind_and_their_volumes_go_with_them(rehearsal: Rehearsal) -> None:
+    core = api(rehearsal)
+    apply(
+        rehearsal,
+        storage_class("fast-ssd", "pd.csi.storage.gke.io", "WaitForFirstConsumer"),
+        storage_class("nfs-client", "cluster.local/nfs-subdir-external-provisioner", "Immediate"),
+        claim("data", "fast-ssd", "ReadWriteOnce", "500Gi"),
+        claim("checkpoints", "nfs-client", "ReadWriteMany", "100Gi"),
+    )
+
+    def phases() -> dict[str, str]:
+        claims = core.list_namespaced_persistent_volume_claim("default").items
+        return {item.metadata.name: item.status.phase for item in claims}
+
+    eventually(lambda: phases()["checkpoints"] == "Bound")
+    assert phases()["data"] == "Pending", "it binds when its first consumer is scheduled, and not before"
+
+    apply(rehearsal, node("claims-node", **{GPU: "1"}), pod("reader", gpus=1, claims=("data", "checkpoints")))
+    eventually(lambda: core.read_namespaced_pod("reader", "default").status.phase == "Running")
+    volumes = {volume.spec.claim_ref.name: volume.spec for volume in core.list_persistent_volume().items}
+    assert phases() == {"data": "Bound", "checkpoints": "Bound"}
+    assert volumes["data"].csi.driver == "pd.csi.storage.gke.io"
+    assert volumes["data"].capacity == {"storage": "500Gi"}
+    assert volumes["checkpoints"].access_modes == ["ReadWriteMany"]
+
+    core.delete_namespaced_pod("reader", "default")
+    core.delete_collection_namespaced_persistent_volume_claim("default")
+    eventually(lambda: not core.list_persistent_volume().items)
+
+
+def test_jobs_run_for_a_moment_or_as_long_as_they_say_and_deployments_get_ready(rehearsal: Rehearsal) -> None:
+    apply(
+        rehearsal,
+        job("short"),
+        job("long", **{"pod-complete.stage.kwok.x-k8s.io/delay": "1h"}),
+        deployment("web", 3),
+    )
+    core = api(rehearsal)
+    apps, batch = client.AppsV1Api(core.api_client), client.BatchV1Api(core.api_client)
+    seen: set[str] = set()
+
+    def phases(name: str) -> set[str]:
+        pods = core.list_namespaced_pod("default", label_selector=f"job-name={name}").items
+        return {item.status.phase for item in pods}
+
+    def completed() -> bool:
+        seen.update(phases("short"))
+        return bool(batch.read_namespaced_job("short", "default").status.succeeded)
+
+    eventually(lambda: apps.read_namespaced_deployment("web", "default").status.ready_replicas == 3)
+    eventually(completed)
+    assert {"Running", "Succeeded"} <= seen
+    time.sleep(4)  # Longer than any Job without the annotation runs.
+    assert batch.read_namespaced_job("long", "default").status.active == 1
+
+    # A deleted pod is gone at once, and its Job replaces it.
+    core.delete_collection_namespaced_pod("default", label_selector="job-name=long")
+    eventually(lambda: phases("long") == {"Running"})
+
+
+# --- Crashes
+
+
+@pytest.mark.parametrize("name", control_plane.COMPONENTS)
+def test_it_recovers_from_the_death_of(name: str, rehearsal: Rehearsal, tools: Tools) -> None:
+    kubeconfig = rehearsal.kubeconfig.read_text()
+    save(rehearsal, f"before-{name}")
+    os.kill(pids(rehearsal)[name] or 0, signal.SIGKILL)
+    eventually(lambda: pids(rehearsal)[name] is None)
+    control_plane.start(rehearsal, tools)
+    assert f"before-{name}" in saved(rehearsal)
+    assert rehearsal.kubeconfig.read_text() == kubeconfig
+    # All of it works again: the controllers, the scheduler, and kwok on the node of before.
+    apply(rehearsal, deployment(f"after-{name}", 1))
+    apps = client.AppsV1Api(api(rehearsal).api_client)
+    eventually(lambda: apps.read_namespaced_deployment(f"after-{name}", "default").status.ready_replicas == 1)
+
+
+def test_a_process_that_got_the_pid_of_one_of_ours_is_left_alone(rehearsal: Rehearsal, tools: Tools) -> None:
+    save(rehearsal, "before-reboot")
+    for pid in pids(rehearsal).values():
+        os.kill(pid or 0, signal.SIGKILL)
+    innocent = subprocess.Popen(["sleep", "600"])
+    try:
+        for name in control_plane.COMPONENTS:
+            pid_file(rehearsal, name).write_text(str(innocent.pid))
+        assert not any(process.running for process in control_plane.processes(rehearsal))
+        control_plane.start(rehearsal, tools)
+        assert "before-reboot" in saved(rehearsal)
+        pid_file(rehearsal, "etcd").write_text(str(innocent.pid))
+        control_plane.stop(rehearsal, tools)
+        assert not any(process.running for process in control_plane.processes(rehearsal))
+        assert innocent.poll() is None
+    finally:
+        innocent.kill()
+        innocent.wait()
+
+
+@pytest.mark.parametrize("race", [False, True], ids=["while-it-was-down", "as-it-started"])
+def test_a_port_that_another_program_took_is_replaced(
+    race: bool, rehearsal: Rehearsal, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(rehearsal, f"before-port-{race:d}")
+    control_plane.stop(rehearsal, tools)
+    # etcd's port is the first that is asked about; the API server's is in the kubeconfig.
+    option = "etcdPort" if race else "kubeApiserverPort"
+    port = yaml.safe_load((rehearsal.cluster_dir / "ports.json").read_text())[option]
+    is_free, asked = control_plane._is_free, []
+    eventually(lambda: is_free(port))
+
+    def believed_free(port: int) -> bool:
+        asked.append(port)
+        return len(asked) == 1 or is_free(port)
+
+    if race:
+        monkeypatch.setattr(control_plane, "_is_free", believed_free)
+    with socket.create_server(("127.0.0.1", port)):
+        control_plane.start(rehearsal, tools)
+        assert f"before-port-{race:d}" in saved(rehearsal)
+
+
+def test_what_a_killed_start_left_is_no_hindrance(another: Rehearsal, tools: Tools) -> None:
+    script = (
+        "import sys, pathlib; from rehearsal import control_plane, toolchain; from rehearsal.layout import Rehearsal; "
+        "control_plane.start(Rehearsal('another', pathlib.Path(sys.argv[1])), toolchain.ensure())"
+    )
+    starting = subprocess.Popen(
+        [sys.executable, "-c", script, another.root], cwd=CHECKOUT, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    eventually(lambda: pid_file(another, "etcd").exists())
+    os.killpg(starting.pid, signal.SIGKILL)
+    starting.wait()
+    # The power failed while kwokctl wrote the certificates, and the pids were lost with them.
+    (another.cluster_dir / "clusters" / "kwok" / "pki" / "admin.crt").write_text("")
+    pid_file(another, "etcd").unlink()
+    control_plane.start(another, tools)
+    assert api(another).list_namespace().items
+
+
+# --- Failures, neighbours, and the end
+
+
+def test_a_failure_names_the_process_and_shows_its_log(another: Rehearsal, tools: Tools, tmp_path: Path) -> None:
+    broken = tmp_path / "broken-scheduler"
+    broken.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Kubernetes v1.36.3 && exit\necho out of luck\nexit 3\n')
+    broken.chmod(0o700)
+    with pytest.raises(RehearsalError, match=r"(?s)^kube-scheduler ended .*make down.*out of luck"):
+        control_plane.start(another, dataclasses.replace(tools, kube_scheduler=broken))
+    assert not any(process.running for process in control_plane.processes(another))
+
+
+def test_two_start_side_by_side_and_end_without_a_trace(rehearsal: Rehearsal, tools: Tools, tmp_path: Path) -> None:
+    before = pids(rehearsal)
+    pair = [Rehearsal.of(stack, tmp_path) for stack in ("one", "two")]
+    with ThreadPoolExecutor() as pool:
+        try:
+            list(pool.map(lambda each: control_plane.start(each, tools), pair))
+            for each in pair:
+                save(each, each.stack)
+            assert [saved(each) & {"one", "two"} for each in pair] == [{"one"}, {"two"}]
+
+            database = pair[0].cluster_dir / "clusters" / "kwok" / "etcd" / "member" / "snap" / "db"
+            control_plane.stop(pair[0], tools)
+            assert api(pair[1]).list_namespace().items
+            database.write_bytes(b"broken" * 4096)
+            with pytest.raises(RehearsalError, match=r"(?s)^etcd ended .*invalid database"):
+                control_plane.start(pair[0], tools)
+        finally:
+            list(pool.map(lambda each: control_plane.delete(each, tools), pair))
+    for each in pair:
+        assert not any(process.running for process in control_plane.processes(each))
+        assert not each.cluster_dir.exists()
+        assert not each.kubeconfig.exists()
+    assert not [process for process in psutil.process_iter() if str(tmp_path) in " ".join(command(process))]
+    assert pids(rehearsal) == before
+
+
+def command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_nothing_was_written_to_kwokctls_default_folder(rehearsal: Rehearsal) -> None:
+    used = Path.home() / ".kwok"
+    changed = [path for path in used.rglob("*") if path.stat().st_mtime > psutil.Process().create_time()]
+    assert not changed

@@ -1,0 +1,331 @@
+"""The simulated GKE on a real control plane: nodes as declared, GPUs when they are due, pools that scale."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ml_foundations.gke.machine_types import allocatable, machine_type
+from ml_foundations.labels import GPU_RESOURCE
+from ml_foundations.planning.quantity import parse_quantity
+
+from rehearsal import gke
+from rehearsal.gke.api import Api
+from rehearsal.gke.store import Pool, PoolGpu, Store
+from rehearsal.layout import Rehearsal
+from tests.conftest import Cluster
+
+ZONES = ("us-central1-a", "us-central1-b")
+GPU_TAINT = {"key": GPU_RESOURCE, "value": "present", "effect": "NoSchedule"}
+SYSTEM = Pool("system", "ml", "n2-standard-4", min_nodes=2, max_nodes=2, initial_nodes=2, zones=ZONES)
+L4 = Pool("l4", "ml", "g2-standard-24", max_nodes=3, zones=ZONES, taints=(GPU_TAINT,), gpu=PoolGpu("nvidia-l4", 2))
+OPERATED = replace(
+    L4,
+    name="operated",
+    min_nodes=1,
+    initial_nodes=1,
+    labels={"gke-no-default-nvidia-gpu-device-plugin": "true", "node-type": "training"},
+    gpu=PoolGpu("nvidia-l4", 2, "INSTALLATION_DISABLED"),
+)
+SCALE_DOWN_SECONDS = 3
+
+Object = dict[str, Any]
+
+
+class Cloud:
+    """The simulated GKE of a test, and the replica behind it."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self.rehearsal = rehearsal
+        self.store = Store(rehearsal)
+        self.api = Api(rehearsal.kubeconfig)
+
+    def nodes(self, pool: str) -> list[Object]:
+        return self.api.get("/api/v1/nodes", labelSelector=f"cloud.google.com/gke-nodepool={pool}")["items"]
+
+    def pods(self, selector: str = "", namespace: str = "default") -> list[Object]:
+        return self.api.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
+
+    def report(self, pool: str) -> dict[str, Any]:
+        return next(entry for entry in gke.pools(self.rehearsal) if entry["name"] == pool)
+
+    def run(self, name: str, gpus: int = 0, copies: int = 1, **spec: Any) -> None:
+        """Start pods that run until they are deleted."""
+        limits = {GPU_RESOURCE: str(gpus)} if gpus else {}
+        for index in range(copies):
+            self.api.create(
+                "/api/v1/namespaces/default/pods",
+                {
+                    "metadata": {"name": f"{name}-{index}", "labels": {"run": name}},
+                    "spec": {"containers": [{"name": "main", "image": "busybox", "resources": {"limits": limits}}]}
+                    | spec,
+                },
+            )
+
+    def stop(self, name: str) -> None:
+        for pod in self.pods(f"run={name}"):
+            self.api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
+
+    def running(self, name: str) -> list[Object]:
+        return [pod for pod in self.pods(f"run={name}") if pod["status"]["phase"] == "Running"]
+
+    def gpus(self, pool: str) -> list[int]:
+        return [int(node["status"]["allocatable"].get(GPU_RESOURCE, 0)) for node in self.nodes(pool)]
+
+
+def until(done: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Cluster) -> Iterator[Cloud]:
+    cloud = Cloud(cluster.rehearsal)
+    cloud.store.save_cluster("ml", {"inputs": {"name": "ml", "workloadIdentityConfig": {"workloadPool": "p"}}})
+    settings = cluster.rehearsal.gke_dir / "settings.json"
+    settings.write_text(json.dumps({"scale_down_seconds": SCALE_DOWN_SECONDS}))
+    cloud.store.save_pool(SYSTEM)
+    gke.start(cluster.rehearsal)
+    try:
+        until(lambda: len(cloud.nodes("system")) == 2)
+        yield cloud
+        cloud.store.delete_pool("system")
+        until(lambda: not cloud.nodes("system"))
+    finally:
+        gke.stop(cluster.rehearsal)
+        cloud.store.delete_cluster("ml")
+        settings.unlink()
+        for item in cloud.api.get("/apis/apps/v1/namespaces/kube-system/daemonsets")["items"]:
+            cloud.api.delete(f"/apis/apps/v1/namespaces/kube-system/daemonsets/{item['metadata']['name']}")
+
+
+@pytest.fixture
+def cloud(running: Cloud) -> Iterator[Cloud]:
+    yield running
+    for pod in running.pods():
+        running.api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
+    for release in running.rehearsal.releases_dir.glob("*.json"):
+        release.unlink()
+    others = [name for name in running.store.pools() if name != "system"]
+    for name in others:
+        running.store.delete_pool(name)
+    until(lambda: not any(running.nodes(name) for name in others) and not running.pods())
+
+
+def record_operator(cloud: Cloud, **values: Any) -> None:
+    release = {"namespace": "gpu-operator", "name": "gpu-operator", "chart": "gpu-operator", "installed": False}
+    path = cloud.rehearsal.releases_dir / "gpu-operator.gpu-operator.json"
+    path.write_text(json.dumps(release | {"values": values}))
+
+
+def test_nodes_are_as_their_pool_declares_them(cloud: Cloud) -> None:
+    found = cloud.nodes("system")
+    expected = allocatable(machine_type("n2-standard-4"))
+    assert {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in found} == set(ZONES)
+    for node in found:
+        status, labels = node["status"], node["metadata"]["labels"]
+        assert node["metadata"]["name"].startswith("gke-ml-system-")
+        assert labels["kubernetes.io/hostname"] == node["metadata"]["name"]
+        assert labels["node.kubernetes.io/instance-type"] == "n2-standard-4"
+        assert labels["cloud.google.com/machine-family"] == "n2"
+        assert labels["topology.kubernetes.io/region"] == "us-central1"
+        assert node["spec"]["providerID"].startswith("gce://")
+        assert status["capacity"]["cpu"] == "4"
+        assert parse_quantity(status["allocatable"]["cpu"]) * 1000 == expected.cpu_millis
+        assert parse_quantity(status["allocatable"]["memory"]) == expected.memory_kib * 1024
+        assert status["allocatable"]["pods"] == "110"
+        assert GPU_RESOURCE not in status["capacity"]
+        until(lambda node=node: "True" in [c["status"] for c in ready_conditions(cloud, node)])
+
+
+def ready_conditions(cloud: Cloud, node: Object) -> list[Object]:
+    status = cloud.api.get(f"/api/v1/nodes/{node['metadata']['name']}")["status"]
+    return [condition for condition in status.get("conditions", []) if condition["type"] == "Ready"]
+
+
+def test_system_daemonsets_take_their_part_of_every_node(cloud: Cloud) -> None:
+    expected = {"fluentbit-gke", "gke-metrics-agent", "ip-masq-agent", "kube-proxy", "pdcsi-node"}
+
+    def by_node() -> dict[str, list[Object]]:
+        pods = [pod for pod in cloud.pods(namespace="kube-system") if pod["status"]["phase"] == "Running"]
+        names = [node["metadata"]["name"] for node in cloud.nodes("system")]
+        return {name: [pod for pod in pods if pod["spec"]["nodeName"] == name] for name in names}
+
+    until(lambda: all({pod["metadata"]["labels"]["k8s-app"] for pod in p} == expected for p in by_node().values()))
+    for pods in by_node().values():
+        requests = [c["resources"]["requests"]["cpu"] for pod in pods for c in pod["spec"]["containers"]]
+        assert sum(map(parse_quantity, requests)) == parse_quantity("244m")
+
+
+def test_a_pool_grows_from_zero_to_its_maximum_and_not_beyond(cloud: Cloud) -> None:
+    cloud.store.save_pool(L4)
+    time.sleep(1)
+    assert cloud.report("l4")["nodes"] == 0
+    # 3 nodes of 2 GPUs: 6 of 8 pods run, without a node too many on the way.
+    cloud.run("train", gpus=1, copies=8)
+    until(lambda: len(cloud.running("train")) == 6)
+    time.sleep(2)
+    assert len(cloud.running("train")) == 6
+    report = cloud.report("l4")
+    assert (report["nodes"], report["max_nodes"], report["gpus"], report["gpus_in_use"]) == (3, 3, 6, 6)
+    zones = [node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in cloud.nodes("l4")]
+    assert set(zones) == set(ZONES)
+
+
+def test_pending_pods_share_the_nodes_that_are_to_come(cloud: Cloud) -> None:
+    cloud.store.save_pool(L4)
+    cloud.run("pair", gpus=1, copies=2)
+    until(lambda: len(cloud.running("pair")) == 2)
+    time.sleep(1.5)
+    assert cloud.report("l4")["nodes"] == 1
+
+
+def test_the_cheapest_pool_that_fits_grows(cloud: Cloud) -> None:
+    cloud.store.save_pool(replace(L4, name="dear", machine_type="g2-standard-96", gpu=PoolGpu("nvidia-l4", 8)))
+    cloud.store.save_pool(L4)
+    cloud.run("one", gpus=1)
+    until(lambda: len(cloud.running("one")) == 1)
+    assert (cloud.report("dear")["nodes"], cloud.report("l4")["nodes"]) == (0, 1)
+    cloud.run("eight", gpus=8)
+    until(lambda: len(cloud.running("eight")) == 1)
+    assert cloud.report("dear")["nodes"] == 1
+
+
+def test_too_many_gpus_stay_pending_and_grow_nothing(cloud: Cloud) -> None:
+    cloud.store.save_pool(L4)
+    cloud.run("greedy", gpus=3)
+    time.sleep(3)
+    assert not cloud.running("greedy")
+    assert cloud.report("l4")["nodes"] == 0
+
+
+def test_a_cpu_pod_is_never_on_a_gpu_node(cloud: Cloud) -> None:
+    cloud.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
+    until(lambda: len(cloud.nodes("l4")) == 1)
+    cloud.run("cpu", copies=20)
+    until(lambda: len(cloud.running("cpu")) == 20)
+    gpu_nodes = {node["metadata"]["name"] for node in cloud.nodes("l4")}
+    assert not gpu_nodes & {pod["spec"]["nodeName"] for pod in cloud.running("cpu")}
+
+
+def test_idle_nodes_go_and_busy_ones_stay(cloud: Cloud) -> None:
+    cloud.store.save_pool(L4)
+    cloud.run("short", gpus=2)
+    cloud.run("long", gpus=2)
+    until(lambda: len(cloud.running("short") + cloud.running("long")) == 2)
+    home = cloud.running("long")[0]["spec"]["nodeName"]
+    cloud.stop("short")
+    until(lambda: len(cloud.nodes("l4")) == 1)
+    time.sleep(SCALE_DOWN_SECONDS + 2)
+    assert [node["metadata"]["name"] for node in cloud.nodes("l4")] == [home]
+    assert len(cloud.running("long")) == 1
+    cloud.stop("long")
+    until(lambda: not cloud.nodes("l4"))
+
+
+def test_history_remembers_where_a_job_ran_until_the_job_is_gone(cloud: Cloud) -> None:
+    cloud.store.save_pool(L4)
+    container = {"name": "main", "image": "busybox", "resources": {"limits": {GPU_RESOURCE: "1"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    cloud.api.create(jobs, {"metadata": {"name": "remembered"}, "spec": {"template": template}})
+
+    def entries() -> list[Object]:
+        return [entry for entry in gke.history(cloud.rehearsal) if entry["owner_name"] == "remembered"]
+
+    until(lambda: bool(entries()))
+    entry = entries()[0]
+    assert (entry["owner_kind"], entry["pool"], entry["phase"]) == ("Job", "l4", "Succeeded")
+    assert entry["node"].startswith("gke-ml-l4-")
+    until(lambda: not cloud.nodes("l4"))
+    assert entries()
+    cloud.api.delete(f"{jobs}/remembered")
+    until(lambda: not entries())
+
+
+def test_gpus_come_and_go_with_the_operator(cloud: Cloud) -> None:
+    cloud.store.save_pool(OPERATED)
+    until(lambda: len(cloud.nodes("operated")) == 1)
+    cloud.run("waiting", gpus=1)
+    time.sleep(2)
+    assert cloud.gpus("operated") == [0]
+    assert not cloud.running("waiting")
+    assert "nvidia.com/gpu.product" not in cloud.nodes("operated")[0]["metadata"]["labels"]
+
+    record_operator(cloud)
+    until(lambda: cloud.gpus("operated") == [2] and len(cloud.running("waiting")) == 1)
+    labels = cloud.nodes("operated")[0]["metadata"]["labels"]
+    assert labels["nvidia.com/gpu.product"] == "NVIDIA-L4"
+    assert labels["nvidia.com/gpu.count"] == "2"
+    assert labels["nvidia.com/gpu.present"] == "true"
+    assert labels["node-type"] == "training"
+
+    cloud.stop("waiting")
+    next(cloud.rehearsal.releases_dir.glob("*.json")).unlink()
+    until(lambda: cloud.gpus("operated") == [0])
+    assert "nvidia.com/gpu.product" not in cloud.nodes("operated")[0]["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"devicePlugin": {"enabled": False}}, {"daemonsets": {"tolerations": []}}],
+    ids=["no device plugin", "its pods are kept off by the taint"],
+)
+def test_an_operator_that_cannot_advertise_gives_no_gpus(cloud: Cloud, values: dict[str, Any]) -> None:
+    cloud.store.save_pool(OPERATED)
+    record_operator(cloud, **values)
+    until(lambda: len(cloud.nodes("operated")) == 1)
+    time.sleep(1.5)
+    assert cloud.gpus("operated") == [0]
+
+
+def test_gpus_that_gke_manages_are_there_at_once_without_the_operators_labels(cloud: Cloud) -> None:
+    cloud.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
+    until(lambda: cloud.gpus("l4") == [2])
+    labels = cloud.nodes("l4")[0]["metadata"]["labels"]
+    assert labels["cloud.google.com/gke-accelerator"] == "nvidia-l4"
+    assert not [key for key in labels if key.startswith("nvidia.com/")]
+
+
+def test_an_update_of_labels_and_taints_reaches_the_nodes(cloud: Cloud) -> None:
+    pool = replace(L4, min_nodes=1, initial_nodes=1, labels={"old": "1", "kept": "1"})
+    cloud.store.save_pool(pool)
+    until(lambda: len(cloud.nodes("l4")) == 1)
+    before = cloud.nodes("l4")[0]["metadata"]["uid"]
+    taint = {"key": "team", "value": "a", "effect": "NoExecute"}
+    cloud.store.save_pool(replace(pool, labels={"new": "1", "kept": "2"}, taints=(GPU_TAINT, taint)))
+    until(lambda: cloud.nodes("l4")[0]["metadata"]["labels"].get("new") == "1")
+    node = cloud.nodes("l4")[0]
+    assert node["metadata"]["uid"] == before
+    assert "old" not in node["metadata"]["labels"]
+    assert node["metadata"]["labels"]["kept"] == "2"
+    assert taint in node["spec"]["taints"]
+
+
+def test_a_restart_finds_everything_as_it_was(cloud: Cloud) -> None:
+    cloud.store.save_pool(L4)
+    cloud.run("kept", gpus=2)
+    until(lambda: len(cloud.running("kept")) == 1)
+    before = {node["metadata"]["uid"] for pool in ("system", "l4") for node in cloud.nodes(pool)}
+    gke.stop(cloud.rehearsal)
+    assert not gke.process(cloud.rehearsal).running
+    gke.start(cloud.rehearsal)
+    gke.start(cloud.rehearsal)
+    assert gke.process(cloud.rehearsal).running
+    time.sleep(2)
+    assert {node["metadata"]["uid"] for pool in ("system", "l4") for node in cloud.nodes(pool)} == before
+
+
+def test_a_pid_that_is_not_ours_is_left_alone(cloud: Cloud) -> None:
+    known = cloud.rehearsal.gke_dir / "supervisor.json"
+    saved = known.read_text()
+    known.write_text(json.dumps({"pid": 1, "create_time": 0}))
+    try:
+        assert not gke.process(cloud.rehearsal).running
+    finally:
+        known.write_text(saved)
+    assert gke.process(cloud.rehearsal).running
