@@ -1,8 +1,8 @@
 """Pulumi's Python language host, for the CLI that is built here: later releases of it are in no registry.
 
 The engine starts it, reads the port it prints, and asks it over gRPC to run programs and plugins. Programs run through
-the executor script that the SDK module carries, with the interpreter that runs this host. A ``pulumi`` from Pulumi's
-own release brings its own host and needs none of this.
+the executor script that the SDK module carries, in the virtual environment that the project names, or else with the
+interpreter that runs this host. A ``pulumi`` from Pulumi's own release brings its own host and needs none of this.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import importlib.metadata
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +34,20 @@ MESSAGE_SHOWN = 32
 
 
 def install(rehearsal: Rehearsal, tools: Tools) -> None:
-    """Put the host where the engine of this rehearsal finds it, before any plugin on PATH."""
-    version = importlib.metadata.version("pulumi")
-    folder = rehearsal.pulumi_home / "plugins" / f"language-python-v{version}"
+    """Put the host where the engine of this rehearsal finds it: in its plugin folder, and in no other version."""
+    plugins = rehearsal.pulumi_home / "plugins"
+    folder = plugins / f"language-python-v{importlib.metadata.version('pulumi')}"
+    for other in set(plugins.glob("language-python-v*")) - {folder}:
+        shutil.rmtree(other)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Programs inherit this environment: PYTHONPATH stays the user's, and -P keeps their folder from shadowing modules.
+    start = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from rehearsal.language_host import main; main()"
     executor = tools.pulumi.parent / "python" / EXECUTOR
-    host = folder / "pulumi-language-python"
-    host.write_text(
-        "#!/bin/sh\n"
-        f"exec env PYTHONPATH={shlex.quote(str(CHECKOUT))} {shlex.quote(sys.executable)} "
-        f'-m rehearsal.language_host {shlex.quote(str(executor))} "$@"\n'
-    )
-    host.chmod(0o700)
+    command = shlex.join([sys.executable, "-P", "-c", start, str(executor)])
+    draft = folder / f".pulumi-language-python.{os.getpid()}"
+    draft.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    draft.chmod(0o700)
+    draft.replace(folder / "pulumi-language-python")
 
 
 class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
@@ -52,6 +56,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def __init__(self, executor: Path, engine: str) -> None:
         self._executor = executor
         self._engine = engine
+        self._running: set[asyncio.subprocess.Process] = set()
 
     async def Handshake(self, request: Any, context: Any) -> Any:
         self._engine = request.engine_address or self._engine
@@ -61,18 +66,18 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return plugin_pb2.PluginInfo(version=importlib.metadata.version("pulumi"))
 
     async def GetRequiredPackages(self, request: Any, context: Any) -> Any:
-        return lang.GetRequiredPackagesResponse(packages=required_packages())
+        return lang.GetRequiredPackagesResponse(packages=required_packages(_distributions(request.info)))
 
     async def GetProgramDependencies(self, request: Any, context: Any) -> Any:
         return lang.GetProgramDependenciesResponse(
             dependencies=[
                 lang.DependencyInfo(name=distribution.metadata["Name"], version=distribution.version)
-                for distribution in importlib.metadata.distributions()
+                for distribution in _distributions(request.info)
             ]
         )
 
     async def InstallDependencies(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Nothing to install: programs run in this host's own environment."""
+        """Nothing to install: programs run in an environment that is there."""
         return
         yield
 
@@ -87,41 +92,65 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             "PULUMI_CONFIG": json.dumps(dict(request.config)),
             "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
         }
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-u", str(self._executor), *_run_arguments(request, self._engine), env=environment
-        )
-        code = await _wait(process)
+        arguments = ["-u", str(self._executor), *_run_arguments(request, self._engine)]
+        async with self._process(interpreter(request.info), *arguments, env=environment) as process:
+            code = await process.wait()
         if code == MESSAGE_SHOWN:
             return lang.RunResponse(bail=True)
         return lang.RunResponse(error="" if code == 0 else f"the program exited with code {code}")
 
     async def RunPlugin(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """Run a plugin written in Python and pass on what it prints."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-u",
-            *_plugin_arguments(request),
-            cwd=request.pwd or None,
-            env=dict(os.environ) | dict(entry.split("=", 1) for entry in request.env),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
+        environment = dict(os.environ) | dict(entry.split("=", 1) for entry in request.env)
+        arguments = ["-u", *_plugin_arguments(request)]
+        pipe = asyncio.subprocess.PIPE
+        async with self._process(
+            interpreter(request.info), *arguments, cwd=request.pwd or None, env=environment, stdout=pipe, stderr=pipe
+        ) as process:
             async for name, data in _output(process):
                 yield lang.RunPluginResponse(stdout=data) if name == "stdout" else lang.RunPluginResponse(stderr=data)
             yield lang.RunPluginResponse(exitcode=await process.wait())
+
+    async def Cancel(self, request: Any, context: Any) -> Any:
+        for process in self._running:
+            process.terminate()
+        return empty_pb2.Empty()
+
+    @asynccontextmanager
+    async def _process(
+        self, program: Path, *arguments: str, **options: Any
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
+        """A child process, which does not outlive the call that it serves."""
+        process = await asyncio.create_subprocess_exec(program, *arguments, **options)
+        self._running.add(process)
+        try:
+            yield process
         finally:
+            self._running.discard(process)
             if process.returncode is None:
                 process.terminate()
 
-    async def Cancel(self, request: Any, context: Any) -> Any:
-        return empty_pb2.Empty()
+
+def interpreter(info: Any) -> Path:
+    """The Python of the virtual environment that the project's options name, where it exists, or else this one."""
+    named = dict(info.options).get("virtualenv")
+    python = Path(info.root_directory) / str(named) / "bin" / "python"
+    return python if named and python.exists() else Path(sys.executable)
 
 
-def required_packages() -> list[Any]:
+def _distributions(info: Any) -> list[importlib.metadata.Distribution]:
+    """What is installed for the program's interpreter."""
+    python = interpreter(info)
+    if python == Path(sys.executable):
+        return list(importlib.metadata.distributions())
+    folders = python.parent.parent.glob("lib/python*/site-packages")
+    return list(importlib.metadata.distributions(path=[str(folder) for folder in folders]))
+
+
+def required_packages(distributions: Iterable[importlib.metadata.Distribution]) -> list[Any]:
     """The plugins that the installed SDKs ask for, each by its own pulumi-plugin.json."""
     found: list[Any] = []
-    for distribution in importlib.metadata.distributions():
+    for distribution in distributions:
         for path in distribution.files or []:
             if path.name == "pulumi-plugin.json":
                 described = json.loads(Path(str(path.locate())).read_text())
@@ -177,15 +206,6 @@ async def _output(process: asyncio.subprocess.Process) -> AsyncIterator[tuple[st
     for _ in pumps:
         while (item := await queue.get()) is not None:
             yield item
-
-
-async def _wait(process: asyncio.subprocess.Process) -> int:
-    """The exit code; the process does not outlive this call."""
-    try:
-        return await process.wait()
-    finally:
-        if process.returncode is None:
-            process.terminate()
 
 
 async def serve(executor: Path, engine: str) -> None:

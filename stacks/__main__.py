@@ -1,5 +1,7 @@
 """The program of every stack: read the settings, compose the components, export what others need."""
 
+from typing import Any
+
 import pulumi
 import settings as stack_file
 from ml_foundations import (
@@ -34,7 +36,7 @@ def main() -> None:
 
 def _cluster(settings: stack_file.Settings) -> GkeCluster:
     given = _given(settings.cluster)
-    return GkeCluster(given.pop("name"), {"project": settings.project, **given})
+    return GkeCluster(given.pop("name"), given | {"project": settings.project})
 
 
 def _node_pools(settings: stack_file.Settings, cluster: GkeCluster) -> list[pulumi.Resource]:
@@ -70,7 +72,7 @@ def _team(name: str, team: stack_file.Team, opts: pulumi.ResourceOptions) -> Non
     namespace = TeamNamespace(name, tenancy, opts)
     inside = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[namespace]))
     volumes: dict[str, pulumi.Resource] = {
-        claim: Volume(f"{name}-{claim}", {"namespace": name, "claim_name": claim, **_given(volume)}, inside)
+        claim: Volume(f"{name}-{claim}", _given(volume) | {"namespace": name, "claim_name": claim}, inside)
         for claim, volume in team.volumes.items()
     }
     for section, workload_name, workload in team.workloads:
@@ -78,9 +80,9 @@ def _team(name: str, team: stack_file.Team, opts: pulumi.ResourceOptions) -> Non
         after = pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(depends_on=mounted))
         given: Any = {"namespace": name, **_given(workload)}
         if section == "trainingJobs":
-            TrainingJob(f"{name}-{workload_name}", {"job_name": workload_name, **given}, after)
+            TrainingJob(f"{name}-{workload_name}", given | {"job_name": workload_name}, after)
         else:
-            InferenceService(f"{name}-{workload_name}", {"service_name": workload_name, **given}, after)
+            InferenceService(f"{name}-{workload_name}", given | {"service_name": workload_name}, after)
 
 
 def _given(model: stack_file.BaseModel) -> Any:

@@ -112,6 +112,7 @@ def storage_class(name: str, provisioner: str, mode: str) -> dict[str, Any]:
         "metadata": {"name": name},
         "provisioner": provisioner,
         "volumeBindingMode": mode,
+        "allowVolumeExpansion": True,
     }
 
 
@@ -222,7 +223,7 @@ def test_a_pod_that_asks_for_gpus_tolerates_their_taint_and_no_other_pod_does(re
     assert GPU not in tolerated["without-gpu"]
 
 
-def test_claims_bind_and_their_volumes_go_with_them(rehearsal: Rehearsal) -> None:
+def test_claims_bind_and_grow_and_their_volumes_go_with_them(rehearsal: Rehearsal) -> None:
     core = api(rehearsal)
     apply(
         rehearsal,
@@ -236,6 +237,9 @@ def test_claims_bind_and_their_volumes_go_with_them(rehearsal: Rehearsal) -> Non
         claims = core.list_namespaced_persistent_volume_claim("default").items
         return {item.metadata.name: item.status.phase for item in claims}
 
+    def size(name: str) -> str:
+        return core.read_namespaced_persistent_volume_claim(name, "default").status.capacity["storage"]
+
     eventually(lambda: phases()["checkpoints"] == "Bound")
     assert phases()["data"] == "Pending", "it binds when its first consumer is scheduled, and not before"
 
@@ -246,6 +250,10 @@ def test_claims_bind_and_their_volumes_go_with_them(rehearsal: Rehearsal) -> Non
     assert volumes["data"].csi.driver == "pd.csi.storage.gke.io"
     assert volumes["data"].capacity == {"storage": "500Gi"}
     assert volumes["checkpoints"].access_modes == ["ReadWriteMany"]
+
+    larger = {"spec": {"resources": {"requests": {"storage": "600Gi"}}}}
+    core.patch_namespaced_persistent_volume_claim("data", "default", larger)
+    eventually(lambda: size("data") == "600Gi")
 
     core.delete_namespaced_pod("reader", "default")
     core.delete_collection_namespaced_persistent_volume_claim("default")
@@ -308,7 +316,7 @@ def test_a_process_that_got_the_pid_of_one_of_ours_is_left_alone(rehearsal: Rehe
     try:
         for name in control_plane.COMPONENTS:
             pid_file(rehearsal, name).write_text(str(innocent.pid))
-        assert not any(process.running for process in control_plane.processes(rehearsal))
+        eventually(lambda: not any(process.running for process in control_plane.processes(rehearsal)))
         control_plane.start(rehearsal, tools)
         assert "before-reboot" in saved(rehearsal)
         pid_file(rehearsal, "etcd").write_text(str(innocent.pid))

@@ -154,10 +154,10 @@ def kubeconfig(name: str, server: str, ca_certificate: str | None) -> str:
 def _server(endpoint: str, address: str, master_auth: Any, endpoints: Any) -> tuple[str, str | None]:
     """Where the API server is, and the CA that it takes to trust it: the DNS endpoint has a public certificate."""
     if endpoint == "dns":
-        return endpoints.dns_endpoint_config.endpoint, None
+        return endpoints["dns_endpoint_config"]["endpoint"], None
     if endpoint == "private":
-        return endpoints.ip_endpoints_config.private_endpoint or address, master_auth.cluster_ca_certificate
-    return address, master_auth.cluster_ca_certificate
+        address = endpoints["ip_endpoints_config"]["private_endpoint"]
+    return address, master_auth["cluster_ca_certificate"]
 
 
 def _network(parent: GkeCluster, name: str, spec: _GkeClusterSpec) -> gcp.compute.Subnetwork:

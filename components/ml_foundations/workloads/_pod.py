@@ -93,9 +93,9 @@ def pod_template(spec: WorkloadSpec, restart_policy: str, container: Mapping[str
 
 
 def resources(spec: WorkloadSpec) -> dict[str, Any]:
-    """Requests equal limits for memory and GPUs; CPU may be used beyond what is requested."""
-    gpus = {labels.GPU_RESOURCE: str(spec.gpus)} if spec.gpus else {}
-    return {"requests": {"cpu": spec.cpu, "memory": spec.memory, **gpus}, "limits": {"memory": spec.memory, **gpus}}
+    """Requests equal limits, so that a pod never gives way to another; a LimitRange has nothing to add."""
+    amounts = {"cpu": spec.cpu, "memory": spec.memory} | ({labels.GPU_RESOURCE: str(spec.gpus)} if spec.gpus else {})
+    return {"requests": amounts, "limits": amounts}
 
 
 def _container(spec: WorkloadSpec) -> dict[str, Any]:

@@ -139,6 +139,7 @@ def cluster_outputs(inputs: Inputs, place: Place, endpoint: Endpoint) -> dict[st
         "controlPlaneEndpointsConfig": {
             **(inputs.get("controlPlaneEndpointsConfig") or {}),
             "dnsEndpointConfig": {"allowExternalTraffic": False, **dns, "endpoint": endpoint.address},
+            "ipEndpointsConfig": {"privateEndpoint": endpoint.address, "publicEndpoint": endpoint.address},
         },
         "datapathProvider": "LEGACY_DATAPATH",
         "deletionProtection": True,

