@@ -214,10 +214,10 @@ async def serve(executor: Path, engine: str) -> None:
     language_pb2_grpc.add_LanguageRuntimeServicer_to_server(LanguageHost(executor, engine), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    print(port, flush=True)
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    print(port, flush=True)
     await stopped.wait()
     await server.stop(grace=0)
 

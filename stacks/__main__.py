@@ -31,7 +31,7 @@ def main() -> None:
         _team(name, team, pulumi.ResourceOptions(provider=provider, depends_on=platform))
     pulumi.export("cluster", cluster.cluster_name)
     pulumi.export("location", cluster.location)
-    pulumi.export("kubeconfig", cluster.kubeconfig)
+    pulumi.export("kubeconfig", pulumi.Output.secret(cluster.kubeconfig))
 
 
 def _cluster(settings: stack_file.Settings) -> GkeCluster:

@@ -410,8 +410,7 @@ async def _serve(provider: Provider, engine: str) -> None:
     print(port, flush=True)
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        # The engine calls Cancel on an interrupt; the terminal's own signal must not end calls under way.
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set if number == signal.SIGTERM else lambda: None)
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     await stopped.wait()
     provider.cancelled.set()
     await server.stop(grace=1)

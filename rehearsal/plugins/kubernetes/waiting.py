@@ -89,11 +89,12 @@ def _condition(live: Object, name: str) -> Object:
 def _rollout(client: Client, live: Object) -> Progress:
     spec, status = live["spec"], live.get("status", {})
     wanted = spec.get("replicas", 1)
-    stalled = _condition(live, "Progressing")
-    if stalled.get("reason") == "ProgressDeadlineExceeded":
-        return Progress(False, True, stalled["message"], _troubles(client, live))
     ready = min(status.get("readyReplicas", 0), status.get("updatedReplicas", 0))
     current = status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
+    stalled = _condition(live, "Progressing")
+    # The first status after an update may still carry the old rollout's failure, of another ReplicaSet.
+    if current and stalled.get("reason") == "ProgressDeadlineExceeded" and not status.get("updatedReplicas"):
+        return Progress(False, True, stalled["message"], _troubles(client, live))
     if current and ready >= wanted and status.get("replicas", 0) == wanted:
         return DONE
     return Progress(False, False, f"{ready}/{wanted} replicas ready", _troubles(client, live))

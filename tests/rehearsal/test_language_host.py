@@ -1,0 +1,297 @@
+"""The Python language host under the real engine: programs, policy packs, component packages, and traps on PATH."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from pulumi.runtime.proto import language_pb2 as lang
+
+from rehearsal import environment, language_host, toolchain
+from rehearsal.layout import Rehearsal
+from rehearsal.toolchain import Tools
+
+PROGRAM = """
+import os, sys
+import pulumi
+
+class Named(pulumi.ComponentResource):
+    def __init__(self, name):
+        super().__init__("test:index:Named", name)
+
+config = pulumi.Config()
+Named(config.require("name"))
+print("printed by the program")
+pulumi.export("greeting", config.require_secret("greeting"))
+pulumi.export("python", sys.executable)
+pulumi.export("seen", [pulumi.get_project(), pulumi.get_stack(), pulumi.get_organization(), os.getcwd()])
+pulumi.export("python_path", os.environ.get("PYTHONPATH", ""))
+"""
+POLICY = """
+from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy
+
+def no_bad_names(args, report):
+    if args.name == "bad":
+        report("this name is refused")
+
+PolicyPack("pack", [ResourceValidationPolicy(
+    name="names", description="Names", validate=no_bad_names, enforcement_level=EnforcementLevel.MANDATORY)])
+"""
+COMPONENT = """
+from typing import Optional, TypedDict
+import pulumi
+from pulumi.provider.experimental import component_provider_host
+
+class GreeterArgs(TypedDict):
+    name: pulumi.Input[str]
+
+class Greeter(pulumi.ComponentResource):
+    greeting: pulumi.Output[str]
+
+    def __init__(self, name: str, args: GreeterArgs, opts: Optional[pulumi.ResourceOptions] = None):
+        super().__init__("greeter:index:Greeter", name, {}, opts)
+        self.greeting = pulumi.Output.concat("hello ", args["name"])
+        self.register_outputs({"greeting": self.greeting})
+
+component_provider_host(name="greeter", components=[Greeter])
+"""
+YAML_PROJECT = """
+name: greetings
+runtime: yaml
+packages:
+  greeter: ../component
+resources:
+  world:
+    type: greeter:Greeter
+    properties:
+      name: world
+outputs:
+  greeting: ${world.greeting}
+"""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A Pulumi project on this host, in an environment like a rehearsal's."""
+
+    folder: Path
+    rehearsal: Rehearsal
+    environment: dict[str, str]
+
+    def command(self, *arguments: str) -> list[str]:
+        return [str(self.rehearsal.bin_dir / "pulumi"), *arguments, "--non-interactive"]
+
+    def pulumi(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment | more,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def checked(self, *arguments: str, **more: str) -> str:
+        done = self.pulumi(*arguments, **more)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def outputs(self) -> dict[str, object]:
+        return json.loads(self.checked("stack", "output", "--json", "--show-secrets"))
+
+
+@pytest.fixture
+def own_tools(tools: Tools) -> Tools:
+    """The CLI that is built here, also where an official one is on PATH."""
+    return dataclasses.replace(tools, pulumi=toolchain.build(toolchain.PULUMI) / "pulumi", pulumi_is_official=False)
+
+
+@pytest.fixture
+def project(own_tools: Tools, tmp_path: Path) -> Project:
+    """A Python project with a stack; the stack file of the rehearsal holds its settings."""
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    write(tmp_path / "stacks" / "Pulumi.dev.yaml", "config:\n  greetings:name: good\n  greetings:greeting: hello\n")
+    rehearsal.make()
+    environment.install(rehearsal, own_tools)
+    folder = tmp_path / "program"
+    write(folder / "Pulumi.yaml", "name: greetings\nruntime: python\n")
+    write(folder / "__main__.py", PROGRAM)
+    result = Project(folder, rehearsal, environment.process_environment(rehearsal, own_tools))
+    result.checked("stack", "init", "dev")
+    return result
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def plant_traps(folder: Path, *names: str) -> Path:
+    """Executables that leave a file ``sprung`` when they are run."""
+    for name in names:
+        write(folder / name, f"#!/bin/sh\ntouch {folder}/sprung\nexit 1\n")
+        (folder / name).chmod(0o755)
+    return folder / "sprung"
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The command lines of the processes that name this folder."""
+    commands = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+    return [command for command in commands if str(folder) in command]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_up_runs_a_program(project: Project, tmp_path: Path) -> None:
+    printed = project.checked("up", "--yes", PYTHONPATH="/users/own")
+    assert "printed by the program" in printed
+    assert "good" in printed
+    assert project.outputs() == {
+        "greeting": "hello",
+        "python": sys.executable,
+        "seen": ["greetings", "dev", "organization", str(project.folder)],
+        "python_path": "/users/own",
+    }
+    assert "2 unchanged" in project.checked("up", "--yes", PYTHONPATH="/users/own")
+    assert processes_of(tmp_path) == []
+
+
+def test_a_program_that_raises_fails_the_update(project: Project) -> None:
+    write(project.folder / "__main__.py", "import pulumi\n\nraise ValueError('what went wrong')\n")
+    done = project.pulumi("up", "--yes")
+    assert done.returncode != 0
+    assert done.stdout.count("ValueError: what went wrong") == 1
+
+
+def test_a_program_that_dies_fails_the_update(project: Project) -> None:
+    write(project.folder / "__main__.py", "import os\n\nos._exit(7)\n")
+    done = project.pulumi("up", "--yes")
+    assert done.returncode != 0
+    assert "the program exited with code 7" in done.stdout
+
+
+def test_modules_of_the_project_do_not_shadow_those_of_the_host(project: Project) -> None:
+    for name in ("rehearsal", "asyncio"):
+        write(project.folder / f"{name}.py", "raise SystemExit('shadowed')\n")
+    about = json.loads(project.checked("about", "--json"))
+    assert about["runtime"]["executable"] == sys.executable
+
+
+def test_the_virtual_environment_that_the_project_names_is_used(project: Project) -> None:
+    own = project.folder / "own"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", own], check=True)
+    here = next(path for path in sys.path if path.endswith("site-packages"))
+    (site_packages,) = own.glob("lib/python*/site-packages")
+    write(site_packages / "lent.pth", here)
+    write(project.folder / "Pulumi.yaml", "name: greetings\nruntime: {name: python, options: {virtualenv: own}}\n")
+    project.checked("up", "--yes")
+    assert project.outputs()["python"] == str(own / "bin" / "python")
+
+
+def test_policy_pack(project: Project, tmp_path: Path) -> None:
+    write(tmp_path / "pack" / "PulumiPolicy.yaml", "runtime: python\n")
+    write(tmp_path / "pack" / "__main__.py", POLICY)
+    arguments = ("up", "--yes", "--policy-pack", str(tmp_path / "pack"))
+    assert "pack" in project.checked(*arguments)
+    project.checked("config", "set", "name", "bad", "--config-file", str(environment.stack_file(project.rehearsal)))
+    refused = project.pulumi(*arguments)
+    assert refused.returncode != 0
+    assert "this name is refused" in refused.stdout
+    assert processes_of(tmp_path) == []
+
+
+def test_yaml_program_with_a_component_package_by_path(project: Project, tmp_path: Path) -> None:
+    yaml_host = toolchain.build(toolchain.LANGUAGE_YAML) / "pulumi-language-yaml"
+    plugin = project.rehearsal.pulumi_home / "plugins" / "language-yaml-v1.38.0"
+    plugin.mkdir()
+    (plugin / yaml_host.name).symlink_to(yaml_host)
+    write(tmp_path / "component" / "PulumiPlugin.yaml", "runtime: python\n")
+    write(tmp_path / "component" / "__main__.py", COMPONENT)
+    write(project.folder / "Pulumi.yaml", YAML_PROJECT)
+    (project.folder / "__main__.py").unlink()
+    traps = tmp_path / "traps"
+    sprung = plant_traps(traps, "pulumi-resource-greeter", "pulumi-language-yaml", "pulumi-language-python")
+
+    project.checked("up", "--yes", PATH=f"{traps}{os.pathsep}{project.environment['PATH']}")
+    assert project.outputs() == {"greeting": "hello world"}
+    assert not sprung.exists()
+    assert sorted(path.name for path in (tmp_path / "component").iterdir()) == ["PulumiPlugin.yaml", "__main__.py"]
+    assert processes_of(tmp_path) == []
+
+
+def test_plugins_on_path_are_never_run(project: Project, tmp_path: Path) -> None:
+    """Also not those of the providers that the installed SDKs ask for."""
+    traps = tmp_path / "traps"
+    names = ("language-python", "language-python-exec", "resource-gcp", "resource-kubernetes", "analyzer-policy")
+    sprung = plant_traps(traps, *(f"pulumi-{name}" for name in names))
+    write(
+        project.folder / "__main__.py",
+        "import pulumi_gcp as gcp\n\ngcp.storage.Bucket('b', location='EU', project='p')\n",
+    )
+    path = f"{traps}{os.pathsep}{project.environment['PATH']}"
+    project.checked("up", "--yes", PATH=path)
+    assert not sprung.exists()
+    # The traps do work: an engine that is not closed off steps into one.
+    project.pulumi("up", "--yes", PATH=path, PULUMI_IGNORE_AMBIENT_PLUGINS="")
+    assert sprung.exists()
+
+
+def test_interrupting_an_update_leaves_no_process(project: Project, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    write(
+        project.folder / "__main__.py",
+        f"import pathlib, time\n\npathlib.Path({str(started)!r}).touch()\ntime.sleep(60)\n",
+    )
+    update = subprocess.Popen(
+        project.command("up", "--yes", "--skip-preview"),
+        cwd=project.folder,
+        env=project.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(started.exists)
+        update.send_signal(signal.SIGINT)
+        assert update.wait(timeout=30) != 0
+    finally:
+        update.kill()
+        update.wait()
+    wait_until(lambda: not processes_of(tmp_path))
+
+
+def test_install_leaves_one_host(own_tools: Tools, tmp_path: Path) -> None:
+    rehearsal = Rehearsal.of("dev", tmp_path / "a folder with 'quotes'")
+    rehearsal.make()
+    write(rehearsal.pulumi_home / "plugins" / "language-python-v99.0.0" / "pulumi-language-python", "stale")
+    for _ in range(2):
+        language_host.install(rehearsal, own_tools)
+    (host,) = rehearsal.pulumi_home.glob("plugins/language-python-*/*")
+    with subprocess.Popen([host, "127.0.0.1:1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert int(process.stdout.readline()) > 0
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 0
+        assert process.stderr.read() == ""
+
+
+def test_required_packages_are_those_of_the_installed_sdks() -> None:
+    info = lang.ProgramInfo(root_directory="/nowhere")
+    packages = language_host.required_packages(language_host._distributions(info))
+    found = {package.name: package for package in packages}
+    assert {"gcp", "kubernetes"} <= found.keys()
+    assert found["gcp"].version.startswith("v10.")
+    assert found["gcp"].kind == "resource"
