@@ -37,6 +37,7 @@ def up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     with _alone(rehearsal):
         environment.install(rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin)
         control_plane.start(rehearsal, tools)
+        environment.trust(rehearsal)
         gke.start(rehearsal)
         stack.up(rehearsal, tools)
         result = _settle(rehearsal)

@@ -11,6 +11,7 @@ import os
 import secrets
 import shlex
 import shutil
+import ssl
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from pathlib import Path
 import yaml
 from packaging.version import Version
 
-from rehearsal import language_host
+from rehearsal import control_plane, language_host
 from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.progress import RehearsalError, console
 from rehearsal.toolchain import Tools
@@ -48,6 +49,7 @@ def variables(rehearsal: Rehearsal, tools: Tools, ambient: Mapping[str, str] = o
         "HELM_CONFIG_HOME": str(rehearsal.root / "helm"),
         "HELM_DATA_HOME": str(rehearsal.root / "helm"),
         "ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root),
+        "SSL_CERT_FILE": str(_ca_bundle(rehearsal)),
         "PULUMI_HOME": str(rehearsal.pulumi_home),
         "PULUMI_BACKEND_URL": f"file://{rehearsal.backend_dir}",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(_passphrase_file(rehearsal)),
@@ -112,6 +114,17 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     salt = (yaml.safe_load(target.read_text()) or {}).get("encryptionsalt") if target.exists() else None
     copy = {"config": settings.get("config", {})} | ({"encryptionsalt": salt} if salt else {})
     _write(target, yaml.safe_dump(copy, sort_keys=False))
+
+
+def trust(rehearsal: Rehearsal) -> None:
+    """Let clients trust the replica as they trust the public certificate of a real cluster's DNS endpoint."""
+    known = os.environ.get("SSL_CERT_FILE", "") or ssl.get_default_verify_paths().cafile
+    public = Path(known).read_text() if known and Path(known).is_file() else ""
+    _write(_ca_bundle(rehearsal), public + control_plane.credentials(rehearsal).ca.read_text())
+
+
+def _ca_bundle(rehearsal: Rehearsal) -> Path:
+    return rehearsal.root / "ca-bundle.crt"
 
 
 def install(rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = False) -> None:

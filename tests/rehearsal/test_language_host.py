@@ -175,6 +175,7 @@ def test_a_program_that_raises_fails_the_update(project: Project) -> None:
     done = project.pulumi("up", "--yes")
     assert done.returncode != 0
     assert done.stdout.count("ValueError: what went wrong") == 1
+    assert "exited with code" not in done.stdout + done.stderr
 
 
 def test_a_program_that_dies_fails_the_update(project: Project) -> None:

@@ -166,7 +166,11 @@ def test_down_leaves_no_process_and_no_file(copy_checkout: Callable[[], Checkout
 def interrupted_up(checkout: Checkout) -> None:
     """Start ``up`` and kill pulumi with SIGKILL once it has created a few resources."""
     up = subprocess.Popen(
-        ["python", "-m", "rehearsal", "up"], cwd=checkout.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ["python", "-m", "rehearsal", "up"],
+        cwd=checkout.root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert up.stdout
     for line in up.stdout:
@@ -180,7 +184,12 @@ def interrupted_up(checkout: Checkout) -> None:
 
 
 def test_a_planted_plugin_is_never_run(dev: Checkout, tmp_path: Path) -> None:
-    for name in ("pulumi-resource-gcp", "pulumi-resource-kubernetes", "pulumi-language-python", "gke-gcloud-auth-plugin"):
+    for name in (
+        "pulumi-resource-gcp",
+        "pulumi-resource-kubernetes",
+        "pulumi-language-python",
+        "gke-gcloud-auth-plugin",
+    ):
         trap = tmp_path / name
         trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\nexit 1\n")
         trap.chmod(0o755)

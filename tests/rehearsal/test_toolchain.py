@@ -182,9 +182,11 @@ def forget_manifest(binary: Path) -> None:
 @pytest.mark.parametrize("damage", [truncate, alter, Path.unlink, forget_manifest])
 def test_a_damaged_tool_is_built_again(cache: Path, group: Group, damage: Callable[[Path], None]) -> None:
     built = toolchain.build(group)
+    as_built = (built / "greet").read_bytes()
     toolchain.build(group)
     damage(built / "greet")
     assert toolchain.build(group) == built
+    assert (built / "greet").read_bytes() == as_built
     assert said(built / "greet") == "hello\n"
     assert folders(cache) == [built.name]
 

@@ -46,7 +46,7 @@ class Project:
         return subprocess.run(
             [self.rehearsal.bin_dir / "pulumi", *args, "--non-interactive"],
             cwd=self.root,
-            env=self.environment | {"KUBECONFIG": str(self.cluster.kubeconfig)},
+            env=self.environment,
             capture_output=True,
             text=True,
             check=False,
