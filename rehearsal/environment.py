@@ -172,7 +172,8 @@ def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
     found = [path for path in home.glob("plugins/resource-kubernetes-v*") if path.is_dir()]
     if not found:
         raise RehearsalError(
-            f"no official kubernetes plugin in {home / 'plugins'}. Install it: pulumi plugin install resource kubernetes"
+            f"no official kubernetes plugin in {home / 'plugins'}. "
+            "Install it: pulumi plugin install resource kubernetes"
         )
     newest = max(found, key=lambda path: Version(path.name.removeprefix("resource-kubernetes-v")))
     _plugin_folder(rehearsal, "kubernetes").symlink_to(newest)
@@ -184,7 +185,8 @@ def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
     source = source_stack_file(rehearsal.stack, rehearsal.root.parent.parent)
     refresh = f"{_python(rehearsal)} -m rehearsal.environment {shlex.quote(str(rehearsal.root))}"
     return (
-        f"if [ {shlex.quote(str(source))} -nt {shlex.quote(str(stack_file(rehearsal)))} ]; then {refresh} || exit 1; fi\n"
+        f"if [ {shlex.quote(str(source))} -nt {shlex.quote(str(stack_file(rehearsal)))} ]; then\n"
+        f"  {refresh} || exit 1\nfi\n"
         f'exec {shlex.quote(str(tools.pulumi))} "$@"\n'
     )
 

@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +209,8 @@ async def _output(process: asyncio.subprocess.Process) -> AsyncIterator[tuple[st
 
 
 async def serve(executor: Path, engine: str) -> None:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve until SIGINT or SIGTERM, or until the engine that started this host is gone."""
+    parent = os.getppid()
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)])
     language_pb2_grpc.add_LanguageRuntimeServicer_to_server(LanguageHost(executor, engine), server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -218,7 +219,10 @@ async def serve(executor: Path, engine: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     print(port, flush=True)
-    await stopped.wait()
+    # The engine does not end every host that it starts (a policy pack's, for one), and cannot when it is killed.
+    while os.getppid() == parent and not stopped.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), timeout=1)
     await server.stop(grace=0)
 
 

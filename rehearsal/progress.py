@@ -52,7 +52,7 @@ class Step:
 
 
 def step(title: str) -> Step:
-    """A step of the work, as a context manager: ``with step("starting etcd") as s: s.detail("port 2379")``."""
+    """A step of the work, to use in a ``with`` statement; call its ``detail`` to say how far it is."""
     return Step(title)
 
 

@@ -80,7 +80,7 @@ def collect(rehearsal: Rehearsal) -> Report:
 
 
 def _quotas(api: client.ApiClient) -> list[Quota]:
-    quotas = client.CoreV1Api(api).list_resource_quota_for_all_namespaces().items
+    quotas: list[Any] = client.CoreV1Api(api).list_resource_quota_for_all_namespaces().items
     return [
         Quota(
             q.metadata.namespace,
@@ -104,7 +104,8 @@ def _recorded_releases(rehearsal: Rehearsal) -> list[dict[str, str]]:
 
 def _workloads(api: client.ApiClient, history: list[dict[str, Any]]) -> list[Workload]:
     core, apps, batch = client.CoreV1Api(api), client.AppsV1Api(api), client.BatchV1Api(api)
-    pods = [pod for pod in core.list_pod_for_all_namespaces().items if not _is_system(pod.metadata.namespace)]
+    listed: list[Any] = core.list_pod_for_all_namespaces().items
+    pods = [pod for pod in listed if not _is_system(pod.metadata.namespace)]
     warnings = core.list_event_for_all_namespaces(field_selector="type=Warning,reason=FailedCreate").items
     seen = _Evidence(pods, warnings, history)
     rows = [
@@ -212,7 +213,7 @@ def _daemon_set(item: Any, seen: _Evidence) -> Workload:
 
 
 def _pod(pod: Any) -> Workload:
-    state = {"Succeeded": "Completed"}.get(pod.status.phase, pod.status.phase)
+    state = "Completed" if pod.status.phase == "Succeeded" else str(pod.status.phase)
     return _row("Pod", pod, state, [pod.spec.node_name] if pod.spec.node_name else [], _unscheduled(pod))
 
 

@@ -58,11 +58,15 @@ def _unknown(key: str, known: list[str]) -> str:
 
 
 def _fields_at(spec: Any, location: tuple[int | str, ...]) -> list[str]:
-    """The fields of the model at a place inside a model."""
+    """The fields of the model at a place inside a model, under the names that the input uses."""
     for part in location:
-        if isinstance(part, str) and isinstance(spec, type) and issubclass(spec, BaseModel):
-            spec = _model_in(spec.model_fields[part].annotation) if part in spec.model_fields else spec
-    return sorted(spec.model_fields) if isinstance(spec, type) and issubclass(spec, BaseModel) else []
+        spec = _model_in(_inputs(spec)[part]) if part in _inputs(spec) else spec
+    return sorted(map(str, _inputs(spec)))
+
+
+def _inputs(spec: Any) -> dict[int | str, Any]:
+    """The annotation of each input of a model."""
+    return {field.alias or name: field.annotation for name, field in spec.model_fields.items()}
 
 
 def _model_in(annotation: Any) -> Any:

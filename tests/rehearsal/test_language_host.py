@@ -36,11 +36,12 @@ pulumi.export("seen", [pulumi.get_project(), pulumi.get_stack(), pulumi.get_orga
 pulumi.export("python_path", os.environ.get("PYTHONPATH", ""))
 """
 POLICY = """
+import pulumi
 from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy
 
 def no_bad_names(args, report):
     if args.name == "bad":
-        report("this name is refused")
+        report(f"this name is refused in {pulumi.get_project()}, {pulumi.get_stack()}")
 
 PolicyPack("pack", [ResourceValidationPolicy(
     name="names", description="Names", validate=no_bad_names, enforcement_level=EnforcementLevel.MANDATORY)])
@@ -211,7 +212,7 @@ def test_policy_pack(project: Project, tmp_path: Path) -> None:
     project.checked("config", "set", "name", "bad", "--config-file", str(environment.stack_file(project.rehearsal)))
     refused = project.pulumi(*arguments)
     assert refused.returncode != 0
-    assert "this name is refused" in refused.stdout
+    assert "this name is refused in greetings, dev" in refused.stdout
     assert processes_of(tmp_path) == []
 
 

@@ -1,0 +1,108 @@
+"""Bad stack files: each error names the path, the value and what is allowed, and all come at once."""
+
+import copy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+STACKS = Path(__file__).resolve().parents[2] / "stacks"
+sys.path.insert(0, str(STACKS))
+
+import settings  # noqa: E402  (the program's folder is no package)
+
+
+def sections(stack: str = "dev") -> dict[str, Any]:
+    config = yaml.safe_load((STACKS / f"Pulumi.{stack}.yaml").read_text())["config"]
+    ours = {key.partition(":")[2]: value for key, value in config.items() if key.startswith("ml-foundations:")}
+    return {"project": config["gcp:project"], **ours}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The dev stack with one value changed."""
+    given = copy.deepcopy(sections())
+    *parents, last = path.split(".")
+    node = given
+    for key in parents:
+        node = node.setdefault(key, {})
+    node[last] = value
+    return given
+
+
+@pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
+def test_our_stacks_are_right(stack: str) -> None:
+    settings.parse(sections(stack))
+
+
+WRONG = {
+    "unknown key": ("nodePools.l4.maxNode", 3, ["nodePools.l4.maxNode: is not known", "maxNodes"]),
+    "unknown section key": ("cluster.nam", "x", ["cluster.nam: is not known", "name"]),
+    "negative size": ("nodePools.l4.maxNodes", -1, ["nodePools.l4.maxNodes", "greater than or equal to 1", "-1"]),
+    "unknown machine type": (
+        "nodePools.l4.machineType",
+        "g2-standard-9",
+        ["nodePools.l4.machineType", "g2-standard-96"],
+    ),
+    "gpu count of another machine": (
+        "nodePools.a100.gpus",
+        3,
+        ["nodePools.a100", "a2-highgpu-2g", "2 GPUs per node, not 3"],
+    ),
+    "gpu of another machine": (
+        "nodePools.a100.gpu",
+        "H100",
+        ["nodePools.a100", "NVIDIA-A100-SXM4-40GB, not NVIDIA-H100"],
+    ),
+    "min above max": ("nodePools.l4.minNodes", 9, ["nodePools.l4.minNodes", "9", "maxNodes (4)"]),
+    "gpu in no pool": (
+        "teams.research.trainingJobs.finetune.gpu",
+        "H100",
+        ["finetune.gpu", "no pool has NVIDIA-H100", "NVIDIA-L4"],
+    ),
+    "unknown gpu": ("teams.research.trainingJobs.finetune.gpu", "H10O", ["finetune.gpu", "unknown GPU 'H10O'", "H100"]),
+    "too many gpus": ("teams.research.trainingJobs.finetune.gpus", 16, ["finetune.gpus", "16", "a100 has 2"]),
+    "no such volume": (
+        "teams.research.trainingJobs.preprocess.mounts",
+        [{"claim": "raw", "path": "/data"}],
+        ["preprocess.mounts[0].claim", 'no volume "raw"', "raw-data"],
+    ),
+    "class that does not attach": (
+        "teams.research.volumes.training-data.storageClass",
+        "fast-ssd",
+        ["finetune.mounts[0].claim", "fast-ssd attaches to no a2-highgpu-2g", "zonal-ssd"],
+    ),
+    "nfs without server": ("storage.nfs", None, ["shared-checkpoints.storageClass", "storage.nfs names no server"]),
+    "bad quantity": ("teams.research.quota.memory", "1e3Gi", ["teams.research.quota.memory", "1e3Gi", "16Gi"]),
+    "long name": (
+        "teams.research.trainingJobs." + "x" * 64,
+        {"image": "i", "cpu": "1", "memory": "1Gi"},
+        ["x" * 64, "63"],
+    ),
+    "name too long once derived": (
+        "teams.research.trainingJobs." + "x" * 60,
+        {"image": "i", "cpu": "1", "memory": "1Gi"},
+        ["66 characters, and 63 are allowed"],
+    ),
+    "capital in a name": ("teams.Research", {}, ["teams.Research"]),
+    "driver without operator": ("gpuOperator", None, ["nodePools.l4.driver", "there is no gpuOperator"]),
+    "no project": ("project", "", ["gcp:project"]),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_value_is_refused_with_its_path_and_the_way_out(case: str) -> None:
+    path, value, words = WRONG[case]
+    with pytest.raises(ValueError) as caught:
+        settings.parse(changed(path, value))
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+def test_all_errors_come_at_once() -> None:
+    given = changed("nodePools.l4.maxNodes", -1)
+    given["nodePools"]["a100"]["machineType"] = "a2-nope"
+    given["teams"]["research"]["quota"]["gpus"] = -4
+    with pytest.raises(ValueError, match="3 errors"):
+        settings.parse(given)
