@@ -7,20 +7,23 @@ interpreter that runs this host. A ``pulumi`` from Pulumi's own release brings i
 
 from __future__ import annotations
 
-import asyncio
 import importlib.metadata
 import json
 import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import IO, Any
 
-import grpc.aio
+import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import language_pb2 as lang
 from pulumi.runtime.proto import language_pb2_grpc, plugin_pb2
@@ -56,19 +59,19 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def __init__(self, executor: Path, engine: str) -> None:
         self._executor = executor
         self._engine = engine
-        self._running: set[asyncio.subprocess.Process] = set()
+        self._running: set[subprocess.Popen[Any]] = set()
 
-    async def Handshake(self, request: Any, context: Any) -> Any:
+    def Handshake(self, request: Any, context: Any) -> Any:
         self._engine = request.engine_address or self._engine
         return lang.LanguageHandshakeResponse()
 
-    async def GetPluginInfo(self, request: Any, context: Any) -> Any:
+    def GetPluginInfo(self, request: Any, context: Any) -> Any:
         return plugin_pb2.PluginInfo(version=importlib.metadata.version("pulumi"))
 
-    async def GetRequiredPackages(self, request: Any, context: Any) -> Any:
+    def GetRequiredPackages(self, request: Any, context: Any) -> Any:
         return lang.GetRequiredPackagesResponse(packages=required_packages(_distributions(request.info)))
 
-    async def GetProgramDependencies(self, request: Any, context: Any) -> Any:
+    def GetProgramDependencies(self, request: Any, context: Any) -> Any:
         return lang.GetProgramDependenciesResponse(
             dependencies=[
                 lang.DependencyInfo(name=distribution.metadata["Name"], version=distribution.version)
@@ -76,59 +79,58 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             ]
         )
 
-    async def InstallDependencies(self, request: Any, context: Any) -> AsyncIterator[Any]:
+    def InstallDependencies(self, request: Any, context: Any) -> Iterator[Any]:
         """Nothing to install: programs run in an environment that is there."""
-        return
-        yield
+        return iter(())
 
-    async def RuntimeOptionsPrompts(self, request: Any, context: Any) -> Any:
+    def RuntimeOptionsPrompts(self, request: Any, context: Any) -> Any:
         return lang.RuntimeOptionsResponse()
 
-    async def About(self, request: Any, context: Any) -> Any:
+    def About(self, request: Any, context: Any) -> Any:
         return lang.AboutResponse(executable=sys.executable, version=sys.version.split()[0])
 
-    async def Run(self, request: Any, context: Any) -> Any:
+    def Run(self, request: Any, context: Any) -> Any:
         environment = dict(os.environ) | {
             "PULUMI_CONFIG": json.dumps(dict(request.config)),
             "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
         }
-        arguments = ["-u", str(self._executor), *_run_arguments(request, self._engine)]
-        async with self._process(interpreter(request.info), *arguments, env=environment) as process:
-            code = await process.wait()
+        command = [interpreter(request.info), "-u", self._executor, *_run_arguments(request, self._engine)]
+        with self._process(context, command, env=environment) as process:
+            code = process.wait()
         if code == MESSAGE_SHOWN:
             return lang.RunResponse(bail=True)
         return lang.RunResponse(error="" if code == 0 else f"the program exited with code {code}")
 
-    async def RunPlugin(self, request: Any, context: Any) -> AsyncIterator[Any]:
+    def RunPlugin(self, request: Any, context: Any) -> Iterator[Any]:
         """Run a plugin written in Python and pass on what it prints."""
         environment = dict(os.environ) | dict(entry.split("=", 1) for entry in request.env)
-        arguments = ["-u", *_plugin_arguments(request)]
-        pipe = asyncio.subprocess.PIPE
-        async with self._process(
-            interpreter(request.info), *arguments, cwd=request.pwd or None, env=environment, stdout=pipe, stderr=pipe
+        command = [interpreter(request.info), "-u", *_plugin_arguments(request)]
+        pipe = subprocess.PIPE
+        with self._process(
+            context, command, cwd=request.pwd or None, env=environment, stdout=pipe, stderr=pipe
         ) as process:
-            async for name, data in _output(process):
+            for name, data in _output(process):
                 yield lang.RunPluginResponse(stdout=data) if name == "stdout" else lang.RunPluginResponse(stderr=data)
-            yield lang.RunPluginResponse(exitcode=await process.wait())
+            yield lang.RunPluginResponse(exitcode=process.wait())
 
-    async def Cancel(self, request: Any, context: Any) -> Any:
-        for process in self._running:
+    def Cancel(self, request: Any, context: Any) -> Any:
+        for process in list(self._running):
             process.terminate()
         return empty_pb2.Empty()
 
-    @asynccontextmanager
-    async def _process(
-        self, program: Path, *arguments: str, **options: Any
-    ) -> AsyncIterator[asyncio.subprocess.Process]:
+    @contextmanager
+    def _process(self, context: Any, command: list[Any], **options: Any) -> Iterator[subprocess.Popen[Any]]:
         """A child process, which does not outlive the call that it serves."""
-        process = await asyncio.create_subprocess_exec(program, *arguments, **options)
+        process = subprocess.Popen(command, **options)
         self._running.add(process)
         try:
+            if not context.add_callback(process.terminate):
+                process.terminate()
             yield process
         finally:
             self._running.discard(process)
-            if process.returncode is None:
-                process.terminate()
+            process.terminate()
+            process.wait()
 
 
 def interpreter(info: Any) -> Path:
@@ -193,44 +195,51 @@ def _plugin_arguments(request: Any) -> list[str]:
     return [folder, *request.args]
 
 
-async def _output(process: asyncio.subprocess.Process) -> AsyncIterator[tuple[str, bytes]]:
+def _output(process: subprocess.Popen[Any]) -> Iterator[tuple[str, bytes]]:
     """What the process prints on either stream, as it comes."""
-    queue: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
+    queue: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
 
-    async def pump(name: str, stream: asyncio.StreamReader | None) -> None:
-        while stream is not None and (data := await stream.read(65536)):
-            await queue.put((name, data))
-        await queue.put(None)
+    def pump(name: str, stream: IO[bytes]) -> None:
+        with stream:
+            while data := os.read(stream.fileno(), 65536):
+                queue.put((name, data))
+        queue.put((name, b""))
 
-    pumps = [asyncio.create_task(pump(*pair)) for pair in (("stdout", process.stdout), ("stderr", process.stderr))]
+    streams = {"stdout": process.stdout, "stderr": process.stderr}
+    pumps = [threading.Thread(target=pump, args=pair, daemon=True) for pair in streams.items()]
+    for thread in pumps:
+        thread.start()
     for _ in pumps:
-        while (item := await queue.get()) is not None:
+        while (item := queue.get())[1]:
             yield item
 
 
-async def serve(executor: Path, engine: str) -> None:
+def serve(executor: Path, engine: str) -> None:
     """Serve until SIGINT or SIGTERM, or until the engine that started this host is gone."""
     parent = os.getppid()
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)])
+    # A plugin takes a thread for as long as it runs.
+    server = grpc.server(
+        ThreadPoolExecutor(max_workers=1000),
+        options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)],
+    )
     language_pb2_grpc.add_LanguageRuntimeServicer_to_server(LanguageHost(executor, engine), server)
     port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    stopped = asyncio.Event()
+    server.start()
+    stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        signal.signal(number, lambda *_: stopped.set())
     print(port, flush=True)
     # The engine does not end every host that it starts (a policy pack's, for one), and cannot when it is killed.
-    while os.getppid() == parent and not stopped.is_set():
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stopped.wait(), timeout=1)
-    await server.stop(grace=0)
+    while os.getppid() == parent and not stopped.wait(1):
+        pass
+    server.stop(grace=None).wait()
 
 
 def main() -> None:
     """Start as the engine does: the executor's path, engine flags, and the engine's address last."""
     executor, *rest = sys.argv[1:]
     addresses = [word for word in rest if not word.startswith("-")]
-    asyncio.run(serve(Path(executor), addresses[-1] if addresses else ""))
+    serve(Path(executor), addresses[-1] if addresses else "")
 
 
 if __name__ == "__main__":

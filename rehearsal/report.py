@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -259,7 +260,7 @@ def _tables(report: Report) -> Iterable[RenderableType]:
         )
     yield pools
 
-    workloads = _table("Workloads", "namespace", "workload", "state", "nodes", "note")
+    workloads = _table("\nWorkloads", "namespace", "workload", "state", "nodes", "note")
     for row in report.workloads:
         style = "green" if row.state in GOOD else "red"
         workloads.add_row(
@@ -271,14 +272,21 @@ def _tables(report: Report) -> Iterable[RenderableType]:
         )
     yield workloads
 
-    quotas = _table("Quotas (used / hard)", "namespace", "quota", *QUOTA_COLUMNS.values(), "other")
+    quotas = _table("\nQuotas (used / hard)", "namespace", "quota", *QUOTA_COLUMNS.values())
     for quota in report.quotas:
         quotas.add_row(quota.namespace, quota.name, *_quota_cells(quota))
     yield quotas
 
     if report.recorded:
-        names = "\n".join(f"  {item['type']}  {item['name']}" for item in report.recorded)
-        yield Text(f"Recorded only (accepted, not simulated):\n{names}", style="dim")
+        yield Text(f"\nRecorded only, not simulated: {_recorded_summary(report.recorded)}", style="dim")
+
+
+def _recorded_summary(recorded: list[dict[str, str]]) -> str:
+    """How many of each type: ``2 IAMMember, 1 Network``; ``report --json`` has their names."""
+    counts = Counter(item["type"].rpartition(":")[2] for item in recorded)
+    charts = [item["name"].rpartition("/")[2] for item in recorded if item["type"].endswith(":Release")]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    return kinds + (f". Charts that could not be fetched: {', '.join(charts)}" if charts else "")
 
 
 QUOTA_COLUMNS = {
@@ -287,13 +295,13 @@ QUOTA_COLUMNS = {
     "requests.memory": "memory",
     "requests.storage": "storage",
     "pods": "pods",
+    "count/jobs.batch": "Jobs",
+    "persistentvolumeclaims": "claims",
 }
 
 
 def _quota_cells(quota: Quota) -> list[str]:
-    cells = [f"{quota.used.get(key, '0')} / {quota.hard[key]}" if key in quota.hard else "-" for key in QUOTA_COLUMNS]
-    others = [key for key in quota.hard if key not in QUOTA_COLUMNS]
-    return [*cells, "\n".join(f"{key} {quota.used.get(key, '0')} / {quota.hard[key]}" for key in others)]
+    return [f"{quota.used.get(key, '0')} / {quota.hard[key]}" if key in quota.hard else "-" for key in QUOTA_COLUMNS]
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -20,6 +20,8 @@ IMMUTABLE = (
 """Fields that a live Job keeps: the provider does not know them all, so a change must replace the Job."""
 
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
+# A Job that is not awaited must be gone at once when it is deleted, or its replacement would meet it.
+NOT_AWAITED = SKIP_AWAIT | {"pulumi.com/deletionPropagationPolicy": "background"}
 
 
 class TrainingJobArgs(TypedDict):
@@ -130,7 +132,7 @@ def job_manifest(spec: _TrainingJobSpec) -> dict[str, Any]:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata | ({} if spec.wait_for_completion else {"annotations": SKIP_AWAIT}),
+        "metadata": metadata | ({} if spec.wait_for_completion else {"annotations": NOT_AWAITED}),
         "spec": without_none(
             {
                 "completions": spec.completions,

@@ -117,14 +117,16 @@ def test_a_change_of_the_name_replaces(project: Project) -> None:
     assert project.kubectl("get", "configmap", "other")
 
 
-def test_refresh_sees_drift_and_up_restores(project: Project) -> None:
+def test_refresh_sees_drift_and_up_restores_what_it_is_told_to(project: Project) -> None:
     project.up(CONFIG_MAP.format(level="1"))
     patch = '{"data": {"level": "9"}}'
     project.kubectl("patch", "configmap", "settings", "--type=merge", "-p", patch)
     refreshed = project.pulumi("refresh", "--yes", "--stack", "t")
     assert "1 updated" in refreshed.stdout, refreshed.stdout + refreshed.stderr
-    assert "1 updated" in project.up(CONFIG_MAP.format(level="1"))
-    assert "3 unchanged" in project.pulumi("refresh", "--yes", "--stack", "t").stdout
+    assert 'conflict with "kubectl-patch"' in project.fails(CONFIG_MAP.format(level="1"))
+    forced = '"name": "settings", "annotations": {"pulumi.com/patchForce": "true"}'
+    project.up(CONFIG_MAP.format(level="1").replace('"name": "settings"', forced))
+    assert project.kubectl("get", "configmap", "settings")["data"] == {"level": "1"}
 
 
 def test_what_somebody_else_deleted_is_made_again(project: Project) -> None:
@@ -160,11 +162,11 @@ def test_the_api_server_judges_at_preview(project: Project) -> None:
     printed = project.fails(
         """
         k8s.core.v1.ResourceQuota("q", metadata={"name": "q", "namespace": "default"},
-                                  spec={"hard": {"limits.nvidia.com/gpu": "1"}}, opts=here)
+                                  spec={"hard": {"pods": "-1"}}, opts=here)
         """,
         "preview",
     )
-    assert "limits.nvidia.com/gpu" in printed
+    assert "spec.hard[pods]: Invalid value" in printed
     assert "Traceback" not in printed
 
 
@@ -197,7 +199,8 @@ def test_a_deployment_that_does_not_get_ready_is_in_the_state_and_can_be_mended(
 
 
 JOB = """
-k8s.batch.v1.Job("train", metadata={{"name": "train", "annotations": {{"pulumi.com/skipAwait": "true"}}}}, spec={{
+k8s.batch.v1.Job("train", metadata={{"name": "train", "annotations": {{"pulumi.com/skipAwait": "true",
+    "pulumi.com/deletionPropagationPolicy": "background"}}}}, spec={{
     "ttl_seconds_after_finished": {ttl}, "template": {{"spec": {{"restart_policy": "Never",
     "containers": [{{"name": "c", "image": "{image}"}}]}}}}}}, opts=here)
 """
