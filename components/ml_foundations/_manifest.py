@@ -32,6 +32,16 @@ def child_options(parent: pulumi.Resource, **options: Any) -> pulumi.ResourceOpt
     return pulumi.ResourceOptions(parent=parent, **options)
 
 
+def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Two trees as Helm merges values: maps join, anything else of the upper one wins."""
+    both = {key: merged(base[key], top[key]) for key in base.keys() & top.keys() if _are_maps(base[key], top[key])}
+    return {**base, **top, **both}
+
+
+def _are_maps(*values: Any) -> bool:
+    return all(isinstance(value, Mapping) for value in values)
+
+
 def without_none(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """A mapping without the keys of which nothing was said."""
     return {key: value for key, value in mapping.items() if value is not None}

@@ -1,23 +1,45 @@
 """How a component checks its arguments: a frozen model, and every error at once, each with its path."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from typing import Annotated, Any, TypeVar, cast, get_args
 
 import pulumi
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from typing_extensions import Self
 
 from ml_foundations.gke.machine_types import UnknownNameError, gpu_by_name, machine_type
-from ml_foundations.planning.quantity import parse_quantity
+from ml_foundations.planning.quantity import format_quantity, parse_quantity
 
 MAX_LABEL = 63
 """The longest DNS label, and so the longest name of most objects (RFC 1123)."""
+
+
+class Contradictions(ValueError):
+    """Arguments that do not go together: each the name of a field, and why."""
+
+    def __init__(self, found: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{field}: {reason}" for field, reason in found))
+        self.found = found
 
 
 class Spec(BaseModel):
     """Checked arguments: nothing unknown, nothing changes. Fields of type ``Any`` may hold Pulumi outputs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """What each field allows and the whole does not: the name of a field, and why."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _no_contradictions(self) -> Self:
+        if found := list(self.contradictions()):
+            raise Contradictions(found)
+        return self
 
 
 S = TypeVar("S", bound=Spec)
@@ -44,7 +66,12 @@ def explain(error: ValidationError, spec: type[BaseModel]) -> Iterable[tuple[str
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(".")
         message = item["msg"].removeprefix("Value error, ")
         message = message[0].lower() + message[1:]
-        if item["type"] == "extra_forbidden":
+        cause = item.get("ctx", {}).get("error")
+        if isinstance(cause, Contradictions):
+            yield from ((f"{path}.{field}".lstrip("."), reason) for field, reason in cause.found)
+        elif isinstance(item["input"], pulumi.Output):
+            yield path, "is an Output; it must be known at preview: give a plain value"
+        elif item["type"] == "extra_forbidden":
             yield path, _unknown(str(item["loc"][-1]), _fields_at(spec, item["loc"][:-1]))
         elif item["type"] == "missing":
             yield path, "is required"
@@ -76,11 +103,37 @@ def _model_in(annotation: Any) -> Any:
     return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
 
 
-def _quantity(value: object) -> str:
+def quantity(value: object) -> str:
+    """A quantity as the API server writes it back, so that a refresh finds no difference: 1, not 1000m.
+
+    Raises:
+        ValueError: it is no quantity.
+    """
     text = str(value)
+    amount = parse_quantity(text)
+    if text.endswith("i") and amount.denominator == 1 and amount >= 1024:
+        return format_quantity(amount)
+    billionths = math.ceil(amount * 10**9)
+    for suffix, power in (("E", 18), ("P", 15), ("T", 12), ("G", 9), ("M", 6), ("k", 3), ("", 0), ("m", -3), ("u", -6)):
+        whole = Fraction(billionths, 10 ** (power + 9))
+        if billionths and whole.denominator == 1:
+            return f"{whole}{suffix}"
+    return f"{billionths}n" if billionths else "0"
+
+
+def _positive_quantity(value: object) -> str:
+    text = quantity(value)
     if parse_quantity(text) <= 0:
         raise ValueError("must be more than 0")
     return text
+
+
+def _name(value: str) -> str:
+    if len(value) > MAX_LABEL:
+        raise ValueError(f"has {len(value)} characters, and {MAX_LABEL} are allowed")
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", value):
+        raise ValueError("must be lower case letters, digits and dashes, from a letter on, with no dash at the end")
+    return value
 
 
 def _gpu_product(value: str) -> str:
@@ -97,11 +150,11 @@ def _machine_type(value: str) -> str:
         raise ValueError(str(error)) from None
 
 
-Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=MAX_LABEL)]
+Name = Annotated[str, AfterValidator(_name)]
 """A name of a Kubernetes object: lower case letters, digits and dashes, 63 characters at most."""
 
-Quantity = Annotated[str, BeforeValidator(_quantity)]
-"""An amount as Kubernetes writes it: 500m, 2, 16Gi. More than zero."""
+Quantity = Annotated[str, BeforeValidator(_positive_quantity)]
+"""An amount as Kubernetes writes it: 500m, 2, 16Gi. More than zero; made canonical."""
 
 GpuProduct = Annotated[str, AfterValidator(_gpu_product)]
 """A GPU by any of its names; it becomes the label value that GPU Feature Discovery publishes."""

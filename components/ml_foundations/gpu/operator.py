@@ -132,13 +132,3 @@ def chart_values(spec: _GpuOperatorSpec) -> dict[str, Any]:
         values["toolkit"]["env"] = [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]
         values["cdi"] = {"enabled": True}
     return merged(values, spec.values)
-
-
-def merged(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
-    """Two trees of values as Helm merges them: maps join, anything else of the upper one wins."""
-    both = {key: merged(base[key], top[key]) for key in base.keys() & top.keys() if _are_maps(base[key], top[key])}
-    return base | top | both
-
-
-def _are_maps(*values: Any) -> bool:
-    return all(isinstance(value, dict) for value in values)

@@ -1,0 +1,161 @@
+"""The components' contract: wrong arguments refused all at once, names resolved, schema complete, pure manifests."""
+
+import importlib
+import subprocess
+import sys
+from typing import Any
+
+import ml_foundations
+import pulumi
+import pytest
+from ml_foundations import labels
+from ml_foundations._spec import check, derived
+from pulumi.provider.experimental.analyzer import Analyzer
+
+NAMES = [name for name in ml_foundations.__all__ if not name.endswith("Args")]
+
+
+def spec_of(component: str, args: dict[str, Any]) -> Any:
+    module = importlib.import_module(getattr(ml_foundations, component).__module__)
+    return check(getattr(module, f"_{component}Spec"), component, args)
+
+
+POOL = {
+    "pool_name": "p",
+    "project": "project",
+    "location": "us-central1",
+    "cluster_name": "c",
+    "node_service_account": "s",
+}
+JOB = {"workload_name": "train", "namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
+
+WRONG = [
+    ("GpuNodePool", POOL | {"machine_type": "g2-standard-8", "max_nodes": 0}, ["max_nodes", "got 0"]),
+    ("GpuNodePool", POOL | {"machine_type": "n2-standard-8", "max_nodes": 1}, ["has no GPU", "CpuNodePool"]),
+    ("GpuNodePool", POOL | {"machine_type": "n1-standard-8", "max_nodes": 1}, ["give gpu and gpus"]),
+    (
+        "GpuNodePool",
+        POOL | {"machine_type": "n1-standard-8", "max_nodes": 1, "gpu": "T4", "gpus": 3},
+        ["1 or 2 or 4 GPUs"],
+    ),
+    ("GpuNodePool", POOL | {"machine_type": "g2-standard-8", "max_nodes": 1, "driver": "mine"}, ["driver", "operator"]),
+    ("GpuNodePool", POOL | {"machine_type": "g2-standard-8", "max_nodes": 1, "min_nodes": 2}, ["min_nodes (2)"]),
+    ("CpuNodePool", POOL | {"machine_type": "g2-standard-8", "max_nodes": 1}, ["has GPUs", "GpuNodePool"]),
+    (
+        "CpuNodePool",
+        POOL | {"machine_type": "n2-standard-8", "max_node": 1},
+        ["max_node: is not known", "max_nodes", "is required"],
+    ),
+    ("GkeCluster", {"project": "project", "location": "us-central1-a"}, ["location", "us-central1-a"]),
+    ("TrainingJob", JOB | {"gpu": "H100"}, ["gpus: is 0"]),
+    ("TrainingJob", JOB | {"gpu": "B52", "gpus": 1}, ["gpu", "unknown GPU 'B52'"]),
+    ("TrainingJob", JOB | {"memory": "-4Gi"}, ["memory", "more than 0"]),
+    (
+        "TrainingJob",
+        JOB | {"wait_for_completion": True, "ttl_seconds_after_finished": 60},
+        ["ttl_seconds_after_finished"],
+    ),
+    ("TrainingJob", JOB | {"workload_name": "x" * 64}, ["workload_name", "63"]),
+    ("InferenceService", JOB | {"port": 0, "health_path": "health"}, ["2 wrong", "port", "health_path"]),
+    ("Volume", {"namespace": "ml", "claim_name": "c", "size": "1Gx", "storage_class": "fast-ssd"}, ["size", "1Gx"]),
+    (
+        "TeamNamespace",
+        {
+            "namespace": "ml",
+            "gpus": 1,
+            "cpu": "1",
+            "memory": "1Gi",
+            "storage": "1Gi",
+            "extra_quota": {"limits.nvidia.com/gpu": "1"},
+        },
+        ["limits.nvidia.com/gpu is no quota", "Set gpus"],
+    ),
+    ("GpuOperator", {"driver": "nouveau"}, ["driver", "operator|google"]),
+]
+
+
+@pytest.mark.parametrize(("component", "args", "words"), WRONG, ids=lambda value: str(value)[:30])
+def test_wrong_arguments_are_refused_with_the_way_out(component: str, args: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(pulumi.InputPropertiesError) as caught:
+        spec_of(component, args)
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["A100", "a100-sxm4-40gb", "nvidia-tesla-a100", "NVIDIA-A100-SXM4-40GB"])
+def test_a_gpu_by_any_of_its_names_becomes_its_label(name: str) -> None:
+    assert spec_of("TrainingJob", JOB | {"gpu": name, "gpus": 1}).gpu == "NVIDIA-A100-SXM4-40GB"
+
+
+def test_a_derived_name_is_held_to_its_limit() -> None:
+    assert derived("a" * 57, "-xxxxx") == "a" * 57 + "-xxxxx"
+    with pytest.raises(ValueError, match="64 characters, and 63 are allowed"):
+        derived("a" * 58, "-xxxxx")
+
+
+def test_importing_the_package_loads_no_component() -> None:
+    code = "import sys, ml_foundations; print([m for m in sys.modules if m.startswith(('pulumi', 'kubernetes'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_planning_imports_neither_pulumi_nor_a_client() -> None:
+    code = "import sys, ml_foundations.planning.filters; print([m for m in sys.modules if m.startswith(('pulumi', 'kubernetes'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_component_host_can_carry_every_component_with_every_field_described() -> None:
+    found = Analyzer("ml-foundations").analyze([getattr(ml_foundations, name) for name in NAMES])
+    assert set(found["component_definitions"]) == set(NAMES)
+    for name, component in found["component_definitions"].items():
+        assert component.description, name
+        for field, definition in {**component.inputs, **component.outputs}.items():
+            assert definition.description, f"{name}.{field}"
+
+
+def test_a_training_pod_goes_to_its_gpus_and_a_preprocessing_pod_to_none() -> None:
+    from ml_foundations.workloads.training_job import job_manifest
+
+    gpu = job_manifest(spec_of("TrainingJob", JOB | {"gpu": "H100-SXM5-80GB", "gpus": 8}))["spec"]["template"]["spec"]
+    assert gpu["containers"][0]["resources"]["limits"][labels.GPU_RESOURCE] == "8"
+    assert gpu["tolerations"] == [
+        {"key": labels.GPU_RESOURCE, "operator": "Equal", "value": "present", "effect": "NoSchedule"}
+    ]
+    cpu = job_manifest(spec_of("TrainingJob", JOB))["spec"]["template"]["spec"]
+    assert "tolerations" not in cpu
+    assert "DoesNotExist" in str(cpu["affinity"])
+
+
+def test_the_seeds_storage_class_is_exactly_theirs() -> None:
+    from ml_foundations.storage.classes import storage_class_manifests
+
+    fast = next(
+        m for m in storage_class_manifests(spec_of("StorageClasses", {})) if m["metadata"]["name"] == "fast-ssd"
+    )
+    assert fast == {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "fast-ssd"},
+        "provisioner": "pd.csi.storage.gke.io",
+        "parameters": {"type": "pd-ssd", "replication-type": "regional-pd"},
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowVolumeExpansion": True,
+    }
+
+
+def test_the_operators_values_are_keys_of_its_chart() -> None:
+    from ml_foundations.gpu.operator import chart_values
+
+    from rehearsal.plugins.kubernetes.helm import unknown_keys
+
+    for driver in ("operator", "google"):
+        values = chart_values(spec_of("GpuOperator", {"driver": driver, "driver_version": "1"}))
+        assert not list(unknown_keys("gpu-operator", values))
+    assert list(unknown_keys("gpu-operator", {"drivr": {}}))
+
+
+def test_values_of_the_user_win_and_maps_join() -> None:
+    from ml_foundations.gpu.operator import merged
+
+    assert merged({"a": {"b": 1, "c": [1]}}, {"a": {"c": [2]}, "d": 3}) == {"a": {"b": 1, "c": [2]}, "d": 3}
