@@ -1,9 +1,57 @@
 """The package as a Pulumi plugin: every component, for programs in any of Pulumi's languages."""
 
+import sys
+from collections.abc import Awaitable
+from typing import Any, cast
+
 import ml_foundations
-from pulumi.provider.experimental import component_provider_host
+import pulumi
+from pulumi.provider import ConstructResult, main
+from pulumi.provider.experimental.component import ComponentProvider
 
 COMPONENTS = [getattr(ml_foundations, name) for name in ml_foundations.__all__ if not name.endswith("Args")]
 
+
+class Host(ComponentProvider):
+    """Gives the components what one of them published as the plain value that another takes.
+
+    The SDK hands every value of another resource over as an Output, known or not.
+    """
+
+    def construct(
+        self, name: str, resource_type: str, inputs: Any, options: pulumi.ResourceOptions | None = None
+    ) -> ConstructResult:
+        """Construct the component after the resources that its known values come from."""
+        publishers: list[pulumi.Resource] = []
+        values = _plain(inputs, publishers)
+        after = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(depends_on=publishers))
+        return super().construct(name, resource_type, values, after)
+
+
+def _plain(value: Any, publishers: list[pulumi.Resource]) -> Any:
+    """A tree of inputs with known Outputs replaced by their values; notes the resources that these come from."""
+    if isinstance(value, dict):
+        return {key: _plain(item, publishers) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_plain(item, publishers) for item in cast("list[Any]", value)]
+    if not isinstance(value, pulumi.Output):
+        return value
+    output = cast("pulumi.Output[Any]", value)
+    if not _done(output.is_known()) or _done(output.is_secret()):
+        return output
+    publishers += _done(output.resources())
+    return _done(output.future())
+
+
+def _done(result: Awaitable[Any]) -> Any:
+    """The result of what need not wait any more; otherwise None."""
+    steps = result.__await__()
+    try:
+        next(steps)
+    except StopIteration as end:
+        return end.value
+    return None
+
+
 if __name__ == "__main__":
-    component_provider_host(name="ml-foundations", components=COMPONENTS, version=ml_foundations.__version__)
+    main(Host(COMPONENTS, "ml-foundations", version=ml_foundations.__version__), sys.argv[1:])

@@ -46,18 +46,31 @@ def recover(rehearsal: Rehearsal, tools: Tools) -> None:
     """Release the lock of a run that was killed, and adopt what it created without writing that down."""
     pulumi(rehearsal, tools, "cancel", "--yes", "--stack", rehearsal.stack, capture=True)
     exported = _checked(pulumi(rehearsal, tools, "stack", "export", "--stack", rehearsal.stack, capture=True))
-    state: dict[str, Any] = json.loads(exported)["deployment"] or {}
+    export: dict[str, Any] = json.loads(exported)
+    state: dict[str, Any] = export["deployment"] or {}
     if not state.get("pending_operations"):
         return
     with step("adopting what an interrupted update created"):
-        imports = [word for pair in _created(rehearsal, tools, state["pending_operations"]) for word in pair]
-        _checked(
-            pulumi(
-                *(rehearsal, tools, "refresh", "--yes", "--skip-preview", "--stack", rehearsal.stack),
-                *(word for item in imports for word in ("--import-pending-creates", item)),
-                "--clear-pending-creates",
-                capture=True,
+        # `pulumi refresh --import-pending-creates` drops what it is told to import where there is no terminal (3.250).
+        known = {resource["urn"] for resource in state["resources"]}
+        created = dict(_created(rehearsal, tools, state["pending_operations"]))
+        pending = {operation["resource"]["urn"]: operation["resource"] for operation in state["pending_operations"]}
+        state["resources"] += [pending[urn] | {"id": created[urn]} for urn in created if urn not in known]
+        state["pending_operations"] = []
+        edited = rehearsal.root / "recovered-state.json"
+        edited.touch(mode=0o600)
+        edited.write_text(json.dumps(export))
+        try:
+            _checked(
+                pulumi(
+                    *(rehearsal, tools, "stack", "import", "--stack", rehearsal.stack, "--file", str(edited)),
+                    capture=True,
+                )
             )
+        finally:
+            edited.unlink()
+        _checked(
+            pulumi(rehearsal, tools, "refresh", "--yes", "--skip-preview", "--stack", rehearsal.stack, capture=True)
         )
 
 
@@ -66,9 +79,9 @@ def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) 
     for operation in pending:
         resource = operation["resource"]
         inputs = resource.get("inputs", {})
-        if operation["type"] != "creating" or "apiVersion" not in inputs:
+        metadata = inputs.get("metadata", {})
+        if operation["type"] != "creating" or "apiVersion" not in inputs or not metadata.get("name"):
             continue
-        metadata = inputs["metadata"]
         kind = f"{inputs['kind']}.{inputs['apiVersion']}" if "/" in inputs["apiVersion"] else inputs["kind"]
         namespace = ["--namespace", metadata["namespace"]] if metadata.get("namespace") else []
         found = subprocess.run(
@@ -80,12 +93,14 @@ def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) 
                 _kubectl_kind(kind),
                 metadata["name"],
                 *namespace,
+                "--output=json",
             ],
             capture_output=True,
             check=False,
         )
         if found.returncode == 0:
-            yield resource["urn"], "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+            live = json.loads(found.stdout)["metadata"]
+            yield resource["urn"], "/".join(filter(None, (live.get("namespace"), live["name"])))
 
 
 def _kubectl_kind(kind: str) -> str:

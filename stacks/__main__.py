@@ -24,9 +24,9 @@ def main() -> None:
     pools = _node_pools(settings, cluster)
     provider = cluster.kubernetes_provider(depends_on=pools)
     in_cluster = pulumi.ResourceOptions(provider=provider)
-    platform: list[pulumi.Resource] = [StorageClasses("storage", _given(settings.storage), in_cluster)]
+    platform: list[pulumi.Resource] = [StorageClasses("storage", settings.storage.given(), in_cluster)]
     if settings.gpu_operator is not None:
-        platform.append(GpuOperator("gpu-operator", _given(settings.gpu_operator), in_cluster))
+        platform.append(GpuOperator("gpu-operator", settings.gpu_operator.given(), in_cluster))
     for name, team in settings.teams.items():
         _team(name, team, pulumi.ResourceOptions(provider=provider, depends_on=platform))
     pulumi.export("cluster", cluster.cluster_name)
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _cluster(settings: stack_file.Settings) -> GkeCluster:
-    given = _given(settings.cluster)
+    given = settings.cluster.given()
     return GkeCluster(given.pop("name"), given | {"project": settings.project})
 
 
@@ -62,32 +62,27 @@ def _node_pools(settings: stack_file.Settings, cluster: GkeCluster) -> list[pulu
 
 
 def _pool(name: str, pool: stack_file.NodePool, common: dict[str, Any]) -> Any:
-    return common | {"pool_name": name} | _given(pool)
+    return common | {"pool_name": name} | pool.given()
 
 
 def _team(name: str, team: stack_file.Team, opts: pulumi.ResourceOptions) -> None:
-    tenancy: Any = {"namespace": name, "pod_security": team.pod_security, **_given(team.quota)}
+    tenancy: Any = {"namespace": name, "pod_security": team.pod_security, **team.quota.given()}
     if team.group is not None:
         tenancy["group"] = team.group
     namespace = TeamNamespace(name, tenancy, opts)
     inside = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[namespace]))
     volumes: dict[str, pulumi.Resource] = {
-        claim: Volume(f"{name}-{claim}", _given(volume) | {"namespace": name, "claim_name": claim}, inside)
+        claim: Volume(f"{name}-{claim}", volume.given() | {"namespace": name, "claim_name": claim}, inside)
         for claim, volume in team.volumes.items()
     }
     for section, workload_name, workload in team.workloads:
         mounted = [volumes[mount.claim] for mount in workload.mounts]
         after = pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(depends_on=mounted))
-        given: Any = {"namespace": name, **_given(workload)}
+        given: Any = {"namespace": name, **workload.given()}
         if section == "trainingJobs":
             TrainingJob(f"{name}-{workload_name}", given | {"job_name": workload_name}, after)
         else:
             InferenceService(f"{name}-{workload_name}", given | {"service_name": workload_name}, after)
-
-
-def _given(model: stack_file.BaseModel) -> Any:
-    """A section of the stack file as the arguments of its component: only what the file says."""
-    return model.model_dump(exclude_unset=True)
 
 
 main()

@@ -7,37 +7,65 @@ file, as elsewhere in Pulumi's YAML.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pulumi
-from ml_foundations._spec import GpuProduct, MachineTypeName, Name, Quantity, derived, explain
-from ml_foundations.gke.gpu_node_pool import gpu_mismatch
+from ml_foundations._spec import GpuProduct, MachineTypeName, Name, Quantity, Spec, derived, explain
+from ml_foundations.gke.cluster import _GkeClusterSpec
+from ml_foundations.gke.cpu_node_pool import _CpuNodePoolSpec
+from ml_foundations.gke.gpu_node_pool import _GpuNodePoolSpec
 from ml_foundations.gke.machine_types import GPUS, MACHINE_TYPES
 from ml_foundations.storage.classes import DISKS, NFS_CLASS
+from ml_foundations.storage.volume import AccessMode
+from ml_foundations.tenancy.team_namespace import PodSecurity
+from ml_foundations.workloads.inference_service import _InferenceServiceSpec
+from ml_foundations.workloads.training_job import _TrainingJobSpec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 PROJECT = "ml-foundations"
+COMPONENTS: dict[str, tuple[type[Spec], str]] = {
+    "trainingJobs": (_TrainingJobSpec, "job_name"),
+    "inferenceServices": (_InferenceServiceSpec, "service_name"),
+}
+"""The component of each section of workloads, and its argument for the name."""
+NAMES = {"pool_name", *(name for _, name in COMPONENTS.values())}
+"""Arguments that are the keys of sections in the stack file."""
 
 
-class _Model(BaseModel):
+class Section(BaseModel):
+    """A section of the stack file."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
 
+    def given(self) -> Any:
+        """The section as the arguments of its component: only what the file says."""
+        return self.model_dump(exclude_unset=True, exclude_none=True)
 
-class Cluster(_Model):
+
+class Cluster(Section):
     """The GKE cluster."""
 
-    name: Name = Field(max_length=40)
+    name: Name
     location: str = Field(pattern=r"^[a-z]+-[a-z]+\d+$")
     node_zones: list[str] | None = None
-    release_channel: str = Field("REGULAR", pattern="^(RAPID|REGULAR|STABLE)$")
-    endpoint: str = Field("dns", pattern="^(dns|private|public)$")
+    release_channel: Literal["RAPID", "REGULAR", "STABLE"] = "REGULAR"
+    endpoint: Literal["dns", "private", "public"] = "dns"
     authorized_networks: dict[str, str] = {}
     deletion_protection: bool = True
 
 
-class NodePool(_Model):
+class Taint(Section):
+    """A taint of every node of a pool."""
+
+    key: str = Field(min_length=1)
+    value: str = ""
+    effect: Literal["NO_SCHEDULE", "PREFER_NO_SCHEDULE", "NO_EXECUTE"] = "NO_SCHEDULE"
+
+
+class NodePool(Section):
     """A node pool; with a GPU machine type, a GPU pool."""
 
     machine_type: MachineTypeName
@@ -45,13 +73,14 @@ class NodePool(_Model):
     max_nodes: int = Field(ge=1, le=1000)
     gpu: GpuProduct | None = None
     gpus: int | None = Field(None, ge=1)
-    driver: str | None = Field(None, pattern="^(default|latest|operator)$")
+    driver: Literal["default", "latest", "operator"] | None = None
     node_type: str | None = None
     zones: list[str] | None = None
     disk_size_gb: int = Field(100, ge=10, le=65536)
     disk_type: str | None = None
     spot: bool = False
     labels: dict[str, str] = {}
+    taints: list[Taint] = []
 
     @property
     def is_gpu(self) -> bool:
@@ -70,31 +99,31 @@ class NodePool(_Model):
         return MACHINE_TYPES[self.machine_type].gpu_count or self.gpus or 0
 
 
-class GpuOperator(_Model):
+class GpuOperator(Section):
     """The GPU Operator."""
 
-    driver: str = Field("operator", pattern="^(operator|google)$")
+    driver: Literal["operator", "google"] = "operator"
     driver_version: str | None = None
     service_monitor: bool = False
     critical_pods: int = Field(100, ge=1)
     values: dict[str, Any] = {}
 
 
-class NfsServer(_Model):
+class NfsServer(Section):
     """The NFS server behind the class nfs-client."""
 
     server: str
     path: str
 
 
-class Storage(_Model):
+class Storage(Section):
     """Storage classes."""
 
     fast_ssd_zones: list[str] = []
     nfs: NfsServer | None = None
 
 
-class Quota(_Model):
+class Quota(Section):
     """What a team may use at once."""
 
     gpus: int = Field(ge=0)
@@ -106,16 +135,16 @@ class Quota(_Model):
     pods: int = Field(200, ge=1)
 
 
-class Volume(_Model):
+class Volume(Section):
     """A claim of storage."""
 
     size: Quantity
     storage_class: Name
-    access_mode: str = Field("ReadWriteOnce", pattern="^(ReadWriteOnce|ReadWriteOncePod|ReadOnlyMany|ReadWriteMany)$")
+    access_mode: AccessMode = "ReadWriteOnce"
     data: bool = True
 
 
-class Mount(_Model):
+class Mount(Section):
     """A volume in a workload."""
 
     claim: Name
@@ -123,7 +152,16 @@ class Mount(_Model):
     read_only: bool = False
 
 
-class Workload(_Model):
+class Toleration(Section):
+    """A taint that pods put up with."""
+
+    key: str = Field(min_length=1)
+    operator: Literal["Equal", "Exists"] = "Equal"
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+
+class Workload(Section):
     """What training jobs and inference services have in common."""
 
     image: str = Field(min_length=1)
@@ -137,7 +175,12 @@ class Workload(_Model):
     mounts: list[Mount] = []
     shared_memory: Quantity | None = None
     node_selector: dict[str, str] = {}
+    tolerations: list[Toleration] = []
+    service_account: str | None = None
     grace_seconds: int | None = Field(None, ge=0)
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    pod_overrides: dict[str, Any] = {}
 
 
 class TrainingJob(Workload):
@@ -148,6 +191,7 @@ class TrainingJob(Workload):
     backoff_limit: int = Field(3, ge=0)
     active_deadline_seconds: int | None = Field(None, ge=1)
     ttl_seconds_after_finished: int | None = Field(None, ge=0)
+    wait_for_completion: bool = False
 
 
 class InferenceService(Workload):
@@ -161,12 +205,12 @@ class InferenceService(Workload):
     surge: bool = False
 
 
-class Team(_Model):
+class Team(Section):
     """A team: its namespace's quota, volumes and workloads."""
 
     quota: Quota
     group: str | None = None
-    pod_security: str = Field("baseline", pattern="^(privileged|baseline|restricted)$")
+    pod_security: PodSecurity = "baseline"
     volumes: dict[Name, Volume] = {}
     training_jobs: dict[Name, TrainingJob] = {}
     inference_services: dict[Name, InferenceService] = {}
@@ -180,7 +224,7 @@ class Team(_Model):
             yield "inferenceServices", name, service
 
 
-class Settings(_Model):
+class Settings(Section):
     """A whole stack file."""
 
     project: str = Field(min_length=6)
@@ -240,6 +284,7 @@ def _in_file(path: str) -> str:
 
 def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
     """What each part allows and the whole does not."""
+    yield from _cluster_errors(settings)
     yield from _pool_errors(settings)
     for team_name, team in settings.teams.items():
         names: dict[str, str] = {}
@@ -249,27 +294,58 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
                 yield path, f"the name is taken by teams.{team_name}.{names[name]}.{name}; choose another"
             names[name] = section
             yield from _name_errors(path, team_name, name)
+            spec, name_field = COMPONENTS[section]
+            arguments = {"namespace": team_name, name_field: name, **workload.given()}
+            yield from _component_errors(path, spec, arguments)
             yield from _gpu_errors(path, workload, settings)
             yield from _mount_errors(path, workload, team, settings)
         for name, volume in team.volumes.items():
             yield from _class_errors(f"teams.{team_name}.volumes.{name}.storageClass", volume, settings)
 
 
+def _component_errors(path: str, spec: type[Spec], arguments: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the component will say to its section, so that it is said before anything is declared."""
+    try:
+        spec.model_validate(arguments)
+    except ValidationError as error:
+        for field, reason in explain(error, spec):
+            here = path if field in NAMES else f"{path}.{_in_camel_case(field, spec)}"
+            yield here, _in_camel_case(reason, spec)
+
+
+def _in_camel_case(text: str, spec: type[Spec]) -> str:
+    """A text with the names of a component's arguments as the stack file writes them."""
+    for name in spec.model_fields:
+        text = re.sub(rf"\b{name}\b", to_camel(name), text)
+    return text
+
+
+def _cluster_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    arguments = {**settings.cluster.given(), "project": settings.project}
+    yield from _component_errors("cluster", _GkeClusterSpec, arguments)
+
+
 def _pool_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    cluster = {"project": settings.project, "location": settings.cluster.location}
+    made_later = {"cluster_name": "", "node_service_account": ""}
     for name, pool in settings.node_pools.items():
-        path = f"nodePools.{name}"
-        if pool.min_nodes > pool.max_nodes:
-            yield f"{path}.minNodes", f"is {pool.min_nodes}, above maxNodes ({pool.max_nodes})"
-        if pool.is_gpu and (reason := gpu_mismatch(pool.machine_type, pool.gpu, pool.gpus)):
-            yield path, reason
-        if not pool.is_gpu and pool.driver is not None:
-            yield f"{path}.driver", f"{pool.machine_type} has no GPU to drive; leave it out"
-        if pool.driver == "operator" and settings.gpu_operator is None:
-            yield f"{path}.driver", "is operator, but there is no gpuOperator; declare it, or choose default or latest"
-        if len(name) > 40:
-            yield path, f"the name has {len(name)} characters; GKE allows a node pool 40"
+        spec = _GpuNodePoolSpec if pool.is_gpu else _CpuNodePoolSpec
+        arguments = {**cluster, **made_later, "pool_name": name, **pool.given()}
+        yield from _component_errors(f"nodePools.{name}", spec, arguments)
+        if pool.is_gpu:
+            yield from _driver_errors(f"nodePools.{name}.driver", pool, settings.gpu_operator)
     if all(pool.is_gpu for pool in settings.node_pools.values()):
         yield "nodePools", "there are GPU pools only; the system's pods need a pool without GPUs"
+
+
+def _driver_errors(path: str, pool: NodePool, operator: GpuOperator | None) -> Iterator[tuple[str, str]]:
+    """Exactly one side gives a node its driver and advertises its GPUs: GKE or the operator."""
+    if pool.driver == "operator" and operator is None:
+        yield path, "is operator, but there is no gpuOperator; declare it, or choose default or latest"
+    if pool.driver == "operator" and operator is not None and operator.driver == "google":
+        yield path, "is operator, but gpuOperator.driver is google: nobody installs the driver; change one of them"
+    if pool.driver != "operator" and operator is not None and operator.driver == "operator":
+        yield path, f"is {pool.driver or 'default'}, but gpuOperator.driver is operator: both would; change one of them"
 
 
 def _name_errors(path: str, team: str, name: str) -> Iterator[tuple[str, str]]:
@@ -283,8 +359,6 @@ def _name_errors(path: str, team: str, name: str) -> Iterator[tuple[str, str]]:
 
 def _gpu_errors(path: str, workload: Workload, settings: Settings) -> Iterator[tuple[str, str]]:
     pools = {name: pool for name, pool in settings.node_pools.items() if pool.is_gpu}
-    if workload.gpu is not None and not workload.gpus:
-        yield f"{path}.gpus", f"is 0, but gpu is {workload.gpu}; say how many each pod needs"
     if not workload.gpus:
         return
     fitting = {name: pool for name, pool in pools.items() if workload.gpu in (None, pool.product)}

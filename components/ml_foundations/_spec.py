@@ -5,11 +5,10 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Annotated, Any, TypeVar, cast, get_args
+from typing import Annotated, Any, Self, TypeVar, cast, get_args
 
 import pulumi
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
-from typing_extensions import Self
 
 from ml_foundations.gke.machine_types import UnknownNameError, gpu_by_name, machine_type
 from ml_foundations.planning.quantity import format_quantity, parse_quantity
@@ -18,7 +17,7 @@ MAX_LABEL = 63
 """The longest DNS label, and so the longest name of most objects (RFC 1123)."""
 
 
-class Contradictions(ValueError):
+class ContradictionsError(ValueError):
     """Arguments that do not go together: each the name of a field, and why."""
 
     def __init__(self, found: list[tuple[str, str]]) -> None:
@@ -38,7 +37,7 @@ class Spec(BaseModel):
     @model_validator(mode="after")
     def _no_contradictions(self) -> Self:
         if found := list(self.contradictions()):
-            raise Contradictions(found)
+            raise ContradictionsError(found)
         return self
 
 
@@ -67,7 +66,7 @@ def explain(error: ValidationError, spec: type[BaseModel]) -> Iterable[tuple[str
         message = item["msg"].removeprefix("Value error, ")
         message = message[0].lower() + message[1:]
         cause = item.get("ctx", {}).get("error")
-        if isinstance(cause, Contradictions):
+        if isinstance(cause, ContradictionsError):
             yield from ((f"{path}.{field}".lstrip("."), reason) for field, reason in cause.found)
         elif isinstance(item["input"], pulumi.Output):
             yield path, "is an Output; it must be known at preview: give a plain value"
@@ -75,6 +74,9 @@ def explain(error: ValidationError, spec: type[BaseModel]) -> Iterable[tuple[str
             yield path, _unknown(str(item["loc"][-1]), _fields_at(spec, item["loc"][:-1]))
         elif item["type"] == "missing":
             yield path, "is required"
+        elif item["type"] == "string_too_long":
+            allowed = item.get("ctx", {}).get("max_length")
+            yield path, f"has {len(item['input'])} characters, and {allowed} are allowed"
         else:
             yield path, f"{message} (got {item['input']!r})"
 

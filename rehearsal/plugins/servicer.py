@@ -8,6 +8,7 @@ inputs, cannot answer a failed await and has no unknowns, hence this one on the 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -37,6 +38,7 @@ OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 UNKNOWN_ON_THE_WIRE = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
 MESSAGE_LIMIT = 400 * 1024 * 1024
+ENGINE_CHECK_SECONDS = 1
 WORKERS = 64
 """Calls served at once; most of them only wait for the cluster."""
 
@@ -71,6 +73,8 @@ class Resource:
     id: str = ""
     timeout: float = 0
     """Seconds that the user allows, by customTimeouts; 0 where nothing was said."""
+    ignore: tuple[str, ...] = ()
+    """Paths whose changes the user ignores (ignoreChanges)."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +199,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CheckResponse(inputs=request.news)
 
     async def DiffConfig(self, request: Any, context: Any) -> Any:
-        old, new = read_struct(request.old_inputs or request.olds), read_struct(request.news)
+        old, new = read_struct(request.old_inputs), read_struct(request.news)
         return _diff_response(await self._call(context, self._provider.diff_config, old, new))
 
     async def Configure(self, request: Any, context: Any) -> Any:
@@ -206,6 +210,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         await context.abort(
             grpc.StatusCode.UNIMPLEMENTED,
             f"{request.tok}: a rehearsal answers no provider functions. Declare what it would look up instead",
+        )
+
+    async def Construct(self, request: Any, context: Any) -> Any:
+        await context.abort(
+            grpc.StatusCode.UNIMPLEMENTED,
+            f"{request.type} is not supported in a rehearsal. Declare the objects that it would make",
         )
 
     async def Check(self, request: Any, context: Any) -> Any:
@@ -285,6 +295,7 @@ def _resource(request: Any) -> Resource:
         name=name,
         id=getattr(request, "id", ""),
         timeout=getattr(request, "timeout", 0) or 0,
+        ignore=tuple(getattr(request, "ignoreChanges", ())),
     )
 
 
@@ -409,8 +420,16 @@ async def _serve(provider: Provider, engine: str) -> None:
     await server.start()
     print(port, flush=True)
     stopped = asyncio.Event()
+    # A plugin has a process group of its own, so this is the engine at its end, and no Ctrl-C: that comes as Cancel.
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    await stopped.wait()
+    watch = asyncio.create_task(_wait_for_orphanage(os.getppid()))
+    await asyncio.wait([watch, asyncio.create_task(stopped.wait())], return_when=asyncio.FIRST_COMPLETED)
     provider.cancelled.set()
     await server.stop(grace=1)
+
+
+async def _wait_for_orphanage(parent: int) -> None:
+    """Wait until the engine is gone: one that was killed tells its plugins nothing, and they would stay for ever."""
+    while os.getppid() == parent:
+        await asyncio.sleep(ENGINE_CHECK_SECONDS)

@@ -27,7 +27,10 @@ POOL = {
     "cluster_name": "c",
     "node_service_account": "s",
 }
-JOB = {"workload_name": "train", "namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
+WORKLOAD = {"namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
+JOB = WORKLOAD | {"job_name": "train"}
+SERVICE = WORKLOAD | {"service_name": "chat"}
+TEAM = {"namespace": "ml", "gpus": 1, "cpu": "1", "memory": "1Gi", "storage": "1Gi"}
 
 WRONG = [
     ("GpuNodePool", POOL | {"machine_type": "g2-standard-8", "max_nodes": 0}, ["max_nodes", "got 0"]),
@@ -39,38 +42,50 @@ WRONG = [
         ["1 or 2 or 4 GPUs"],
     ),
     ("GpuNodePool", POOL | {"machine_type": "g2-standard-8", "max_nodes": 1, "driver": "mine"}, ["driver", "operator"]),
-    ("GpuNodePool", POOL | {"machine_type": "g2-standard-8", "max_nodes": 1, "min_nodes": 2}, ["min_nodes (2)"]),
+    (
+        "GpuNodePool",
+        POOL | {"machine_type": "g2-standard-8", "max_nodes": 1, "min_nodes": 2},
+        ["\n  min_nodes: is 2, above max_nodes (1)"],
+    ),
     ("CpuNodePool", POOL | {"machine_type": "g2-standard-8", "max_nodes": 1}, ["has GPUs", "GpuNodePool"]),
     (
         "CpuNodePool",
         POOL | {"machine_type": "n2-standard-8", "max_node": 1},
         ["max_node: is not known", "max_nodes", "is required"],
     ),
-    ("GkeCluster", {"project": "project", "location": "us-central1-a"}, ["location", "us-central1-a"]),
-    ("TrainingJob", JOB | {"gpu": "H100"}, ["gpus: is 0"]),
+    ("GkeCluster", {"name": "x" * 25, "project": "project", "location": "us-central1"}, ["31 characters, and 30"]),
+    ("GkeCluster", {"name": "dev", "project": "project", "location": "us-central1-a"}, ["location", "us-central1-a"]),
+    ("TrainingJob", JOB | {"gpu": "H100"}, ["\n  gpus: is 0"]),
     ("TrainingJob", JOB | {"gpu": "B52", "gpus": 1}, ["gpu", "unknown GPU 'B52'"]),
+    ("TrainingJob", JOB | {"job_name": "Train"}, ["\n  job_name: must be lower case", "'Train'"]),
+    ("TrainingJob", JOB | {"workload_name": "train"}, ["\n  workload_name: is not known"]),
+    ("TrainingJob", JOB | {"shared_memory": "64Gi"}, ["\n  shared_memory: is 64Gi", "memory (64Gi)"]),
+    (
+        "TrainingJob",
+        JOB | {"mounts": [{"claim": "a", "path": "/data"}, {"claim": "b", "path": "/data"}]},
+        ["\n  mounts[1].path: /data is taken"],
+    ),
+    ("TrainingJob", JOB | {"gpu": "H100", "shared_memory": "1Ti"}, ["2 wrong", "\n  gpus:", "\n  shared_memory:"]),
+    (
+        "InferenceService",
+        SERVICE | {"tolerations": [{"key": "team", "operator": "Exists", "value": "ml"}]},
+        ["\n  tolerations[0].value:", "Exists takes none"],
+    ),
     ("TrainingJob", JOB | {"memory": "-4Gi"}, ["memory", "more than 0"]),
     (
         "TrainingJob",
         JOB | {"wait_for_completion": True, "ttl_seconds_after_finished": 60},
         ["ttl_seconds_after_finished"],
     ),
-    ("TrainingJob", JOB | {"workload_name": "x" * 64}, ["workload_name", "63"]),
-    ("InferenceService", JOB | {"port": 0, "health_path": "health"}, ["2 wrong", "port", "health_path"]),
+    ("TrainingJob", JOB | {"job_name": "x" * 64}, ["\n  job_name: has 64 characters, and 63 are allowed"]),
+    ("InferenceService", SERVICE | {"port": 0, "health_path": "health"}, ["2 wrong", "port", "health_path"]),
     ("Volume", {"namespace": "ml", "claim_name": "c", "size": "1Gx", "storage_class": "fast-ssd"}, ["size", "1Gx"]),
     (
         "TeamNamespace",
-        {
-            "namespace": "ml",
-            "gpus": 1,
-            "cpu": "1",
-            "memory": "1Gi",
-            "storage": "1Gi",
-            "extra_quota": {"limits.nvidia.com/gpu": "1"},
-        },
-        ["limits.nvidia.com/gpu is no quota", "Set gpus"],
+        TEAM | {"extra_quota": {"limits.nvidia.com/gpu": "1"}},
+        ["\n  extra_quota.limits.nvidia.com/gpu: is no quota", "Set gpus"],
     ),
-    ("GpuOperator", {"driver": "nouveau"}, ["driver", "operator|google"]),
+    ("GpuOperator", {"driver": "nouveau"}, ["driver", "'operator' or 'google'", "'nouveau'"]),
 ]
 
 
@@ -156,6 +171,6 @@ def test_the_operators_values_are_keys_of_its_chart() -> None:
 
 
 def test_values_of_the_user_win_and_maps_join() -> None:
-    from ml_foundations.gpu.operator import merged
+    from ml_foundations._manifest import merged
 
     assert merged({"a": {"b": 1, "c": [1]}}, {"a": {"c": [2]}, "d": 3}) == {"a": {"b": 1, "c": [2]}, "d": 3}

@@ -87,6 +87,29 @@ WRONG = {
     ),
     "capital in a name": ("teams.Research", {}, ["teams.Research"]),
     "driver without operator": ("gpuOperator", None, ["nodePools.l4.driver", "there is no gpuOperator"]),
+    "pool that GKE drives beside the operator": (
+        "nodePools.l4.driver",
+        "latest",
+        ["nodePools.l4.driver: is latest, but gpuOperator.driver is operator"],
+    ),
+    "pool that nobody drives": (
+        "gpuOperator.driver",
+        "google",
+        ["nodePools.l4.driver: is operator", "nobody installs the driver"],
+    ),
+    "shared memory beyond memory": (
+        "teams.research.trainingJobs.finetune.sharedMemory",
+        "1Ti",
+        ["finetune.sharedMemory: is 1Ti", "memory (128Gi)"],
+    ),
+    "waiting for a Job that deletes itself": (
+        "teams.research.trainingJobs.finetune",
+        {"image": "i", "cpu": "1", "memory": "1Gi", "waitForCompletion": True, "ttlSecondsAfterFinished": 60},
+        ["finetune.ttlSecondsAfterFinished: a Job that is waited for"],
+    ),
+    "wrong word": ("teams.research.podSecurity", "strict", ["podSecurity", "'baseline' or 'restricted'", "'strict'"]),
+    "cluster name too long for its service account": ("cluster.name", "x" * 25, ["cluster.name", "30 are allowed"]),
+    "pool name too long": ("nodePools." + "x" * 41, {"machineType": "n2-standard-8", "maxNodes": 1}, ["41", "40"]),
     "no project": ("project", "", ["gcp:project"]),
 }
 
@@ -98,6 +121,20 @@ def test_a_wrong_value_is_refused_with_its_path_and_the_way_out(case: str) -> No
         settings.parse(changed(path, value))
     for word in words:
         assert word in str(caught.value), str(caught.value)
+
+
+def test_null_is_the_same_as_nothing() -> None:
+    given = changed("teams.research.trainingJobs.finetune.graceSeconds", None)
+    job = settings.parse(given).teams["research"].training_jobs["finetune"]
+    assert "grace_seconds" not in job.given()
+
+
+@pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
+def test_a_stack_has_every_key_that_pulumi_takes_for_mandatory(stack: str) -> None:
+    declared = yaml.safe_load((STACKS.parent / "Pulumi.yaml").read_text())["config"]
+    mandatory = {key.partition(":")[2] for key, what in declared.items() if "type" in what and "default" not in what}
+    assert mandatory == {"cluster", "nodePools"}
+    assert mandatory <= sections(stack).keys()
 
 
 def test_all_errors_come_at_once() -> None:

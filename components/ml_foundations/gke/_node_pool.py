@@ -1,14 +1,27 @@
 """What the node pools share: how a pool of a machine type is declared to GKE."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal, NotRequired, TypedDict
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ml_foundations import labels
 from ml_foundations._spec import MachineTypeName, Name, Spec
+from ml_foundations._tolerations import TolerationArgs
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 """IAM decides what nodes may do; scopes leave that to it (GKE, "Use least privilege service accounts")."""
+
+
+class TaintArgs(TypedDict):
+    """A taint of every node of a pool."""
+
+    key: str
+    """The taint's key."""
+    value: NotRequired[str]
+    """The taint's value."""
+    effect: NotRequired[str]
+    """NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE; default NO_SCHEDULE."""
 
 
 class Taint(Spec):
@@ -16,7 +29,7 @@ class Taint(Spec):
 
     key: str = Field(min_length=1)
     value: str = ""
-    effect: str = Field("NO_SCHEDULE", pattern="^(NO_SCHEDULE|PREFER_NO_SCHEDULE|NO_EXECUTE)$")
+    effect: Literal["NO_SCHEDULE", "PREFER_NO_SCHEDULE", "NO_EXECUTE"] = "NO_SCHEDULE"
 
 
 class NodePoolSpec(Spec):
@@ -38,11 +51,9 @@ class NodePoolSpec(Spec):
     taints: list[Taint] = []
     node_type: str = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _bounds(self) -> "NodePoolSpec":
+    def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.min_nodes > self.max_nodes:
-            raise ValueError(f"min_nodes ({self.min_nodes}) is above max_nodes ({self.max_nodes})")
-        return self
+            yield "min_nodes", f"is {self.min_nodes}, above max_nodes ({self.max_nodes})"
 
 
 def node_pool_arguments(spec: NodePoolSpec) -> dict[str, Any]:
@@ -85,6 +96,18 @@ def node_arguments(spec: NodePoolSpec, node_labels: dict[str, str], image_type: 
         "shielded_instance_config": {"enable_integrity_monitoring": True, "enable_secure_boot": True},
         "workload_metadata_config": {"mode": "GKE_METADATA"},
     }
+
+
+EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
+"""The effects of taints, as the GKE API and as Kubernetes spell them."""
+
+
+def tolerations(taints: list[Taint]) -> list[TolerationArgs]:
+    """What a workload must tolerate to run on nodes with these taints."""
+    return [
+        {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": EFFECTS[taint.effect]}
+        for taint in taints
+    ]
 
 
 def taint_arguments(taints: list[Taint]) -> list[dict[str, str]]:

@@ -1,7 +1,8 @@
 """A private, VPC-native GKE cluster with its network and its nodes' service account."""
 
 import json
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Iterator
+from typing import Any, Literal, NotRequired, TypedDict
 
 import pulumi
 import pulumi_gcp as gcp
@@ -9,12 +10,13 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 
 from ml_foundations._manifest import child_options
-from ml_foundations._spec import Name, Spec, check
+from ml_foundations._spec import Name, Spec, check, derived
 
 NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
 """What a node needs: to log, to be monitored, and to pull images (GKE, "Harden your cluster's security")."""
 
-ENDPOINTS = ("dns", "private", "public")
+ACCOUNT_ID_CHARACTERS = 30
+"""The most characters of a service account's id."""
 
 
 class GkeClusterArgs(TypedDict):
@@ -49,11 +51,12 @@ class GkeClusterArgs(TypedDict):
 
 
 class _GkeClusterSpec(Spec):
+    name: Name
     project: str = Field(min_length=6)
     location: str = Field(pattern=r"^[a-z]+-[a-z]+\d+$")
     node_zones: list[str] | None = None
-    release_channel: str = Field("REGULAR", pattern="^(RAPID|REGULAR|STABLE)$")
-    endpoint: str = Field("dns", pattern=f"^({'|'.join(ENDPOINTS)})$")
+    release_channel: Literal["RAPID", "REGULAR", "STABLE"] = "REGULAR"
+    endpoint: Literal["dns", "private", "public"] = "dns"
     authorized_networks: dict[str, str] = {}
     node_cidr: str = "10.0.0.0/20"
     pod_cidr: str = "10.16.0.0/14"
@@ -62,6 +65,17 @@ class _GkeClusterSpec(Spec):
     gcs_fuse: bool = True
     filestore: bool = False
     deletion_protection: bool = True
+
+    @property
+    def account_id(self) -> str:
+        """The id of the nodes' service account."""
+        return derived(self.name, "-nodes", ACCOUNT_ID_CHARACTERS)
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        try:
+            _ = self.account_id
+        except ValueError as error:
+            yield "name", f"is also part of its nodes' service account: {error}"
 
 
 class GkeCluster(pulumi.ComponentResource):
@@ -78,13 +92,12 @@ class GkeCluster(pulumi.ComponentResource):
     """A kubeconfig that authenticates by gke-gcloud-auth-plugin. It holds no credential."""
     node_service_account: pulumi.Output[str]
     """The e-mail address of the nodes' service account; node pools take it."""
-    workload_pool: pulumi.Output[str]
+    workload_pool: str
     """The Workload Identity pool."""
 
     def __init__(self, name: str, args: GkeClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the cluster and all that it stands on."""
-        spec = check(_GkeClusterSpec, f"GkeCluster {name}", args)
-        check(_NameSpec, f"GkeCluster {name}", {"name": name})
+        spec = check(_GkeClusterSpec, f"GkeCluster {name}", {**args, "name": name})
         super().__init__("ml-foundations:index:GkeCluster", name, {}, opts)
         self._subnetwork = _network(self, name, spec)
         account = _node_service_account(self, name, spec)
@@ -101,9 +114,12 @@ class GkeCluster(pulumi.ComponentResource):
         self.cluster_name = self._cluster.name
         self.location = self._cluster.location
         self.node_service_account = account.email
-        self.workload_pool = pulumi.Output.from_input(f"{spec.project}.svc.id.goog")
+        self.workload_pool = f"{spec.project}.svc.id.goog"
         self.kubeconfig = pulumi.Output.all(
-            self._cluster.endpoint, self._cluster.master_auth, self._cluster.control_plane_endpoints_config
+            self._cluster.endpoint,
+            self._cluster.master_auth,
+            self._cluster.control_plane_endpoints_config,
+            self._cluster.private_cluster_config,
         ).apply(lambda known: kubeconfig(name, *_server(spec.endpoint, *known)))
         self.register_outputs(
             {
@@ -123,10 +139,6 @@ class GkeCluster(pulumi.ComponentResource):
             cluster_identifier=self._name,
             opts=child_options(self, depends_on=depends_on or []),
         )
-
-
-class _NameSpec(Spec):
-    name: Name = Field(max_length=40)
 
 
 def kubeconfig(name: str, server: str, ca_certificate: str | None) -> str:
@@ -151,12 +163,14 @@ def kubeconfig(name: str, server: str, ca_certificate: str | None) -> str:
     return json.dumps(document)
 
 
-def _server(endpoint: str, address: str, master_auth: Any, endpoints: Any) -> tuple[str, str | None]:
+def _server(
+    endpoint: str, address: str, master_auth: Any, endpoints: Any, private_cluster: Any
+) -> tuple[str, str | None]:
     """Where the API server is, and the CA that it takes to trust it: the DNS endpoint has a public certificate."""
     if endpoint == "dns":
         return endpoints["dns_endpoint_config"]["endpoint"], None
     if endpoint == "private":
-        address = endpoints["ip_endpoints_config"]["private_endpoint"]
+        address = private_cluster["private_endpoint"]
     return address, master_auth["cluster_ca_certificate"]
 
 
@@ -203,8 +217,7 @@ def _network(parent: GkeCluster, name: str, spec: _GkeClusterSpec) -> gcp.comput
 def _node_service_account(parent: GkeCluster, name: str, spec: _GkeClusterSpec) -> gcp.serviceaccount.Account:
     account = gcp.serviceaccount.Account(
         f"{name}-nodes",
-        # An account id has 6 to 30 characters.
-        account_id=f"{name[:24]}-nodes",
+        account_id=spec.account_id,
         project=spec.project,
         display_name=f"Nodes of the GKE cluster {name}",
         opts=child_options(parent),

@@ -1,16 +1,23 @@
 """A pool of nodes without GPUs, for the system and for preprocessing."""
 
+from collections.abc import Iterator
 from typing import NotRequired, TypedDict
 
 import pulumi
 import pulumi_gcp as gcp
-from pydantic import model_validator
 
 from ml_foundations import labels
 from ml_foundations._manifest import child_options
 from ml_foundations._spec import check
-from ml_foundations.gke._node_pool import NodePoolSpec, node_arguments, node_pool_arguments, taint_arguments
-from ml_foundations.gke.gpu_node_pool import TaintArgs
+from ml_foundations._tolerations import TolerationArgs
+from ml_foundations.gke._node_pool import (
+    NodePoolSpec,
+    TaintArgs,
+    node_arguments,
+    node_pool_arguments,
+    taint_arguments,
+    tolerations,
+)
 from ml_foundations.gke.machine_types import MACHINE_TYPES
 
 
@@ -52,11 +59,10 @@ class CpuNodePoolArgs(TypedDict):
 class _CpuNodePoolSpec(NodePoolSpec):
     node_type: str = "system"
 
-    @model_validator(mode="after")
-    def _no_gpus(self) -> "_CpuNodePoolSpec":
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from super().contradictions()
         if MACHINE_TYPES[self.machine_type].gpu:
-            raise ValueError(f"machine_type: {self.machine_type} has GPUs; take a GpuNodePool")
-        return self
+            yield "machine_type", f"{self.machine_type} has GPUs; take a GpuNodePool"
 
 
 class CpuNodePool(pulumi.ComponentResource):
@@ -64,8 +70,10 @@ class CpuNodePool(pulumi.ComponentResource):
 
     node_pool_name: pulumi.Output[str]
     """The pool's name in GKE."""
-    node_selector: pulumi.Output[dict[str, str]]
+    node_selector: dict[str, str]
     """Labels that select the nodes of this pool."""
+    tolerations: list[TolerationArgs]
+    """What pods must tolerate to run on its nodes."""
 
     def __init__(self, name: str, args: CpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the pool."""
@@ -79,5 +87,12 @@ class CpuNodePool(pulumi.ComponentResource):
             opts=child_options(self, ignore_changes=["initialNodeCount"]),
         )
         self.node_pool_name = pool.name
-        self.node_selector = pulumi.Output.from_input({labels.GKE_NODE_POOL: spec.pool_name})
-        self.register_outputs({"node_pool_name": self.node_pool_name, "node_selector": self.node_selector})
+        self.node_selector = {labels.GKE_NODE_POOL: spec.pool_name}
+        self.tolerations = tolerations(spec.taints)
+        self.register_outputs(
+            {
+                "node_pool_name": self.node_pool_name,
+                "node_selector": self.node_selector,
+                "tolerations": self.tolerations,
+            }
+        )

@@ -1,30 +1,28 @@
 """A pool of GPU nodes."""
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Iterator
+from typing import Any, Literal, NotRequired, TypedDict
 
 import pulumi
 import pulumi_gcp as gcp
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ml_foundations import labels
 from ml_foundations._manifest import child_options
 from ml_foundations._spec import check
-from ml_foundations.gke._node_pool import NodePoolSpec, Taint, node_arguments, node_pool_arguments, taint_arguments
+from ml_foundations._tolerations import TolerationArgs
+from ml_foundations.gke._node_pool import (
+    NodePoolSpec,
+    Taint,
+    TaintArgs,
+    node_arguments,
+    node_pool_arguments,
+    taint_arguments,
+    tolerations,
+)
 from ml_foundations.gke.machine_types import GPUS, MACHINE_TYPES, UnknownNameError, gpu_by_name
 
-DRIVERS = ("default", "latest", "operator")
 GPU_TAINT = Taint(key=labels.GPU_TAINT_KEY, value=labels.GPU_TAINT_VALUE, effect="NO_SCHEDULE")
-
-
-class TaintArgs(TypedDict):
-    """A taint of every node of a pool."""
-
-    key: str
-    """The taint's key."""
-    value: NotRequired[str]
-    """The taint's value."""
-    effect: NotRequired[str]
-    """NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE; default NO_SCHEDULE."""
 
 
 class GpuNodePoolArgs(TypedDict):
@@ -72,7 +70,7 @@ class _GpuNodePoolSpec(NodePoolSpec):
     node_type: str = "training"
     gpu: str | None = None
     gpus: int | None = Field(None, ge=1)
-    driver: str = Field("default", pattern=f"^({'|'.join(DRIVERS)})$")
+    driver: Literal["default", "latest", "operator"] = "default"
 
     @property
     def accelerator_type(self) -> str:
@@ -83,49 +81,49 @@ class _GpuNodePoolSpec(NodePoolSpec):
     def gpus_per_node(self) -> int:
         return MACHINE_TYPES[self.machine_type].gpu_count or self.gpus or 0
 
-    @model_validator(mode="after")
-    def _machine_has_these_gpus(self) -> "_GpuNodePoolSpec":
-        if reason := gpu_mismatch(self.machine_type, self.gpu, self.gpus):
-            raise ValueError(reason)
-        return self
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from super().contradictions()
+        yield from gpu_mismatch(self.machine_type, self.gpu, self.gpus)
 
 
-def gpu_mismatch(machine_type: str, gpu: str | None, gpus: int | None) -> str:
-    """Why nodes of a machine type cannot have these GPUs, or nothing. ``None`` leaves it to the machine type."""
+def gpu_mismatch(machine_type: str, gpu: str | None, gpus: int | None) -> Iterator[tuple[str, str]]:
+    """Why nodes of a machine type cannot have these GPUs. ``None`` leaves it to the machine type."""
     machine = MACHINE_TYPES[machine_type]
     try:
         wanted = gpu_by_name(gpu) if gpu else None
     except UnknownNameError as error:
-        return f"gpu: {error}"
-    if machine.gpu is None and not (machine.is_n1 and wanted and gpus):
-        return (
-            f"machine_type: {machine_type} takes attached GPUs: give gpu and gpus"
-            if machine.is_n1
-            else f"machine_type: {machine_type} has no GPU; take a CpuNodePool, or a machine type with GPUs"
-        )
+        yield "gpu", str(error)
+        return
+    if machine.gpu is None and not machine.is_n1:
+        yield "machine_type", f"{machine_type} has no GPU; take a CpuNodePool, or a machine type with GPUs"
+        return
+    if machine.is_n1 and not (wanted and gpus):
+        yield "machine_type", f"{machine_type} takes attached GPUs: give gpu and gpus"
+        return
     product = GPUS[machine.gpu].product if machine.gpu else ""
     if wanted and machine.gpu and wanted.product != product:
-        return f"gpu: {machine_type} has {product}, not {wanted.product}"
+        yield "gpu", f"{machine_type} has {product}, not {wanted.product}"
     allowed = machine.gpu_counts(machine.gpu or (wanted.accelerator_type if wanted else ""))
     if gpus is not None and gpus not in allowed:
-        return f"gpus: {machine_type} can have {' or '.join(map(str, allowed)) or 'no'} GPUs per node, not {gpus}"
-    return ""
+        yield "gpus", f"{machine_type} can have {' or '.join(map(str, allowed)) or 'no'} GPUs per node, not {gpus}"
 
 
 class GpuNodePool(pulumi.ComponentResource):
     """A pool of GPU nodes, autoscaled, tainted so that only pods that request GPUs come to it.
 
-    What it publishes is what workloads take, under the same names: ``gpu``, ``gpus_per_node``, ``node_selector``.
+    What it publishes is what workloads take, under the same names: ``gpu``, ``node_selector`` and ``tolerations``.
     """
 
     node_pool_name: pulumi.Output[str]
     """The pool's name in GKE."""
-    gpu: pulumi.Output[str]
+    gpu: str
     """The value of the label nvidia.com/gpu.product on its nodes."""
-    gpus_per_node: pulumi.Output[int]
+    gpus_per_node: int
     """GPUs on each node."""
-    node_selector: pulumi.Output[dict[str, str]]
+    node_selector: dict[str, str]
     """Labels that select the nodes of this pool."""
+    tolerations: list[TolerationArgs]
+    """What pods must tolerate to run on its nodes."""
 
     def __init__(self, name: str, args: GpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the pool."""
@@ -139,15 +137,17 @@ class GpuNodePool(pulumi.ComponentResource):
             opts=child_options(self, ignore_changes=["initialNodeCount"]),
         )
         self.node_pool_name = pool.name
-        self.gpu = pulumi.Output.from_input(GPUS[spec.accelerator_type].product)
-        self.gpus_per_node = pulumi.Output.from_input(spec.gpus_per_node)
-        self.node_selector = pulumi.Output.from_input({labels.GKE_NODE_POOL: spec.pool_name})
+        self.gpu = GPUS[spec.accelerator_type].product
+        self.gpus_per_node = spec.gpus_per_node
+        self.node_selector = {labels.GKE_NODE_POOL: spec.pool_name}
+        self.tolerations = tolerations([GPU_TAINT, *spec.taints])
         self.register_outputs(
             {
                 "node_pool_name": self.node_pool_name,
                 "gpu": self.gpu,
                 "gpus_per_node": self.gpus_per_node,
                 "node_selector": self.node_selector,
+                "tolerations": self.tolerations,
             }
         )
 

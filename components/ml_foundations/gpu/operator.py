@@ -1,17 +1,16 @@
 """The NVIDIA GPU Operator, by its Helm chart."""
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import pulumi
 import pulumi_kubernetes as k8s
 from pydantic import Field
 
 from ml_foundations import labels
-from ml_foundations._manifest import arguments, child_options
-from ml_foundations._spec import Name, Spec, check
+from ml_foundations._manifest import arguments, child_options, merged
+from ml_foundations._spec import Name, Spec, check, quantity
 from ml_foundations._versions import GPU_OPERATOR
 
-DRIVERS = ("operator", "google")
 CRITICAL = ("system-node-critical", "system-cluster-critical")
 GOOGLE_DRIVER_DIR = "/home/kubernetes/bin/nvidia"
 """Where Google's driver installer puts the driver (NVIDIA, "GPU Operator with Google GKE")."""
@@ -29,7 +28,10 @@ class GpuOperatorArgs(TypedDict):
     toolkit: NotRequired[bool]
     """Whether the container toolkit is installed; default true."""
     device_plugin: NotRequired[bool]
-    """Whether the operator's device plugin advertises the GPUs; default true."""
+    """Whether the operator's device plugin advertises the GPUs; default true, but not beside Google's driver.
+
+    GPUs must be advertised once: GKE's own device plugin runs on all nodes of pools that GKE gives the driver.
+    """
     dcgm_exporter: NotRequired[bool]
     """Whether GPU metrics are exported; default true."""
     service_monitor: NotRequired[bool]
@@ -43,11 +45,11 @@ class GpuOperatorArgs(TypedDict):
 
 
 class _GpuOperatorSpec(Spec):
-    driver: str = Field("operator", pattern=f"^({'|'.join(DRIVERS)})$")
+    driver: Literal["operator", "google"] = "operator"
     namespace: Name = "gpu-operator"
     driver_version: str | None = None
     toolkit: bool = True
-    device_plugin: bool = True
+    device_plugin: bool | None = None
     dcgm_exporter: bool = True
     service_monitor: bool = False
     gpu_feature_discovery: bool = True
@@ -62,9 +64,9 @@ class GpuOperator(pulumi.ComponentResource):
     critical pods: it comes with one (NVIDIA/gpu-operator issue 660).
     """
 
-    namespace: pulumi.Output[str]
+    namespace: str
     """The operator's namespace."""
-    version: pulumi.Output[str]
+    version: str
     """The chart's version."""
 
     def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -88,8 +90,8 @@ class GpuOperator(pulumi.ComponentResource):
             timeout=900,
             opts=child_options(self, depends_on=[quota]),
         )
-        self.namespace = pulumi.Output.from_input(spec.namespace)
-        self.version = pulumi.Output.from_input(GPU_OPERATOR.version)
+        self.namespace = spec.namespace
+        self.version = GPU_OPERATOR.version
         self.register_outputs({"namespace": self.namespace, "version": self.version})
 
 
@@ -109,24 +111,25 @@ def quota_manifest(spec: _GpuOperatorSpec) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "gpu-operator-critical-pods", "namespace": spec.namespace},
-        "spec": {"hard": {"pods": str(spec.critical_pods)}, "scopeSelector": {"matchExpressions": [scope]}},
+        "spec": {"hard": {"pods": quantity(spec.critical_pods)}, "scopeSelector": {"matchExpressions": [scope]}},
     }
 
 
 def chart_values(spec: _GpuOperatorSpec) -> dict[str, Any]:
     """Values of the chart (NVIDIA/gpu-operator, deployments/gpu-operator/values.yaml of the pinned version)."""
+    operator = spec.driver == "operator"
     values: dict[str, Any] = {
         "daemonsets": {"tolerations": [{"key": labels.GPU_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}]},
-        "driver": {"enabled": spec.driver == "operator"},
+        "driver": {"enabled": operator},
         "toolkit": {"enabled": spec.toolkit},
-        "devicePlugin": {"enabled": spec.device_plugin},
+        "devicePlugin": {"enabled": operator if spec.device_plugin is None else spec.device_plugin},
         "dcgmExporter": {"enabled": spec.dcgm_exporter, "serviceMonitor": {"enabled": spec.service_monitor}},
         "gfd": {"enabled": spec.gpu_feature_discovery},
         "nfd": {"enabled": True},
     }
     if spec.driver_version is not None:
         values["driver"]["version"] = spec.driver_version
-    if spec.driver == "google":
+    if not operator:
         values["hostPaths"] = {"driverInstallDir": GOOGLE_DRIVER_DIR}
         values["toolkit"]["installDir"] = GOOGLE_DRIVER_DIR
         values["toolkit"]["env"] = [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]

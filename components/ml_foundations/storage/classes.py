@@ -56,7 +56,7 @@ class StorageClasses(pulumi.ComponentResource):
     Give it a kubernetes provider in its options.
     """
 
-    class_names: pulumi.Output[list[str]]
+    class_names: list[str]
     """The names of the classes."""
 
     def __init__(self, name: str, args: StorageClassesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -70,7 +70,7 @@ class StorageClasses(pulumi.ComponentResource):
             )
         if spec.nfs is not None:
             _nfs_provisioner(self, name, spec.nfs)
-        self.class_names = pulumi.Output.from_input([manifest["metadata"]["name"] for manifest in manifests])
+        self.class_names = [manifest["metadata"]["name"] for manifest in manifests]
         self.register_outputs({"class_names": self.class_names})
 
 

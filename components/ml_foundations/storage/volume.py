@@ -1,15 +1,14 @@
 """A claim of storage."""
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import pulumi
 import pulumi_kubernetes as k8s
-from pydantic import Field
 
 from ml_foundations._manifest import arguments, child_options
 from ml_foundations._spec import Name, Quantity, Spec, check
 
-ACCESS_MODES = ("ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany")
+AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]
 
 
 class VolumeArgs(TypedDict):
@@ -34,7 +33,7 @@ class _VolumeSpec(Spec):
     size: Quantity
     storage_class: Name
     claim_name: Name
-    access_mode: str = Field("ReadWriteOnce", pattern=f"^({'|'.join(ACCESS_MODES)})$")
+    access_mode: AccessMode = "ReadWriteOnce"
     data: bool = True
 
 
@@ -44,9 +43,9 @@ class Volume(pulumi.ComponentResource):
     Give it a kubernetes provider in its options.
     """
 
-    claim_name: pulumi.Output[str]
+    claim_name: str
     """The claim's name; workloads take it."""
-    size: pulumi.Output[str]
+    size: str
     """The size that was asked for."""
 
     def __init__(self, name: str, args: VolumeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -58,8 +57,8 @@ class Volume(pulumi.ComponentResource):
             **arguments(claim_manifest(spec)),
             opts=child_options(self, protect=spec.data, retain_on_delete=spec.data),
         )
-        self.claim_name = pulumi.Output.from_input(spec.claim_name)
-        self.size = pulumi.Output.from_input(spec.size)
+        self.claim_name = spec.claim_name
+        self.size = spec.size
         self.register_outputs({"claim_name": self.claim_name, "size": self.size})
 
 

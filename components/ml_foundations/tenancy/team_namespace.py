@@ -1,16 +1,17 @@
 """A team's namespace: quota, limits, network policy, access."""
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Iterator
+from typing import Any, Literal, NotRequired, TypedDict
 
 import pulumi
 import pulumi_kubernetes as k8s
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ml_foundations import labels
 from ml_foundations._manifest import arguments, child_options
-from ml_foundations._spec import Name, Quantity, Spec, check
+from ml_foundations._spec import Name, Quantity, Spec, check, quantity
 
-POD_SECURITY_LEVELS = ("privileged", "baseline", "restricted")
+PodSecurity = Literal["privileged", "baseline", "restricted"]
 
 
 class TeamNamespaceArgs(TypedDict):
@@ -55,19 +56,16 @@ class _TeamNamespaceSpec(Spec):
     pods: int = Field(200, ge=1)
     default_cpu: Quantity = "500m"
     default_memory: Quantity = "1Gi"
-    pod_security: str = Field("baseline", pattern=f"^({'|'.join(POD_SECURITY_LEVELS)})$")
+    pod_security: PodSecurity = "baseline"
     group: str | None = None
     extra_quota: dict[str, Quantity] = {}
 
-    @field_validator("extra_quota")
-    @classmethod
-    def _extended_resources_have_no_limits(cls, quota: dict[str, str]) -> dict[str, str]:
-        if f"limits.{labels.GPU_RESOURCE}" in quota:
-            raise ValueError(
-                f"limits.{labels.GPU_RESOURCE} is no quota: for extended resources Kubernetes counts requests only. "
-                "Set gpus"
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if f"limits.{labels.GPU_RESOURCE}" in self.extra_quota:
+            yield (
+                f"extra_quota.limits.{labels.GPU_RESOURCE}",
+                "is no quota: for extended resources Kubernetes counts requests only. Set gpus",
             )
-        return quota
 
 
 class TeamNamespace(pulumi.ComponentResource):
@@ -77,7 +75,7 @@ class TeamNamespace(pulumi.ComponentResource):
     namespaces (gke-resource-quotas).
     """
 
-    namespace: pulumi.Output[str]
+    namespace: str
     """The namespace's name, known at preview."""
 
     def __init__(self, name: str, args: TeamNamespaceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -97,7 +95,7 @@ class TeamNamespace(pulumi.ComponentResource):
             k8s.rbac.v1.RoleBinding(
                 f"{name}-editors", **arguments(role_binding_manifest(spec, spec.group)), opts=inside
             )
-        self.namespace = pulumi.Output.from_input(spec.namespace)
+        self.namespace = spec.namespace
         self.register_outputs({"namespace": self.namespace})
 
 
@@ -120,13 +118,13 @@ def quota_manifest(spec: _TeamNamespaceSpec) -> dict[str, Any]:
         "metadata": {"name": "team-quota", "namespace": spec.namespace},
         "spec": {
             "hard": {
-                f"requests.{labels.GPU_RESOURCE}": str(spec.gpus),
+                f"requests.{labels.GPU_RESOURCE}": quantity(spec.gpus),
                 "requests.cpu": spec.cpu,
                 "requests.memory": spec.memory,
                 "requests.storage": spec.storage,
-                "persistentvolumeclaims": str(spec.volumes),
-                "count/jobs.batch": str(spec.jobs),
-                "pods": str(spec.pods),
+                "persistentvolumeclaims": quantity(spec.volumes),
+                "count/jobs.batch": quantity(spec.jobs),
+                "pods": quantity(spec.pods),
                 **spec.extra_quota,
             }
         },

@@ -1,16 +1,19 @@
 """The pod of a workload: GPUs, where it may run, volumes, and a security context that the strictest level admits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NotRequired, TypedDict
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ml_foundations import labels
-from ml_foundations._manifest import without_none
+from ml_foundations._manifest import merged, without_none
 from ml_foundations._spec import GpuProduct, Name, Quantity, Spec
+from ml_foundations._tolerations import GPU_TOLERATION, Toleration, toleration_manifest
+from ml_foundations.planning.quantity import parse_quantity
 
 CONTAINER = "main"
 SHARED_MEMORY = "shared-memory"
+SHARED_MEMORY_PATH = "/dev/shm"
 
 
 class MountArgs(TypedDict):
@@ -48,17 +51,28 @@ class WorkloadSpec(Spec):
     mounts: list[Mount] = []
     shared_memory: Quantity | None = None
     node_selector: dict[str, str] = {}
+    tolerations: list[Toleration] = []
     service_account: str | None = None
     grace_seconds: int = Field(30, ge=0)
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     pod_overrides: dict[str, Any] = {}
 
-    @model_validator(mode="after")
-    def _gpu_and_gpus_go_together(self) -> "WorkloadSpec":
+    def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.gpu is not None and not self.gpus:
-            raise ValueError(f'gpus: is 0, but gpu is "{self.gpu}"; say how many each pod needs')
-        return self
+            yield "gpus", f"is 0, but gpu is {self.gpu}; say how many each pod needs"
+        if self.shared_memory and parse_quantity(self.shared_memory) >= parse_quantity(self.memory):
+            yield "shared_memory", f"is {self.shared_memory}, and counts against memory ({self.memory}): raise memory"
+        yield from self._mount_contradictions()
+
+    def _mount_contradictions(self) -> Iterator[tuple[str, str]]:
+        taken = {SHARED_MEMORY_PATH} if self.shared_memory else set[str]()
+        for index, mount in enumerate(self.mounts):
+            if mount.path in taken:
+                yield f"mounts[{index}].path", f"{mount.path} is taken; choose another"
+            if self.shared_memory and mount.claim == SHARED_MEMORY:
+                yield f"mounts[{index}].claim", f"{SHARED_MEMORY} is the name of the volume of shared_memory"
+            taken.add(mount.path)
 
 
 def app_labels(spec: WorkloadSpec) -> dict[str, str]:
@@ -67,7 +81,7 @@ def app_labels(spec: WorkloadSpec) -> dict[str, str]:
 
 
 def pod_template(spec: WorkloadSpec, restart_policy: str, container: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod template; ``container`` and the user's ``pod_overrides`` are laid on top."""
+    """The pod template; the user's ``pod_overrides`` are merged on top: maps join, lists are replaced."""
     pod: dict[str, Any] = without_none(
         {
             "restartPolicy": restart_policy,
@@ -88,8 +102,8 @@ def pod_template(spec: WorkloadSpec, restart_policy: str, container: Mapping[str
             "volumes": _volumes(spec) or None,
         }
     )
-    metadata = without_none({"labels": app_labels(spec) | spec.labels, "annotations": spec.annotations or None})
-    return {"metadata": metadata, "spec": pod | spec.pod_overrides}
+    metadata = without_none({"labels": spec.labels | app_labels(spec), "annotations": spec.annotations or None})
+    return {"metadata": metadata, "spec": merged(pod, spec.pod_overrides)}
 
 
 def resources(spec: WorkloadSpec) -> dict[str, Any]:
@@ -103,7 +117,7 @@ def _container(spec: WorkloadSpec) -> dict[str, Any]:
         without_none({"name": m.claim, "mountPath": m.path, "readOnly": m.read_only or None}) for m in spec.mounts
     ]
     if spec.shared_memory:
-        mounts.append({"name": SHARED_MEMORY, "mountPath": "/dev/shm"})
+        mounts.append({"name": SHARED_MEMORY, "mountPath": SHARED_MEMORY_PATH})
     return without_none(
         {
             "name": CONTAINER,
@@ -119,11 +133,12 @@ def _container(spec: WorkloadSpec) -> dict[str, Any]:
 
 
 def _volumes(spec: WorkloadSpec) -> list[dict[str, Any]]:
-    claims = [{"name": m.claim, "persistentVolumeClaim": {"claimName": m.claim}} for m in spec.mounts]
+    claims = dict.fromkeys(mount.claim for mount in spec.mounts)
+    volumes: list[dict[str, Any]] = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
     if spec.shared_memory:
         # A memory-backed volume counts against the container's memory limit.
-        claims.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": spec.shared_memory}})
-    return claims
+        volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": spec.shared_memory}})
+    return volumes
 
 
 def _affinity(spec: WorkloadSpec) -> dict[str, Any] | None:
@@ -138,14 +153,8 @@ def _affinity(spec: WorkloadSpec) -> dict[str, Any] | None:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
-def _tolerations(spec: WorkloadSpec) -> Sequence[dict[str, str]] | None:
-    if not spec.gpus:
-        return None
-    return [
-        {
-            "key": labels.GPU_TAINT_KEY,
-            "operator": "Equal",
-            "value": labels.GPU_TAINT_VALUE,
-            "effect": labels.GPU_TAINT_EFFECT,
-        }
-    ]
+def _tolerations(spec: WorkloadSpec) -> list[dict[str, str]] | None:
+    """The GPU taint where GPUs are asked for, and what the user names."""
+    of_gpus = [GPU_TOLERATION] if spec.gpus else []
+    others = [toleration for toleration in spec.tolerations if toleration not in of_gpus]
+    return [toleration_manifest(toleration) for toleration in of_gpus + others] or None

@@ -7,7 +7,8 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 
 from ml_foundations._manifest import arguments, child_options
-from ml_foundations._spec import check
+from ml_foundations._spec import Name, check
+from ml_foundations._tolerations import TolerationArgs
 from ml_foundations.workloads._pod import MountArgs, WorkloadSpec, app_labels, pod_template
 from ml_foundations.workloads.training_job import SKIP_AWAIT
 
@@ -54,7 +55,9 @@ class InferenceServiceArgs(TypedDict):
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 8Gi; it counts against memory."""
     node_selector: NotRequired[dict[str, str]]
-    """Labels that its nodes must have."""
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
     service_account: NotRequired[str]
     """The service account of its pods; default is the namespace's default."""
     grace_seconds: NotRequired[int]
@@ -64,10 +67,11 @@ class InferenceServiceArgs(TypedDict):
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec, as Kubernetes writes them, laid over those that the component makes."""
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's: maps join, lists are replaced."""
 
 
 class _InferenceServiceSpec(WorkloadSpec):
+    workload_name: Name = Field(alias="service_name")
     gpus: int = Field(1, ge=0)
     replicas: int = Field(1, ge=1)
     port: int = Field(8080, ge=1, le=65535)
@@ -93,16 +97,14 @@ class InferenceService(pulumi.ComponentResource):
     Give it a kubernetes provider in its options.
     """
 
-    service_name: pulumi.Output[str]
+    service_name: str
     """The Service's name."""
-    url: pulumi.Output[str]
+    url: str
     """Where it answers, inside the cluster."""
 
     def __init__(self, name: str, args: InferenceServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the Deployment and the Service."""
-        given = {key: value for key, value in args.items() if key != "service_name"}
-        workload = {"workload_name": args.get("service_name", name), **given}
-        spec = check(_InferenceServiceSpec, f"InferenceService {name}", workload)
+        spec = check(_InferenceServiceSpec, f"InferenceService {name}", {"service_name": name, **args})
         super().__init__("ml-foundations:index:InferenceService", name, {}, opts)
         timeout = f"{spec.progress_seconds + 60}s"
         k8s.apps.v1.Deployment(
@@ -111,8 +113,8 @@ class InferenceService(pulumi.ComponentResource):
             opts=child_options(self, custom_timeouts=pulumi.CustomTimeouts(create=timeout, update=timeout)),
         )
         k8s.core.v1.Service(f"{name}-service", **arguments(service_manifest(spec)), opts=child_options(self))
-        self.service_name = pulumi.Output.from_input(spec.workload_name)
-        self.url = pulumi.Output.from_input(f"http://{spec.workload_name}.{spec.namespace}.svc.cluster.local")
+        self.service_name = spec.workload_name
+        self.url = f"http://{spec.workload_name}.{spec.namespace}.svc.cluster.local"
         self.register_outputs({"service_name": self.service_name, "url": self.url})
 
 

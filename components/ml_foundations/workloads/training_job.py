@@ -1,13 +1,15 @@
 """A training run as a Job."""
 
+from collections.abc import Iterator
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
 import pulumi_kubernetes as k8s
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ml_foundations._manifest import arguments, child_options, without_none
-from ml_foundations._spec import check
+from ml_foundations._spec import Name, check
+from ml_foundations._tolerations import TolerationArgs
 from ml_foundations.workloads._pod import MountArgs, WorkloadSpec, pod_template
 
 IMMUTABLE = (
@@ -64,7 +66,9 @@ class TrainingJobArgs(TypedDict):
     wait_for_completion: NotRequired[bool]
     """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
     node_selector: NotRequired[dict[str, str]]
-    """Labels that its nodes must have."""
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
     service_account: NotRequired[str]
     """The service account of its pods; default is the namespace's default."""
     grace_seconds: NotRequired[int]
@@ -74,10 +78,11 @@ class TrainingJobArgs(TypedDict):
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec, as Kubernetes writes them, laid over those that the component makes."""
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's: maps join, lists are replaced."""
 
 
 class _TrainingJobSpec(WorkloadSpec):
+    workload_name: Name = Field(alias="job_name")
     completions: int = Field(1, ge=1)
     parallelism: int = Field(1, ge=1)
     backoff_limit: int = Field(3, ge=0)
@@ -85,13 +90,10 @@ class _TrainingJobSpec(WorkloadSpec):
     ttl_seconds_after_finished: int | None = Field(None, ge=0)
     wait_for_completion: bool = False
 
-    @model_validator(mode="after")
-    def _waiting_and_ttl(self) -> "_TrainingJobSpec":
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from super().contradictions()
         if self.wait_for_completion and self.ttl_seconds_after_finished is not None:
-            raise ValueError(
-                "ttl_seconds_after_finished: a Job that is waited for must not delete itself; leave one out"
-            )
-        return self
+            yield "ttl_seconds_after_finished", "a Job that is waited for must not delete itself; leave one out"
 
 
 class TrainingJob(pulumi.ComponentResource):
@@ -101,15 +103,14 @@ class TrainingJob(pulumi.ComponentResource):
     Give it a kubernetes provider in its options.
     """
 
-    job_name: pulumi.Output[str]
+    job_name: str
     """The Job's name."""
-    namespace: pulumi.Output[str]
+    namespace: str
     """Its namespace."""
 
     def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the Job."""
-        given = {key: value for key, value in args.items() if key != "job_name"}
-        spec = check(_TrainingJobSpec, f"TrainingJob {name}", {"workload_name": args.get("job_name", name), **given})
+        spec = check(_TrainingJobSpec, f"TrainingJob {name}", {"job_name": name, **args})
         super().__init__("ml-foundations:index:TrainingJob", name, {}, opts)
         k8s.batch.v1.Job(
             f"{name}-job",
@@ -121,8 +122,8 @@ class TrainingJob(pulumi.ComponentResource):
                 custom_timeouts=_timeouts(spec),
             ),
         )
-        self.job_name = pulumi.Output.from_input(spec.workload_name)
-        self.namespace = pulumi.Output.from_input(spec.namespace)
+        self.job_name = spec.workload_name
+        self.namespace = spec.namespace
         self.register_outputs({"job_name": self.job_name, "namespace": self.namespace})
 
 

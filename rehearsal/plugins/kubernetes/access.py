@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import os
+import ssl
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,38 +23,57 @@ EXEC_SECONDS = 60
 
 
 class Access:
-    """A connection pool that speaks for a kubeconfig's user. Certificates lie in a private folder that ends with it."""
+    """A connection pool that speaks for a kubeconfig's user. Keys lie on disk only while they are read."""
 
     def __init__(self, kubeconfig: str, context: str = "") -> None:
-        self.document = read_kubeconfig(kubeconfig)
-        self._private = tempfile.TemporaryDirectory(prefix="ml-foundations-")
-        cluster, user = _chosen(self.document, context)
+        document = read_kubeconfig(kubeconfig)
+        context = context or document.get("current-context", "")
+        cluster, user = _chosen(document, context)
         user = _exec_credential(user["exec"], cluster) if "exec" in user else user
         self.server: str = cluster["server"].rstrip("/")
         self.headers = {"Authorization": f"Bearer {user['token']}"} if user.get("token") else {}
-        self.pool = urllib3.PoolManager(
-            maxsize=CONNECTIONS,
-            retries=False,
-            cert_reqs="CERT_NONE" if cluster.get("insecure-skip-tls-verify") else "CERT_REQUIRED",
-            ca_certs=self._file(cluster, "certificate-authority"),
-            cert_file=self._file(user, "client-certificate"),
-            key_file=self._file(user, "client-key"),
-        )
+        self.pool = urllib3.PoolManager(maxsize=CONNECTIONS, retries=False, ssl_context=_tls(cluster, user))
+        self._document = document | {"current-context": context}
 
-    def kubeconfig_file(self) -> Path:
-        """The kubeconfig as a private file, for a child process."""
-        path = Path(self._private.name) / "kubeconfig"
-        if not path.exists():
-            _write_private(path, yaml.safe_dump(self.document).encode())
-        return path
+    @contextmanager
+    def kubeconfig_file(self) -> Iterator[Path]:
+        """The kubeconfig as a private file, for a child process; it is gone afterwards."""
+        with private_file(yaml.safe_dump(self._document)) as path:
+            yield path
 
-    def _file(self, entry: dict[str, Any], key: str) -> str | None:
-        """The path of a certificate or key, written out where the kubeconfig holds its bytes."""
-        if data := entry.get(f"{key}-data"):
-            path = Path(self._private.name) / key
-            _write_private(path, base64.b64decode(data))
-            return str(path)
-        return entry.get(key)
+
+@contextmanager
+def private_file(text: str, suffix: str = "") -> Iterator[Path]:
+    """A file that only the user can read, for as long as it is needed."""
+    handle, name = tempfile.mkstemp(prefix="ml-foundations-", suffix=suffix)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        yield Path(name)
+    finally:
+        Path(name).unlink()
+
+
+def _tls(cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
+    """What the kubeconfig says of certificates. The engine kills its plugins, so no key may stay behind in a file."""
+    try:
+        context = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority"))
+        if cluster.get("insecure-skip-tls-verify"):
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if certificate := _pem(user, "client-certificate"):
+            with private_file(f"{certificate}\n{_pem(user, 'client-key') or ''}") as path:
+                context.load_cert_chain(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"the kubeconfig's certificates cannot be used: {error}") from None
+    return context
+
+
+def _pem(entry: dict[str, Any], key: str) -> str | None:
+    """A certificate or key, from the kubeconfig itself or from the file that it names."""
+    if data := entry.get(f"{key}-data"):
+        return base64.b64decode(data).decode()
+    return Path(entry[key]).expanduser().read_text() if entry.get(key) else None
 
 
 def read_kubeconfig(value: str) -> dict[str, Any]:
@@ -74,8 +96,7 @@ def _read_file(path: str) -> str:
 
 
 def _chosen(document: dict[str, Any], context: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    name = context or document.get("current-context", "")
-    chosen = _named(document, "contexts", name).get("context", {})
+    chosen = _named(document, "contexts", context).get("context", {})
     cluster = _named(document, "clusters", chosen.get("cluster", ""))["cluster"]
     return cluster, _named(document, "users", chosen.get("user", "")).get("user", {})
 
@@ -128,8 +149,3 @@ def _credential(command: str, printed: str) -> dict[str, Any]:
         if theirs in status
     }
     return encoded | ({"token": status["token"]} if "token" in status else {})
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(data)

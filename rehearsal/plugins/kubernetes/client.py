@@ -119,7 +119,10 @@ class Client:
             )
         except urllib3.exceptions.HTTPError as error:
             raise ApiError(0, f"the API server at {self._access.server} cannot be reached: {error}") from None
-        data: Object = json.loads(answer.data or b"{}")
+        try:
+            data: Object = json.loads(answer.data or b"{}")
+        except ValueError:
+            raise ApiError(answer.status, f"the API server answered no JSON: {answer.data[:200]!r}") from None
         if answer.status >= 400:
             raise ApiError(answer.status, data.get("message") or str(answer.reason), data.get("reason", ""))
         return data

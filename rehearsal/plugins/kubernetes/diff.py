@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,33 +13,35 @@ IDENTITY = ("kind", "metadata.name", "metadata.namespace", "metadata.generateNam
 
 QUANTITIES = re.compile(r"\b(requests|limits|capacity|hard|default|defaultRequest|max|min|overhead|sizeLimit)\b")
 """The places in a manifest where a string is an amount."""
+PLAIN = re.compile(r"^(data|stringData|parameters)\b|\bmetadata\b|\b(env|args|command)\[")
+"""The places where a string is only a string, whatever its key is called."""
 
 IMMUTABLE: Mapping[str, tuple[str, ...]] = {
-    "ClusterRoleBinding": ("roleRef",),
-    "CSIDriver": ("spec",),
-    "DaemonSet": ("spec.selector",),
-    "Deployment": ("spec.selector",),
-    "Job": ("spec.completions", "spec.parallelism", "spec.selector", "spec.template"),
+    "ClusterRoleBinding.rbac.authorization.k8s.io": ("roleRef",),
+    "CSIDriver.storage.k8s.io": ("spec",),
+    "DaemonSet.apps": ("spec.selector",),
+    "Deployment.apps": ("spec.selector",),
+    "Job.batch": ("spec.completions", "spec.parallelism", "spec.selector", "spec.template"),
     "PersistentVolume": ("spec.csi", "spec.nfs", "spec.hostPath", "spec.storageClassName"),
     "PersistentVolumeClaim": ("spec.accessModes", "spec.selector", "spec.storageClassName", "spec.volumeName"),
-    "PriorityClass": ("value", "preemptionPolicy"),
-    "ReplicaSet": ("spec.selector",),
-    "ResourceClaimTemplate": ("spec",),
+    "PriorityClass.scheduling.k8s.io": ("value", "preemptionPolicy"),
+    "ReplicaSet.apps": ("spec.selector",),
+    "ResourceClaimTemplate.resource.k8s.io": ("spec",),
     "ResourceQuota": ("spec.scopes", "spec.scopeSelector"),
-    "RoleBinding": ("roleRef",),
-    "RuntimeClass": ("handler",),
+    "RoleBinding.rbac.authorization.k8s.io": ("roleRef",),
+    "RuntimeClass.node.k8s.io": ("handler",),
     "Secret": ("type",),
     "Service": ("spec.clusterIP",),
-    "StatefulSet": (
+    "StatefulSet.apps": (
         "spec.podManagementPolicy",
         "spec.revisionHistoryLimit",
         "spec.selector",
         "spec.serviceName",
         "spec.volumeClaimTemplates",
     ),
-    "StorageClass": ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"),
+    "StorageClass.storage.k8s.io": ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"),
 }
-"""Fields that cannot change on a live object, by kind: the official plugin replaces for them (facts of its diff)."""
+"""Fields that cannot change on a live object, by kind and group: the official plugin replaces for them."""
 
 POD_MUTABLE = re.compile(r"spec\.(initContainers|containers)\[\d+\]\.image$|spec\.(activeDeadlineSeconds|tolerations)")
 """The only parts of a Pod's spec that the API server lets change."""
@@ -56,8 +59,14 @@ def changed_paths(old: Any, new: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
+def group_kind(obj: Mapping[str, Any]) -> str:
+    """``Job.batch`` or ``Pod``: other groups have kinds of the same name, and other rules."""
+    group, slash, _ = obj["apiVersion"].rpartition("/")
+    return f"{obj['kind']}.{group}" if slash else obj["kind"]
+
+
 def replaced_paths(kind: str, changed: list[str], old: Mapping[str, Any]) -> list[str]:
-    """Those of the changed paths for which the object must be made anew."""
+    """Those of the changed paths for which the object of that kind and group must be made anew."""
     if kind == "Pod":
         return [p for p in changed if _below(p, IDENTITY) or (p.startswith("spec") and not POD_MUTABLE.match(p))]
     immutable = (*IDENTITY, *IMMUTABLE.get(kind, ()))
@@ -67,10 +76,10 @@ def replaced_paths(kind: str, changed: list[str], old: Mapping[str, Any]) -> lis
 
 
 def same(old: Any, new: Any, path: str) -> bool:
-    """Whether two values mean the same: as amounts 2048Mi and 2Gi do, and so do an empty and an absent value."""
-    if old == new or (_is_empty(old) and _is_empty(new)):
+    """Whether two values mean the same, as the amounts 2048Mi and 2Gi do."""
+    if old == new:
         return True
-    if not QUANTITIES.search(path) or _is_empty(old) or _is_empty(new):
+    if old is None or new is None or PLAIN.search(path) or not QUANTITIES.search(path):
         return False
     try:
         return parse_quantity(old) == parse_quantity(new)
@@ -84,15 +93,44 @@ def as_declared(declared: Any, live: Any, path: str = "") -> Any:
         return {
             key: as_declared(value, live[key], _join(path, str(key))) if key in live else value
             for key, value in declared.items()
-            if key in live or _is_empty(value)
+            if key in live or not value  # The server leaves out what is empty, zero or false.
         }
     if isinstance(declared, list) and isinstance(live, list) and len(declared) == len(live):
         return [as_declared(ours, theirs, path) for ours, theirs in zip(declared, live, strict=True)]
     return declared if same(declared, live, path) else live
 
 
-def _is_empty(value: Any) -> bool:
-    return value is None or value in ("", {}, [])
+def owned(live: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
+    """The part of a live value that its fieldsV1 (the bookkeeping of server-side apply) give to one manager."""
+    part: dict[str, Any] = {}
+    for key, below in fields.items():
+        name = key.removeprefix("f:")
+        if key.startswith("f:") and name in live:
+            part[name] = _owned_value(live[name], below)
+    return part
+
+
+def _owned_value(live: Any, fields: Mapping[str, Any]) -> Any:
+    deeper = {key: below for key, below in fields.items() if key != "."}
+    if isinstance(live, Mapping) and deeper:
+        return owned(live, deeper)
+    if isinstance(live, list) and deeper:
+        return [item for item in (_owned_item(value, deeper) for value in live) if item is not None]
+    return {} if isinstance(live, Mapping) and fields else live
+
+
+def _owned_item(item: Any, fields: Mapping[str, Any]) -> Any:
+    """A list's item, found by its keys (``k:{"name":"x"}``) or, in a set, by its value (``v:"x"``)."""
+    for key, below in fields.items():
+        kind, _, text = key.partition(":")
+        if kind == "v" and json.loads(text) == item:
+            return item
+        if kind == "k" and isinstance(item, Mapping):
+            wanted = json.loads(text)
+            # A key that its default filled in, such as a port's protocol, is absent from the fields below.
+            if all(item.get(name) == value for name, value in wanted.items()):
+                return _owned_value(item, below)
+    return None
 
 
 def _below(path: str, roots: tuple[str, ...]) -> bool:

@@ -7,24 +7,70 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
-import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 from rehearsal.layout import Rehearsal
+from rehearsal.plugins.kubernetes.access import private_file
 from rehearsal.plugins.kubernetes.diff import changed_paths
-from rehearsal.plugins.servicer import CheckError, Diff, Properties, Provider, Resource, State, UserError
+from rehearsal.plugins.servicer import (
+    CheckError,
+    Diff,
+    InitFailedError,
+    Properties,
+    Provider,
+    Resource,
+    State,
+    UserError,
+)
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
 CHART_KEYS = Path(__file__).parent / "charts"
-FETCH_SECONDS = 15
+FETCH_SECONDS = 10
 DEFAULT_SECONDS = 300
+POLL_SECONDS = 0.1
+GRACE_SECONDS = 30
+"""What Helm gets beyond its own timeout, and to end when it is asked to."""
+FLAGS: Mapping[str, str] = {
+    "atomic": "--atomic",
+    "cleanupOnFail": "--cleanup-on-fail",
+    "createNamespace": "--create-namespace",
+    "dependencyUpdate": "--dependency-update",
+    "devel": "--devel",
+    "disableOpenapiValidation": "--disable-openapi-validation",
+    "disableWebhooks": "--no-hooks",
+    "forceUpdate": "--force",
+    "renderSubchartNotes": "--render-subchart-notes",
+    "resetValues": "--reset-values",
+    "reuseValues": "--reuse-values",
+    "skipCrds": "--skip-crds",
+    "takeOwnership": "--take-ownership",
+    "verify": "--verify",
+    "waitForJobs": "--wait-for-jobs",
+}
+"""Inputs that Helm has a switch for."""
+OPTIONS: Mapping[str, str] = {"description": "--description", "keyring": "--keyring", "maxHistory": "--history-max"}
+REPOSITORY_OPTIONS: Mapping[str, str] = {
+    "repo": "--repo",
+    "caFile": "--ca-file",
+    "certFile": "--cert-file",
+    "keyFile": "--key-file",
+    "username": "--username",
+    "password": "--password",
+}
+OUR_OWN = (
+    *("chart", "name", "namespace", "values", "valueYamlFiles", "version", "repositoryOpts"),
+    *("skipAwait", "timeout", "compat", "lint", "resourceNames"),
+)
+"""Inputs that are used otherwise, or say nothing to an install."""
 UNREACHABLE = re.compile(
-    r"no such host|dial tcp|connection refused|i/o timeout|TLS handshake timeout|network is unreachable|"
-    r"proxyconnect|context deadline exceeded|403 Forbidden|Temporary failure in name resolution"
+    r"took over|no such host|dial tcp|connection refused|i/o timeout|TLS handshake timeout|network is unreachable|"
+    r"proxyconnect|context deadline exceeded|Temporary failure in name resolution"
 )
 """What Helm says where the chart's home cannot be reached from this machine."""
 
@@ -32,8 +78,11 @@ UNREACHABLE = re.compile(
 class Helm:
     """Installs, reads and removes releases with the ``helm`` on PATH."""
 
-    def __init__(self, provider: Provider, kubeconfig: Callable[[], Path]) -> None:
+    def __init__(
+        self, provider: Provider, kubeconfig: Callable[[], AbstractContextManager[Path]], namespace: Callable[[], str]
+    ) -> None:
         self._provider = provider
+        self._namespace = namespace
         self._kubeconfig = kubeconfig
         self._unreachable: set[str] = set()
 
@@ -41,8 +90,11 @@ class Helm:
         """Fill in name and namespace."""
         if not new.get("chart"):
             raise CheckError([("chart", "is required")])
+        set_ = {key for key, value in new.items() if value and not key.startswith("__")}
+        if foreign := sorted(set_ - {*FLAGS, *OPTIONS, *OUR_OWN}):
+            raise CheckError([(key, "is not supported in a rehearsal") for key in foreign])
         name = new.get("name") or old.get("name") or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
-        return new | {"name": name, "namespace": new.get("namespace") or "default"}
+        return new | {"name": name, "namespace": new.get("namespace") or self._namespace()}
 
     def diff(self, old: State, new: Properties) -> Diff:
         """A release is upgraded in place, unless it moves."""
@@ -58,10 +110,17 @@ class Helm:
                 raise UserError("\n".join(unknown))
             self._provider.log(resource, "warning", f"recorded, chart not installed: {why}")
             return self._recorded(inputs, installed=False)
-        with _values_file(inputs) as values:
-            self._helm(
-                *_install_arguments(inputs, resource.timeout), "--values", values, seconds=_seconds(inputs, resource)
-            )
+        name, namespace = str(inputs["name"]), str(inputs["namespace"])
+        seconds = float(resource.timeout or inputs.get("timeout") or DEFAULT_SECONDS)
+        self._end_interrupted(name, namespace)
+        try:
+            with ExitStack() as files:
+                values = [word for file in _value_files(inputs, files) for word in ("--values", file)]
+                self._helm(*_install_arguments(inputs, seconds), *values, seconds=seconds + GRACE_SECONDS)
+        except UserError as error:
+            if not self._provider.cancelled.is_set() and not self._status(name, namespace):
+                raise
+            raise InitFailedError(self._recorded(inputs, installed=True), [str(error)]) from None
         return self._recorded(inputs, installed=True)
 
     def read(self, resource: Resource, old: State) -> State | None:
@@ -71,7 +130,7 @@ class Helm:
         if not path.exists():
             return None
         record = json.loads(path.read_text())
-        if record["installed"] and not self._is_installed(namespace, name):
+        if record["installed"] and not self._status(name, namespace):
             return None
         inputs = old.inputs or {key: record[key] for key in ("name", "namespace", "chart", "version", "values")}
         return State(f"{namespace}/{name}", inputs, _outputs(inputs, record["installed"]))
@@ -95,31 +154,54 @@ class Helm:
                 self._helm("show", "chart", *_chart_arguments(inputs), seconds=FETCH_SECONDS)
                 return ""
             except UserError as error:
-                if not UNREACHABLE.search(str(error)):
+                if self._provider.cancelled.is_set() or not UNREACHABLE.search(str(error)):
                     raise
                 self._unreachable.add(home)
         return f"{home} cannot be reached"
 
-    def _is_installed(self, namespace: str, name: str) -> bool:
+    def _status(self, name: str, namespace: str) -> str:
+        """Helm's word for the release, such as ``deployed``; nothing where there is no such release."""
         try:
-            self._helm("status", name, "--namespace", namespace, seconds=60)
+            printed = self._helm("status", name, "--namespace", namespace, "--output", "json", seconds=60)
         except UserError as error:
             if "not found" in str(error):
-                return False
+                return ""
             raise
-        return True
+        return json.loads(printed)["info"]["status"]
+
+    def _end_interrupted(self, name: str, namespace: str) -> None:
+        """Helm refuses a release of which a run was killed; only this stack's one update can have been that run."""
+        status = self._status(name, namespace)
+        if status == "pending-install":
+            self._helm("uninstall", name, "--namespace", namespace, "--wait", seconds=DEFAULT_SECONDS)
+        elif status.startswith("pending-"):
+            self._helm("rollback", name, "--namespace", namespace, seconds=DEFAULT_SECONDS)
 
     def _helm(self, *args: str, seconds: float) -> str:
-        command = ["helm", "--kubeconfig", str(self._kubeconfig()), *args]
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise UserError(f"helm {args[0]} took longer than {seconds:.0f} s: i/o timeout") from None
-        if done.returncode != 0:
-            raise UserError(f"helm {args[0]} failed: {done.stderr.strip()[-3000:]}")
-        return done.stdout
+        """Run Helm; it is asked to end when the user interrupts the update, or after those seconds."""
+        deadline = time.monotonic() + seconds
+        with (
+            self._kubeconfig() as kubeconfig,
+            subprocess.Popen(
+                ["helm", "--kubeconfig", str(kubeconfig), *args],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process,
+        ):
+            while True:
+                try:
+                    printed, said = process.communicate(timeout=POLL_SECONDS)
+                    break
+                except subprocess.TimeoutExpired:
+                    if self._provider.cancelled.is_set() or time.monotonic() > deadline:
+                        _end(process)
+                        why = "was interrupted" if self._provider.cancelled.is_set() else f"took over {seconds:.0f} s"
+                        raise UserError(f"helm {args[0]} {why}") from None
+        if process.returncode != 0:
+            raise UserError(f"helm {args[0]} failed: {said.strip()[-3000:]}")
+        return printed
 
     def _recorded(self, inputs: Properties, installed: bool) -> State:
         record = {key: inputs.get(key) for key in ("namespace", "name", "version")} | {
@@ -171,49 +253,40 @@ def _home(inputs: Properties) -> str:
 
 
 def _chart_arguments(inputs: Properties) -> list[str]:
-    repo = (inputs.get("repositoryOpts") or {}).get("repo")
-    return [
-        str(inputs["chart"]),
-        *(["--repo", str(repo)] if repo else []),
-        *(["--version", str(inputs["version"])] if inputs.get("version") else []),
-    ]
+    repository = inputs.get("repositoryOpts") or {}
+    options = {flag: repository.get(key) for key, flag in REPOSITORY_OPTIONS.items()}
+    options["--version"] = inputs.get("version")
+    return [str(inputs["chart"]), *(word for flag, value in options.items() if value for word in (flag, str(value)))]
 
 
-def _install_arguments(inputs: Properties, timeout: float) -> list[str]:
-    flags = {
-        "--create-namespace": inputs.get("createNamespace"),
-        "--wait": not inputs.get("skipAwait"),
-        "--wait-for-jobs": inputs.get("waitForJobs"),
-        "--atomic": inputs.get("atomic"),
-        "--cleanup-on-fail": inputs.get("cleanupOnFail"),
-        "--skip-crds": inputs.get("skipCrds"),
-        "--dependency-update": inputs.get("dependencyUpdate"),
-        "--disable-openapi-validation": inputs.get("disableOpenapiValidation"),
-        "--no-hooks": inputs.get("disableWebhooks"),
-    }
-    seconds = int(timeout or inputs.get("timeout") or DEFAULT_SECONDS)
+def _install_arguments(inputs: Properties, seconds: float) -> list[str]:
+    options = {flag: inputs.get(key) for key, flag in OPTIONS.items()}
     return [
         *("upgrade", "--install", str(inputs["name"]), *_chart_arguments(inputs)),
-        *("--namespace", str(inputs["namespace"]), "--timeout", f"{seconds}s"),
-        *(flag for flag, wanted in flags.items() if wanted),
+        *("--namespace", str(inputs["namespace"]), "--timeout", f"{seconds:.0f}s"),
+        *([] if inputs.get("skipAwait") else ["--wait"]),
+        *(flag for key, flag in FLAGS.items() if inputs.get(key)),
+        *(word for flag, value in options.items() if value for word in (flag, str(value))),
     ]
 
 
-def _seconds(inputs: Properties, resource: Resource) -> float:
-    """Helm ends by itself at its own timeout; this is for a Helm that does not."""
-    return float(resource.timeout or inputs.get("timeout") or DEFAULT_SECONDS) + 30
+def _value_files(inputs: Properties, files: ExitStack) -> Iterator[str]:
+    """The values as files for Helm, those of the program last and private: they may hold secrets."""
+    for asset in inputs.get("valueYamlFiles") or []:
+        if "text" in asset:
+            yield str(files.enter_context(private_file(asset["text"], ".yaml")))
+        else:
+            yield str(asset.get("path") or asset["uri"])
+    yield str(files.enter_context(private_file(json.dumps(inputs.get("values") or {}), ".json")))
 
 
-@contextmanager
-def _values_file(inputs: Properties) -> Iterator[str]:
-    """The values as a private file for Helm, gone afterwards: they may hold secrets."""
-    handle, path = tempfile.mkstemp(suffix=".json")
+def _end(process: subprocess.Popen[str]) -> None:
+    """End Helm in its own way, in which it marks the release as failed; then by force."""
+    process.send_signal(signal.SIGINT)
     try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(inputs.get("values") or {}, file)
-        yield path
-    finally:
-        Path(path).unlink()
+        process.communicate(timeout=GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _outputs(inputs: Properties, installed: bool) -> Properties:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib.metadata
+import os
+import re
+import secrets
 import time
 from functools import cached_property
 from typing import Any, ClassVar
 
 from rehearsal.plugins.kubernetes import waiting
 from rehearsal.plugins.kubernetes.access import Access, read_kubeconfig
-from rehearsal.plugins.kubernetes.client import ApiError, Client, Object, UnknownKindError
-from rehearsal.plugins.kubernetes.diff import as_declared, changed_paths, replaced_paths
+from rehearsal.plugins.kubernetes.client import FIELD_MANAGER, ApiError, Client, Object, UnknownKindError
+from rehearsal.plugins.kubernetes.diff import as_declared, changed_paths, group_kind, owned, replaced_paths
 from rehearsal.plugins.kubernetes.helm import RELEASE, Helm
 from rehearsal.plugins.servicer import (
     UNKNOWN,
-    CheckError,
     Diff,
     InitFailedError,
     Properties,
@@ -51,7 +53,8 @@ class KubernetesProvider(Provider):
         """Another cluster replaces the provider and all it made; another kubeconfig of the same cluster does not."""
         changed = [key for key in sorted({*old, *new}) if key != "version" and old.get(key) != new.get(key)]
         replaces = [key for key in changed if key == "clusterIdentifier"]
-        if "kubeconfig" in changed and not new.get("clusterIdentifier") and _cluster(old) != _cluster(new):
+        known = not has_unknown(new.get("kubeconfig"))
+        if "kubeconfig" in changed and known and not new.get("clusterIdentifier") and _cluster(old) != _cluster(new):
             replaces.append("kubeconfig")
         return Diff(changed, replaces)
 
@@ -60,16 +63,13 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.check(resource, old, new, seed)
         _refuse_unsupported(resource)
-        inputs = copy.deepcopy(new)
-        if missing := [key for key in ("apiVersion", "kind") if not inputs.get(key)]:
-            raise CheckError([(key, "is required") for key in missing])
-        metadata: Properties = inputs.setdefault("metadata", {})
+        api_version, kind = _kind_of(resource)
+        inputs = _hidden({"apiVersion": api_version, "kind": kind} | copy.deepcopy(new))
+        metadata = inputs.setdefault("metadata", {})
         if not isinstance(metadata, dict) or metadata.get("name") or metadata.get("generateName"):
             return inputs
-        known = old.get("metadata", {}) if isinstance(old.get("metadata"), dict) else {}
-        autonamed = (known.get("annotations") or {}).get(AUTONAMED) == "true"
         suffix = hashlib.sha256(seed).hexdigest()[:8]
-        metadata["name"] = known["name"] if autonamed else f"{resource.name}-{suffix}"
+        metadata["name"] = old["metadata"]["name"] if _is_autonamed(old) else f"{resource.name}-{suffix}"
         metadata["annotations"] = (metadata.get("annotations") or {}) | {AUTONAMED: "true"}
         return inputs
 
@@ -79,21 +79,24 @@ class KubernetesProvider(Provider):
             return self._helm.diff(old, new)
         before = {key: value for key, value in old.inputs.items() if not key.startswith("__")}
         changed = [path for path in changed_paths(before, new) if not _is_ignored(path, ignore)]
-        replaces = replaced_paths(new["kind"], changed, before)
-        return Diff(changed, replaces, delete_before_replace=bool(replaces) and _same_object(before, new))
+        replaces = replaced_paths(group_kind(new), changed, before)
+        # The replacement of an object that was named by us gets a new name, so both can be there.
+        taken = _same_object(before, new) and not _is_autonamed(new)
+        return Diff(changed, replaces, delete_before_replace=bool(replaces) and taken)
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
         """What the API server would make of it; the inputs, where it cannot tell yet."""
         if resource.type == RELEASE:
             return new | {"status": UNKNOWN, "resourceNames": UNKNOWN}
-        if has_unknown(new):
+        if has_unknown(new) or (old is None and not new["metadata"].get("name")):
             return new
         try:
-            wanted = self._located(new)
+            wanted = self._located(new, old)
             live = self._client.get(wanted)
             # A new object of this name comes after the deletion of the one there is.
             if old is None and live is not None:
                 return new
+            _leave(wanted, live, resource.ignore)
             return _outputs(self._client.apply(wanted, dry_run=True, force=old is not None), preview=True)
         except ApiError as error:
             if error.status == 0 or isinstance(error, UnknownKindError) or _namespace_is_missing(error):
@@ -106,7 +109,11 @@ class KubernetesProvider(Provider):
             return self._helm.install(resource, new)
         try:
             wanted = self._located(new)
-            if (live := self._client.get(wanted)) is not None and "generateName" not in new.get("metadata", {}):
+            live = self._client.get(wanted)
+            if live is not None and live["metadata"].get("deletionTimestamp"):
+                # The one that this one replaces, where skipAwait kept its deletion from waiting.
+                self._await_gone(resource, wanted)
+            elif live is not None:
                 raise UserError(
                     f"{live['kind']} {_id(live)} already exists. Import it (pulumi import {resource.type} "
                     f"{resource.name} {_id(live)}), delete it, or give this one another name"
@@ -121,7 +128,8 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.install(resource, new)
         try:
-            wanted = self._located(new)
+            wanted = self._located(new, old)
+            _leave(wanted, self._client.get(wanted) if resource.ignore else None, resource.ignore)
             live = self._client.apply(wanted, force=_is_forced(wanted))
         except ApiError as error:
             raise _user_error("it could not be updated", resource, error) from None
@@ -131,22 +139,27 @@ class KubernetesProvider(Provider):
         """The live object; on an import, its own fields become the inputs."""
         if resource.type == RELEASE:
             return self._helm.read(resource, old)
-        identity = old.inputs or _identity(resource)
         try:
-            live = self._client.get(self._located(identity))
+            wanted = self._located(old.inputs, old) if old.inputs else self._located(_identity(resource))
+            live = self._client.get(wanted)
+            if live is None:
+                return None
+            inputs = self._refreshed(old.inputs, wanted, live) if old.inputs else _declared_part(live)
         except ApiError as error:
             raise _user_error("it could not be read", resource, error) from None
-        if live is None:
-            return None
-        inputs = as_declared(old.inputs, live) if old.inputs else _declared_part(live)
-        return State(_id(live), inputs, _outputs(live))
+        return State(_id(live), _hidden(inputs), _outputs(live))
 
     def delete(self, resource: Resource, old: State) -> None:
         """Delete the object with all that it owns, and wait until it is gone."""
         if resource.type == RELEASE:
             self._helm.uninstall(resource, old)
             return
-        obj = self._located(old.inputs or old.outputs)
+        try:
+            obj = self._located(old.inputs or old.outputs, old)
+        except UnknownKindError:
+            return
+        except ApiError as error:
+            raise _user_error("it could not be deleted", resource, error) from None
         policy = {"orphan": "Orphan", "background": "Background"}.get(
             waiting.annotation(obj, PROPAGATION), "Foreground"
         )
@@ -154,14 +167,13 @@ class KubernetesProvider(Provider):
             self._client.delete(obj, policy)
             if not waiting.is_skipped(obj):
                 self._await_gone(resource, obj)
-        except UnknownKindError:
-            return
         except ApiError as error:
             raise _user_error("it could not be deleted", resource, error) from None
 
     @cached_property
     def _access(self) -> Access:
-        kubeconfig = self._config.get("kubeconfig")
+        # Of the environment only what a rehearsal sets itself: never the user's own ~/.kube/config.
+        kubeconfig = self._config.get("kubeconfig") or os.environ.get("KUBECONFIG")
         if not kubeconfig:
             raise UserError("the kubernetes provider has no kubeconfig. Give the resource a provider of your cluster")
         return Access(str(kubeconfig), str(self._config.get("context", "")))
@@ -172,37 +184,66 @@ class KubernetesProvider(Provider):
 
     @cached_property
     def _helm(self) -> Helm:
-        return Helm(self, lambda: self._access.kubeconfig_file())
+        return Helm(self, lambda: self._access.kubeconfig_file(), self._namespace)
 
-    def _located(self, inputs: Properties) -> Object:
-        """The object to apply: with a namespace, where its kind has one."""
+    def _namespace(self) -> str:
+        return str(self._config.get("namespace") or "default")
+
+    def _located(self, inputs: Properties, old: State | None = None) -> Object:
+        """The object to apply: with a namespace, where its kind has one, and a name."""
         obj: Object = {key: value for key, value in copy.deepcopy(inputs).items() if not key.startswith("__")}
         obj.pop("status", None)
         metadata = obj.setdefault("metadata", {})
         if not metadata.get("namespace") and self._client.is_namespaced(obj["apiVersion"], obj["kind"]):
-            metadata["namespace"] = self._config.get("namespace") or "default"
+            metadata["namespace"] = self._namespace()
+        if not metadata.get("name"):
+            # Server-side apply wants a name, so that a generated one is made here.
+            made = f"{metadata.get('generateName', '')}{secrets.token_hex(3)}"
+            metadata["name"] = old.id.rpartition("/")[2] if old is not None else made
         return obj
+
+    def _refreshed(self, inputs: Properties, wanted: Object, live: Object) -> Properties:
+        """The inputs, where applying them would change nothing; otherwise with what somebody else changed."""
+        try:
+            applied = self._client.apply(wanted, dry_run=True, force=True)
+        except ApiError:
+            applied = None
+        if applied is not None and _content(applied) == _content(live):
+            return inputs
+        return as_declared(inputs, live)
 
     def _await_ready(self, resource: Resource, inputs: Properties, live: Object) -> State:
         """Wait by the kind's rule; raise InitFailedError with the reasons where time runs out."""
         if waiting.is_skipped(live):
             return State(_id(live), inputs, _outputs(live))
         deadline = time.monotonic() + waiting.seconds(live, resource.timeout)
-        said = ""
-        while not (progress := waiting.progress(self._client, live)).done:
+        inputs, said = _hidden(inputs), ""
+        while True:
+            try:
+                latest = self._client.get(live)
+                if latest is None:
+                    raise UserError(f"{live['kind']} {_id(live)} was deleted by somebody else while it was awaited")
+                live = latest
+                progress = waiting.progress(self._client, live)
+                if progress.done:
+                    return State(_id(live), inputs, _outputs(live))
+            except ApiError as error:
+                # The object is there, so it must get into the state even where the API server has gone away.
+                progress = waiting.Progress(False, message=error.message)
             if progress.failed or time.monotonic() > deadline or self.cancelled.is_set():
                 reason = "interrupted" if self.cancelled.is_set() else progress.message
-                state = State(_id(live), inputs, _outputs(live))
-                raise InitFailedError(state, [f"{live['kind']} {_id(live)}: {reason}", *progress.details])
+                reasons = [f"{live['kind']} {_id(live)}: {reason}", *self._troubles(live)]
+                raise InitFailedError(State(_id(live), inputs, _outputs(live)), reasons)
             if progress.message != said:
                 said = progress.message
                 self.log(resource, "status", said)
             self.cancelled.wait(POLL_SECONDS)
-            latest = self._client.get(live)
-            if latest is None:
-                raise UserError(f"{live['kind']} {_id(live)} was deleted by somebody else while it was awaited")
-            live = latest
-        return State(_id(live), inputs, _outputs(live))
+
+    def _troubles(self, live: Object) -> list[str]:
+        try:
+            return waiting.troubles(self._client, live)
+        except ApiError:
+            return []
 
     def _await_gone(self, resource: Resource, obj: Object) -> None:
         deadline = time.monotonic() + (resource.timeout or DELETE_SECONDS)
@@ -217,7 +258,8 @@ class KubernetesProvider(Provider):
 
 def _refuse_unsupported(resource: Resource) -> None:
     group, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
-    if kind.endswith(("Patch", "List")) or group.startswith(("helm.sh", "yaml", "kustomize")):
+    built_in = group.partition("/")[0].endswith(".k8s.io") or "." not in group.partition("/")[0]
+    if (built_in and kind.endswith(("Patch", "List"))) or group.startswith(("helm.sh", "yaml", "kustomize")):
         raise UserError(
             f"{resource.type} is not supported in a rehearsal. Declare the objects themselves, or run the rehearsal "
             "with --official-kubernetes-plugin"
@@ -244,6 +286,22 @@ def _same_object(old: Properties, new: Properties) -> bool:
     return old.get("kind") == new["kind"] and all(before.get(key) == after.get(key) for key in keys)
 
 
+def _is_autonamed(inputs: Properties) -> bool:
+    metadata = inputs.get("metadata")
+    return isinstance(metadata, dict) and (metadata.get("annotations") or {}).get(AUTONAMED) == "true"
+
+
+def _leave(wanted: Object, live: Object | None, ignored: tuple[str, ...]) -> None:
+    """Put the live values where changes are ignored: they may be another's, such as an autoscaler's replicas."""
+    for path in ignored if live else ():
+        *parents, last = (quoted or plain for quoted, plain in re.findall(r'\["([^"]+)"\]|([^.\[\]]+)', path))
+        target, source = wanted, live
+        for step in parents:
+            target, source = (part.get(step) if isinstance(part, dict) else None for part in (target, source))
+        if isinstance(target, dict) and isinstance(source, dict) and last in source:
+            target[last] = source[last]
+
+
 def _is_forced(obj: Object) -> bool:
     return waiting.annotation(obj, FORCE) == "true"
 
@@ -266,17 +324,41 @@ def _id(obj: Object) -> str:
 
 def _identity(resource: Resource) -> Properties:
     """The kind and name of an object to import, from its type and id."""
-    api_version, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
+    api_version, kind = _kind_of(resource)
     namespace, _, name = resource.id.rpartition("/")
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return {"apiVersion": api_version.removeprefix("core/"), "kind": kind, "metadata": metadata}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+def _kind_of(resource: Resource) -> tuple[str, str]:
+    """API version and kind, as the type says them: ``kubernetes:core/v1:Pod`` is a Pod of v1."""
+    api_version, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
+    return api_version.removeprefix("core/"), kind
 
 
 def _declared_part(live: Object) -> Properties:
-    """A live object without what the server wrote."""
-    declared = {key: value for key, value in live.items() if key != "status"}
-    declared["metadata"] = {key: value for key, value in live["metadata"].items() if key not in SERVER_SET}
-    return declared
+    """What was declared: the fields that this plugin applied, or else all but what the server wrote."""
+    for entry in live["metadata"].get("managedFields", []):
+        if entry["manager"] == FIELD_MANAGER and entry["operation"] == "Apply" and not entry.get("subresource"):
+            part = owned(live, entry["fieldsV1"])
+            names = {key: live["metadata"][key] for key in ("name", "namespace") if key in live["metadata"]}
+            part["metadata"] = names | part.get("metadata", {})
+            return {"apiVersion": live["apiVersion"], "kind": live["kind"]} | part
+    return _content(live)
+
+
+def _content(live: Object) -> Object:
+    """What an object says, without its status and the server's bookkeeping."""
+    content = {key: value for key, value in live.items() if key != "status"}
+    content["metadata"] = {key: value for key, value in live["metadata"].items() if key not in SERVER_SET}
+    return content
+
+
+def _hidden(properties: Properties) -> Properties:
+    """The same, but with the contents of a Secret kept secret."""
+    if properties.get("kind") != "Secret" or properties.get("apiVersion") != "v1":
+        return properties
+    return properties | {key: Secret(properties[key]) for key in ("data", "stringData") if key in properties}
 
 
 def _outputs(live: Object, preview: bool = False) -> Properties:
@@ -286,6 +368,4 @@ def _outputs(live: Object, preview: bool = False) -> Properties:
     if preview:
         outputs["metadata"] |= dict.fromkeys(("creationTimestamp", "resourceVersion", "uid"), UNKNOWN)
         outputs["status"] = UNKNOWN
-    if live["kind"] == "Secret":
-        outputs |= {key: Secret(live[key]) for key in ("data", "stringData") if key in live}
-    return outputs
+    return _hidden(outputs)

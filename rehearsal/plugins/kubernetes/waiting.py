@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rehearsal.plugins.kubernetes.client import Client, Object
+from rehearsal.plugins.kubernetes.diff import group_kind
+from rehearsal.plugins.servicer import UserError
 
 SKIP = "pulumi.com/skipAwait"
 WAIT_FOR = "pulumi.com/waitFor"
@@ -25,7 +27,6 @@ class Progress:
     done: bool
     failed: bool = False
     message: str = ""
-    details: list[str] = field(default_factory=list[str])
 
 
 DONE = Progress(True)
@@ -43,15 +44,31 @@ def is_skipped(obj: Object) -> bool:
 
 def seconds(obj: Object, allowed: float) -> float:
     """How long to wait: by customTimeouts, by annotation, or by kind."""
-    return allowed or float(annotation(obj, TIMEOUT) or DEFAULT_SECONDS.get(obj["kind"], USUAL_SECONDS))
+    said = annotation(obj, TIMEOUT)
+    try:
+        return allowed or float(said or DEFAULT_SECONDS.get(group_kind(obj), USUAL_SECONDS))
+    except ValueError:
+        raise UserError(f"the annotation {TIMEOUT} is {said!r}, and must be a number of seconds") from None
 
 
 def progress(client: Client, live: Object) -> Progress:
     """How far a live object is."""
     if conditions := annotation(live, WAIT_FOR):
         return _wait_for(live, conditions)
-    rule = RULES.get(live["kind"])
+    rule = RULES.get(group_kind(live))
     return rule(client, live) if rule else DONE
+
+
+def troubles(client: Client, live: Object) -> list[str]:
+    """What keeps an object, or the pods of a workload, from running, in the cluster's own words."""
+    if group_kind(live) == "Pod":
+        return _pod_troubles(live)
+    found = _bad_conditions(live)
+    if labels := (live.get("spec", {}).get("selector") or {}).get("matchLabels"):
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        pods = client.list("v1", "Pod", live["metadata"]["namespace"], labelSelector=selector)
+        found += [trouble for pod in pods for trouble in _pod_troubles(pod)]
+    return sorted(set(found))
 
 
 def _wait_for(live: Object, text: str) -> Progress:
@@ -68,8 +85,12 @@ def _meets(live: Object, wanted: str) -> bool:
         return _condition(live, name).get("status") == (status or "True")
     found = re.fullmatch(r"\{?\.?(.*?)\}?(?:=(.*))?", rest)
     path, value = (found[1], found[2]) if found else (rest, None)
+    if "?(" in path or "*" in path:
+        raise UserError(f"{WAIT_FOR}: {wanted}: a rehearsal reads plain paths only, such as jsonpath={{.status.phase}}")
     actual = _at(live, path)
-    return actual is not None if value is None else str(actual) == value
+    if value is None or actual is None:
+        return actual is not None
+    return (actual if isinstance(actual, str) else json.dumps(actual)) == value
 
 
 def _at(value: Any, path: str) -> Any:
@@ -89,24 +110,30 @@ def _condition(live: Object, name: str) -> Object:
 def _rollout(client: Client, live: Object) -> Progress:
     spec, status = live["spec"], live.get("status", {})
     wanted = spec.get("replicas", 1)
-    ready = min(status.get("readyReplicas", 0), status.get("updatedReplicas", 0))
-    current = status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
-    stalled = _condition(live, "Progressing")
-    # The first status after an update may still carry the old rollout's failure, of another ReplicaSet.
-    if current and stalled.get("reason") == "ProgressDeadlineExceeded" and not status.get("updatedReplicas"):
-        return Progress(False, True, stalled["message"], _troubles(client, live))
-    if current and ready >= wanted and status.get("replicas", 0) == wanted:
+    ready = status.get("readyReplicas", 0)
+    if not _is_updated_by_hand(live):
+        ready = min(ready, status.get("updatedReplicas", 0))
+    if _is_observed(live) and ready >= wanted and status.get("replicas", 0) == wanted:
         return DONE
-    return Progress(False, False, f"{ready}/{wanted} replicas ready", _troubles(client, live))
+    return Progress(False, message=f"{ready}/{wanted} replicas ready")
+
+
+def _is_observed(live: Object) -> bool:
+    """Whether the status speaks of the spec as it is now."""
+    return live.get("status", {}).get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
+
+
+def _is_updated_by_hand(live: Object) -> bool:
+    return (live["spec"].get("updateStrategy") or {}).get("type") == "OnDelete"
 
 
 def _daemon_set(client: Client, live: Object) -> Progress:
     status = live.get("status", {})
     wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
-    current = status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
-    if current and ready >= wanted and status.get("updatedNumberScheduled", 0) >= wanted:
+    updated = wanted if _is_updated_by_hand(live) else status.get("updatedNumberScheduled", 0)
+    if _is_observed(live) and ready >= wanted and updated >= wanted:
         return DONE
-    return Progress(False, False, f"{ready}/{wanted} pods ready", _troubles(client, live))
+    return Progress(False, message=f"{ready}/{wanted} pods ready")
 
 
 def _job(client: Client, live: Object) -> Progress:
@@ -116,31 +143,39 @@ def _job(client: Client, live: Object) -> Progress:
     if failed.get("status") == "True":
         return Progress(False, True, f"{failed.get('reason')}: {failed.get('message')}")
     succeeded, wanted = live.get("status", {}).get("succeeded", 0), live["spec"].get("completions", 1)
-    return Progress(False, False, f"{succeeded}/{wanted} completions", _troubles(client, live))
+    return Progress(False, message=f"{succeeded}/{wanted} completions")
 
 
 def _pod(client: Client, live: Object) -> Progress:
     status = live.get("status", {})
     if status.get("phase") == "Succeeded" or _condition(live, "Ready").get("status") == "True":
         return DONE
-    details = _pod_troubles(live)
-    return Progress(False, status.get("phase") == "Failed", f"the pod is {status.get('phase', 'Pending')}", details)
+    return Progress(False, status.get("phase") == "Failed", f"the pod is {status.get('phase', 'Pending')}")
 
 
 def _claim(client: Client, live: Object) -> Progress:
     if live.get("status", {}).get("phase") == "Bound":
         return DONE
-    storage_class = client.get(
-        {
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "StorageClass",
-            "metadata": {"name": live["spec"].get("storageClassName", "")},
-        }
-    )
+    name = live["spec"].get("storageClassName")
+    if not name:
+        return Progress(False, message="the claim is not bound, and names no storage class")
+    storage_class = client.get({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}})
+    if storage_class is None:
+        return Progress(False, message=f"the claim is not bound: there is no storage class {name}")
     # Such a claim is bound when a pod uses it, and that pod may come later in the same update.
-    if storage_class and storage_class.get("volumeBindingMode") == "WaitForFirstConsumer":
+    if storage_class.get("volumeBindingMode") == "WaitForFirstConsumer":
         return DONE
-    return Progress(False, False, "the claim is not bound", [] if storage_class else ["its storage class is not there"])
+    return Progress(False, message="the claim is not bound")
+
+
+def _volume(client: Client, live: Object) -> Progress:
+    phase = live.get("status", {}).get("phase", "Pending")
+    return Progress(phase in ("Available", "Bound"), phase == "Failed", f"the volume is {phase}")
+
+
+def _quota(client: Client, live: Object) -> Progress:
+    met = live.get("status", {}).get("hard") == live["spec"].get("hard")
+    return Progress(met, message="the quota does not count yet")
 
 
 def _service(client: Client, live: Object) -> Progress:
@@ -155,45 +190,43 @@ def _service(client: Client, live: Object) -> Progress:
     )
     endpoints = [endpoint for item in slices for endpoint in item.get("endpoints") or []]
     if not any(endpoint.get("conditions", {}).get("ready") for endpoint in endpoints):
-        return Progress(False, False, "no pod behind the service is ready")
+        return Progress(False, message="no pod behind the service is ready")
     if spec.get("type") == "LoadBalancer" and not live.get("status", {}).get("loadBalancer", {}).get("ingress"):
-        return Progress(False, False, "the load balancer has no address")
+        return Progress(False, message="the load balancer has no address")
     return DONE
 
 
 def _ingress(client: Client, live: Object) -> Progress:
     if live.get("status", {}).get("loadBalancer", {}).get("ingress"):
         return DONE
-    return Progress(False, False, "the ingress has no address")
+    return Progress(False, message="the ingress has no address")
 
 
 def _crd(client: Client, live: Object) -> Progress:
     if _condition(live, "Established").get("status") == "True":
         return DONE
-    return Progress(False, False, "the kind is not served yet")
+    return Progress(False, message="the kind is not served yet")
 
 
 RULES: Mapping[str, Callable[[Client, Object], Progress]] = {
-    "CustomResourceDefinition": _crd,
-    "DaemonSet": _daemon_set,
-    "Deployment": _rollout,
-    "Ingress": _ingress,
-    "Job": _job,
+    "CustomResourceDefinition.apiextensions.k8s.io": _crd,
+    "DaemonSet.apps": _daemon_set,
+    "Deployment.apps": _rollout,
+    "Ingress.networking.k8s.io": _ingress,
+    "Job.batch": _job,
+    "PersistentVolume": _volume,
     "PersistentVolumeClaim": _claim,
     "Pod": _pod,
+    "ResourceQuota": _quota,
     "Service": _service,
-    "StatefulSet": _rollout,
+    "StatefulSet.apps": _rollout,
 }
 
 
-def _troubles(client: Client, live: Object) -> list[str]:
-    """What keeps the pods of a workload from running."""
-    labels = live["spec"].get("selector", {}).get("matchLabels") or {}
-    namespace = live["metadata"]["namespace"]
-    pods = client.list("v1", "Pod", namespace, labelSelector=",".join(f"{k}={v}" for k, v in labels.items()))
-    found = [trouble for pod in pods for trouble in _pod_troubles(pod)]
-    refused = _condition(live, "ReplicaFailure").get("message")
-    return sorted({*found, *([refused] if refused else [])})
+def _bad_conditions(live: Object) -> list[str]:
+    """What a Deployment's own conditions say. They may be of an earlier try, so they end no wait."""
+    refused, stalled = _condition(live, "ReplicaFailure"), _condition(live, "Progressing")
+    return [item["message"] for item, bad in ((refused, "True"), (stalled, "False")) if item.get("status") == bad]
 
 
 def _pod_troubles(pod: Object) -> list[str]:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rehearsal import environment, stack
 from rehearsal.layout import Rehearsal
+from rehearsal.plugins.kubernetes.helm import unknown_keys
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 
@@ -65,17 +67,29 @@ class Project:
         assert done.returncode != 0, done.stdout
         return done.stdout + done.stderr
 
+    def patch(self, kind: str, name: str, change: dict[str, Any]) -> None:
+        """Change an object as a manager of another name."""
+        assert self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(change))
+
+    def urn(self, name: str) -> str:
+        return next(r["urn"] for r in self.resources() if r["urn"].endswith(f"::{name}"))
+
     def resources(self) -> list[dict[str, Any]]:
         return json.loads(self.pulumi("stack", "export", "--stack", "t").stdout)["deployment"]["resources"]
 
     def kubectl(self, *args: str) -> Any:
+        """What kubectl answers, or None where there is no such object; any other failure fails the test."""
+        output = ["-o", "name" if args[0] == "delete" else "json"]
         done = subprocess.run(
-            [self.rehearsal.bin_dir / "kubectl", "--kubeconfig", self.cluster.kubeconfig, *args, "-o", "json"],
+            [self.rehearsal.bin_dir / "kubectl", "--kubeconfig", self.cluster.kubeconfig, *args, *output],
             capture_output=True,
             text=True,
             check=False,
         )
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        if done.returncode != 0:
+            assert "NotFound" in done.stderr, done.stderr
+            return None
+        return done.stdout if args[0] == "delete" else json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +133,7 @@ def test_a_change_of_the_name_replaces(project: Project) -> None:
 
 def test_refresh_sees_drift_and_up_restores_what_it_is_told_to(project: Project) -> None:
     project.up(CONFIG_MAP.format(level="1"))
-    patch = '{"data": {"level": "9"}}'
-    project.kubectl("patch", "configmap", "settings", "--type=merge", "-p", patch)
+    project.patch("configmap", "settings", {"data": {"level": "9"}})
     refreshed = project.pulumi("refresh", "--yes", "--stack", "t")
     assert "1 updated" in refreshed.stdout, refreshed.stdout + refreshed.stderr
     assert 'conflict with "kubectl-patch"' in project.fails(CONFIG_MAP.format(level="1"))
@@ -129,7 +142,20 @@ def test_refresh_sees_drift_and_up_restores_what_it_is_told_to(project: Project)
     assert project.kubectl("get", "configmap", "settings")["data"] == {"level": "1"}
 
 
+def test_an_ignored_field_stays_with_whoever_changed_it(project: Project) -> None:
+    body = """
+    k8s.core.v1.ConfigMap("settings", metadata={{"name": "settings"}}, data={{"level": "1", "other": "{other}"}},
+                          opts=options(ignore_changes=["data.level"]))
+    """
+    project.up(body.format(other="1"))
+    project.patch("configmap", "settings", {"data": {"level": "9"}})
+    assert "1 updated" in project.up(body.format(other="2"))
+    assert project.kubectl("get", "configmap", "settings")["data"] == {"level": "9", "other": "2"}
+    project.up("")
+
+
 def test_what_somebody_else_deleted_is_made_again(project: Project) -> None:
+    project.up("")
     project.up(CONFIG_MAP.format(level="1"))
     project.kubectl("delete", "configmap", "settings")
     project.pulumi("refresh", "--yes", "--stack", "t")
@@ -156,6 +182,24 @@ def test_a_secret_is_nowhere_in_plain(project: Project) -> None:
     exported = project.pulumi("stack", "export", "--stack", "t").stdout
     assert "hunter2" not in exported
     assert "aHVudGVyMg==" not in exported
+    assert "3 unchanged" in project.pulumi("refresh", "--yes", "--stack", "t").stdout
+
+
+def test_a_secret_that_nobody_marked_is_hidden_too_and_so_is_an_imported_one(project: Project) -> None:
+    body = """
+    k8s.core.v1.Secret("bare", metadata={"name": "bare", "namespace": "default"}, data={"key": "aHVudGVyMg=="}, opts=here)
+    """
+    project.up(body)
+    state = project.pulumi("stack", "export", "--stack", "t").stdout
+    project.pulumi("state", "delete", project.urn("bare"), "--yes", "--stack", "t")
+    project.up(body.replace("here", 'options(import_="default/bare")'))
+    assert "aHVudGVyMg==" not in state + project.pulumi("stack", "export", "--stack", "t").stdout
+
+
+def test_a_secret_in_the_environment_of_pods_that_never_get_ready_is_hidden(project: Project) -> None:
+    secret = DEPLOYMENT.replace('"image": "busybox"', '"image": "busybox", "env": [{{"name": "K", "value": SECRET}}]')
+    project.fails('SECRET = pulumi.Output.secret("hunter2")\n' + secret.format(opts="here"))
+    assert "hunter2" not in project.pulumi("stack", "export", "--stack", "t").stdout
 
 
 def test_the_api_server_judges_at_preview(project: Project) -> None:
@@ -214,6 +258,40 @@ def test_a_job_is_updated_where_it_can_be_and_replaced_where_it_must(project: Pr
     assert project.kubectl("get", "job", "train")["spec"]["template"]["spec"]["containers"][0]["image"] == "b"
 
 
+def test_a_job_that_is_not_awaited_is_replaced_though_its_deletion_takes_a_while(project: Project) -> None:
+    foreground = JOB.replace(',\n    "pulumi.com/deletionPropagationPolicy": "background"', "")
+    assert foreground != JOB
+    project.up("")
+    project.up(foreground.format(ttl=1000, image="a"))
+    assert "1 replaced" in project.up(foreground.format(ttl=1000, image="b"))
+
+
+def test_a_refresh_of_declared_zero_values_and_other_spellings_changes_nothing(project: Project) -> None:
+    body = """
+    k8s.batch.v1.Job("plain", metadata={"name": "plain", "annotations": {"pulumi.com/skipAwait": "true"}}, spec={
+        "template": {"spec": {"restart_policy": "Never", "host_network": False, "node_selector": {"no": "such"},
+            "containers": [{"name": "c", "image": "busybox", "volume_mounts": [{"name": "v", "mount_path": "/v", "read_only": False}],
+                            "resources": {"requests": {"cpu": "1000m", "memory": "2048Mi"}}}],
+            "volumes": [{"name": "v", "empty_dir": {}}]}}}, opts=here)
+    """
+    project.up(body)
+    uid = project.kubectl("get", "job", "plain")["metadata"]["uid"]
+    assert "3 unchanged" in project.pulumi("refresh", "--yes", "--stack", "t").stdout
+    assert "3 unchanged" in project.up(body)
+    assert project.kubectl("get", "job", "plain")["metadata"]["uid"] == uid
+
+
+def test_a_generated_name_is_kept(project: Project) -> None:
+    body = 'm = k8s.core.v1.ConfigMap("g", metadata={"generate_name": "g-"}, data={"a": "1"}, opts=here)\npulumi.export("name", m.metadata.name)'
+    project.up(body)
+    name = project.pulumi("stack", "output", "name", "--stack", "t").stdout.strip()
+    assert name.startswith("g-")
+    assert "1 updated" in project.up(body.replace('"1"', '"2"'))
+    assert project.kubectl("get", "configmap", name)["data"] == {"a": "2"}
+    project.up("")
+    assert project.kubectl("get", "configmap", name) is None
+
+
 def test_wait_for_a_condition_of_ones_own(project: Project) -> None:
     body = """
     k8s.core.v1.ConfigMap("flag", metadata={"name": "flag", "annotations": {"pulumi.com/timeoutSeconds": "1",
@@ -261,11 +339,20 @@ CHART = {
 }
 
 
+def release(folder: Path, chart: dict[str, str], inputs: str) -> str:
+    """A program that releases a chart, which is written to a folder."""
+    for name, text in chart.items():
+        (folder / "tiny" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "tiny" / name).write_text(text)
+    return (
+        f'k8s.helm.v3.Release("r", name="r", chart={str(folder / "tiny")!r}, namespace="default", {inputs}, opts=here)'
+    )
+
+
 def test_a_local_chart_is_installed_upgraded_and_removed_by_helm(project: Project, tmp_path: Path) -> None:
-    for name, text in CHART.items():
-        (tmp_path / "tiny" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "tiny" / name).write_text(text)
-    body = f'k8s.helm.v3.Release("r", name="r", chart={str(tmp_path / "tiny")!r}, namespace="default", values={{"level": 5}}, opts=here)'
+    body = release(tmp_path, CHART, 'value_yaml_files=[pulumi.StringAsset("level: 4")], values={"level": 5}')
+    project.up(body.replace('"level": 5', ""))
+    assert project.kubectl("get", "configmap", "tiny")["data"]["level"] == "4"
     project.up(body)
     assert project.kubectl("get", "configmap", "tiny")["data"]["level"] == "5"
     assert "1 updated" in project.up(body.replace("5", "6"))
@@ -291,10 +378,33 @@ def test_a_chart_that_cannot_be_fetched_is_recorded_and_said_to_be(project: Proj
     assert not (project.rehearsal.releases_dir / "default.op.json").exists()
 
 
+def test_a_value_that_only_the_templates_of_a_chart_read_is_known() -> None:
+    assert not list(unknown_keys("gpu-operator", {"dcgmExporter": {"config": {"name": "metrics"}}}))
+
+
 def test_an_unknown_value_of_a_recorded_chart_is_refused(project: Project) -> None:
     printed = project.fails(UNREACHABLE.format(values={"driver": {"enbled": False}}))
     assert "values.driver.enbled" in printed
     assert "driver.enabled" in printed
+
+
+def test_a_chart_whose_pods_never_get_ready_is_in_the_state_and_can_be_mended(project: Project, tmp_path: Path) -> None:
+    stuck = """
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: stuck-chart}
+        spec: {containers: [{name: c, image: busybox}], nodeSelector: {no: such}}
+        """
+    body = release(tmp_path, CHART | {"templates/pod.yaml": textwrap.dedent(stuck)}, 'timeout=2, values={"level": 5}')
+    project.fails(body)
+    assert project.urn("r")
+    project.up(body.replace("timeout=2", "skip_await=True"))
+    project.up("")
+    assert project.kubectl("get", "pod", "stuck-chart") is None
+
+
+def test_an_input_of_a_release_that_is_not_rehearsed_is_named(project: Project, tmp_path: Path) -> None:
+    assert "postrender" in project.fails(release(tmp_path, CHART, 'postrender="sed"'))
 
 
 def test_an_interrupt_during_a_wait_ends_it_soon(project: Project) -> None:
@@ -320,3 +430,38 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def test_pulumi_killed_during_an_update_leaves_no_process_and_the_next_up_converges(
+    project: Project, tools: Tools
+) -> None:
+    project.up("")
+    body = DEPLOYMENT.format(opts="here").replace('"2"', '"600"')
+    project.program(body)
+    process = subprocess.Popen(
+        [tools.pulumi, "up", "--yes", "--skip-preview", "--stack", "t", "--non-interactive"],
+        cwd=project.root,
+        env=project.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: project.kubectl("get", "deployment", "stuck") is not None)
+    plugins = [
+        p for p in psutil.Process(process.pid).children(recursive=True) if "rehearsal.plugins.kubernetes" in p.cmdline()
+    ]
+    process.kill()
+    process.wait()
+    assert plugins
+    assert not psutil.wait_procs(plugins, timeout=10)[1]
+    uid = project.kubectl("get", "deployment", "stuck")["metadata"]["uid"]
+    stack.recover(replace_kubeconfig(project), tools)
+    project.up(body.replace('"pulumi.com/timeoutSeconds": "600"', '"pulumi.com/skipAwait": "true"'))
+    assert project.kubectl("get", "deployment", "stuck")["metadata"]["uid"] == uid
+    assert "3 unchanged" in project.pulumi("refresh", "--yes", "--stack", "t").stdout
+
+
+def replace_kubeconfig(project: Project) -> Rehearsal:
+    """The project's rehearsal, whose kubeconfig leads to the shared replica."""
+    project.rehearsal.kubeconfig.unlink(missing_ok=True)
+    project.rehearsal.kubeconfig.symlink_to(project.cluster.kubeconfig)
+    return project.rehearsal

@@ -1,0 +1,55 @@
+"""Declare components against Pulumi's mocks, and see every request for a resource that they make."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+from google.protobuf import json_format
+from pulumi.runtime.mocks import MockMonitor
+from pulumi.runtime.stack import run_pulumi_func
+
+CLUSTER: dict[str, Any] = {
+    "endpoint": "203.0.113.1",
+    "masterAuth": {"clusterCaCertificate": "Q0E="},
+    "privateClusterConfig": {"privateEndpoint": "172.16.0.2"},
+    "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"endpoint": "gke-1.example"}},
+}
+"""What GKE computes for a cluster."""
+
+
+class _Answers(pulumi.runtime.Mocks):
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        return f"{args.name}-id", {**args.inputs, **(CLUSTER if args.typ == "gcp:container/cluster:Cluster" else {})}
+
+    def call(self, args: pulumi.runtime.MockCallArgs) -> dict[str, Any]:
+        raise AssertionError(f"a component calls a provider function: {args.token}")
+
+
+class _Recorder(MockMonitor):
+    def __init__(self, answers: _Answers) -> None:
+        super().__init__(answers)
+        self.requests: list[Any] = []
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 (the protocol's name)
+        self.requests.append(request)
+        return super().RegisterResource(request)
+
+
+def declared(program: Callable[[], Any]) -> dict[str, Any]:
+    """The request of each resource that a program registers, by name."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    recorder = _Recorder(_Answers())
+    pulumi.runtime.set_mocks(_Answers(), project="p", stack="s", preview=False, monitor=recorder)
+
+    async def run() -> None:
+        await run_pulumi_func(program)
+
+    loop.run_until_complete(run())
+    return {request.name: request for request in recorder.requests if request.type != "pulumi:pulumi:Stack"}
+
+
+def inputs(request: Any) -> dict[str, Any]:
+    """The inputs of a request as plain data."""
+    return json_format.MessageToDict(request.object)

@@ -1,0 +1,248 @@
+"""What the components declare: children, their options, and values that one publishes and another takes."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+from ml_foundations import (
+    CpuNodePool,
+    GkeCluster,
+    GpuNodePool,
+    GpuOperator,
+    InferenceService,
+    StorageClasses,
+    TeamNamespace,
+    TrainingJob,
+    Volume,
+)
+from ml_foundations._spec import quantity
+from pulumi_gcp.container import outputs as container
+
+from tests.components.declaring import declared, inputs
+
+POOL: Any = {"project": "project", "location": "us-central1", "cluster_name": "c", "node_service_account": "s"}
+WORKLOAD: Any = {"namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
+TEAM: Any = {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti"}
+CLAIM: Any = {"namespace": "ml", "size": "500Gi", "storage_class": "zonal-ssd"}
+
+
+def pod(request: Any) -> dict[str, Any]:
+    return inputs(request)["spec"]["template"]["spec"]
+
+
+PROGRAMS = {
+    GkeCluster: lambda: GkeCluster("x", {"project": "project", "location": "us-central1"}),
+    GpuNodePool: lambda: GpuNodePool("x", {**POOL, "machine_type": "g2-standard-8", "max_nodes": 2}),
+    CpuNodePool: lambda: CpuNodePool("x", {**POOL, "machine_type": "n2-standard-8", "max_nodes": 2}),
+    GpuOperator: lambda: GpuOperator("x", {}),
+    StorageClasses: lambda: StorageClasses("x", {"nfs": {"server": "nfs.example", "path": "/export"}}),
+    Volume: lambda: Volume("x", CLAIM),
+    TeamNamespace: lambda: TeamNamespace("x", {**TEAM, "group": "ml@example.com"}),
+    TrainingJob: lambda: TrainingJob("x", WORKLOAD),
+    InferenceService: lambda: InferenceService("x", WORKLOAD),
+}
+
+
+@pytest.mark.parametrize("component", PROGRAMS, ids=lambda component: component.__name__)
+def test_children_are_named_after_their_component_and_belong_to_it(component: type[pulumi.ComponentResource]) -> None:
+    requests = declared(PROGRAMS[component])
+    own = requests.pop("x")
+    assert own.type == f"ml-foundations:index:{component.__name__}"
+    assert requests
+    for name, request in requests.items():
+        assert name.startswith("x-")
+        assert request.parent.endswith("::x")
+
+
+def test_what_one_component_publishes_another_takes() -> None:
+    def program() -> None:
+        taints: Any = [{"key": "team", "value": "research"}]
+        gpus = GpuNodePool("gpus", {**POOL, "machine_type": "a3-highgpu-8g", "max_nodes": 2, "taints": taints})
+        team = TeamNamespace("research", {"gpus": 16, "cpu": "512", "memory": "4Ti", "storage": "10Ti"})
+        data = Volume("data", {**CLAIM, "namespace": team.namespace}, pulumi.ResourceOptions(depends_on=[team]))
+        TrainingJob(
+            "train",
+            {
+                **WORKLOAD,
+                "namespace": team.namespace,
+                "gpu": gpus.gpu,
+                "gpus": gpus.gpus_per_node,
+                "node_selector": gpus.node_selector,
+                "tolerations": gpus.tolerations,
+                "mounts": [{"claim": data.claim_name, "path": "/data"}],
+            },
+            pulumi.ResourceOptions(depends_on=[data, gpus]),
+        )
+
+    job = declared(program)["train-job"]
+    assert inputs(job)["metadata"]["namespace"] == "research"
+    assert pod(job)["nodeSelector"] == {"cloud.google.com/gke-nodepool": "gpus"}
+    assert pod(job)["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    assert pod(job)["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"},
+        {"key": "team", "operator": "Equal", "value": "research", "effect": "NoSchedule"},
+    ]
+    assert "NVIDIA-H100-80GB-HBM3" in json.dumps(pod(job)["affinity"])
+
+
+def test_an_output_is_refused_where_a_value_must_be_known() -> None:
+    def program() -> None:
+        image: Any = pulumi.Output.from_input("i")
+        with pytest.raises(pulumi.InputPropertiesError, match=r"image: is an Output.*give a plain value"):
+            TrainingJob("x", {**WORKLOAD, "image": image})
+
+    assert not declared(program)
+
+
+def test_the_gpu_pool_of_the_seeds() -> None:
+    request = declared(PROGRAMS[GpuNodePool])["x-pool"]
+    config = inputs(request)["nodeConfig"]
+    assert config["labels"] == {
+        "node-type": "training",
+        "accelerator": "nvidia-gpu",
+        "nvidia.com/gpu.product": "NVIDIA-L4",
+        "nvidia.com/gpu.memory": "23034",
+    }
+    assert config["taints"] == [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}]
+    assert config["guestAccelerators"][0]["type"] == "nvidia-l4"
+
+
+def test_data_is_protected_and_kept_and_scratch_is_neither() -> None:
+    data = declared(PROGRAMS[Volume])["x-claim"]
+    assert (data.protect, data.retainOnDelete) == (True, True)
+    scratch = declared(lambda: Volume("x", {**CLAIM, "data": False}))["x-claim"]
+    assert (scratch.protect, scratch.retainOnDelete) == (False, False)
+
+
+def test_a_job_ends_before_its_replacement_starts_and_is_replaced_where_kubernetes_refuses_an_update() -> None:
+    job = declared(PROGRAMS[TrainingJob])["x-job"]
+    assert job.deleteBeforeReplace
+    assert inputs(job)["metadata"]["name"] == "x"
+    assert set(job.replaceOnChanges) == {
+        "spec.completionMode",
+        "spec.podFailurePolicy",
+        "spec.backoffLimitPerIndex",
+        "spec.successPolicy",
+        "spec.managedBy",
+    }
+    assert inputs(job)["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true"
+    assert "suspend" not in inputs(job)["spec"]
+    assert "ttlSecondsAfterFinished" not in inputs(job)["spec"]
+
+
+def test_waiting_for_a_job_outlasts_its_deadline() -> None:
+    args: Any = {**WORKLOAD, "wait_for_completion": True, "active_deadline_seconds": 7200}
+    job = declared(lambda: TrainingJob("x", args))["x-job"]
+    assert "pulumi.com/skipAwait" not in inputs(job)["metadata"].get("annotations", {})
+    assert job.customTimeouts.create == "7260s"
+
+
+def test_a_rollout_waits_longer_than_the_model_loads_and_pulumi_longer_than_the_rollout() -> None:
+    requests = declared(lambda: InferenceService("x", {**WORKLOAD, "load_seconds": 605}))
+    spec = inputs(requests["x-deployment"])["spec"]
+    startup = spec["template"]["spec"]["containers"][0]["startupProbe"]
+    loading = startup["periodSeconds"] * startup["failureThreshold"]
+    assert 605 <= loading < spec["progressDeadlineSeconds"]
+    assert requests["x-deployment"].customTimeouts.create == f"{int(spec['progressDeadlineSeconds']) + 60}s"
+    assert inputs(requests["x-service"])["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
+
+
+def test_a_user_label_cannot_break_the_selector() -> None:
+    args: Any = {**WORKLOAD, "labels": {"app.kubernetes.io/name": "other", "team": "ml"}}
+    spec = inputs(declared(lambda: InferenceService("x", args))["x-deployment"])["spec"]
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    assert spec["template"]["metadata"]["labels"]["team"] == "ml"
+
+
+def test_a_claim_that_is_mounted_twice_is_one_volume() -> None:
+    mounts: Any = [{"claim": "data", "path": "/in"}, {"claim": "data", "path": "/out"}]
+    found = pod(declared(lambda: TrainingJob("x", {**WORKLOAD, "mounts": mounts}))["x-job"])
+    assert [volume["name"] for volume in found["volumes"]] == ["data"]
+    assert [mount["mountPath"] for mount in found["containers"][0]["volumeMounts"]] == ["/in", "/out"]
+
+
+def test_pod_overrides_keep_what_they_do_not_name() -> None:
+    overrides: Any = {"securityContext": {"runAsUser": 0, "runAsNonRoot": False}, "hostIPC": True}
+    found = pod(declared(lambda: TrainingJob("x", {**WORKLOAD, "pod_overrides": overrides}))["x-job"])
+    assert found["hostIPC"] is True
+    assert found["securityContext"] == {
+        "runAsUser": 0,
+        "runAsNonRoot": False,
+        "fsGroup": 1000,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "canonical"),
+    [
+        ("1000m", "1"),
+        ("0.5", "500m"),
+        ("2048Mi", "2Gi"),
+        ("1.5Gi", "1536Mi"),
+        ("1000", "1k"),
+        (1500, "1500"),
+        ("1e3", "1k"),
+        ("512Gi", "512Gi"),
+        ("0.5Gi", "512Mi"),
+        ("0.5Ki", "512"),
+        ("0.9765625Ki", "1k"),
+        ("100n", "100n"),
+        (0, "0"),
+    ],
+)
+def test_quantities_are_as_the_api_server_writes_them_back(given: Any, canonical: str) -> None:
+    assert quantity(given) == canonical
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "server"), [("dns", "gke-1.example"), ("private", "172.16.0.2"), ("public", "203.0.113.1")]
+)
+def test_a_kubeconfig_names_the_chosen_endpoint_and_holds_no_credential(endpoint: str, server: str) -> None:
+    seen: list[str] = []
+
+    def program() -> None:
+        cluster = GkeCluster("x", {"project": "project", "location": "us-central1", "endpoint": endpoint})
+        cluster.kubeconfig.apply(seen.append)
+
+    declared(program)
+    config = json.loads(seen[0])
+    assert config["clusters"][0]["cluster"]["server"] == f"https://{server}"
+    assert config["users"][0]["user"].keys() == {"exec"}
+
+
+def test_the_cluster_outputs_that_are_read_are_in_the_sdk() -> None:
+    """The mocks answer with whatever they are told to: this holds them to the types of the SDK."""
+    assert isinstance(container.ClusterMasterAuth.cluster_ca_certificate, property)
+    assert isinstance(container.ClusterPrivateClusterConfig.private_endpoint, property)
+    assert isinstance(container.ClusterControlPlaneEndpointsConfigDnsEndpointConfig.endpoint, property)
+
+
+def test_google_and_the_operator_do_not_both_advertise_gpus() -> None:
+    values = inputs(declared(lambda: GpuOperator("x", {"driver": "google"}))["x-release"])["values"]
+    assert values["driver"]["enabled"] is False
+    assert values["devicePlugin"]["enabled"] is False
+
+
+def test_a_hosted_component_takes_known_outputs_as_plain_values() -> None:
+    path = Path(__file__).parents[2] / "components" / "__main__.py"
+    spec = importlib.util.spec_from_file_location("component_host", path)
+    assert spec and spec.loader
+    host = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(host)
+    provider = host.Host(host.COMPONENTS, "ml-foundations", version="1.2.3")
+
+    async def program() -> None:
+        team = TeamNamespace("research", TEAM)
+        namespace = pulumi.Output.all(team.urn, "research").apply(lambda known: known[1])
+        await namespace.future()
+        args = {"namespace": namespace, "size": "1Gi", "storageClass": "zonal-ssd"}
+        made = provider.construct("data", "ml-foundations:index:Volume", args)
+        assert made.state == {"claimName": "data", "size": "1Gi"}
+
+    requests = declared(program)
+    assert inputs(requests["data-claim"])["metadata"] == {"name": "data", "namespace": "research"}
+    assert any(urn.endswith("::research-namespace") for urn in requests["data"].dependencies)

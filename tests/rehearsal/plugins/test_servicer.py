@@ -1,0 +1,188 @@
+"""The servicer of the embedded plugins, over gRPC in this process."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+import grpc
+import grpc.aio
+import psutil
+import pytest
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
+
+from rehearsal.plugins.servicer import (
+    SECRET_SIGNATURE,
+    SIGNATURE,
+    UNKNOWN,
+    CheckError,
+    Diff,
+    InitFailedError,
+    Properties,
+    Provider,
+    ProviderServicer,
+    Resource,
+    Secret,
+    State,
+    UserError,
+    read_struct,
+    write_struct,
+)
+
+URN = "urn:pulumi:s::p::my:index:Parent$test:index:Thing::a"
+
+
+class Fake(Provider):
+    """Remembers what it was asked, and answers as the test says."""
+
+    name: ClassVar[str] = "test"
+    version: ClassVar[str] = "1.0.0"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Any] = []
+
+    def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
+        if "size" in new and new["size"] is not UNKNOWN and new["size"] < 0:
+            raise CheckError([("size", "is negative")])
+        return new
+
+    def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
+        self.asked.append((old, new, ignore))
+        return Diff(["a.b", "c"], ["c"], delete_before_replace=True)
+
+    def create(self, resource: Resource, new: Properties) -> State:
+        self.asked.append((resource, new))
+        if new.get("wait"):
+            self.cancelled.wait(30)
+            raise UserError("interrupted")
+        state = State("id-1", new, new | {"key": Secret("hunter2")})
+        if new.get("fails"):
+            raise InitFailedError(state, ["it does not get ready"])
+        return state
+
+
+def ask(provider: Provider, talk: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Serve a provider, and talk to it as the engine does."""
+
+    async def run() -> Any:
+        server = grpc.aio.server()
+        provider_pb2_grpc.add_ResourceProviderServicer_to_server(ProviderServicer(provider, ""), server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                return await talk(provider_pb2_grpc.ResourceProviderStub(channel))
+        finally:
+            await server.stop(None)
+
+    return asyncio.run(run())
+
+
+def create(**properties: Any) -> Any:
+    return provider_pb2.CreateRequest(urn=URN, properties=write_struct(properties))
+
+
+@pytest.mark.parametrize("value", [1, 1.5, True, "x", "", [1, [2]], {"a": {"b": []}}, UNKNOWN, [{"a": UNKNOWN}]])
+def test_values_survive_the_wire(value: Any) -> None:
+    again = read_struct(write_struct({"v": value}))["v"]
+    assert again == value
+    assert type(again) is type(value)
+
+
+def test_secrets_are_marked_on_the_way_out_and_unwrapped_on_the_way_in() -> None:
+    struct = write_struct({"key": Secret("hunter2")})
+    assert struct.fields["key"].struct_value.fields[SIGNATURE].string_value == SECRET_SIGNATURE
+    assert read_struct(struct) == {"key": "hunter2"}
+
+
+def test_the_type_of_a_child_and_the_users_timeout_arrive() -> None:
+    provider = Fake()
+    request = create(size=2)
+    request.timeout = 7
+    answer = ask(provider, lambda stub: stub.Create(request))
+    assert answer.id == "id-1"
+    ((resource, new),) = provider.asked
+    assert (resource.type, resource.name, resource.timeout, new) == ("test:index:Thing", "a", 7, {"size": 2})
+
+
+def test_a_failed_check_names_its_property() -> None:
+    request = provider_pb2.CheckRequest(urn=URN, news=write_struct({"size": -1}))
+    (failure,) = ask(Fake(), lambda stub: stub.Check(request)).failures
+    assert (failure.property, failure.reason) == ("size", "is negative")
+
+
+def test_a_diff_gets_the_old_inputs_and_says_what_is_replaced() -> None:
+    provider = Fake()
+    request = provider_pb2.DiffRequest(
+        id="i", urn=URN, ignoreChanges=["d"], olds=write_struct({"out": 1}), old_inputs=write_struct({"in": 1})
+    )
+    answer = ask(provider, lambda stub: stub.Diff(request))
+    assert provider.asked == [(State("i", {"in": 1}, {"out": 1}), {}, ["d"])]
+    kinds = provider_pb2.PropertyDiff
+    assert answer.changes == provider_pb2.DiffResponse.DIFF_SOME
+    assert {path: change.kind for path, change in answer.detailedDiff.items()} == {
+        "a.b": kinds.UPDATE,
+        "c": kinds.UPDATE_REPLACE,
+    }
+    assert answer.deleteBeforeReplace
+
+
+def test_what_exists_and_is_not_well_comes_with_its_id_and_state() -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        ask(Fake(), lambda stub: stub.Create(create(fails=True)))
+    details = dict(caught.value.trailing_metadata() or ())["grpc-status-details-bin"]
+    status, failed = status_pb2.Status(), provider_pb2.ErrorResourceInitFailed()
+    status.ParseFromString(details)
+    assert status.details[0].Unpack(failed)
+    assert (failed.id, list(failed.reasons)) == ("id-1", ["it does not get ready"])
+    assert read_struct(failed.properties) == {"fails": True, "key": "hunter2"}
+
+
+def test_a_cancel_gets_through_while_a_call_waits() -> None:
+    async def talk(stub: Any) -> grpc.aio.AioRpcError:
+        waiting = asyncio.ensure_future(stub.Create(create(wait=True)))
+        await asyncio.sleep(0.2)
+        await stub.Cancel(empty_pb2.Empty())
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await waiting
+        return caught.value
+
+    started = time.monotonic()
+    assert ask(Fake(), talk).details() == "interrupted"
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("method", ["Invoke", "Construct"])
+def test_what_a_rehearsal_does_not_do_is_named(method: str) -> None:
+    request = {"Invoke": provider_pb2.InvokeRequest(tok="t:x"), "Construct": provider_pb2.ConstructRequest(type="t:x")}
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        ask(Fake(), lambda stub: getattr(stub, method)(request[method]))
+    assert (caught.value.details() or "").startswith("t:x")
+
+
+PLUGIN = [sys.executable, "-m", "rehearsal.plugins.kubernetes"]
+
+
+def test_the_engines_interrupt_ends_a_plugin_at_once() -> None:
+    plugin = subprocess.Popen(PLUGIN, stdout=subprocess.PIPE, text=True)
+    assert plugin.stdout and plugin.stdout.readline().strip().isdigit()
+    started = time.monotonic()
+    plugin.send_signal(2)
+    assert plugin.wait(10) == 0
+    assert time.monotonic() - started < 3, "the engine waits 5 s for a plugin, at the end of every command"
+
+
+def test_a_plugin_ends_when_its_engine_was_killed() -> None:
+    script = f"import subprocess, time; p = subprocess.Popen({PLUGIN!r}); print(p.pid, flush=True); time.sleep(60)"
+    engine = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert engine.stdout
+    first = engine.stdout.readline().strip()
+    assert engine.stdout.readline().strip().isdigit()
+    plugin = psutil.Process(int(first))
+    engine.kill()
+    engine.wait()
+    assert not psutil.wait_procs([plugin], timeout=10)[1]
