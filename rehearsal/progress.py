@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 """Where progress goes: standard error, so that what a command prints stays clean. Colours respect NO_COLOR."""
@@ -62,7 +63,7 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except RehearsalError as error:
-        console.print(f"[bold red]error:[/] {error}", markup=True)
+        console.print(f"[bold red]error:[/] {escape(str(error))}")
         sys.exit(1)
     except KeyboardInterrupt:
         console.print("[bold red]interrupted:[/] run the same command again to continue")

@@ -418,11 +418,11 @@ async def _serve(provider: Provider, engine: str) -> None:
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(ProviderServicer(provider, engine), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    print(port, flush=True)
     stopped = asyncio.Event()
     # A plugin has a process group of its own, so this is the engine at its end, and no Ctrl-C: that comes as Cancel.
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    print(port, flush=True)
     watch = asyncio.create_task(_wait_for_orphanage(os.getppid()))
     await asyncio.wait([watch, asyncio.create_task(stopped.wait())], return_when=asyncio.FIRST_COMPLETED)
     provider.cancelled.set()
