@@ -15,6 +15,9 @@ from ml_foundations import (
     TrainingJob,
     Volume,
 )
+from ml_foundations._spec import Spec
+from ml_foundations.gke.cpu_node_pool import CpuNodePoolSettings
+from ml_foundations.gke.gpu_node_pool import GpuNodePoolSettings
 
 
 def main() -> None:
@@ -50,26 +53,23 @@ def _node_pools(settings: stack_file.Settings, cluster: GkeCluster) -> list[pulu
     cpu: list[pulumi.Resource] = [
         CpuNodePool(f"{settings.cluster.name}-{name}", _pool(name, pool, common))
         for name, pool in settings.node_pools.items()
-        if not pool.is_gpu
+        if isinstance(pool, CpuNodePoolSettings)
     ]
     after_cpu = pulumi.ResourceOptions(depends_on=cpu)
     gpu: list[pulumi.Resource] = [
         GpuNodePool(f"{settings.cluster.name}-{name}", _pool(name, pool, common), after_cpu)
         for name, pool in settings.node_pools.items()
-        if pool.is_gpu
+        if isinstance(pool, GpuNodePoolSettings)
     ]
     return cpu + gpu
 
 
-def _pool(name: str, pool: stack_file.NodePool, common: dict[str, Any]) -> Any:
+def _pool(name: str, pool: Spec, common: dict[str, Any]) -> Any:
     return common | {"pool_name": name} | pool.given()
 
 
 def _team(name: str, team: stack_file.Team, opts: pulumi.ResourceOptions) -> None:
-    tenancy: Any = {"namespace": name, "pod_security": team.pod_security, **team.quota.given()}
-    if team.group is not None:
-        tenancy["group"] = team.group
-    namespace = TeamNamespace(name, tenancy, opts)
+    namespace = TeamNamespace(name, team.tenancy | {"namespace": name}, opts)
     inside = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[namespace]))
     volumes: dict[str, pulumi.Resource] = {
         claim: Volume(f"{name}-{claim}", volume.given() | {"namespace": name, "claim_name": claim}, inside)

@@ -7,22 +7,23 @@ file, as elsewhere in Pulumi's YAML.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import pulumi
-from ml_foundations._spec import GpuProduct, MachineTypeName, Name, Quantity, Spec, derived, explain
-from ml_foundations.gke.cluster import _GkeClusterSpec
-from ml_foundations.gke.cpu_node_pool import _CpuNodePoolSpec
-from ml_foundations.gke.gpu_node_pool import _GpuNodePoolSpec
-from ml_foundations.gke.machine_types import GPUS, MACHINE_TYPES
-from ml_foundations.storage.classes import DISKS, NFS_CLASS
-from ml_foundations.storage.volume import AccessMode
-from ml_foundations.tenancy.team_namespace import PodSecurity
-from ml_foundations.workloads.inference_service import _InferenceServiceSpec
-from ml_foundations.workloads.training_job import _TrainingJobSpec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ml_foundations._spec import Name, Spec, derived, explain
+from ml_foundations.gke.cluster import GkeClusterSettings, _GkeClusterSpec
+from ml_foundations.gke.cpu_node_pool import CpuNodePoolSettings, _CpuNodePoolSpec
+from ml_foundations.gke.gpu_node_pool import GpuNodePoolSettings, _GpuNodePoolSpec
+from ml_foundations.gke.machine_types import MACHINE_TYPES
+from ml_foundations.gpu.operator import GpuOperatorSettings
+from ml_foundations.storage.classes import DISKS, NFS_CLASS, StorageClassesSettings
+from ml_foundations.storage.volume import VolumeSettings
+from ml_foundations.tenancy.team_namespace import QuotaSettings, TeamNamespaceSettings
+from ml_foundations.workloads._pod import WorkloadSettings
+from ml_foundations.workloads.inference_service import InferenceServiceSettings, _InferenceServiceSpec
+from ml_foundations.workloads.training_job import TrainingJobSettings, _TrainingJobSpec
+from pydantic import Discriminator, Field, Tag, ValidationError
 from pydantic.alias_generators import to_camel
 
 PROJECT = "ml-foundations"
@@ -31,207 +32,63 @@ COMPONENTS: dict[str, tuple[type[Spec], str]] = {
     "inferenceServices": (_InferenceServiceSpec, "service_name"),
 }
 """The component of each section of workloads, and its argument for the name."""
-NAMES = {"pool_name", *(name for _, name in COMPONENTS.values())}
+NAMES = {"poolName", *(to_camel(name) for _, name in COMPONENTS.values())}
 """Arguments that are the keys of sections in the stack file."""
 
 
-class Section(BaseModel):
-    """A section of the stack file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
-
-    def given(self) -> Any:
-        """The section as the arguments of its component: only what the file says."""
-        return self.model_dump(exclude_unset=True, exclude_none=True)
+ONLY_GPU = {
+    to_camel(name) for name in GpuNodePoolSettings.model_fields.keys() - CpuNodePoolSettings.model_fields.keys()
+}
 
 
-class Cluster(Section):
-    """The GKE cluster."""
-
-    name: Name
-    location: str = Field(pattern=r"^[a-z]+-[a-z]+\d+$")
-    node_zones: list[str] | None = None
-    release_channel: Literal["RAPID", "REGULAR", "STABLE"] = "REGULAR"
-    endpoint: Literal["dns", "private", "public"] = "dns"
-    authorized_networks: dict[str, str] = {}
-    deletion_protection: bool = True
+def _kind_of_pool(given: Any) -> str:
+    """Which component a node pool is for: one of GPU nodes, if its machine type or its section has GPUs."""
+    if not isinstance(given, dict):
+        return type(given).__name__
+    machine = MACHINE_TYPES.get(given.get("machineType", ""))
+    has_gpus = ONLY_GPU & given.keys() or (machine is not None and machine.gpu is not None)
+    return (GpuNodePoolSettings if has_gpus else CpuNodePoolSettings).__name__
 
 
-class Taint(Section):
-    """A taint of every node of a pool."""
+NodePool = Annotated[
+    Annotated[GpuNodePoolSettings, Tag(GpuNodePoolSettings.__name__)]
+    | Annotated[CpuNodePoolSettings, Tag(CpuNodePoolSettings.__name__)],
+    Discriminator(_kind_of_pool),
+]
+"""A node pool; with a GPU machine type, a GPU pool."""
 
-    key: str = Field(min_length=1)
-    value: str = ""
-    effect: Literal["NO_SCHEDULE", "PREFER_NO_SCHEDULE", "NO_EXECUTE"] = "NO_SCHEDULE"
 
+class Team(TeamNamespaceSettings):
+    """A team: its namespace and quota, its volumes and workloads."""
 
-class NodePool(Section):
-    """A node pool; with a GPU machine type, a GPU pool."""
-
-    machine_type: MachineTypeName
-    min_nodes: int = Field(0, ge=0, le=1000)
-    max_nodes: int = Field(ge=1, le=1000)
-    gpu: GpuProduct | None = None
-    gpus: int | None = Field(None, ge=1)
-    driver: Literal["default", "latest", "operator"] | None = None
-    node_type: str | None = None
-    zones: list[str] | None = None
-    disk_size_gb: int = Field(100, ge=10, le=65536)
-    disk_type: str | None = None
-    spot: bool = False
-    labels: dict[str, str] = {}
-    taints: list[Taint] = []
+    quota: QuotaSettings
+    volumes: dict[Name, VolumeSettings] = {}
+    training_jobs: dict[Name, TrainingJobSettings] = {}
+    inference_services: dict[Name, InferenceServiceSettings] = {}
 
     @property
-    def is_gpu(self) -> bool:
-        """Whether its nodes have GPUs."""
-        return MACHINE_TYPES[self.machine_type].gpu is not None or self.gpu is not None
+    def tenancy(self) -> Any:
+        """The arguments of the team's namespace."""
+        beside_quota = self.model_dump(include=set(TeamNamespaceSettings.model_fields), exclude_unset=True)
+        return beside_quota | self.quota.given()
 
     @property
-    def product(self) -> str | None:
-        """The GPU product of its nodes."""
-        built_in = MACHINE_TYPES[self.machine_type].gpu
-        return GPUS[built_in].product if built_in else self.gpu
-
-    @property
-    def gpus_per_node(self) -> int:
-        """GPUs on each of its nodes."""
-        return MACHINE_TYPES[self.machine_type].gpu_count or self.gpus or 0
-
-
-class GpuOperator(Section):
-    """The GPU Operator."""
-
-    driver: Literal["operator", "google"] = "operator"
-    driver_version: str | None = None
-    service_monitor: bool = False
-    critical_pods: int = Field(100, ge=1)
-    values: dict[str, Any] = {}
-
-
-class NfsServer(Section):
-    """The NFS server behind the class nfs-client."""
-
-    server: str
-    path: str
-
-
-class Storage(Section):
-    """Storage classes."""
-
-    fast_ssd_zones: list[str] = []
-    nfs: NfsServer | None = None
-
-
-class Quota(Section):
-    """What a team may use at once."""
-
-    gpus: int = Field(ge=0)
-    cpu: Quantity
-    memory: Quantity
-    storage: Quantity
-    volumes: int = Field(20, ge=0)
-    jobs: int = Field(100, ge=0)
-    pods: int = Field(200, ge=1)
-
-
-class Volume(Section):
-    """A claim of storage."""
-
-    size: Quantity
-    storage_class: Name
-    access_mode: AccessMode = "ReadWriteOnce"
-    data: bool = True
-
-
-class Mount(Section):
-    """A volume in a workload."""
-
-    claim: Name
-    path: str = Field(pattern="^/")
-    read_only: bool = False
-
-
-class Toleration(Section):
-    """A taint that pods put up with."""
-
-    key: str = Field(min_length=1)
-    operator: Literal["Equal", "Exists"] = "Equal"
-    value: str = ""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-
-
-class Workload(Section):
-    """What training jobs and inference services have in common."""
-
-    image: str = Field(min_length=1)
-    cpu: Quantity
-    memory: Quantity
-    command: list[str] | None = None
-    arguments: list[str] | None = None
-    env: dict[str, str] = {}
-    gpu: GpuProduct | None = None
-    gpus: int = Field(0, ge=0)
-    mounts: list[Mount] = []
-    shared_memory: Quantity | None = None
-    node_selector: dict[str, str] = {}
-    tolerations: list[Toleration] = []
-    service_account: str | None = None
-    grace_seconds: int | None = Field(None, ge=0)
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    pod_overrides: dict[str, Any] = {}
-
-
-class TrainingJob(Workload):
-    """A training or preprocessing run."""
-
-    completions: int = Field(1, ge=1)
-    parallelism: int = Field(1, ge=1)
-    backoff_limit: int = Field(3, ge=0)
-    active_deadline_seconds: int | None = Field(None, ge=1)
-    ttl_seconds_after_finished: int | None = Field(None, ge=0)
-    wait_for_completion: bool = False
-
-
-class InferenceService(Workload):
-    """A model server."""
-
-    gpus: int = Field(1, ge=0)
-    replicas: int = Field(1, ge=1)
-    port: int = Field(8080, ge=1, le=65535)
-    health_path: str = Field("/health", pattern="^/")
-    load_seconds: int = Field(300, ge=1)
-    surge: bool = False
-
-
-class Team(Section):
-    """A team: its namespace's quota, volumes and workloads."""
-
-    quota: Quota
-    group: str | None = None
-    pod_security: PodSecurity = "baseline"
-    volumes: dict[Name, Volume] = {}
-    training_jobs: dict[Name, TrainingJob] = {}
-    inference_services: dict[Name, InferenceService] = {}
-
-    @property
-    def workloads(self) -> Iterator[tuple[str, str, Workload]]:
-        """Each workload with its section and name."""
+    def workloads(self) -> Iterator[tuple[str, str, WorkloadSettings]]:
+        """Section, name and settings of every workload."""
         for name, job in self.training_jobs.items():
             yield "trainingJobs", name, job
         for name, service in self.inference_services.items():
             yield "inferenceServices", name, service
 
 
-class Settings(Section):
+class Settings(Spec):
     """A whole stack file."""
 
     project: str = Field(min_length=6)
-    cluster: Cluster
+    cluster: GkeClusterSettings
     node_pools: dict[Name, NodePool] = Field(min_length=1)
-    gpu_operator: GpuOperator | None = None
-    storage: Storage = Storage()
+    gpu_operator: GpuOperatorSettings | None = None
+    storage: StorageClassesSettings = StorageClassesSettings()
     teams: dict[Name, Team] = {}
 
 
@@ -267,9 +124,9 @@ def parse(given: dict[str, Any], errors: list[tuple[str, str]] | None = None) ->
     found = list(errors or [])
     settings = None
     try:
-        settings = Settings.model_validate(json.loads(json.dumps(given)))
+        settings = Settings.model_validate(json.loads(json.dumps(given)), by_alias=True, by_name=False)
     except ValidationError as error:
-        found += explain(error, Settings)
+        found += explain(error, Settings, to_camel)
     if settings is not None:
         found += contradictions(settings)
     if settings is None or found:
@@ -308,16 +165,8 @@ def _component_errors(path: str, spec: type[Spec], arguments: dict[str, Any]) ->
     try:
         spec.model_validate(arguments)
     except ValidationError as error:
-        for field, reason in explain(error, spec):
-            here = path if field in NAMES else f"{path}.{_in_camel_case(field, spec)}"
-            yield here, _in_camel_case(reason, spec)
-
-
-def _in_camel_case(text: str, spec: type[Spec]) -> str:
-    """A text with the names of a component's arguments as the stack file writes them."""
-    for name in spec.model_fields:
-        text = re.sub(rf"\b{name}\b", to_camel(name), text)
-    return text
+        for field, reason in explain(error, spec, to_camel):
+            yield path if field in NAMES else f"{path}.{field}", reason
 
 
 def _cluster_errors(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -329,23 +178,25 @@ def _pool_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     cluster = {"project": settings.project, "location": settings.cluster.location}
     made_later = {"cluster_name": "", "node_service_account": ""}
     for name, pool in settings.node_pools.items():
-        spec = _GpuNodePoolSpec if pool.is_gpu else _CpuNodePoolSpec
+        spec = _GpuNodePoolSpec if isinstance(pool, GpuNodePoolSettings) else _CpuNodePoolSpec
         arguments = {**cluster, **made_later, "pool_name": name, **pool.given()}
         yield from _component_errors(f"nodePools.{name}", spec, arguments)
-        if pool.is_gpu:
+        if isinstance(pool, GpuNodePoolSettings):
             yield from _driver_errors(f"nodePools.{name}.driver", pool, settings.gpu_operator)
-    if all(pool.is_gpu for pool in settings.node_pools.values()):
+    if not any(isinstance(pool, CpuNodePoolSettings) for pool in settings.node_pools.values()):
         yield "nodePools", "there are GPU pools only; the system's pods need a pool without GPUs"
 
 
-def _driver_errors(path: str, pool: NodePool, operator: GpuOperator | None) -> Iterator[tuple[str, str]]:
+def _driver_errors(
+    path: str, pool: GpuNodePoolSettings, operator: GpuOperatorSettings | None
+) -> Iterator[tuple[str, str]]:
     """Exactly one side gives a node its driver and advertises its GPUs: GKE or the operator."""
     if pool.driver == "operator" and operator is None:
         yield path, "is operator, but there is no gpuOperator; declare it, or choose default or latest"
     if pool.driver == "operator" and operator is not None and operator.driver == "google":
         yield path, "is operator, but gpuOperator.driver is google: nobody installs the driver; change one of them"
     if pool.driver != "operator" and operator is not None and operator.driver == "operator":
-        yield path, f"is {pool.driver or 'default'}, but gpuOperator.driver is operator: both would; change one of them"
+        yield path, f"is {pool.driver}, but gpuOperator.driver is operator: both would; change one of them"
 
 
 def _name_errors(path: str, team: str, name: str) -> Iterator[tuple[str, str]]:
@@ -357,13 +208,13 @@ def _name_errors(path: str, team: str, name: str) -> Iterator[tuple[str, str]]:
         yield path, str(error)
 
 
-def _gpu_errors(path: str, workload: Workload, settings: Settings) -> Iterator[tuple[str, str]]:
-    pools = {name: pool for name, pool in settings.node_pools.items() if pool.is_gpu}
+def _gpu_errors(path: str, workload: WorkloadSettings, settings: Settings) -> Iterator[tuple[str, str]]:
+    pools = {name: pool for name, pool in settings.node_pools.items() if isinstance(pool, GpuNodePoolSettings)}
     if not workload.gpus:
         return
     fitting = {name: pool for name, pool in pools.items() if workload.gpu in (None, pool.product)}
     if not fitting:
-        known = ", ".join(sorted({str(pool.product) for pool in pools.values()})) or "none: there is no GPU pool"
+        known = ", ".join(sorted({pool.product for pool in pools.values()})) or "none: there is no GPU pool"
         wanted = f"no pool has {workload.gpu}" if workload.gpu else "no pool has GPUs"
         yield f"{path}.gpu", f"{wanted}. The pools have: {known}"
     elif workload.gpus > max(pool.gpus_per_node for pool in fitting.values()):
@@ -371,7 +222,7 @@ def _gpu_errors(path: str, workload: Workload, settings: Settings) -> Iterator[t
         yield f"{path}.gpus", f"is {workload.gpus}, more than any node offers ({offers})"
 
 
-def _mount_errors(path: str, workload: Workload, team: Team, settings: Settings) -> Iterator[tuple[str, str]]:
+def _mount_errors(path: str, workload: WorkloadSettings, team: Team, settings: Settings) -> Iterator[tuple[str, str]]:
     for index, mount in enumerate(workload.mounts):
         here = f"{path}.mounts[{index}].claim"
         if mount.claim not in team.volumes:
@@ -380,21 +231,23 @@ def _mount_errors(path: str, workload: Workload, team: Team, settings: Settings)
             yield from _attach_errors(here, workload, team.volumes[mount.claim].storage_class, settings)
 
 
-def _attach_errors(path: str, workload: Workload, storage_class: str, settings: Settings) -> Iterator[tuple[str, str]]:
+def _attach_errors(
+    path: str, workload: WorkloadSettings, storage_class: str, settings: Settings
+) -> Iterator[tuple[str, str]]:
     """A disk that attaches to no machine on which the pod can run."""
     if storage_class not in DISKS:
         return
-    machines = sorted(
-        {
-            pool.machine_type
-            for pool in settings.node_pools.values()
-            if (pool.is_gpu and workload.gpu in (None, pool.product) if workload.gpus else not pool.is_gpu)
-        }
-    )
+    machines = sorted({pool.machine_type for pool in settings.node_pools.values() if _may_run_on(pool, workload)})
     if machines and all(_attaches(machine, storage_class) is False for machine in machines):
         others = [name for name in DISKS if any(_attaches(machine, name) for machine in machines)]
         better = " or ".join([*others, NFS_CLASS] if settings.storage.nfs else others) or "hyperdisk"
         yield path, f"its class {storage_class} attaches to no {' or '.join(machines)}; a class that does: {better}"
+
+
+def _may_run_on(pool: GpuNodePoolSettings | CpuNodePoolSettings, workload: WorkloadSettings) -> bool:
+    if isinstance(pool, GpuNodePoolSettings):
+        return bool(workload.gpus) and workload.gpu in (None, pool.product)
+    return not workload.gpus
 
 
 def _attaches(machine: str, storage_class: str) -> bool | None:
@@ -402,7 +255,7 @@ def _attaches(machine: str, storage_class: str) -> bool | None:
     return MACHINE_TYPES[machine].attaches(disk, regional=regional)
 
 
-def _class_errors(path: str, volume: Volume, settings: Settings) -> Iterator[tuple[str, str]]:
+def _class_errors(path: str, volume: VolumeSettings, settings: Settings) -> Iterator[tuple[str, str]]:
     if volume.storage_class == NFS_CLASS and settings.storage.nfs is None:
         yield path, f"is {NFS_CLASS}, but storage.nfs names no server"
     if volume.storage_class in DISKS and volume.access_mode == "ReadWriteMany":

@@ -3,12 +3,13 @@
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Self, TypeVar, cast, get_args
 
 import pulumi
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
 
 from ml_foundations.gke.machine_types import UnknownNameError, gpu_by_name, machine_type
 from ml_foundations.planning.quantity import format_quantity, parse_quantity
@@ -26,9 +27,25 @@ class ContradictionsError(ValueError):
 
 
 class Spec(BaseModel):
-    """Checked arguments: nothing unknown, nothing changes. Fields of type ``Any`` may hold Pulumi outputs."""
+    """Checked arguments: nothing unknown, nothing changes. Fields of type ``Any`` may hold Pulumi outputs.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Python programs write an argument as ``max_nodes``, stack files as ``maxNodes``.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, loc_by_alias=False
+    )
+
+    def given(self) -> Any:
+        """The arguments that were given, as a component takes them; without defaults."""
+        return self.model_dump(exclude_unset=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_nothing(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {key: value for key, value in cast("dict[str, Any]", given).items() if value is not None}
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
         """What each field allows and the whole does not: the name of a field, and why."""
@@ -52,31 +69,36 @@ def check(spec: type[S], component: str, args: Mapping[str, Any]) -> S:
             what is allowed.
     """
     try:
-        return spec.model_validate(dict(args))
+        return spec.model_validate(dict(args), by_alias=False, by_name=True)
     except ValidationError as error:
         details = [{"property_path": path, "reason": reason} for path, reason in explain(error, spec)]
         lines = "".join(f"\n  {item['property_path']}: {item['reason']}" for item in details)
         raise pulumi.InputPropertiesError(f"{component}: {len(details)} wrong argument(s):{lines}", details) from None  # pyright: ignore[reportArgumentType]
 
 
-def explain(error: ValidationError, spec: type[BaseModel]) -> Iterable[tuple[str, str]]:
-    """Each error as its path and a reason that names the value and the way out."""
+def explain(
+    error: ValidationError, spec: type[BaseModel], spell: Callable[[str], str] = str
+) -> Iterable[tuple[str, str]]:
+    """Each error as its path and a reason that names the value and the way out; ``spell`` writes names of fields."""
     for item in error.errors():
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(".")
+        location = item["loc"]
+        path, model = _place(location, spec, spell)
         message = item["msg"].removeprefix("Value error, ")
         message = message[0].lower() + message[1:]
-        cause = item.get("ctx", {}).get("error")
+        context = item.get("ctx", {})
+        cause = context.get("error")
         if isinstance(cause, ContradictionsError):
-            yield from ((f"{path}.{field}".lstrip("."), reason) for field, reason in cause.found)
+            for field, reason in cause.found:
+                yield f"{path}.{_spelled(field, model, spell)}".lstrip("."), _spelled(reason, model, spell)
         elif isinstance(item["input"], pulumi.Output):
             yield path, "is an Output; it must be known at preview: give a plain value"
         elif item["type"] == "extra_forbidden":
-            yield path, _unknown(str(item["loc"][-1]), _fields_at(spec, item["loc"][:-1]))
+            known = sorted(map(spell, _place(location[:-1], spec, spell)[1].model_fields))
+            yield path, _unknown(str(location[-1]), known)
         elif item["type"] == "missing":
             yield path, "is required"
         elif item["type"] == "string_too_long":
-            allowed = item.get("ctx", {}).get("max_length")
-            yield path, f"has {len(item['input'])} characters, and {allowed} are allowed"
+            yield path, f"has {len(item['input'])} characters, and {context['max_length']} are allowed"
         else:
             yield path, f"{message} (got {item['input']!r})"
 
@@ -86,23 +108,34 @@ def _unknown(key: str, known: list[str]) -> str:
     return f"is not known. Did you mean {' or '.join(near)}?" if near else f"is not known. Known: {', '.join(known)}"
 
 
-def _fields_at(spec: Any, location: tuple[int | str, ...]) -> list[str]:
-    """The fields of the model at a place inside a model, under the names that the input uses."""
+def _place(
+    location: tuple[int | str, ...], model: type[BaseModel], spell: Callable[[str], str]
+) -> tuple[str, type[BaseModel]]:
+    """The path of a place in a model, and the model that is there."""
+    path = ""
+    choices = {model.__name__: model}
     for part in location:
-        spec = _model_in(_inputs(spec)[part]) if part in _inputs(spec) else spec
-    return sorted(map(str, _inputs(spec)))
+        if len(choices) > 1 and part in choices:
+            choices = {str(part): choices[str(part)]}
+            continue
+        fields = next(iter(choices.values())).model_fields if choices else {}
+        if part in fields:
+            choices = {found.__name__: found for found in _models_in(fields[str(part)].annotation)}
+        path += f"[{part}]" if isinstance(part, int) else f".{spell(part) if part in fields else part}"
+    return path.lstrip("."), next(iter(choices.values()), model)
 
 
-def _inputs(spec: Any) -> dict[int | str, Any]:
-    """The annotation of each input of a model."""
-    return {field.alias or name: field.annotation for name, field in spec.model_fields.items()}
-
-
-def _model_in(annotation: Any) -> Any:
-    """The model inside of list[Model], dict[str, Model] or Model | None."""
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models inside of list[Model], dict[str, Model] or Model | None; more than one in a choice of models."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return cast("Any", annotation)
-    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]
+
+
+def _spelled(text: str, model: type[BaseModel], spell: Callable[[str], str]) -> str:
+    """A text with the names of the model's fields as the user writes them."""
+    names = sorted((name for name in model.model_fields if spell(name) != name), key=len, reverse=True)
+    return re.sub(rf"\b({'|'.join(names)})\b", lambda found: spell(found[0]), text) if names else text
 
 
 def quantity(value: object) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Literal, NotRequired, TypedDict
 
 from pydantic import Field
+from typing_extensions import override
 
 from ml_foundations import labels
 from ml_foundations._manifest import without_none
@@ -31,6 +32,7 @@ class Toleration(Spec):
     value: str = ""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
 
+    @override
     def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.operator == "Exists" and self.value:
             yield "value", f'is "{self.value}", but the operator Exists takes none'

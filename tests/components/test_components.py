@@ -17,7 +17,8 @@ NAMES = [name for name in ml_foundations.__all__ if not name.endswith("Args")]
 
 def spec_of(component: str, args: dict[str, Any]) -> Any:
     module = importlib.import_module(getattr(ml_foundations, component).__module__)
-    return check(getattr(module, f"_{component}Spec"), component, args)
+    spec = getattr(module, f"_{component}Spec", None) or getattr(module, f"{component}Settings")
+    return check(spec, component, args)
 
 
 POOL = {

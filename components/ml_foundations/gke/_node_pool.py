@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, NotRequired, TypedDict
 
 from pydantic import Field
+from typing_extensions import override
 
 from ml_foundations import labels
 from ml_foundations._spec import MachineTypeName, Name, Spec
@@ -32,14 +33,9 @@ class Taint(Spec):
     effect: Literal["NO_SCHEDULE", "PREFER_NO_SCHEDULE", "NO_EXECUTE"] = "NO_SCHEDULE"
 
 
-class NodePoolSpec(Spec):
-    """The checked arguments that both kinds of node pool have."""
+class NodePoolSettings(Spec):
+    """What a stack file says about a node pool of either kind."""
 
-    pool_name: Name = Field(max_length=40)
-    project: str
-    location: str
-    cluster_name: Any
-    node_service_account: Any
     machine_type: MachineTypeName
     min_nodes: int = Field(0, ge=0, le=1000)
     max_nodes: int = Field(ge=1, le=1000)
@@ -51,9 +47,20 @@ class NodePoolSpec(Spec):
     taints: list[Taint] = []
     node_type: str = Field(min_length=1)
 
+    @override
     def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.min_nodes > self.max_nodes:
             yield "min_nodes", f"is {self.min_nodes}, above max_nodes ({self.max_nodes})"
+
+
+class NodePoolSpec(NodePoolSettings):
+    """The checked arguments that both kinds of node pool have."""
+
+    pool_name: Name = Field(max_length=40)
+    project: str
+    location: str
+    cluster_name: Any
+    node_service_account: Any
 
 
 def node_pool_arguments(spec: NodePoolSpec) -> dict[str, Any]:

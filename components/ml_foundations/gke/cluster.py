@@ -8,6 +8,7 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 from pydantic import Field
+from typing_extensions import override
 
 from ml_foundations._manifest import child_options
 from ml_foundations._spec import Name, Spec, check, derived
@@ -50,9 +51,10 @@ class GkeClusterArgs(TypedDict):
     """Whether GKE refuses to delete the cluster; default true."""
 
 
-class _GkeClusterSpec(Spec):
+class GkeClusterSettings(Spec):
+    """What a stack file says about the cluster."""
+
     name: Name
-    project: str = Field(min_length=6)
     location: str = Field(pattern=r"^[a-z]+-[a-z]+\d+$")
     node_zones: list[str] | None = None
     release_channel: Literal["RAPID", "REGULAR", "STABLE"] = "REGULAR"
@@ -71,11 +73,16 @@ class _GkeClusterSpec(Spec):
         """The id of the nodes' service account."""
         return derived(self.name, "-nodes", ACCOUNT_ID_CHARACTERS)
 
+    @override
     def contradictions(self) -> Iterator[tuple[str, str]]:
         try:
             _ = self.account_id
         except ValueError as error:
             yield "name", f"is also part of its nodes' service account: {error}"
+
+
+class _GkeClusterSpec(GkeClusterSettings):
+    project: str = Field(min_length=6)
 
 
 class GkeCluster(pulumi.ComponentResource):

@@ -5,12 +5,14 @@ from typing import NotRequired, TypedDict
 
 import pulumi
 import pulumi_gcp as gcp
+from typing_extensions import override
 
 from ml_foundations import labels
 from ml_foundations._manifest import child_options
 from ml_foundations._spec import check
 from ml_foundations._tolerations import TolerationArgs
 from ml_foundations.gke._node_pool import (
+    NodePoolSettings,
     NodePoolSpec,
     TaintArgs,
     node_arguments,
@@ -56,13 +58,20 @@ class CpuNodePoolArgs(TypedDict):
     """Taints of the nodes."""
 
 
-class _CpuNodePoolSpec(NodePoolSpec):
+class CpuNodePoolSettings(NodePoolSettings):
+    """What a stack file says about a pool of nodes without GPUs."""
+
     node_type: str = "system"
 
+    @override
     def contradictions(self) -> Iterator[tuple[str, str]]:
         yield from super().contradictions()
         if MACHINE_TYPES[self.machine_type].gpu:
             yield "machine_type", f"{self.machine_type} has GPUs; take a GpuNodePool"
+
+
+class _CpuNodePoolSpec(CpuNodePoolSettings, NodePoolSpec):
+    pass
 
 
 class CpuNodePool(pulumi.ComponentResource):

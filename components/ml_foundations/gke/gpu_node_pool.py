@@ -6,12 +6,14 @@ from typing import Any, Literal, NotRequired, TypedDict
 import pulumi
 import pulumi_gcp as gcp
 from pydantic import Field
+from typing_extensions import override
 
 from ml_foundations import labels
 from ml_foundations._manifest import child_options
 from ml_foundations._spec import check
 from ml_foundations._tolerations import TolerationArgs
 from ml_foundations.gke._node_pool import (
+    NodePoolSettings,
     NodePoolSpec,
     Taint,
     TaintArgs,
@@ -66,7 +68,9 @@ class GpuNodePoolArgs(TypedDict):
     """More taints of the nodes; the GPU taint is always there."""
 
 
-class _GpuNodePoolSpec(NodePoolSpec):
+class GpuNodePoolSettings(NodePoolSettings):
+    """What a stack file says about a pool of GPU nodes."""
+
     node_type: str = "training"
     gpu: str | None = None
     gpus: int | None = Field(None, ge=1)
@@ -74,16 +78,28 @@ class _GpuNodePoolSpec(NodePoolSpec):
 
     @property
     def accelerator_type(self) -> str:
+        """The GPU's name in the GKE API."""
         machine = MACHINE_TYPES[self.machine_type]
         return machine.gpu or gpu_by_name(self.gpu or "").accelerator_type
 
     @property
+    def product(self) -> str:
+        """The value of the label nvidia.com/gpu.product on the nodes."""
+        return GPUS[self.accelerator_type].product
+
+    @property
     def gpus_per_node(self) -> int:
+        """GPUs on each node."""
         return MACHINE_TYPES[self.machine_type].gpu_count or self.gpus or 0
 
+    @override
     def contradictions(self) -> Iterator[tuple[str, str]]:
         yield from super().contradictions()
         yield from gpu_mismatch(self.machine_type, self.gpu, self.gpus)
+
+
+class _GpuNodePoolSpec(GpuNodePoolSettings, NodePoolSpec):
+    pass
 
 
 def gpu_mismatch(machine_type: str, gpu: str | None, gpus: int | None) -> Iterator[tuple[str, str]]:
@@ -137,7 +153,7 @@ class GpuNodePool(pulumi.ComponentResource):
             opts=child_options(self, ignore_changes=["initialNodeCount"]),
         )
         self.node_pool_name = pool.name
-        self.gpu = GPUS[spec.accelerator_type].product
+        self.gpu = spec.product
         self.gpus_per_node = spec.gpus_per_node
         self.node_selector = {labels.GKE_NODE_POOL: spec.pool_name}
         self.tolerations = tolerations([GPU_TAINT, *spec.taints])

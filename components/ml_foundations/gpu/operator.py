@@ -44,7 +44,9 @@ class GpuOperatorArgs(TypedDict):
     """More values of the chart, merged on top."""
 
 
-class _GpuOperatorSpec(Spec):
+class GpuOperatorSettings(Spec):
+    """What a stack file says about the GPU Operator."""
+
     driver: Literal["operator", "google"] = "operator"
     namespace: Name = "gpu-operator"
     driver_version: str | None = None
@@ -71,7 +73,7 @@ class GpuOperator(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the operator."""
-        spec = check(_GpuOperatorSpec, f"GpuOperator {name}", args)
+        spec = check(GpuOperatorSettings, f"GpuOperator {name}", args)
         super().__init__("ml-foundations:index:GpuOperator", name, {}, opts)
         namespace = k8s.core.v1.Namespace(
             f"{name}-namespace", **arguments(namespace_manifest(spec)), opts=child_options(self)
@@ -95,7 +97,7 @@ class GpuOperator(pulumi.ComponentResource):
         self.register_outputs({"namespace": self.namespace, "version": self.version})
 
 
-def namespace_manifest(spec: _GpuOperatorSpec) -> dict[str, Any]:
+def namespace_manifest(spec: GpuOperatorSettings) -> dict[str, Any]:
     """The driver and the device plugin need privileges, so the namespace allows them."""
     return {
         "apiVersion": "v1",
@@ -104,7 +106,7 @@ def namespace_manifest(spec: _GpuOperatorSpec) -> dict[str, Any]:
     }
 
 
-def quota_manifest(spec: _GpuOperatorSpec) -> dict[str, Any]:
+def quota_manifest(spec: GpuOperatorSettings) -> dict[str, Any]:
     """The quota without which GKE admits no critical pods outside of kube-system."""
     scope = {"operator": "In", "scopeName": "PriorityClass", "values": list(CRITICAL)}
     return {
@@ -115,7 +117,7 @@ def quota_manifest(spec: _GpuOperatorSpec) -> dict[str, Any]:
     }
 
 
-def chart_values(spec: _GpuOperatorSpec) -> dict[str, Any]:
+def chart_values(spec: GpuOperatorSettings) -> dict[str, Any]:
     """Values of the chart (NVIDIA/gpu-operator, deployments/gpu-operator/values.yaml of the pinned version)."""
     operator = spec.driver == "operator"
     values: dict[str, Any] = {

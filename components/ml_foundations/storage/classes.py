@@ -40,14 +40,18 @@ class StorageClassesArgs(TypedDict):
     """The NFS server behind the class nfs-client; without it there is no such class."""
 
 
-class _NfsServer(Spec):
+class NfsServer(Spec):
+    """A checked NfsServerArgs."""
+
     server: str
     path: str
 
 
-class _StorageClassesSpec(Spec):
+class StorageClassesSettings(Spec):
+    """What a stack file says about storage classes."""
+
     fast_ssd_zones: list[str] = []
-    nfs: _NfsServer | None = None
+    nfs: NfsServer | None = None
 
 
 class StorageClasses(pulumi.ComponentResource):
@@ -61,7 +65,7 @@ class StorageClasses(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: StorageClassesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the classes."""
-        spec = check(_StorageClassesSpec, f"StorageClasses {name}", args)
+        spec = check(StorageClassesSettings, f"StorageClasses {name}", args)
         super().__init__("ml-foundations:index:StorageClasses", name, {}, opts)
         manifests = storage_class_manifests(spec)
         for manifest in manifests:
@@ -74,7 +78,7 @@ class StorageClasses(pulumi.ComponentResource):
         self.register_outputs({"class_names": self.class_names})
 
 
-def storage_class_manifests(spec: _StorageClassesSpec) -> list[dict[str, Any]]:
+def storage_class_manifests(spec: StorageClassesSettings) -> list[dict[str, Any]]:
     """All classes: the disks, and NFS where there is a server."""
     disks = [_disk_class(name, disk, regional, spec.fast_ssd_zones) for name, (disk, regional) in DISKS.items()]
     return disks + ([_nfs_class()] if spec.nfs else [])
@@ -109,7 +113,7 @@ def _nfs_class() -> dict[str, Any]:
     }
 
 
-def _nfs_provisioner(parent: StorageClasses, name: str, nfs: _NfsServer) -> None:
+def _nfs_provisioner(parent: StorageClasses, name: str, nfs: NfsServer) -> None:
     k8s.helm.v3.Release(
         f"{name}-nfs-provisioner",
         name=NFS_PROVISIONER.name,

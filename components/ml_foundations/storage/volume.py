@@ -28,13 +28,18 @@ class VolumeArgs(TypedDict):
     """Whether it holds data that must outlive the stack: protected, and kept when it leaves. Default true."""
 
 
-class _VolumeSpec(Spec):
-    namespace: Name
+class VolumeSettings(Spec):
+    """What a stack file says about a volume."""
+
     size: Quantity
     storage_class: Name
-    claim_name: Name
     access_mode: AccessMode = "ReadWriteOnce"
     data: bool = True
+
+
+class _VolumeSpec(VolumeSettings):
+    namespace: Name
+    claim_name: Name
 
 
 class Volume(pulumi.ComponentResource):

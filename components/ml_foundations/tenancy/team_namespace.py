@@ -6,6 +6,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 import pulumi
 import pulumi_kubernetes as k8s
 from pydantic import Field
+from typing_extensions import override
 
 from ml_foundations import labels
 from ml_foundations._manifest import arguments, child_options
@@ -45,8 +46,9 @@ class TeamNamespaceArgs(TypedDict):
     """More quota items, such as fast-ssd.storageclass.storage.k8s.io/requests.storage: 1Ti."""
 
 
-class _TeamNamespaceSpec(Spec):
-    namespace: Name
+class QuotaSettings(Spec):
+    """What a stack file says about a team's quota."""
+
     gpus: int = Field(ge=0)
     cpu: Quantity
     memory: Quantity
@@ -54,18 +56,29 @@ class _TeamNamespaceSpec(Spec):
     volumes: int = Field(20, ge=0)
     jobs: int = Field(100, ge=0)
     pods: int = Field(200, ge=1)
-    default_cpu: Quantity = "500m"
-    default_memory: Quantity = "1Gi"
-    pod_security: PodSecurity = "baseline"
-    group: str | None = None
     extra_quota: dict[str, Quantity] = {}
 
+    @override
     def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from super().contradictions()
         if f"limits.{labels.GPU_RESOURCE}" in self.extra_quota:
             yield (
                 f"extra_quota.limits.{labels.GPU_RESOURCE}",
                 "is no quota: for extended resources Kubernetes counts requests only. Set gpus",
             )
+
+
+class TeamNamespaceSettings(Spec):
+    """What a stack file says about a team's namespace, beside its quota."""
+
+    default_cpu: Quantity = "500m"
+    default_memory: Quantity = "1Gi"
+    pod_security: PodSecurity = "baseline"
+    group: str | None = None
+
+
+class _TeamNamespaceSpec(QuotaSettings, TeamNamespaceSettings):
+    namespace: Name
 
 
 class TeamNamespace(pulumi.ComponentResource):

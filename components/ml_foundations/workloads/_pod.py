@@ -1,9 +1,11 @@
 """The pod of a workload: GPUs, where it may run, volumes, and a security context that the strictest level admits."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, NotRequired, TypedDict
 
 from pydantic import Field
+from typing_extensions import override
 
 from ml_foundations import labels
 from ml_foundations._manifest import merged, without_none
@@ -35,11 +37,9 @@ class Mount(Spec):
     read_only: bool = False
 
 
-class WorkloadSpec(Spec):
-    """The checked arguments that all workloads have."""
+class WorkloadSettings(Spec):
+    """What a stack file says about any workload."""
 
-    workload_name: Name
-    namespace: Name
     image: str = Field(min_length=1)
     command: list[str] | None = None
     arguments: list[str] | None = None
@@ -58,6 +58,7 @@ class WorkloadSpec(Spec):
     annotations: dict[str, str] = {}
     pod_overrides: dict[str, Any] = {}
 
+    @override
     def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.gpu is not None and not self.gpus:
             yield "gpus", f"is 0, but gpu is {self.gpu}; say how many each pod needs"
@@ -73,6 +74,17 @@ class WorkloadSpec(Spec):
             if self.shared_memory and mount.claim == SHARED_MEMORY:
                 yield f"mounts[{index}].claim", f"{SHARED_MEMORY} is the name of the volume of shared_memory"
             taken.add(mount.path)
+
+
+class WorkloadSpec(WorkloadSettings):
+    """The checked arguments that all workloads have."""
+
+    namespace: Name
+
+    @property
+    @abstractmethod
+    def workload_name(self) -> str:
+        """The name of the workload's main object."""
 
 
 def app_labels(spec: WorkloadSpec) -> dict[str, str]:

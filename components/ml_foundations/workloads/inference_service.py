@@ -9,7 +9,7 @@ from pydantic import Field
 from ml_foundations._manifest import arguments, child_options
 from ml_foundations._spec import Name, check
 from ml_foundations._tolerations import TolerationArgs
-from ml_foundations.workloads._pod import MountArgs, WorkloadSpec, app_labels, pod_template
+from ml_foundations.workloads._pod import MountArgs, WorkloadSettings, WorkloadSpec, app_labels, pod_template
 from ml_foundations.workloads.training_job import SKIP_AWAIT
 
 PROBE_SECONDS = 10
@@ -70,8 +70,9 @@ class InferenceServiceArgs(TypedDict):
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's: maps join, lists are replaced."""
 
 
-class _InferenceServiceSpec(WorkloadSpec):
-    workload_name: Name = Field(alias="service_name")
+class InferenceServiceSettings(WorkloadSettings):
+    """What a stack file says about an InferenceService."""
+
     gpus: int = Field(1, ge=0)
     replicas: int = Field(1, ge=1)
     port: int = Field(8080, ge=1, le=65535)
@@ -89,6 +90,14 @@ class _InferenceServiceSpec(WorkloadSpec):
     def progress_seconds(self) -> int:
         """The longest that a rollout may stand still: longer than the startup probe waits."""
         return self.startup_failures * PROBE_SECONDS + ROLLOUT_MARGIN_SECONDS
+
+
+class _InferenceServiceSpec(InferenceServiceSettings, WorkloadSpec):
+    service_name: Name
+
+    @property
+    def workload_name(self) -> str:
+        return self.service_name
 
 
 class InferenceService(pulumi.ComponentResource):

@@ -6,11 +6,12 @@ from typing import Any, NotRequired, TypedDict
 import pulumi
 import pulumi_kubernetes as k8s
 from pydantic import Field
+from typing_extensions import override
 
 from ml_foundations._manifest import arguments, child_options, without_none
 from ml_foundations._spec import Name, check
 from ml_foundations._tolerations import TolerationArgs
-from ml_foundations.workloads._pod import MountArgs, WorkloadSpec, pod_template
+from ml_foundations.workloads._pod import MountArgs, WorkloadSettings, WorkloadSpec, pod_template
 
 IMMUTABLE = (
     "spec.completionMode",
@@ -81,8 +82,9 @@ class TrainingJobArgs(TypedDict):
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's: maps join, lists are replaced."""
 
 
-class _TrainingJobSpec(WorkloadSpec):
-    workload_name: Name = Field(alias="job_name")
+class TrainingJobSettings(WorkloadSettings):
+    """What a stack file says about a TrainingJob."""
+
     completions: int = Field(1, ge=1)
     parallelism: int = Field(1, ge=1)
     backoff_limit: int = Field(3, ge=0)
@@ -90,10 +92,19 @@ class _TrainingJobSpec(WorkloadSpec):
     ttl_seconds_after_finished: int | None = Field(None, ge=0)
     wait_for_completion: bool = False
 
+    @override
     def contradictions(self) -> Iterator[tuple[str, str]]:
         yield from super().contradictions()
         if self.wait_for_completion and self.ttl_seconds_after_finished is not None:
             yield "ttl_seconds_after_finished", "a Job that is waited for must not delete itself; leave one out"
+
+
+class _TrainingJobSpec(TrainingJobSettings, WorkloadSpec):
+    job_name: Name
+
+    @property
+    def workload_name(self) -> str:
+        return self.job_name
 
 
 class TrainingJob(pulumi.ComponentResource):
