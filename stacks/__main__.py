@@ -19,6 +19,12 @@ from ml_foundations._spec import Spec
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSettings
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSettings
 
+COMPONENTS: dict[str, Any] = {
+    "training_jobs": TrainingJob,
+    "inference_services": InferenceService,
+}
+"""The component of each section of workloads."""
+
 
 def main() -> None:
     """Declare the environment that the stack file describes."""
@@ -78,11 +84,9 @@ def _team(name: str, team: stack_file.Team, opts: pulumi.ResourceOptions) -> Non
     for section, workload_name, workload in team.workloads:
         mounted = [volumes[mount.claim] for mount in workload.mounts]
         after = pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(depends_on=mounted))
-        given: Any = {"namespace": name, **workload.given()}
-        if section == "trainingJobs":
-            TrainingJob(f"{name}-{workload_name}", given | {"job_name": workload_name}, after)
-        else:
-            InferenceService(f"{name}-{workload_name}", given | {"service_name": workload_name}, after)
+        _, name_argument = stack_file.WORKLOADS[section]
+        arguments = workload.given() | {"namespace": name, name_argument: workload_name}
+        COMPONENTS[section](f"{name}-{workload_name}", arguments, after)
 
 
 main()

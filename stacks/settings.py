@@ -27,18 +27,16 @@ from pydantic import Discriminator, Field, Tag, ValidationError
 from pydantic.alias_generators import to_camel
 
 PROJECT = "ml-foundations"
-COMPONENTS: dict[str, tuple[type[Spec], str]] = {
-    "trainingJobs": (_TrainingJobSpec, "job_name"),
-    "inferenceServices": (_InferenceServiceSpec, "service_name"),
+WORKLOADS: dict[str, tuple[type[Spec], str]] = {
+    "training_jobs": (_TrainingJobSpec, "job_name"),
+    "inference_services": (_InferenceServiceSpec, "service_name"),
 }
-"""The component of each section of workloads, and its argument for the name."""
-NAMES = {"poolName", *(to_camel(name) for _, name in COMPONENTS.values())}
+"""Of each section of workloads: what its component checks, and the component's argument for the name."""
+NAMES = {"poolName", *(to_camel(name) for _, name in WORKLOADS.values())}
 """Arguments that are the keys of sections in the stack file."""
 
-
-ONLY_GPU = {
-    to_camel(name) for name in GpuNodePoolSettings.model_fields.keys() - CpuNodePoolSettings.model_fields.keys()
-}
+ONLY_GPU = {to_camel(name) for name in GpuNodePoolSettings.model_fields if name not in CpuNodePoolSettings.model_fields}
+"""Keys that only a pool of GPU nodes has."""
 
 
 def _kind_of_pool(given: Any) -> str:
@@ -75,10 +73,8 @@ class Team(TeamNamespaceSettings):
     @property
     def workloads(self) -> Iterator[tuple[str, str, WorkloadSettings]]:
         """Section, name and settings of every workload."""
-        for name, job in self.training_jobs.items():
-            yield "trainingJobs", name, job
-        for name, service in self.inference_services.items():
-            yield "inferenceServices", name, service
+        for section in WORKLOADS:
+            yield from ((section, name, workload) for name, workload in getattr(self, section).items())
 
 
 class Settings(Spec):
@@ -146,12 +142,12 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
     for team_name, team in settings.teams.items():
         names: dict[str, str] = {}
         for section, name, workload in team.workloads:
-            path = f"teams.{team_name}.{section}.{name}"
+            path = f"teams.{team_name}.{to_camel(section)}.{name}"
             if name in names:
-                yield path, f"the name is taken by teams.{team_name}.{names[name]}.{name}; choose another"
+                yield path, f"the name is taken by teams.{team_name}.{to_camel(names[name])}.{name}; choose another"
             names[name] = section
             yield from _name_errors(path, team_name, name)
-            spec, name_field = COMPONENTS[section]
+            spec, name_field = WORKLOADS[section]
             arguments = {"namespace": team_name, name_field: name, **workload.given()}
             yield from _component_errors(path, spec, arguments)
             yield from _gpu_errors(path, workload, settings)
