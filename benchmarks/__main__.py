@@ -50,7 +50,7 @@ def control_plane_ready(root: Path, tools: toolchain.Tools) -> float:
         try:
             return timed(lambda: control_plane.start(rehearsal, tools))
         finally:
-            control_plane.delete(rehearsal, tools)
+            control_plane.delete(rehearsal)
             shutil.rmtree(root)
 
     return statistics.median(run() for _ in range(RUNS))

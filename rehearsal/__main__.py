@@ -56,7 +56,7 @@ def down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         return
     with _alone(rehearsal), step(f"removing the rehearsal of {rehearsal.stack}"):
         gke.stop(rehearsal)
-        control_plane.delete(rehearsal, toolchain.ensure())
+        control_plane.delete(rehearsal)
         shutil.rmtree(rehearsal.root)
     if not any(rehearsal.root.parent.iterdir()):
         rehearsal.root.parent.rmdir()

@@ -88,24 +88,24 @@ def start(rehearsal: Rehearsal, tools: Tools) -> None:
         return
     with step("starting the control plane") as progress:
         for _ in range(PORT_ATTEMPTS):
-            stop(rehearsal, tools)
+            stop(rehearsal)
             _configure(rehearsal, tools)
             try:
                 _create(rehearsal, tools, progress)
             except _PortTakenError:
                 continue
             except BaseException:
-                stop(rehearsal, tools)
+                stop(rehearsal)
                 raise
             _write_kubeconfig(rehearsal)
             return
-        stop(rehearsal, tools)
+        stop(rehearsal)
         raise RehearsalError(
             f"other programs took the control plane's ports {PORT_ATTEMPTS} times while it started. Try again"
         )
 
 
-def stop(rehearsal: Rehearsal, tools: Tools) -> None:
+def stop(rehearsal: Rehearsal) -> None:
     """Stop the control plane and keep its data.
 
     Processes are found by their executable, not by kwokctl's pid files: a number in a file may by now be the pid of
@@ -118,9 +118,9 @@ def stop(rehearsal: Rehearsal, tools: Tools) -> None:
     shutil.rmtree(_cluster(rehearsal) / "pids", ignore_errors=True)
 
 
-def delete(rehearsal: Rehearsal, tools: Tools) -> None:
+def delete(rehearsal: Rehearsal) -> None:
     """Stop the control plane and remove everything that it wrote."""
-    stop(rehearsal, tools)
+    stop(rehearsal)
     shutil.rmtree(rehearsal.cluster_dir, ignore_errors=True)
     rehearsal.kubeconfig.unlink(missing_ok=True)
 

@@ -200,7 +200,7 @@ def _python_module(rehearsal: Rehearsal, module: str) -> str:
 
 def _python(rehearsal: Rehearsal) -> str:
     """This interpreter with this checkout's modules, whatever the caller's own PYTHONPATH or folder."""
-    return f"env PYTHONPATH={shlex.quote(str(CHECKOUT))} {shlex.quote(sys.executable)}"
+    return f"env PYTHONPATH={shlex.quote(str(CHECKOUT))} {shlex.quote(sys.executable)} -P"
 
 
 def _script(path: Path, body: str) -> None:

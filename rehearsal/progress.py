@@ -30,7 +30,7 @@ class Step:
     def detail(self, text: str) -> None:
         """Say how far the step is: live on a terminal, at most every 15 seconds in a log."""
         if self._status is not None:
-            self._status.update(f"{self.title}: {text}")
+            self._status.update(f"{self.title}: {text} [dim]({self.elapsed:.0f} s)[/]")
         elif time.monotonic() - self._last_line >= 15:
             self._last_line = time.monotonic()
             console.print(f"  … {self.title}: {text} ({self.elapsed:.0f} s)")

@@ -74,7 +74,7 @@ def collect(rehearsal: Rehearsal) -> Report:
     return Report(
         stack=rehearsal.stack,
         pools=gke.pools(rehearsal),
-        workloads=_workloads(api, gke.history(rehearsal)),
+        workloads=_workloads(api, gke.history(rehearsal), gke.pools_without_operator(rehearsal)),
         quotas=_quotas(api),
         recorded=gke.recorded(rehearsal) + _recorded_releases(rehearsal),
     )
@@ -103,19 +103,19 @@ def _recorded_releases(rehearsal: Rehearsal) -> list[dict[str, str]]:
     ]
 
 
-def _workloads(api: client.ApiClient, history: list[dict[str, Any]]) -> list[Workload]:
+def _workloads(api: client.ApiClient, history: list[dict[str, Any]], without_operator: list[str]) -> list[Workload]:
     core, apps, batch = client.CoreV1Api(api), client.AppsV1Api(api), client.BatchV1Api(api)
     listed: list[Any] = core.list_pod_for_all_namespaces().items
     pods = [pod for pod in listed if not _is_system(pod.metadata.namespace)]
     warnings = core.list_event_for_all_namespaces(field_selector="type=Warning,reason=FailedCreate").items
-    seen = _Evidence(pods, warnings, history)
+    seen = _Evidence(pods, warnings, history, without_operator)
     rows = [
         *(_job(job, seen) for job in _ours(batch.list_job_for_all_namespaces().items)),
         *(_cron_job(cron) for cron in _ours(batch.list_cron_job_for_all_namespaces().items)),
         *(_replicas("Deployment", item, seen) for item in _ours(apps.list_deployment_for_all_namespaces().items)),
         *(_replicas("StatefulSet", item, seen) for item in _ours(apps.list_stateful_set_for_all_namespaces().items)),
         *(_daemon_set(item, seen) for item in _ours(apps.list_daemon_set_for_all_namespaces().items)),
-        *(_pod(pod) for pod in _ours(pods)),
+        *(_pod(pod, seen) for pod in _ours(pods)),
     ]
     return sorted(rows, key=lambda row: (row.namespace, row.kind, row.name))
 
@@ -123,10 +123,13 @@ def _workloads(api: client.ApiClient, history: list[dict[str, Any]]) -> list[Wor
 class _Evidence:
     """What tells where a workload's pods are, were, or why they are not."""
 
-    def __init__(self, pods: list[Any], warnings: list[Any], history: list[dict[str, Any]]) -> None:
+    def __init__(
+        self, pods: list[Any], warnings: list[Any], history: list[dict[str, Any]], without_operator: list[str]
+    ) -> None:
         self._pods = pods
         self._warnings = warnings
         self._history = history
+        self._without_operator = without_operator
 
     def pods(self, workload: Any) -> list[Any]:
         selector = workload.spec.selector.match_labels or {}
@@ -149,7 +152,7 @@ class _Evidence:
         return sorted(current | past)
 
     def reason(self, workload: Any) -> str:
-        unscheduled = filter(None, (_unscheduled(pod) for pod in self.pods(workload)))
+        unscheduled = filter(None, (self.unscheduled(pod) for pod in self.pods(workload)))
         refused = (
             event.message
             for event in self._warnings
@@ -157,6 +160,14 @@ class _Evidence:
             and _belongs(event.involved_object, workload)
         )
         return next(unscheduled, "") or next(refused, "")
+
+    def unscheduled(self, pod: Any) -> str:
+        """Why a pod has no node: the cause where it is known, then the scheduler's words."""
+        said = _unscheduled(pod)
+        if said and self._without_operator and _requests_gpus(pod):
+            pools = ", ".join(self._without_operator)
+            return f"The GPU Operator is not installed, and these pools leave their GPUs to it: {pools}. {said}"
+        return said
 
 
 def _belongs(involved: Any, workload: Any) -> bool:
@@ -171,6 +182,10 @@ def _unscheduled(pod: Any) -> str:
         if condition.type == "PodScheduled" and condition.status == "False":
             return condition.message or ""
     return ""
+
+
+def _requests_gpus(pod: Any) -> bool:
+    return any(GPU_RESOURCE in (container.resources.limits or {}) for container in pod.spec.containers)
 
 
 def _job(job: Any, seen: _Evidence) -> Workload:
@@ -213,9 +228,9 @@ def _daemon_set(item: Any, seen: _Evidence) -> Workload:
     return _row("DaemonSet", item, state, seen.nodes("DaemonSet", item), f"{ready}/{wanted}")
 
 
-def _pod(pod: Any) -> Workload:
+def _pod(pod: Any, seen: _Evidence) -> Workload:
     state = "Completed" if pod.status.phase == "Succeeded" else str(pod.status.phase)
-    return _row("Pod", pod, state, [pod.spec.node_name] if pod.spec.node_name else [], _unscheduled(pod))
+    return _row("Pod", pod, state, [pod.spec.node_name] if pod.spec.node_name else [], seen.unscheduled(pod))
 
 
 def _row(kind: str, item: Any, state: str, nodes: list[str], reason: str) -> Workload:

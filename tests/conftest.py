@@ -73,7 +73,7 @@ def cluster(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     try:
         yield Cluster(rehearsal, rehearsal.kubeconfig, config.new_client_from_config(str(rehearsal.kubeconfig)))
     finally:
-        control_plane.delete(rehearsal, tools)
+        control_plane.delete(rehearsal)
 
 
 @pytest.fixture(scope="session")

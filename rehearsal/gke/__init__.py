@@ -7,13 +7,15 @@ from typing import Any
 from ml_foundations import labels
 from ml_foundations.planning.filters import pod_requests
 
+from rehearsal.gke import operator
 from rehearsal.gke.api import Api, Object
 from rehearsal.gke.autoscaler import is_busy
 from rehearsal.gke.life import process, start, stop
+from rehearsal.gke.nodes import is_left_to_operator
 from rehearsal.gke.store import Store
 from rehearsal.layout import Rehearsal
 
-__all__ = ["history", "pools", "process", "recorded", "start", "stop"]
+__all__ = ["history", "pools", "pools_without_operator", "process", "recorded", "start", "stop"]
 
 
 def pools(rehearsal: Rehearsal) -> list[dict[str, Any]]:
@@ -40,6 +42,15 @@ def pools(rehearsal: Rehearsal) -> list[dict[str, Any]]:
         for pool in declared.values()
         for mine in [[n for n in nodes if n["metadata"]["labels"][labels.GKE_NODE_POOL] == pool.name]]
     ]
+
+
+def pools_without_operator(rehearsal: Rehearsal) -> list[str]:
+    """The node pools that have no GPUs because they leave them to the GPU Operator, and it is not installed."""
+    left = [name for name, pool in Store(rehearsal).pools().items() if is_left_to_operator(pool)]
+    if not left:
+        return []
+    secrets = Api(rehearsal.kubeconfig).get("/api/v1/secrets", labelSelector=operator.HELM_SECRETS)["items"]
+    return [] if operator.find(rehearsal, map(operator.read_release, secrets)) else left
 
 
 def history(rehearsal: Rehearsal) -> list[dict[str, Any]]:

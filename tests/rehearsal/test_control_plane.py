@@ -37,7 +37,7 @@ def own(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehe
         apply(rehearsal, node("own-node"))
         yield rehearsal
     finally:
-        control_plane.delete(rehearsal, tools)
+        control_plane.delete(rehearsal)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def another(tools: Tools, tmp_path: Path) -> Iterator[Rehearsal]:
     rehearsal = Rehearsal.of("another", tmp_path)
     rehearsal.make()
     yield rehearsal
-    control_plane.delete(rehearsal, tools)
+    control_plane.delete(rehearsal)
 
 
 def api(rehearsal: Rehearsal) -> client.CoreV1Api:
@@ -320,7 +320,7 @@ def test_a_process_that_got_the_pid_of_one_of_ours_is_left_alone(rehearsal: Rehe
         control_plane.start(rehearsal, tools)
         assert "before-reboot" in saved(rehearsal)
         pid_file(rehearsal, "etcd").write_text(str(innocent.pid))
-        control_plane.stop(rehearsal, tools)
+        control_plane.stop(rehearsal)
         assert not any(process.running for process in control_plane.processes(rehearsal))
         assert innocent.poll() is None
     finally:
@@ -333,7 +333,7 @@ def test_a_port_that_another_program_took_is_replaced(
     race: bool, rehearsal: Rehearsal, tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(rehearsal, f"before-port-{race:d}")
-    control_plane.stop(rehearsal, tools)
+    control_plane.stop(rehearsal)
     # etcd's port is the first that is asked about; the API server's is in the kubeconfig.
     option = "etcdPort" if race else "kubeApiserverPort"
     port = yaml.safe_load((rehearsal.cluster_dir / "ports.json").read_text())[option]
@@ -392,13 +392,13 @@ def test_two_start_side_by_side_and_end_without_a_trace(rehearsal: Rehearsal, to
             assert [saved(each) & {"one", "two"} for each in pair] == [{"one"}, {"two"}]
 
             database = pair[0].cluster_dir / "clusters" / "kwok" / "etcd" / "member" / "snap" / "db"
-            control_plane.stop(pair[0], tools)
+            control_plane.stop(pair[0])
             assert api(pair[1]).list_namespace().items
             database.write_bytes(b"broken" * 4096)
             with pytest.raises(RehearsalError, match=r"(?s)^etcd ended .*invalid database"):
                 control_plane.start(pair[0], tools)
         finally:
-            list(pool.map(lambda each: control_plane.delete(each, tools), pair))
+            list(pool.map(lambda each: control_plane.delete(each), pair))
     for each in pair:
         assert not any(process.running for process in control_plane.processes(each))
         assert not each.cluster_dir.exists()

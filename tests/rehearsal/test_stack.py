@@ -11,8 +11,11 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 
 from rehearsal import control_plane, gke
+from rehearsal.plugins.gcp import unmodelled_outputs
+from rehearsal.plugins.servicer import UNKNOWN_ON_THE_WIRE
 from tests.conftest import Checkout
 
 GPU = "nvidia.com/gpu"
@@ -116,6 +119,48 @@ def test_plain_pulumi_works_in_the_printed_environment(dev: Checkout) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def test_every_output_that_the_program_reads_is_modelled(dev: Checkout) -> None:
+    exported = json.loads(dev.shell("pulumi stack export -s dev").stdout)
+    assert unmodelled_outputs(exported) == {}
+
+
+def test_every_resource_belongs_to_a_component(dev: Checkout) -> None:
+    resources = json.loads(dev.shell("pulumi stack export -s dev").stdout)["deployment"]["resources"]
+    for resource in resources:
+        if resource["custom"] and not resource["type"].startswith("pulumi:"):
+            assert resource["parent"].rpartition("$")[2].startswith("ml-foundations:index:"), resource["urn"]
+
+
+def test_a_rehearsal_has_the_inputs_of_a_plain_preview(dev: Checkout, tmp_path: Path) -> None:
+    """The preview is of an empty stack, in a backend of its own: nothing of the replica can reach it."""
+    exported = json.loads(dev.shell("pulumi stack export -s dev --show-secrets").stdout)["deployment"]
+    rehearsed = {r["urn"]: r.get("inputs", {}) for r in exported["resources"] if r["custom"]}
+    preview = dev.shell(
+        f"""mkdir {tmp_path}/fresh && export PULUMI_BACKEND_URL=file://{tmp_path}/fresh
+        cp "$PULUMI_OPTION_CONFIG_FILE" {tmp_path}/Pulumi.dev.yaml && cp Pulumi.yaml {tmp_path}
+        (cd {tmp_path} && unset PULUMI_OPTION_CONFIG_FILE && pulumi stack init dev >&2)
+        pulumi preview -s dev --json --show-secrets"""
+    )
+    assert preview.returncode == 0, preview.stderr
+    steps = json.loads(preview.stdout)["steps"]
+    previewed = {step["urn"]: step["newState"].get("inputs", {}) for step in steps if step["newState"].get("custom")}
+    assert previewed.keys() == rehearsed.keys()
+    assert len(previewed) > 30
+    for urn, inputs in previewed.items():
+        assert same(inputs, rehearsed[urn]), f"{urn}\n{inputs}\n{rehearsed[urn]}"
+
+
+def same(previewed: Any, rehearsed: Any) -> bool:
+    """Whether inputs are equal, where the preview knows them: what other resources make is unknown to it."""
+    if previewed == UNKNOWN_ON_THE_WIRE:
+        return True
+    if isinstance(previewed, dict) and isinstance(rehearsed, dict):
+        return previewed.keys() == rehearsed.keys() and all(same(previewed[k], rehearsed[k]) for k in previewed)
+    if isinstance(previewed, list) and isinstance(rehearsed, list):
+        return len(previewed) == len(rehearsed) and all(map(same, previewed, rehearsed))
+    return previewed == rehearsed
+
+
 def test_a_claim_of_more_gpus_than_a_node_has_stays_pending(dev: Checkout) -> None:
     result = dev.shell(
         f"""kubectl run greedy --image=busybox --overrides='{{"spec": {{"containers": [{{"name": "greedy",
@@ -123,10 +168,8 @@ def test_a_claim_of_more_gpus_than_a_node_has_stays_pending(dev: Checkout) -> No
     )
     assert result.returncode == 0, result.stderr
     try:
-        time.sleep(3)
-        row = next(w for w in report(dev)["workloads"] if w["name"] == "greedy")
-        assert row["state"] == "Pending"
-        assert f"Insufficient {GPU}" in row["reason"]
+        until(lambda: f"Insufficient {GPU}" in row(dev, "greedy")["reason"])
+        assert row(dev, "greedy")["state"] == "Pending"
     finally:
         dev.shell("kubectl delete pod greedy --now")
 
@@ -149,6 +192,68 @@ def test_up_recovers_from_the_death_of_any_process(dev: Checkout) -> None:
     result = dev.run("up")
     assert result.returncode == 0, result.stdout + result.stderr
     assert state_ids(dev) == before
+
+
+def edit(checkout: Checkout, stack: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the sections of a stack file."""
+    path = checkout.root / "stacks" / f"Pulumi.{stack}.yaml"
+    content = yaml.safe_load(path.read_text())
+    change(content["config"])
+    path.write_text(yaml.safe_dump(content))
+
+
+def test_a_wrong_stack_file_is_refused_at_preview_and_nothing_is_created(
+    dev: Checkout, copy_checkout: Callable[[], Checkout]
+) -> None:
+    """A second rehearsal of the same name is up meanwhile, and the first one stays as it was."""
+
+    def spoil(config: dict[str, Any]) -> None:
+        config["ml-foundations:nodePools"]["l4"]["maxNode"] = 3
+        config["ml-foundations:nodePools"]["a100"]["maxNodes"] = -2
+
+    before = state_ids(dev)
+    second = copy_checkout()
+    edit(second, "dev", spoil)
+    result = second.run("up")
+    said = result.stdout + result.stderr
+    assert result.returncode != 0
+    assert "ml-foundations:nodePools.l4.maxNode: is not known. Did you mean maxNodes" in said
+    assert "ml-foundations:nodePools.a100.maxNodes: input should be greater than or equal to 1 (got -2)" in said
+    assert "Traceback" not in said
+    assert not get(second, "nodes")
+    assert second.run("status").returncode == 0
+    assert state_ids(dev) == before
+    assert second.run("down").returncode == 0
+    assert dev.run("status").returncode == 0
+
+
+def test_without_the_operator_there_are_no_gpus_and_the_report_says_so(dev: Checkout) -> None:
+    release = next(dev.rehearsal().releases_dir.glob("gpu-operator.*.json"))
+    content = release.read_text()
+    release.unlink()
+    try:
+        until(lambda: all(pool["gpus"] == 0 for pool in report(dev)["pools"]))
+        limits = f'{{"limits": {{"{GPU}": "1"}}}}'
+        container = f'{{"name": "late", "image": "busybox", "resources": {limits}}}'
+        dev.shell(f"""kubectl run late --image=busybox --overrides='{{"spec": {{"containers": [{container}]}}}}'""")
+        until(lambda: "The GPU Operator is not installed" in row(dev, "late")["reason"])
+        assert row(dev, "late")["state"] == "Pending"
+        assert "a100, l4" in row(dev, "late")["reason"]
+    finally:
+        release.write_text(content)
+        dev.shell("kubectl delete pod late --now")
+    until(lambda: any(pool["gpus"] for pool in report(dev)["pools"]))
+
+
+def row(checkout: Checkout, name: str) -> dict[str, Any]:
+    return next(workload for workload in report(checkout)["workloads"] if workload["name"] == name)
+
+
+def until(met: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline, "not within the time"
+        time.sleep(0.3)
 
 
 def test_down_leaves_no_process_and_no_file(copy_checkout: Callable[[], Checkout]) -> None:
@@ -174,7 +279,7 @@ def interrupted_up(checkout: Checkout) -> None:
     )
     assert up.stdout
     for line in up.stdout:
-        if "TrainingJob" in line and "created" in line:
+        if "kubernetes:" in line and "created" in line:
             break
     for process in psutil.Process(up.pid).children(recursive=True):
         if process.name() == "pulumi":
