@@ -1,7 +1,8 @@
-# make up     rehearse a stack on this machine: make up [STACK=dev]
+# make up     rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
 # make down   remove the rehearsal and all it made: make down [STACK=dev]
 # make test   lint, type-check and run the whole test suite
 STACK ?= dev
+PROJECT ?= .
 PYTHON ?= python3
 RUN := .venv/bin/python -m
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -10,10 +11,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := up
 
 up: .venv/.ready
-	@$(RUN) rehearsal up --stack $(STACK)
+	@$(RUN) rehearsal up --project $(PROJECT) --stack $(STACK) $(if $(NODES),--nodes $(NODES))
 
 down status report: .venv/.ready
-	@$(RUN) rehearsal $@ --stack $(STACK)
+	@$(RUN) rehearsal $@ --project $(PROJECT) --stack $(STACK)
 
 test: lint
 	@$(RUN) pytest
@@ -29,6 +30,8 @@ bench: .venv/.ready
 
 lock: .venv/.ready ## after a change of the dependencies in pyproject.toml
 	@$(RUN) uv pip compile pyproject.toml --all-extras --universal --generate-hashes --no-header -q -o requirements.lock
+	@$(RUN) uv pip compile pyproject.toml -c requirements.lock --universal --generate-hashes --no-header --no-annotate -q \
+		-o components/requirements.txt
 
 # Python's own environment, made from the lock; made anew when the lock or the project's metadata change.
 .venv/.ready: requirements.lock pyproject.toml

@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 
-from rehearsal import control_plane, environment, gke, report, stack, toolchain
-from rehearsal.layout import Rehearsal
+from rehearsal import brought_nodes, control_plane, environment, gke, report, stack, toolchain
+from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.progress import RehearsalError, console, step, user_errors
 
 SETTLE_SECONDS = 120
@@ -25,19 +26,21 @@ QUIET_SECONDS = 20
 def main() -> None:
     """Run one command; status 0 only on success."""
     args = _arguments()
-    rehearsal = Rehearsal.of(args.stack)
+    rehearsal = Rehearsal.of(args.stack, args.project.resolve())
     with user_errors():
         args.command(rehearsal, args)
 
 
 def up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Deploy the stack to a replica of GKE, wait for its workloads to settle, and show them."""
-    environment.source_stack_file(rehearsal.stack)
+    environment.source_stack_file(rehearsal)
     tools = toolchain.ensure()
     with _alone(rehearsal):
         environment.install(rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin)
         control_plane.start(rehearsal, tools)
         environment.trust(rehearsal)
+        if args.nodes:
+            brought_nodes.copy(rehearsal, args.nodes)
         gke.start(rehearsal)
         stack.up(rehearsal, tools)
         result = _settle(rehearsal)
@@ -68,7 +71,7 @@ def status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     for process in processes:
         print(f"{process.name:<26} {f'running, pid {process.pid}' if process.running else 'not running'}")
     if not all(process.running for process in processes):
-        raise RehearsalError(f"{rehearsal.stack} is not up. Start it: make up STACK={rehearsal.stack}")
+        raise RehearsalError(f"{rehearsal.stack} is not up. Start it: make up{rehearsal.make_options}")
 
 
 def show_report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -106,10 +109,14 @@ def _arguments() -> argparse.Namespace:
     }.items():
         command = commands.add_parser(name, help=(function.__doc__ or "").partition("\n")[0])
         command.add_argument("--stack", default="dev", help="the stack to rehearse (default: dev)")
+        command.add_argument(
+            "--project", type=Path, default=CHECKOUT, help="the folder of the Pulumi project (default: this one)"
+        )
         command.set_defaults(command=function)
         if function is show_report:
             command.add_argument("--json", action="store_true", help="the report as data")
         if function is up:
+            command.add_argument("--nodes", type=Path, help="nodes of your own cluster: kubectl get nodes -o yaml")
             command.add_argument(
                 "--official-kubernetes-plugin",
                 action="store_true",
@@ -136,7 +143,7 @@ def _alone(rehearsal: Rehearsal) -> Iterator[None]:
 
 def _require_up(rehearsal: Rehearsal) -> None:
     if not rehearsal.kubeconfig.exists() or not all(p.running for p in control_plane.processes(rehearsal)):
-        raise RehearsalError(f"{rehearsal.stack} is not up. Start it: make up STACK={rehearsal.stack}")
+        raise RehearsalError(f"{rehearsal.stack} is not up. Start it: make up{rehearsal.make_options}")
 
 
 def _settle(rehearsal: Rehearsal) -> report.Report:
@@ -157,13 +164,14 @@ def _settle(rehearsal: Rehearsal) -> report.Report:
 
 
 def _show_hints(rehearsal: Rehearsal) -> None:
-    option = "" if rehearsal.stack == "dev" else f" --stack {rehearsal.stack}"
+    option = "" if rehearsal.project == CHECKOUT else f" --project {os.path.relpath(rehearsal.project)}"
+    option += "" if rehearsal.stack == "dev" else f" --stack {rehearsal.stack}"
     _stdout().print(
         f"\nLook further:\n"
         f'  eval "$(.venv/bin/python -m rehearsal env{option})"\n'
         f"  kubectl get nodes,pods,pvc,quota -A\n"
         f"  pulumi stack -s {rehearsal.stack}\n"
-        f"Remove it: make down{'' if rehearsal.stack == 'dev' else f' STACK={rehearsal.stack}'}"
+        f"Remove it: make down{rehearsal.make_options}"
     )
 
 

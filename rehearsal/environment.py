@@ -15,6 +15,7 @@ import ssl
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 from packaging.version import Version
@@ -22,7 +23,7 @@ from packaging.version import Version
 from rehearsal import control_plane, language_host
 from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.progress import RehearsalError, console
-from rehearsal.toolchain import Tools
+from rehearsal.toolchain import LANGUAGE_YAML, Tools, build
 
 CLOUD_VARIABLES = (
     "GOOGLE_",
@@ -86,29 +87,44 @@ def stack_file(rehearsal: Rehearsal) -> Path:
     return rehearsal.root / f"Pulumi.{rehearsal.stack}.yaml"
 
 
-def source_stack_file(stack: str, checkout: Path = CHECKOUT) -> Path:
-    """The stack file in the checkout.
+def project_settings(project: Path) -> dict[str, Any]:
+    """What Pulumi.yaml says.
 
     Raises:
-        RehearsalError: no such stack; the message names those that exist.
+        RehearsalError: the folder is no Pulumi project.
     """
-    path = checkout / "stacks" / f"Pulumi.{stack}.yaml"
-    if not path.is_file():
-        known = sorted(p.name.removeprefix("Pulumi.").removesuffix(".yaml") for p in path.parent.glob("Pulumi.*.yaml"))
-        raise RehearsalError(f'no stack "{stack}": there is no stacks/{path.name}. Stacks: {", ".join(known)}')
+    try:
+        return yaml.safe_load((project / "Pulumi.yaml").read_text())
+    except OSError:
+        raise RehearsalError(f"{project} is no Pulumi project: it has no Pulumi.yaml") from None
+
+
+def source_stack_file(rehearsal: Rehearsal) -> Path:
+    """The stack file in the project, where it has any.
+
+    Raises:
+        RehearsalError: the project has stack files, but none of this stack; the message names those that exist.
+    """
+    folder = rehearsal.project / project_settings(rehearsal.project).get("stackConfigDir", "")
+    path = folder / f"Pulumi.{rehearsal.stack}.yaml"
+    known = sorted(p.name.removeprefix("Pulumi.").removesuffix(".yaml") for p in folder.glob("Pulumi.*.yaml"))
+    if known and rehearsal.stack not in known:
+        name = path.relative_to(rehearsal.project)
+        raise RehearsalError(f'no stack "{rehearsal.stack}": there is no {name}. Stacks: {", ".join(known)}')
     return path
 
 
 def refresh_stack_file(rehearsal: Rehearsal) -> None:
-    """Copy the checkout's stack file into the rehearsal, with the rehearsal's own encryption salt."""
-    source = source_stack_file(rehearsal.stack, rehearsal.root.parent.parent)
+    """Copy the project's stack file into the rehearsal, with the rehearsal's own encryption salt."""
+    source = source_stack_file(rehearsal)
     target = stack_file(rehearsal)
-    if target.exists() and target.stat().st_mtime_ns >= source.stat().st_mtime_ns:
+    if target.exists() and not (source.exists() and target.stat().st_mtime_ns < source.stat().st_mtime_ns):
         return
-    settings = yaml.safe_load(source.read_text()) or {}
-    if "secure:" in source.read_text():
+    text = source.read_text() if source.exists() else ""
+    settings = yaml.safe_load(text) or {}
+    if "secure:" in text:
         raise RehearsalError(
-            f"stacks/{source.name} holds encrypted values, and a rehearsal has no key to them. "
+            f"{source.relative_to(rehearsal.project)} holds encrypted values, and a rehearsal has no key to them. "
             "Give a rehearsal plain stand-ins in a stack file of its own, and rehearse that stack."
         )
     salt = (yaml.safe_load(target.read_text()) or {}).get("encryptionsalt") if target.exists() else None
@@ -146,6 +162,20 @@ def install(rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = Fals
         _embedded_plugin(rehearsal, "kubernetes")
     if not tools.pulumi_is_official:
         language_host.install(rehearsal, tools)
+        if _runtime(rehearsal.project) == "yaml":
+            _yaml_language_host(rehearsal)
+
+
+def _runtime(project: Path) -> str:
+    runtime = project_settings(project)["runtime"]
+    return runtime if isinstance(runtime, str) else runtime["name"]
+
+
+def _yaml_language_host(rehearsal: Rehearsal) -> None:
+    version = LANGUAGE_YAML.pinned("github.com/pulumi/pulumi-yaml")
+    folder = rehearsal.pulumi_home / "plugins" / f"language-yaml-{version}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _link(folder / "pulumi-language-yaml", build(LANGUAGE_YAML) / "pulumi-language-yaml")
 
 
 def _plugin_folder(rehearsal: Rehearsal, package: str) -> Path:
@@ -182,7 +212,7 @@ def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
 
 def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
     """The real CLI, after an edited stack file has been copied: an edit is never rehearsed stale."""
-    source = source_stack_file(rehearsal.stack, rehearsal.root.parent.parent)
+    source = source_stack_file(rehearsal)
     refresh = f"{_python(rehearsal)} -m rehearsal.environment {shlex.quote(str(rehearsal.root))}"
     return (
         f"if [ {shlex.quote(str(source))} -nt {shlex.quote(str(stack_file(rehearsal)))} ]; then\n"

@@ -1,4 +1,4 @@
-"""Where a rehearsal keeps its files: one private folder per stack, inside the checkout and ignored by git."""
+"""Where a rehearsal keeps its files: one private folder per stack, inside the project and ignored by git."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-"""The root of this checkout: the folder that holds Pulumi.yaml."""
+"""The root of this checkout, and the project that is rehearsed unless another is named."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,20 @@ class Rehearsal:
     root: Path
 
     @classmethod
-    def of(cls, stack: str, checkout: Path = CHECKOUT) -> Rehearsal:
-        """The rehearsal of a stack of this checkout, whether or not it is up."""
-        return cls(stack=stack, root=checkout / ".rehearsal" / stack)
+    def of(cls, stack: str, project: Path = CHECKOUT) -> Rehearsal:
+        """The rehearsal of a stack of a Pulumi project, whether or not it is up."""
+        return cls(stack=stack, root=project / ".rehearsal" / stack)
+
+    @property
+    def project(self) -> Path:
+        """The folder that holds Pulumi.yaml."""
+        return self.root.parent.parent
+
+    @property
+    def make_options(self) -> str:
+        """What to say behind ``make up`` to mean this rehearsal: nothing, or `` STACK=prod``."""
+        project = "" if self.project == CHECKOUT else f" PROJECT={os.path.relpath(self.project)}"
+        return project + ("" if self.stack == "dev" else f" STACK={self.stack}")
 
     @property
     def cluster_dir(self) -> Path:

@@ -255,7 +255,10 @@ def show(report: Report, console: Console) -> None:
 def _verdict(report: Report) -> Text:
     nodes = sum(pool["nodes"] for pool in report.pools)
     gpus = sum(pool["gpus"] for pool in report.pools)
-    facts = f"{len(report.workloads)} workloads, {nodes} nodes, {gpus} GPUs"
+    facts = ", ".join(
+        f"{count} {what}{'' if count == 1 else 's'}"
+        for count, what in ((len(report.workloads), "workload"), (nodes, "node"), (gpus, "GPU"))
+    )
     if report.unwell:
         return Text(f"\n{report.stack}: {len(report.unwell)} of {facts} do not run\n", style="bold red")
     return Text(f"\n{report.stack}: all is well: {facts}\n", style="bold green")

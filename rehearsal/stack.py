@@ -37,7 +37,7 @@ def create(rehearsal: Rehearsal, tools: Tools) -> None:
     # `stack init` writes into the stack file beside Pulumi.yaml, whatever else it is told: give it one of its own.
     scratch = rehearsal.root / "scratch"
     scratch.mkdir(mode=0o700, exist_ok=True)
-    project = yaml.safe_load((_checkout(rehearsal) / "Pulumi.yaml").read_text())["name"]
+    project = environment.project_settings(rehearsal.project)["name"]
     (scratch / "Pulumi.yaml").write_text(yaml.safe_dump({"name": project, "runtime": "python"}))
     _checked(pulumi(rehearsal, tools, "stack", "init", rehearsal.stack, capture=True, cwd=scratch))
 
@@ -113,19 +113,15 @@ def _kubectl_kind(kind: str) -> str:
 def pulumi(
     rehearsal: Rehearsal, tools: Tools, *args: str, capture: bool = False, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the rehearsal's pulumi in the checkout; its words go to the terminal, or are captured."""
+    """Run the rehearsal's pulumi in the project; its words go to the terminal, or are captured."""
     return subprocess.run(
         [rehearsal.bin_dir / "pulumi", *args, "--non-interactive"],
         env=environment.process_environment(rehearsal, tools),
-        cwd=cwd or _checkout(rehearsal),
+        cwd=cwd or rehearsal.project,
         capture_output=capture,
         text=True,
         check=False,
     )
-
-
-def _checkout(rehearsal: Rehearsal) -> Path:
-    return rehearsal.root.parent.parent
 
 
 def _checked(done: subprocess.CompletedProcess[str]) -> str:

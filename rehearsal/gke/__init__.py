@@ -19,29 +19,38 @@ __all__ = ["history", "pools", "pools_without_operator", "process", "recorded", 
 
 
 def pools(rehearsal: Rehearsal) -> list[dict[str, Any]]:
-    """The node pools as they are now, with their nodes and GPUs."""
+    """The node pools as they are now, with their nodes and GPUs; nodes of no pool by their machine type."""
     declared = Store(rehearsal).pools()
-    if not declared:
-        return []
     api = Api(rehearsal.kubeconfig)
-    nodes = api.get("/api/v1/nodes", labelSelector=labels.GKE_NODE_POOL)["items"]
+    nodes: dict[str, list[Object]] = {name: [] for name in declared}
+    for node in api.get("/api/v1/nodes")["items"]:
+        nodes.setdefault(_pool_name(node["metadata"].get("labels") or {}), []).append(node)
     used: dict[str, int] = {}
     for pod in filter(is_busy, api.get("/api/v1/pods")["items"]):
         gpus = int(pod_requests(pod).get(labels.GPU_RESOURCE, 0))
         used[pod["spec"]["nodeName"]] = used.get(pod["spec"]["nodeName"], 0) + gpus
     return [
         {
-            "name": pool.name,
-            "machine_type": pool.machine_type,
+            "name": name,
+            "machine_type": pool.machine_type if pool else _machine_type(mine[0]),
             "nodes": len(mine),
-            "min_nodes": pool.min_nodes,
-            "max_nodes": pool.max_nodes,
+            "min_nodes": pool.min_nodes if pool else len(mine),
+            "max_nodes": pool.max_nodes if pool else len(mine),
             "gpus": sum(map(_gpus, mine)),
             "gpus_in_use": sum(used.get(node["metadata"]["name"], 0) for node in mine),
         }
-        for pool in declared.values()
-        for mine in [[n for n in nodes if n["metadata"]["labels"][labels.GKE_NODE_POOL] == pool.name]]
+        for name, mine in nodes.items()
+        for pool in [declared.get(name)]
     ]
+
+
+def _machine_type(node: Object) -> str:
+    return (node["metadata"].get("labels") or {}).get(labels.INSTANCE_TYPE, "")
+
+
+def _pool_name(node_labels: dict[str, str]) -> str:
+    """The pool of a node; of a node that was brought from elsewhere, its machine type."""
+    return node_labels.get(labels.GKE_NODE_POOL) or node_labels.get(labels.INSTANCE_TYPE) or "other"
 
 
 def pools_without_operator(rehearsal: Rehearsal) -> list[str]:

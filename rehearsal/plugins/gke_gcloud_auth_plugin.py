@@ -27,7 +27,7 @@ def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
     if not all(process.running for process in control_plane.processes(rehearsal) if process.name == "kube-apiserver"):
         raise RehearsalError(
             f"gke-gcloud-auth-plugin: the rehearsal of {rehearsal.stack} is not up. "
-            f"Start it: make up STACK={rehearsal.stack}"
+            f"Start it: make up{rehearsal.make_options}"
         )
     found = control_plane.credentials(rehearsal)
     status = {"clientCertificateData": found.cert.read_text(), "clientKeyData": found.key.read_text()}

@@ -1,0 +1,35 @@
+"""One GKE cluster, one GPU pool, one team, one training Job."""
+
+import pulumi
+from ml_foundations import CpuNodePool, GkeCluster, GpuNodePool, TeamNamespace, TrainingJob
+
+place = {"project": pulumi.Config("gcp").require("project"), "location": "us-central1"}
+cluster = GkeCluster("minimal", {**place, "deletion_protection": False})
+
+in_cluster = {
+    **place,
+    "cluster_name": cluster.cluster_name,
+    "node_service_account": cluster.node_service_account,
+    "zones": ["us-central1-a", "us-central1-b"],
+}
+system = CpuNodePool("system", {**in_cluster, "machine_type": "n2-standard-4", "min_nodes": 1, "max_nodes": 3})
+l4 = GpuNodePool(
+    "l4", {**in_cluster, "machine_type": "g2-standard-8", "max_nodes": 2}, pulumi.ResourceOptions(depends_on=[system])
+)
+
+kubernetes = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, l4]))
+team = TeamNamespace("research", {"gpus": 2, "cpu": "16", "memory": "64Gi", "storage": "1Ti"}, kubernetes)
+TrainingJob(
+    "finetune",
+    {
+        "namespace": team.namespace,
+        "image": "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime",
+        "command": ["python", "train.py"],
+        "gpus": l4.gpus_per_node,
+        "cpu": "6",
+        "memory": "24Gi",
+        "node_selector": l4.node_selector,
+        "tolerations": l4.tolerations,
+    },
+    pulumi.ResourceOptions.merge(kubernetes, pulumi.ResourceOptions(depends_on=[team])),
+)
