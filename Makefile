@@ -7,7 +7,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: up down status report test lint format bench lock clean
+.PHONY: up down status report test lint format bench lock schema clean
 .DEFAULT_GOAL := up
 
 up: .venv/.ready
@@ -32,6 +32,9 @@ lock: .venv/.ready ## after a change of the dependencies in pyproject.toml
 	@$(RUN) uv pip compile pyproject.toml --all-extras --universal --generate-hashes --no-header -q -o requirements.lock
 	@$(RUN) uv pip compile pyproject.toml -c requirements.lock --universal --generate-hashes --no-header --no-annotate -q \
 		-o components/requirements.txt
+
+schema: .venv/.ready ## after a change of the settings of a stack file
+	@.venv/bin/python stacks/schema.py
 
 # Python's own environment, made from the lock; made anew when the lock or the project's metadata change.
 .venv/.ready: requirements.lock pyproject.toml

@@ -8,10 +8,18 @@ from fractions import Fraction
 from typing import Annotated, Any, Self, TypeVar, cast, get_args
 
 import pulumi
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
-from ml_foundations.gke.machine_types import UnknownNameError, gpu_by_name, machine_type
+from ml_foundations.gke.machine_types import MACHINE_TYPES, UnknownNameError, gpu_by_name, machine_type
 from ml_foundations.planning.quantity import format_quantity, parse_quantity
 
 MAX_LABEL = 63
@@ -120,16 +128,16 @@ def _place(
             continue
         fields = next(iter(choices.values())).model_fields if choices else {}
         if part in fields:
-            choices = {found.__name__: found for found in _models_in(fields[str(part)].annotation)}
+            choices = {found.__name__: found for found in models_in(fields[str(part)].annotation)}
         path += f"[{part}]" if isinstance(part, int) else f".{spell(part) if part in fields else part}"
     return path.lstrip("."), next(iter(choices.values()), model)
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
+def models_in(annotation: Any) -> list[type[BaseModel]]:
     """The models inside of list[Model], dict[str, Model] or Model | None; more than one in a choice of models."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [model for part in get_args(annotation) for model in _models_in(part)]
+    return [model for part in get_args(annotation) for model in models_in(part)]
 
 
 def _spelled(text: str, model: type[BaseModel], spell: Callable[[str], str]) -> str:
@@ -188,13 +196,17 @@ def _machine_type(value: str) -> str:
 Name = Annotated[str, AfterValidator(_name)]
 """A name of a Kubernetes object: lower case letters, digits and dashes, 63 characters at most."""
 
-Quantity = Annotated[str, BeforeValidator(_positive_quantity)]
+Quantity = Annotated[
+    str, BeforeValidator(_positive_quantity), WithJsonSchema({"type": ["string", "number"], "minLength": 1})
+]
 """An amount as Kubernetes writes it: 500m, 2, 16Gi. More than zero; made canonical."""
 
 GpuProduct = Annotated[str, AfterValidator(_gpu_product)]
 """A GPU by any of its names; it becomes the label value that GPU Feature Discovery publishes."""
 
-MachineTypeName = Annotated[str, AfterValidator(_machine_type)]
+MachineTypeName = Annotated[
+    str, AfterValidator(_machine_type), WithJsonSchema({"type": "string", "enum": sorted(MACHINE_TYPES)})
+]
 """A machine type of the catalog."""
 
 

@@ -54,7 +54,7 @@ class GkeClusterArgs(TypedDict):
 class GkeClusterSettings(Spec):
     """What a stack file says about the cluster."""
 
-    name: Name
+    name: Name = Field(description="The cluster's name.")
     location: str = Field(pattern=r"^[a-z]+-[a-z]+\d+$")
     node_zones: list[str] | None = None
     release_channel: Literal["RAPID", "REGULAR", "STABLE"] = "REGULAR"
