@@ -422,8 +422,8 @@ async def _serve(provider: Provider, engine: str) -> None:
     # A plugin has a process group of its own, so this is the engine at its end, and no Ctrl-C: that comes as Cancel.
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    print(port, flush=True)
     watch = asyncio.create_task(_wait_for_orphanage(os.getppid()))
+    print(port, flush=True)
     await asyncio.wait([watch, asyncio.create_task(stopped.wait())], return_when=asyncio.FIRST_COMPLETED)
     provider.cancelled.set()
     await server.stop(grace=1)
