@@ -1,0 +1,93 @@
+"""The wheel, installed into an environment of its own: a typed package that works outside of the checkout."""
+
+import json
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import CHECKOUT, Checkout
+
+PROGRAM = """\
+import pulumi, ml_foundations
+from ml_foundations import TeamNamespace
+team = TeamNamespace("research", {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti"})
+pulumi.export("namespace", team.namespace)
+pulumi.export("package", ml_foundations.__file__)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(copy_checkout: Callable[[], Checkout], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    built = subprocess.run(command, cwd=copy_checkout().root, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel, and with the dependencies that are installed here."""
+    folder = tmp_path_factory.mktemp("fresh") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-deps", str(wheel)], check=True)
+    site = subprocess.run(
+        [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    # The editable install of the checkout is a .pth file, and Python reads none of a folder that one names.
+    (Path(site) / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    return python
+
+
+def test_it_holds_the_package_its_types_and_its_data_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names if "dist-info" not in name} == {"ml_foundations"}
+    assert {"ml_foundations/py.typed", "ml_foundations/gke/machine_types.csv"} <= set(names)
+    source = CHECKOUT / "components" / "ml_foundations"
+    modules = {f"ml_foundations/{path.relative_to(source)}" for path in source.rglob("*.py")}
+    assert modules <= set(names)
+
+
+def test_the_version_has_one_home(python: Path) -> None:
+    said = run(
+        python,
+        "import ml_foundations, importlib.metadata as m; print(ml_foundations.__version__, m.version('ml-foundations'))",
+    )
+    versions = set(said.split())
+    assert len(versions) == 1
+    assert f"## {versions.pop()}" in (CHECKOUT / "CHANGELOG.md").read_text().replace("[", "").replace("]", "")
+
+
+def test_it_is_the_wheel_that_is_imported(python: Path) -> None:
+    assert "fresh" in run(python, "import ml_foundations; print(ml_foundations.__file__)")
+
+
+def test_a_program_of_five_lines_outside_of_the_checkout(
+    python: Path, copy_checkout: Callable[[], Checkout], tmp_path: Path
+) -> None:
+    project = {"name": "five", "runtime": {"name": "python", "options": {"virtualenv": str(python.parent.parent)}}}
+    (tmp_path / "Pulumi.yaml").write_text(json.dumps(project))
+    (tmp_path / "__main__.py").write_text(PROGRAM)
+    checkout = copy_checkout()
+    try:
+        result = checkout.run("up", "--project", str(tmp_path))
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert 'namespace: "research"' in result.stdout
+        assert f'package  : "{python.parent.parent}' in result.stdout
+    finally:
+        checkout.run("down", "--project", str(tmp_path))
+
+
+def run(python: Path, code: str) -> str:
+    done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
