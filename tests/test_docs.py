@@ -1,0 +1,86 @@
+"""What the documentation shows is true: commands exist, programs are Python, stack files pass, links lead somewhere."""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import CHECKOUT
+
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+OTHERS = {"gcloud", "kubectl", "pulumi", "eval", "cd", "pip", "git", "helm", "python", ".venv/bin/python", "export"}
+"""Programs of others, and of Python, that a page may call."""
+
+
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for index, (_, name, text) in enumerate(BLOCK.findall(page.read_text())):
+            if name == language:
+                yield f"{page.relative_to(CHECKOUT)}[{index}]", text
+
+
+def of(language: str) -> list[object]:
+    return [pytest.param(text, id=name) for name, text in blocks(language)]
+
+
+def test_every_block_names_its_language() -> None:
+    known = {"sh", "python", "yaml", "json", "typescript", ""}
+    assert {name for page in PAGES for _, name, _ in BLOCK.findall(page.read_text())} <= known
+
+
+@pytest.mark.parametrize("text", of("python"))
+def test_python_parses(text: str) -> None:
+    ast.parse(text)
+
+
+@pytest.mark.parametrize("text", of("yaml"))
+def test_yaml_parses(text: str) -> None:
+    assert list(yaml.safe_load_all(text))
+
+
+@pytest.mark.parametrize("text", of("sh"))
+def test_commands_are_commands(text: str) -> None:
+    checked = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    targets = re.findall(r"^([a-z]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    for line in text.replace("\\\n", " ").splitlines():
+        words = [word for word in shlex.split(line, comments=True) if not re.match(r"[A-Z_]+=", word)]
+        if not words:
+            continue
+        if words[0] == "make":
+            assert words[1] in targets, line
+        else:
+            assert words[0] in OTHERS, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith("https://"):
+            continue
+        name, _, heading = target.partition("#")
+        file = Path(os.path.normpath(page.parent / name)) if name else page
+        assert file.exists(), target
+        if heading:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+            assert heading in {re.sub(r"[^a-z0-9 -]", "", text.lower()).replace(" ", "-") for text in headings}, target
+
+
+def test_every_page_can_be_found_from_the_readme() -> None:
+    linked = {CHECKOUT / "README.md"}
+    waiting = list(linked)
+    while waiting:
+        page = waiting.pop()
+        for target in re.findall(r"\]\(([^)#\s]+\.md)", page.read_text()):
+            found = Path(os.path.normpath(page.parent / target))
+            if found.exists() and found not in linked:
+                linked.add(found)
+                waiting.append(found)
+    assert set(PAGES) - {CHECKOUT / "CONTRIBUTING.md"} <= linked
