@@ -8,6 +8,7 @@ inputs, cannot answer a failed await and has no unknowns, hence this one on the 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -128,6 +129,10 @@ class Provider:
         self.log: Callable[[Resource, str, str], None] = lambda resource, severity, message: None
         """Tell the user something about a resource: severity is debug, info, warning, error or status."""
 
+    def schema(self) -> dict[str, Any]:
+        """The schema of each resource type by token, for programs that are no Python; by default of none."""
+        return {}
+
     def diff_config(self, old: Properties, new: Properties) -> Diff:
         """What a change of the provider's own configuration means; by default it replaces nothing."""
         changed = [key for key in {*old, *new} if old.get(key) != new.get(key)]
@@ -185,8 +190,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return plugin_pb2.PluginInfo(version=self._provider.version)
 
     async def GetSchema(self, request: Any, context: Any) -> Any:
-        schema = f'{{"name": "{self._provider.name}", "version": "{self._provider.version}"}}'
-        return provider_pb2.GetSchemaResponse(schema=schema)
+        resources = await asyncio.to_thread(self._provider.schema)
+        schema = {"name": self._provider.name, "version": self._provider.version, "resources": resources}
+        return provider_pb2.GetSchemaResponse(schema=json.dumps(schema))
 
     async def GetMapping(self, request: Any, context: Any) -> Any:
         return provider_pb2.GetMappingResponse()

@@ -17,6 +17,7 @@ from rehearsal.plugins.kubernetes.access import Access, read_kubeconfig
 from rehearsal.plugins.kubernetes.client import FIELD_MANAGER, ApiError, Client, Object, UnknownKindError
 from rehearsal.plugins.kubernetes.diff import as_declared, changed_paths, group_kind, owned, replaced_paths
 from rehearsal.plugins.kubernetes.helm import RELEASE, Helm
+from rehearsal.plugins.kubernetes.schema import resources
 from rehearsal.plugins.servicer import (
     UNKNOWN,
     Diff,
@@ -44,6 +45,10 @@ class KubernetesProvider(Provider):
 
     name: ClassVar[str] = "kubernetes"
     version: ClassVar[str] = importlib.metadata.version("pulumi-kubernetes")
+
+    def schema(self) -> dict[str, Any]:
+        """Every kind of the SDK."""
+        return resources()
 
     def configure(self, config: Properties) -> None:
         """Take the provider's inputs; the cluster is not asked before it is needed."""

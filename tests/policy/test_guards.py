@@ -1,0 +1,148 @@
+"""Guard rules: a stack that trips each, and one that trips none."""
+
+import copy
+import sys
+from typing import Any
+
+import pytest
+
+from tests.conftest import CHECKOUT
+
+sys.path.insert(0, str(CHECKOUT / "policy"))
+
+import guards
+
+GPU = "nvidia.com/gpu"
+
+
+def container(**more: Any) -> dict[str, Any]:
+    return {"name": "main", "image": "vllm:v1", "resources": {"limits": {GPU: "2"}}, **more}
+
+
+def pod_spec(**more: Any) -> dict[str, Any]:
+    shm = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
+    main = container(volumeMounts=mounts, readinessProbe={"httpGet": {"path": "/health", "port": 8080}})
+    return {"containers": [main], "volumes": [shm], **more}
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    spec = {"activeDeadlineSeconds": 3600, "template": {"spec": pod_spec()}, **spec}
+    return {"kind": "Job", "metadata": {"name": "train", "namespace": "ml"}, "spec": spec}
+
+
+def server(replicas: int = 1, **spec: Any) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"app": "chat"}}, "spec": pod_spec(**spec)}
+    metadata = {"name": "chat", "namespace": "ml"}
+    return {"kind": "Deployment", "metadata": metadata, "spec": {"replicas": replicas, "template": template}}
+
+
+QUOTA = {
+    "kind": "ResourceQuota",
+    "metadata": {"name": "quota", "namespace": "ml"},
+    "spec": {"hard": {f"requests.{GPU}": "8"}},
+}
+BUDGET = {
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "chat", "namespace": "ml"},
+    "spec": {"selector": {"matchLabels": {"app": "chat"}}},
+}
+
+
+def pool(least: int) -> dict[str, Any]:
+    config = {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}]}
+    return {
+        "kind": "NodePool",
+        "metadata": {"name": "l4"},
+        "nodeConfig": config,
+        "autoscaling": {"totalMinNodeCount": least},
+    }
+
+
+def with_main(item: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    changed = copy.deepcopy(item)
+    changed["spec"]["template"]["spec"]["containers"][0].update(changes)
+    return changed
+
+
+CPU = {"resources": {"limits": {"cpu": "1"}}}
+GPU_TOLERATION = [{"key": GPU, "operator": "Exists"}]
+
+TRIPS: dict[str, list[tuple[list[dict[str, Any]], str]]] = {
+    "image-pinned": [
+        ([with_main(job(), image="pytorch"), QUOTA], "has no tag"),
+        ([with_main(job(), image="registry:5000/a/pytorch:latest"), QUOTA], "the tag latest"),
+    ],
+    "gpu-limit-is-request": [
+        ([with_main(job(), resources={"requests": {GPU: "2"}}), QUOTA], "requests 2 GPUs with a limit of None"),
+        ([with_main(job(), resources={"limits": {GPU: "0.5"}}), QUOTA], "0.5 GPUs is no whole number"),
+    ],
+    "cpu-pods-off-gpu-nodes": [
+        ([with_main(job(template={"spec": pod_spec(tolerations=GPU_TOLERATION)}), **CPU)], "asks for no GPU")
+    ],
+    "job-deadline": [([job(activeDeadlineSeconds=None), QUOTA], "no deadline")],
+    "job-ttl": [([job(ttlSecondsAfterFinished=60), QUOTA], "deletes itself")],
+    "server-without-deadline": [([server(activeDeadlineSeconds=60), QUOTA], "pods of a server end")],
+    "server-probes": [([with_main(server(), readinessProbe=None), QUOTA], "no container has a readiness probe")],
+    "server-disruption-budget": [([server(replicas=2), QUOTA], "2 replicas and no PodDisruptionBudget")],
+    "shared-memory": [
+        ([with_main(job(), volumeMounts=[]), QUOTA], "no memory-backed"),
+        (
+            [job(template={"spec": pod_spec(volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}])}), QUOTA],
+            "no sizeLimit",
+        ),
+    ],
+    "spot-checkpoints": [
+        (
+            [job(template={"spec": pod_spec(nodeSelector={"cloud.google.com/gke-spot": "true"})}), QUOTA],
+            "names no checkpoint",
+        )
+    ],
+    "gpu-quota": [([job()], "no quota for GPUs in the namespace ml")],
+    "pod-security": [
+        ([with_main(job(), securityContext={"privileged": True}), QUOTA], "is privileged"),
+        ([job(template={"spec": pod_spec(hostNetwork=True)}), QUOTA], "shares the node's own"),
+    ],
+    "visible-devices": [
+        (
+            [with_main(job(), env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]), QUOTA],
+            "sets NVIDIA_VISIBLE_DEVICES",
+        )
+    ],
+    "idle-gpu-nodes": [([pool(2)], "at least 2 GPU nodes")],
+}
+
+
+def test_every_guard_has_a_stack_that_trips_it() -> None:
+    assert {guard.id for guard in guards.GUARDS} == set(TRIPS)
+
+
+@pytest.mark.parametrize("guard", guards.GUARDS, ids=lambda guard: guard.id)
+def test_a_stack_trips_this_guard_and_no_other(guard: guards.Guard) -> None:
+    for objects, words in TRIPS[guard.id]:
+        found = {other.id: list(other.check(objects)) for other in guards.GUARDS}
+        assert [name for name, violations in found.items() if violations] == [guard.id]
+        assert all(words in wrong for _, _, wrong in found[guard.id])
+
+
+@pytest.mark.parametrize("guard", guards.GUARDS, ids=lambda guard: guard.id)
+def test_a_good_stack_trips_none(guard: guards.Guard) -> None:
+    checkpoint = {"annotations": {guards.CHECKPOINT: "gs://bucket/run"}}
+    spot = job(template={"metadata": checkpoint, "spec": pod_spec(nodeSelector={"cloud.google.com/gke-spot": "true"})})
+    driver = {
+        "kind": "DaemonSet",
+        "metadata": {"name": "d", "namespace": "system"},
+        "spec": {
+            "template": {
+                "spec": {
+                    "containers": [{"name": "d", "image": "d:1", "securityContext": {"privileged": True}}],
+                    "tolerations": GPU_TOLERATION,
+                }
+            }
+        },
+    }
+    privileged = {
+        "kind": "Namespace",
+        "metadata": {"name": "system", "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
+    }
+    assert list(guard.check([job(), spot, server(2), BUDGET, QUOTA, pool(0), driver, privileged])) == []
