@@ -34,6 +34,7 @@ def main() -> None:
 def up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Deploy the stack to a replica of GKE, wait for its workloads to settle, and show them."""
     environment.source_stack_file(rehearsal)
+    console.quiet = args.quiet
     tools = toolchain.ensure()
     with _alone(rehearsal):
         environment.install(rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin)
@@ -42,7 +43,7 @@ def up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         if args.nodes:
             brought_nodes.copy(rehearsal, args.nodes)
         gke.start(rehearsal)
-        stack.up(rehearsal, tools)
+        stack.up(rehearsal, tools, quiet=args.quiet)
         result = _settle(rehearsal)
     report.show(result, _stdout())
     _show_hints(rehearsal)
@@ -116,6 +117,7 @@ def _arguments() -> argparse.Namespace:
         if function is show_report:
             command.add_argument("--json", action="store_true", help="the report as data")
         if function is up:
+            command.add_argument("--quiet", action="store_true", help="print the result only, and errors")
             command.add_argument("--nodes", type=Path, help="nodes of your own cluster: kubectl get nodes -o yaml")
             command.add_argument(
                 "--official-kubernetes-plugin",

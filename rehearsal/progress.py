@@ -63,6 +63,7 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except RehearsalError as error:
+        console.quiet = False
         console.print(f"[bold red]error:[/] {escape(str(error))}")
         sys.exit(1)
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from rehearsal.progress import RehearsalError, console, step
 from rehearsal.toolchain import Tools
 
 
-def up(rehearsal: Rehearsal, tools: Tools) -> None:
+def up(rehearsal: Rehearsal, tools: Tools, quiet: bool = False) -> None:
     """Run ``pulumi up``, after what an interrupted run may have left has been put right.
+
+    Its words go to the terminal; with ``quiet`` only where it fails.
 
     Raises:
         RehearsalError: pulumi failed; its own words are on the terminal.
@@ -25,7 +28,9 @@ def up(rehearsal: Rehearsal, tools: Tools) -> None:
     create(rehearsal, tools)
     recover(rehearsal, tools)
     console.print(f"[bold]pulumi up[/] --stack {rehearsal.stack}")
-    if pulumi(rehearsal, tools, "up", "--yes", "--stack", rehearsal.stack).returncode != 0:
+    done = pulumi(rehearsal, tools, "up", "--yes", "--stack", rehearsal.stack, capture=quiet)
+    if done.returncode != 0:
+        print(done.stdout or "", done.stderr or "", sep="", file=sys.stderr, end="")
         raise RehearsalError("pulumi up failed; its own words are above. Mend what it names, then run make up again")
 
 

@@ -14,6 +14,7 @@ import yaml
 from tests.conftest import CHECKOUT
 
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+PAGES += sorted((CHECKOUT / "examples").rglob("README.md"))
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 OTHERS = {"gcloud", "kubectl", "pulumi", "eval", "cd", "pip", "git", "helm", "python", ".venv/bin/python", "export"}
 """Programs of others, and of Python, that a page may call."""

@@ -101,6 +101,7 @@ def test_a_second_up_changes_nothing_and_takes_seconds(dev: Checkout) -> None:
     result = dev.run("up")
     assert result.returncode == 0, result.stderr
     assert "unchanged" in result.stdout
+    assert "\x1b" not in result.stdout + result.stderr, "colours, though NO_COLOR is set and nobody looks"
     for word in ("created", "updated", "replaced", "deleted"):
         assert f" {word}" not in result.stdout.partition("Resources:")[2].partition("Duration")[0]
     assert state_ids(dev) == before
@@ -307,6 +308,6 @@ def test_a_planted_plugin_is_never_run(dev: Checkout, tmp_path: Path) -> None:
         trap = tmp_path / name
         trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\nexit 1\n")
         trap.chmod(0o755)
-    result = dev.run("up", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    result = dev.run("up", "--quiet", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert result.returncode == 0, result.stderr
     assert not (tmp_path / "sprung").exists()

@@ -1,0 +1,15 @@
+import * as ml from "@pulumi/ml-foundations";
+
+const team = new ml.TeamNamespace("research", { gpus: 8, cpu: "64", memory: "512Gi", storage: "4Ti" });
+
+new ml.TrainingJob("finetune", {
+    namespace: team.namespace,
+    image: "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime",
+    command: ["python", "train.py"],
+    gpu: "H100",
+    gpus: 4,
+    cpu: "32",
+    memory: "256Gi",
+}, { dependsOn: [team] });
+
+export const namespace = team.namespace;
