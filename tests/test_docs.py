@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,3 +86,10 @@ def test_every_page_can_be_found_from_the_readme() -> None:
                 linked.add(found)
                 waiting.append(found)
     assert set(PAGES) - {CHECKOUT / "CONTRIBUTING.md"} <= linked
+
+
+def test_the_picture_of_the_architecture_is_current() -> None:
+    script = CHECKOUT / "docs" / "images" / "architecture.py"
+    code = f"import runpy; print(runpy.run_path({str(script)!r})['svg'](), end='')"
+    drawn = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert drawn == script.with_suffix(".svg").read_text()
