@@ -33,8 +33,10 @@ lock: .venv/.ready ## after a change of the dependencies in pyproject.toml
 	@$(RUN) uv pip compile pyproject.toml -c requirements.lock --universal --generate-hashes --no-header --no-annotate -q \
 		-o components/requirements.txt
 
-schema: .venv/.ready ## after a change of the settings of a stack file
+schema: .venv/.ready ## after a change of a component's arguments
 	@.venv/bin/python stacks/schema.py
+	@UPDATE_GOLDEN=1 $(RUN) pytest -q tests/components/test_package.py
+	@.venv/bin/python docs/generate.py
 
 # Python's own environment, made from the lock; made anew when the lock or the project's metadata change.
 .venv/.ready: requirements.lock pyproject.toml

@@ -1,6 +1,7 @@
 """What the documentation shows is true: commands exist, programs are Python, stack files pass, links lead somewhere."""
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -93,3 +94,11 @@ def test_the_picture_of_the_architecture_is_current() -> None:
     code = f"import runpy; print(runpy.run_path({str(script)!r})['svg'](), end='')"
     drawn = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert drawn == script.with_suffix(".svg").read_text()
+
+
+def test_the_pages_of_the_components_are_current() -> None:
+    script = CHECKOUT / "docs" / "generate.py"
+    code = f"import json, runpy; print(json.dumps(runpy.run_path({str(script)!r})['pages']()))"
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    written = {path.name: path.read_text() for path in (CHECKOUT / "docs" / "components").glob("*.md")}
+    assert written == json.loads(made), "run: make schema"
