@@ -30,14 +30,16 @@ class Checkout:
     """A copy of the checkout, to run commands in as a user would."""
 
     root: Path
+    up_options: tuple[str, ...] = ()
 
     def rehearsal(self, stack: str = "dev") -> Rehearsal:
         return Rehearsal.of(stack, self.root)
 
     def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run ``python -m rehearsal …`` and return what it printed."""
+        options = self.up_options if args[0] == "up" else ()
         return subprocess.run(
-            [sys.executable, "-m", "rehearsal", *args],
+            [sys.executable, "-m", "rehearsal", *args, *options],
             cwd=self.root,
             env=os.environ | {"NO_COLOR": "1"} | env,
             capture_output=True,
@@ -94,6 +96,8 @@ def copy_checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
             if (CHECKOUT / name).is_file():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(CHECKOUT / name, root / name)
+        # Pulumi's own language host takes the environment that Pulumi.yaml names.
+        (root / ".venv").symlink_to(sys.prefix)
         copies.append(Checkout(root))
         return copies[-1]
 

@@ -17,13 +17,16 @@ from rehearsal import control_plane, gke
 from rehearsal.plugins.gcp import unmodelled_outputs
 from rehearsal.plugins.servicer import UNKNOWN_ON_THE_WIRE
 from tests.conftest import Checkout
+from tests.official import needs_kubernetes_plugin
 
 GPU = "nvidia.com/gpu"
 
 
-@pytest.fixture(scope="module")
-def dev(copy_checkout: Callable[[], Checkout]) -> Iterator[Checkout]:
-    checkout = copy_checkout()
+@pytest.fixture(scope="module", params=["embedded", pytest.param("official", marks=needs_kubernetes_plugin)])
+def dev(request: pytest.FixtureRequest, copy_checkout: Callable[[], Checkout]) -> Iterator[Checkout]:
+    """The dev stack, rehearsed with the embedded kubernetes plugin and, where it is installed, with Pulumi's own."""
+    options = ("--official-kubernetes-plugin",) if request.param == "official" else ()
+    checkout = Checkout(copy_checkout().root, options)
     before = files(checkout)
     result = checkout.run("up")
     assert result.returncode == 0, result.stdout + result.stderr
@@ -34,8 +37,9 @@ def dev(copy_checkout: Callable[[], Checkout]) -> Iterator[Checkout]:
 
 def files(checkout: Checkout) -> dict[str, int]:
     """Every file outside of .rehearsal, with the time of its last change."""
-    paths = (path for path in checkout.root.rglob("*") if ".rehearsal" not in path.parts and path.is_file())
-    return {str(path): path.stat().st_mtime_ns for path in paths if "__pycache__" not in path.parts}
+    ours = {".rehearsal", ".venv", "__pycache__"}
+    paths = (path for path in checkout.root.rglob("*") if not ours & set(path.parts) and path.is_file())
+    return {str(path): path.stat().st_mtime_ns for path in paths}
 
 
 def report(checkout: Checkout) -> dict[str, Any]:
