@@ -34,6 +34,10 @@ class ContradictionsError(ValueError):
         self.found = found
 
 
+class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
+    """Wrong arguments of a component. As a RunError it ends a program without a traceback."""
+
+
 class Spec(BaseModel):
     """Checked arguments: nothing unknown, nothing changes. Fields of type ``Any`` may hold Pulumi outputs.
 
@@ -73,15 +77,17 @@ def check(spec: type[S], component: str, args: Mapping[str, Any]) -> S:
     """The arguments of a component as its checked spec.
 
     Raises:
-        pulumi.InputPropertiesError: an argument is wrong; the message lists every wrong one with path, value and
+        ArgumentsError: an argument is wrong; the message lists every wrong one with path, value and
             what is allowed.
     """
     try:
         return spec.model_validate(dict(args), by_alias=False, by_name=True)
     except ValidationError as error:
-        details = [{"property_path": path, "reason": reason} for path, reason in explain(error, spec)]
+        details: list[pulumi.InputPropertyErrorDetails] = [
+            {"property_path": path, "reason": reason} for path, reason in explain(error, spec)
+        ]
         lines = "".join(f"\n  {item['property_path']}: {item['reason']}" for item in details)
-        raise pulumi.InputPropertiesError(f"{component}: {len(details)} wrong argument(s):{lines}", details) from None  # pyright: ignore[reportArgumentType]
+        raise ArgumentsError(f"{component}: {len(details)} wrong argument(s):{lines}", details) from None
 
 
 def explain(
