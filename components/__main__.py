@@ -1,15 +1,40 @@
 """The package as a Pulumi plugin: every component, for programs in any of Pulumi's languages."""
 
+import ast
+import inspect
 import sys
-from collections.abc import Awaitable
-from typing import Any, cast
+from collections.abc import Awaitable, Iterator
+from typing import Any, cast, is_typeddict
 
 import ml_foundations
 import pulumi
 from pulumi.provider import ConstructResult, main
+from pulumi.provider.experimental import component
+from pulumi.provider.experimental.analyzer import Analyzer
 from pulumi.provider.experimental.component import ComponentProvider
 
 COMPONENTS = [getattr(ml_foundations, name) for name in ml_foundations.__all__ if not name.endswith("Args")]
+
+
+class DescribingAnalyzer(Analyzer):
+    """Describes the fields that arguments have from their bases, too: the SDK's own looks at the class itself only."""
+
+    def get_docstring(self, typ: type, name: str) -> str | None:
+        """The docstring under a field, in its class or in the base that it is from."""
+        own = super().get_docstring(typ, name)
+        return own or next(filter(None, (self.get_docstring(base, name) for base in _bases(typ))), None)
+
+
+def _bases(typ: type) -> Iterator[type]:
+    """The bases of a TypedDict, by its source: at run time it has forgotten them."""
+    definition = ast.parse(inspect.getsource(typ)).body[0]
+    names = [base.id for base in getattr(definition, "bases", []) if isinstance(base, ast.Name)]
+    found = (getattr(sys.modules[typ.__module__], name, None) for name in names)
+    yield from (base for base in found if base is not None and is_typeddict(base))
+
+
+# The provider makes its analyzer itself.
+component.Analyzer = DescribingAnalyzer  # pyright: ignore[reportPrivateImportUsage]
 
 
 class Host(ComponentProvider):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rehearsal import brought_nodes, control_plane, environment, gke, report, stack, toolchain
+from rehearsal import brought_nodes, control_plane, controllers, environment, gke, report, stack, toolchain
 from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.progress import RehearsalError, console, step, user_errors
 
@@ -43,6 +43,7 @@ def up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         if args.nodes:
             brought_nodes.copy(rehearsal, args.nodes)
         gke.start(rehearsal)
+        controllers.start(rehearsal, tools, controllers.wanted(rehearsal, environment.stack_file(rehearsal)))
         stack.up(rehearsal, tools, quiet=args.quiet)
         result = _settle(rehearsal)
     report.show(result, _stdout())
@@ -59,6 +60,7 @@ def down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         console.print(f"{rehearsal.stack} is not rehearsed: nothing to remove")
         return
     with _alone(rehearsal), step(f"removing the rehearsal of {rehearsal.stack}"):
+        controllers.stop(rehearsal)
         gke.stop(rehearsal)
         control_plane.delete(rehearsal)
         shutil.rmtree(rehearsal.root)
@@ -68,7 +70,7 @@ def down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 def status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Print the processes of the rehearsal; status 1 where one does not run."""
-    processes = [*control_plane.processes(rehearsal), gke.process(rehearsal)]
+    processes = [*control_plane.processes(rehearsal), gke.process(rehearsal), *controllers.processes(rehearsal)]
     for process in processes:
         print(f"{process.name:<26} {f'running, pid {process.pid}' if process.running else 'not running'}")
     if not all(process.running for process in processes):

@@ -17,7 +17,7 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -181,7 +181,7 @@ def _configure(rehearsal: Rehearsal, tools: Tools) -> None:
     # Without these, kwokctl sets the cluster up again; it leaves the certificates and the data as they are.
     (cluster / "kwok.yaml").unlink(missing_ok=True)
     shutil.rmtree(cluster / "bin", ignore_errors=True)
-    ports = _choose_ports(_ports(rehearsal))
+    ports = free_ports(PORT_OPTIONS, _ports(rehearsal))
     _write(_ports_file(rehearsal), json.dumps(ports))
     _write(_config_file(rehearsal), _configuration(rehearsal, tools, ports))
 
@@ -195,12 +195,13 @@ def _has_certificates(rehearsal: Rehearsal) -> bool:
     return True
 
 
-def _choose_ports(previous: Mapping[str, int]) -> dict[str, int]:
+def free_ports(names: Iterable[str], previous: Mapping[str, int]) -> dict[str, int]:
+    """A free port for each name: the one of before, where it is free."""
     candidates = iter(random.sample(PORT_RANGE, len(PORT_RANGE)))
     ports: dict[str, int] = {}
-    for option in PORT_OPTIONS:
-        kept = previous.get(option)
-        ports[option] = kept if kept and _gets_free(kept) else next(port for port in candidates if _is_free(port))
+    for name in names:
+        kept = previous.get(name)
+        ports[name] = kept if kept and _gets_free(kept) else next(port for port in candidates if _is_free(port))
     return ports
 
 

@@ -64,6 +64,11 @@ class Rehearsal:
         return self.root / "gke"
 
     @property
+    def controllers_dir(self) -> Path:
+        """Configurations, ports and processes of the controllers beside the control plane: Kueue's and JobSet's."""
+        return self.root / "controllers"
+
+    @property
     def releases_dir(self) -> Path:
         """One JSON file per Helm release that the embedded kubernetes plugin installed or recorded."""
         return self.root / "releases"

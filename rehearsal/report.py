@@ -107,8 +107,8 @@ def _workloads(api: client.ApiClient, history: list[dict[str, Any]], without_ope
     core, apps, batch = client.CoreV1Api(api), client.AppsV1Api(api), client.BatchV1Api(api)
     listed: list[Any] = core.list_pod_for_all_namespaces().items
     pods = [pod for pod in listed if not _is_system(pod.metadata.namespace)]
-    warnings = core.list_event_for_all_namespaces(field_selector="type=Warning,reason=FailedCreate").items
-    seen = _Evidence(pods, warnings, history, without_operator)
+    unattached = {event.involved_object.uid: event.message for event in _warnings(core, "FailedAttachVolume")}
+    seen = _Evidence(pods, _warnings(core, "FailedCreate"), history, without_operator, unattached)
     rows = [
         *(_job(job, seen) for job in _ours(batch.list_job_for_all_namespaces().items)),
         *(_cron_job(cron) for cron in _ours(batch.list_cron_job_for_all_namespaces().items)),
@@ -120,16 +120,26 @@ def _workloads(api: client.ApiClient, history: list[dict[str, Any]], without_ope
     return sorted(rows, key=lambda row: (row.namespace, row.kind, row.name))
 
 
+def _warnings(core: client.CoreV1Api, reason: str) -> list[Any]:
+    return core.list_event_for_all_namespaces(field_selector=f"type=Warning,reason={reason}").items
+
+
 class _Evidence:
     """What tells where a workload's pods are, were, or why they are not."""
 
     def __init__(
-        self, pods: list[Any], warnings: list[Any], history: list[dict[str, Any]], without_operator: list[str]
+        self,
+        pods: list[Any],
+        warnings: list[Any],
+        history: list[dict[str, Any]],
+        without_operator: list[str],
+        unattached: dict[str, str],
     ) -> None:
         self._pods = pods
         self._warnings = warnings
         self._history = history
         self._without_operator = without_operator
+        self._unattached = unattached
 
     def pods(self, workload: Any) -> list[Any]:
         selector = workload.spec.selector.match_labels or {}
@@ -161,9 +171,12 @@ class _Evidence:
         )
         return next(unscheduled, "") or next(refused, "")
 
+    def _not_attached(self, pod: Any) -> str:
+        return "" if pod.spec.node_name else self._unattached.get(pod.metadata.uid, "")
+
     def unscheduled(self, pod: Any) -> str:
         """Why a pod has no node: the cause where it is known, then the scheduler's words."""
-        said = _unscheduled(pod)
+        said = _unscheduled(pod) or self._not_attached(pod)
         if said and self._without_operator and _requests_gpus(pod):
             pools = ", ".join(self._without_operator)
             return f"The GPU Operator is not installed, and these pools leave their GPUs to it: {pools}. {said}"

@@ -129,7 +129,23 @@ PULUMI = Group(
     copies={"python": ("github.com/pulumi/pulumi/sdk/v3", "python/cmd")},
 )
 LANGUAGE_YAML = Group("language-yaml", {"pulumi-language-yaml": "pulumi-language-yaml"}, minutes=1)
-GROUPS = {group.name: group for group in (KUBERNETES, HELM, PULUMI, LANGUAGE_YAML)}
+KUEUE = Group(
+    "kueue",
+    {"kueue": "kueue"},
+    minutes=3,
+    version_of="sigs.k8s.io/kueue",
+    version_variables=("sigs.k8s.io/kueue/pkg/version.GitVersion={v}",),
+    copies={"chart": ("sigs.k8s.io/kueue", "charts/kueue")},
+)
+JOBSET = Group(
+    "jobset",
+    {"jobset": "jobset"},
+    minutes=2,
+    version_of="sigs.k8s.io/jobset",
+    version_variables=("sigs.k8s.io/jobset/pkg/version.GitVersion={v}",),
+    copies={"chart": ("sigs.k8s.io/jobset", "charts/jobset")},
+)
+GROUPS = {group.name: group for group in (KUBERNETES, HELM, PULUMI, LANGUAGE_YAML, KUEUE, JOBSET)}
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,19 @@ if TYPE_CHECKING:
     from ml_foundations.gke.cluster import GkeCluster, GkeClusterArgs
     from ml_foundations.gke.cpu_node_pool import CpuNodePool, CpuNodePoolArgs
     from ml_foundations.gke.gpu_node_pool import GpuNodePool, GpuNodePoolArgs
+    from ml_foundations.gpu.device_classes import DeviceClasses, DeviceClassesArgs
+    from ml_foundations.gpu.monitor import GpuMonitor, GpuMonitorArgs
     from ml_foundations.gpu.operator import GpuOperator, GpuOperatorArgs
     from ml_foundations.storage.classes import StorageClasses, StorageClassesArgs
     from ml_foundations.storage.volume import Volume, VolumeArgs
     from ml_foundations.tenancy.team_namespace import TeamNamespace, TeamNamespaceArgs
+    from ml_foundations.tenancy.training_queue import TrainingQueue, TrainingQueueArgs
+    from ml_foundations.workloads.distributed_training import DistributedTraining, DistributedTrainingArgs
     from ml_foundations.workloads.inference_service import InferenceService, InferenceServiceArgs
+    from ml_foundations.workloads.scheduled_training import ScheduledTraining, ScheduledTrainingArgs
+    from ml_foundations.workloads.sharded_set import ShardedSet, ShardedSetArgs
+    from ml_foundations.workloads.sweep import Sweep, SweepArgs
+    from ml_foundations.workloads.task import Task, TaskArgs
     from ml_foundations.workloads.training_job import TrainingJob, TrainingJobArgs
 
 __version__ = "0.1.0"
@@ -22,33 +30,57 @@ __version__ = "0.1.0"
 __all__ = [
     "CpuNodePool",
     "CpuNodePoolArgs",
+    "DeviceClasses",
+    "DeviceClassesArgs",
+    "DistributedTraining",
+    "DistributedTrainingArgs",
     "GkeCluster",
     "GkeClusterArgs",
+    "GpuMonitor",
+    "GpuMonitorArgs",
     "GpuNodePool",
     "GpuNodePoolArgs",
     "GpuOperator",
     "GpuOperatorArgs",
     "InferenceService",
     "InferenceServiceArgs",
+    "ScheduledTraining",
+    "ScheduledTrainingArgs",
+    "ShardedSet",
+    "ShardedSetArgs",
     "StorageClasses",
     "StorageClassesArgs",
+    "Sweep",
+    "SweepArgs",
+    "Task",
+    "TaskArgs",
     "TeamNamespace",
     "TeamNamespaceArgs",
     "TrainingJob",
     "TrainingJobArgs",
+    "TrainingQueue",
+    "TrainingQueueArgs",
     "Volume",
     "VolumeArgs",
 ]
 
 _MODULES = {
     "CpuNodePool": "gke.cpu_node_pool",
+    "DeviceClasses": "gpu.device_classes",
+    "DistributedTraining": "workloads.distributed_training",
     "GkeCluster": "gke.cluster",
+    "GpuMonitor": "gpu.monitor",
     "GpuNodePool": "gke.gpu_node_pool",
     "GpuOperator": "gpu.operator",
     "InferenceService": "workloads.inference_service",
+    "ScheduledTraining": "workloads.scheduled_training",
+    "ShardedSet": "workloads.sharded_set",
     "StorageClasses": "storage.classes",
+    "Sweep": "workloads.sweep",
+    "Task": "workloads.task",
     "TeamNamespace": "tenancy.team_namespace",
     "TrainingJob": "workloads.training_job",
+    "TrainingQueue": "tenancy.training_queue",
     "Volume": "storage.volume",
 }
 

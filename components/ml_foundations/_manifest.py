@@ -19,6 +19,11 @@ PARTS = {
     "allowVolumeExpansion": "allow_volume_expansion",
     "allowedTopologies": "allowed_topologies",
     "automountServiceAccountToken": "automount_service_account_token",
+    "imagePullSecrets": "image_pull_secrets",
+    "type": "type",
+    "stringData": "string_data",
+    "value": "value",
+    "description": "description",
 }
 
 

@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from ml_foundations.gke.machine_types import MACHINE_TYPES, UnknownNameError, gpu_by_name, machine_type
+from ml_foundations.gke.machine_types import MACHINE_TYPES, UnknownNameError, machine_type, product_by_name
 from ml_foundations.planning.quantity import format_quantity, parse_quantity
 
 MAX_LABEL = 63
@@ -187,7 +187,7 @@ def _name(value: str) -> str:
 
 def _gpu_product(value: str) -> str:
     try:
-        return gpu_by_name(value).product
+        return product_by_name(value)
     except UnknownNameError as error:
         raise ValueError(str(error)) from None
 

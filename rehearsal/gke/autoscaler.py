@@ -128,7 +128,9 @@ def plan(
     pods, existing = list(pods), list(existing)
     templates = [_template(ds) for ds in daemon_sets]
     sizes = Counter(map(_pool_and_zone, existing))
-    fresh = [place for pool in pools if pool.autoscaled for place in _fresh(pool, operator, templates)]
+    fresh = [
+        place for pool in pools if pool.autoscaled and not pool.queued for place in _fresh(pool, operator, templates)
+    ]
     places = _existing_places(pods, existing, templates, now)
     new: Counter[tuple[str, str]] = Counter()
     for kind in sorted(_kinds(pods), key=lambda kind: kind.size, reverse=True):
@@ -240,11 +242,12 @@ def _may_grow(pool: Pool | None, zone: str, sizes: Counter[tuple[str, str]]) -> 
 
 
 def _cost(place: _Place, kind: _Kind, left: int, sizes: Counter[tuple[str, str]]) -> tuple[Decimal, int, str, str]:
-    """Price per pod placed, then the emptiest zone; a machine without a known price comes last."""
+    """Price per pod placed, then the emptiest zone if zones are to be alike; unknown prices come last."""
     pool, (name, zone) = place.pool, _pool_and_zone(place.node)
     price = _price(pool) if pool else None
     placed = place.copy().take(kind.requests, kind.at_once(left))
-    return (price / placed if price is not None else Decimal("Infinity"), sizes[name, zone], name, zone)
+    crowd = sizes[name, zone] if pool is None or pool.location_policy == "BALANCED" else 0
+    return (price / placed if price is not None else Decimal("Infinity"), crowd, name, zone)
 
 
 def _price(pool: Pool) -> Decimal | None:

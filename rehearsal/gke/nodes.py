@@ -16,7 +16,7 @@ from ml_foundations.gke.machine_types import GIB, MachineType, machine_type
 from ml_foundations.planning.filters import untolerated_taints
 from ml_foundations.planning.quantity import parse_quantity
 
-from rehearsal.gke.operator import Operator
+from rehearsal.gke.operator import Operator, Sharing
 from rehearsal.gke.store import Pool, PoolGpu
 
 KUBERNETES_VERSION = "v1.36.3-gke.1000000"
@@ -72,6 +72,8 @@ def pool_taints(pool: Pool) -> list[dict[str, str]]:
     taints = [{key: taint[key] for key in ("key", "value", "effect") if taint.get(key)} for taint in pool.taints]
     if pool.automatic_gpu_taint and not any(taint["key"] == labels.GPU_TAINT_KEY for taint in taints):
         taints.append({"key": labels.GPU_TAINT_KEY, "value": labels.GPU_TAINT_VALUE, "effect": labels.GPU_TAINT_EFFECT})
+    if pool.queued:
+        taints.append({"key": labels.GKE_QUEUED, "value": "true", "effect": "NoSchedule"})
     if machine_type(pool.machine_type).arch == "arm64":
         taints.append({"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"})
     return taints
@@ -85,11 +87,13 @@ def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str,
     gpus = 0
     if pool.gpu and is_gke_managed(pool):
         gpus = devices(pool.gpu)
-    elif pool.gpu and is_left_to_operator(pool) and operator and _runs_on(operator, taints):
-        gpus = pool.gpu.count if operator.device_plugin else 0
-        if operator.feature_discovery:
+    if pool.gpu and operator and _runs_on(operator, taints):
+        if is_left_to_operator(pool):
+            gpus = operator.advertised(pool.gpu, _os(pool), pool.labels)
+        has_driver = is_gke_managed(pool) or (is_left_to_operator(pool) and _os(pool) in operator.drivers)
+        if operator.feature_discovery and has_driver:
             # What the pool itself declares stays: GPU Feature Discovery writes through the same label.
-            node_labels |= _operator_labels(pool, pool.gpu)
+            node_labels |= _operator_labels(pool, pool.gpu, operator.sharing_of(pool.labels))
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -142,6 +146,11 @@ def _runs_on(operator: Operator, taints: list[dict[str, str]]) -> bool:
     return not untolerated_taints({"spec": {"tolerations": operator.tolerations}}, taints)
 
 
+def _os(pool: Pool) -> str:
+    """The operating system of a pool's nodes, as their label says it."""
+    return "ubuntu" if "UBUNTU" in pool.image_type else "cos"
+
+
 def _gke_labels(pool: Pool, machine: MachineType, zone: str) -> dict[str, str]:
     found = {
         "beta.kubernetes.io/arch": machine.arch,
@@ -153,7 +162,7 @@ def _gke_labels(pool: Pool, machine: MachineType, zone: str) -> dict[str, str]:
         "cloud.google.com/gke-max-pods-per-node": str(pool.max_pods),
         "cloud.google.com/gke-memory-gb-scaling-level": str(machine.memory_gib),
         labels.GKE_NODE_POOL: pool.name,
-        "cloud.google.com/gke-os-distribution": "ubuntu" if "UBUNTU" in pool.image_type else "cos",
+        "cloud.google.com/gke-os-distribution": _os(pool),
         "cloud.google.com/gke-provisioning": "spot" if pool.spot else "standard",
         "cloud.google.com/machine-family": machine.name.partition("-")[0],
         "failure-domain.beta.kubernetes.io/region": region(zone),
@@ -167,6 +176,10 @@ def _gke_labels(pool: Pool, machine: MachineType, zone: str) -> dict[str, str]:
     }
     if pool.spot:
         found |= {labels.GKE_SPOT: "true"}
+    if pool.flex_start:
+        found |= {labels.GKE_FLEX_START: "true"}
+    if pool.reservation:
+        found |= {labels.GKE_RESERVATION: pool.reservation.partition("/reservationBlocks/")[0].rpartition("/")[2]}
     if pool.workload_identity:
         found |= {"iam.gke.io/gke-metadata-server-enabled": "true"}
     if pool.gpu:
@@ -176,11 +189,22 @@ def _gke_labels(pool: Pool, machine: MachineType, zone: str) -> dict[str, str]:
             "cloud.google.com/gke-gpu": "true",
         }
         if is_gke_managed(pool):
-            found["cloud.google.com/gke-gpu-driver-version"] = (pool.gpu.driver_version or "DEFAULT").lower()
+            found[labels.GKE_GPU_DRIVER_VERSION] = (pool.gpu.driver_version or "DEFAULT").lower()
+            found |= _sharing_labels(pool.gpu)
     return found
 
 
-def _operator_labels(pool: Pool, gpu: PoolGpu) -> dict[str, str]:
+def _sharing_labels(gpu: PoolGpu) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if gpu.partition_size:
+        found[labels.GKE_PARTITION_SIZE] = gpu.partition_size
+    if gpu.sharing_strategy:
+        found[labels.GKE_SHARING_STRATEGY] = gpu.sharing_strategy.lower().replace("_", "-")
+        found[labels.GKE_SHARED_CLIENTS] = str(gpu.max_shared_clients)
+    return found
+
+
+def _operator_labels(pool: Pool, gpu: PoolGpu, sharing: Sharing) -> dict[str, str]:
     model = machine_types.GPUS[gpu.type]
     major, minor = model.compute_capability
     found = {
@@ -198,9 +222,9 @@ def _operator_labels(pool: Pool, gpu: PoolGpu) -> dict[str, str]:
         "gpu.machine": "Google-Compute-Engine",
         "gpu.mode": "compute",
         "gpu.present": "true",
-        "gpu.product": model.product,
-        "gpu.replicas": "1",
-        "gpu.sharing-strategy": "none",
+        "gpu.product": model.product + ("-SHARED" if sharing.replicas > 1 else ""),
+        "gpu.replicas": str(sharing.replicas),
+        "gpu.sharing-strategy": sharing.strategy,
         "mig.capable": str(bool(model.mig_profiles)).lower(),
         "mps.capable": "false",
     }

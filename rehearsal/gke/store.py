@@ -49,6 +49,12 @@ class Pool:
     automatic_gpu_taint: bool = False
     """Whether GKE added its own GPU taint: a pool without GPUs existed when this one was made."""
     spot: bool = False
+    flex_start: bool = False
+    queued: bool = False
+    """Whether nodes come for a ProvisioningRequest only."""
+    reservation: str = ""
+    """The specific reservation that the nodes come from."""
+    location_policy: str = "BALANCED"
     image_type: str = "COS_CONTAINERD"
     boot_disk_type: str = "pd-balanced"
     boot_disk_gib: int = 100

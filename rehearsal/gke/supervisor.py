@@ -14,7 +14,7 @@ from typing import Any
 from ml_foundations import labels
 from urllib3.exceptions import HTTPError
 
-from rehearsal.gke import autoscaler, daemonsets, nodes, operator
+from rehearsal.gke import autoscaler, daemonsets, dra, nodes, operator, snapshots, volumes
 from rehearsal.gke.api import Api, ApiError, Informer, Object
 from rehearsal.gke.autoscaler import REMOVING_TAINT, is_busy, is_finished
 from rehearsal.gke.history import History
@@ -53,7 +53,15 @@ class Supervisor:
         self._daemon_sets = follow("/apis/apps/v1/daemonsets")
         self._jobs = follow("/apis/batch/v1/jobs", trim=_trim_job)
         self._releases = follow("/api/v1/secrets", selector=operator.HELM_SECRETS, trim=_trim_release)
+        claims = follow(volumes.CLAIMS, trim=volumes.trim_claim)
+        disks = follow(volumes.VOLUMES, trim=volumes.trim_volume)
+        classes = follow(volumes.CLASSES)
+        slices, device_claims = follow(dra.SLICES), follow(dra.CLAIMS)
+        self._snapshots = snapshots.Snapshots(self._api)
+        self._disks = volumes.Disks(self._api, claims, disks, classes)
+        self._dra = dra.Driver(self._api, slices, device_claims)
         self._informers = (self._nodes, self._pods, self._daemon_sets, self._jobs, self._releases)
+        self._informers += (claims, disks, classes, slices, device_claims)
 
     def sync(self, timeout: float) -> bool:
         """Start following the API; whether everything was read within the time."""
@@ -84,12 +92,16 @@ class Supervisor:
         pools, clusters = self._store.pools(), self._store.clusters()
         if clusters or pools:
             self._run_daemon_sets(next(iter(clusters.values()), {}).get("inputs") or {})
+            self._snapshots.reconcile()
         found = operator.find(self._rehearsal, self._releases.items())
+        found = found and found.beside(self._daemon_sets.items())
+        has_dra = operator.released(dra.CHART, self._rehearsal, self._releases.items()) is not None
         pods, by_pool = self._pods.items(), self._nodes_by_pool()
         sizes = self._sizes(pools)
         for name in by_pool.keys() - pools.keys():
             self._drain(by_pool[name], pods)
         plan = self._plan(pods, pools, by_pool, found)
+        plan.new_nodes.update(self._dra.growth(has_dra, pods, pools.values(), by_pool))
         for (pool, _), count in plan.new_nodes.items():
             sizes[pool] += count
             _log.info("pool %s grows by %d to %d nodes", pool, count, sizes[pool])
@@ -99,6 +111,8 @@ class Supervisor:
         for name, pool in pools.items():
             self._fill(pool, by_pool[name], sizes[name], plan.new_nodes, found, pods)
             self._update(pool, by_pool[name], found)
+        self._dra.reconcile(has_dra, pools, self._nodes_by_pool())
+        self._disks.reconcile(self._nodes.items(), pods)
         for pod in pods:
             if is_finished(pod):
                 self._history.add(pod)
@@ -333,6 +347,8 @@ def _trim_pod(pod: Object) -> Object:
         "topologySpreadConstraints",
         "overhead",
         "resources",
+        "resourceClaims",
+        "volumes",
     )
     status = pod.get("status") or {}
     return {

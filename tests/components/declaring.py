@@ -1,7 +1,9 @@
 """Declare components against Pulumi's mocks, and see every request for a resource that they make."""
 
 import asyncio
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -53,3 +55,13 @@ def declared(program: Callable[[], Any]) -> dict[str, Any]:
 def inputs(request: Any) -> dict[str, Any]:
     """The inputs of a request as plain data."""
     return json_format.MessageToDict(request.object)
+
+
+def component_host() -> Any:
+    """The module that hosts the components as a Pulumi plugin."""
+    path = Path(__file__).parents[2] / "components" / "__main__.py"
+    spec = importlib.util.spec_from_file_location("component_host", path)
+    assert spec and spec.loader
+    host = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(host)
+    return host

@@ -10,7 +10,8 @@ import pulumi
 import pytest
 from ml_foundations import labels
 from ml_foundations._spec import check, derived
-from pulumi.provider.experimental.analyzer import Analyzer
+
+from tests.components.declaring import component_host
 
 NAMES = [name for name in ml_foundations.__all__ if not name.endswith("Args")]
 
@@ -86,7 +87,7 @@ WRONG = [
         TEAM | {"extra_quota": {"limits.nvidia.com/gpu": "1"}},
         ["\n  extra_quota.limits.nvidia.com/gpu: is no quota", "Set gpus"],
     ),
-    ("GpuOperator", {"driver": "nouveau"}, ["driver", "'operator' or 'google'", "'nouveau'"]),
+    ("GpuOperator", {"mode": "nouveau"}, ["mode", "'operator', 'cos', 'ubuntu' or 'gke'", "'nouveau'"]),
 ]
 
 
@@ -122,7 +123,7 @@ def test_planning_imports_neither_pulumi_nor_a_client() -> None:
 
 
 def test_the_component_host_can_carry_every_component_with_every_field_described() -> None:
-    found = Analyzer("ml-foundations").analyze([getattr(ml_foundations, name) for name in NAMES])
+    found = component_host().DescribingAnalyzer("ml-foundations").analyze([getattr(ml_foundations, n) for n in NAMES])
     assert set(found["component_definitions"]) == set(NAMES)
     for name, component in found["component_definitions"].items():
         assert component.description, name
@@ -158,17 +159,6 @@ def test_the_seeds_storage_class_is_exactly_theirs() -> None:
         "volumeBindingMode": "WaitForFirstConsumer",
         "allowVolumeExpansion": True,
     }
-
-
-def test_the_operators_values_are_keys_of_its_chart() -> None:
-    from ml_foundations.gpu.operator import chart_values
-
-    from rehearsal.plugins.kubernetes.helm import unknown_keys
-
-    for driver in ("operator", "google"):
-        values = chart_values(spec_of("GpuOperator", {"driver": driver, "driver_version": "1"}))
-        assert not list(unknown_keys("gpu-operator", values))
-    assert list(unknown_keys("gpu-operator", {"drivr": {}}))
 
 
 def test_values_of_the_user_win_and_maps_join() -> None:

@@ -1,8 +1,6 @@
 """What the components declare: children, their options, and values that one publishes and another takes."""
 
-import importlib.util
 import json
-from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -10,22 +8,29 @@ import pytest
 from ml_foundations import (
     CpuNodePool,
     GkeCluster,
+    GpuMonitor,
     GpuNodePool,
     GpuOperator,
     InferenceService,
+    ShardedSet,
     StorageClasses,
     TeamNamespace,
     TrainingJob,
+    TrainingQueue,
     Volume,
 )
 from ml_foundations._spec import quantity
 from pulumi_gcp.container import outputs as container
 
-from tests.components.declaring import declared, inputs
+from tests.components.declaring import component_host, declared, inputs
 
 POOL: Any = {"project": "project", "location": "us-central1", "cluster_name": "c", "node_service_account": "s"}
 WORKLOAD: Any = {"namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
 TEAM: Any = {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti"}
+QUEUE: Any = {
+    "flavors": [{"name": "l4", "gpu": "L4"}],
+    "teams": [{"namespace": "ml", "cpu": "8", "memory": "64Gi", "gpus": {"l4": 4}}],
+}
 CLAIM: Any = {"namespace": "ml", "size": "500Gi", "storage_class": "zonal-ssd"}
 
 
@@ -43,6 +48,9 @@ PROGRAMS = {
     TeamNamespace: lambda: TeamNamespace("x", {**TEAM, "group": "ml@example.com"}),
     TrainingJob: lambda: TrainingJob("x", WORKLOAD),
     InferenceService: lambda: InferenceService("x", WORKLOAD),
+    ShardedSet: lambda: ShardedSet("x", {**WORKLOAD, "shards": 2}),
+    GpuMonitor: lambda: GpuMonitor("x", {"files": {"a": "b"}, "monitoring": "google"}),
+    TrainingQueue: lambda: TrainingQueue("x", QUEUE),
 }
 
 
@@ -172,6 +180,7 @@ def test_pod_overrides_keep_what_they_do_not_name() -> None:
         "runAsUser": 0,
         "runAsNonRoot": False,
         "fsGroup": 1000,
+        "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
@@ -205,7 +214,8 @@ def test_a_kubeconfig_names_the_chosen_endpoint_and_holds_no_credential(endpoint
     seen: list[str] = []
 
     def program() -> None:
-        cluster = GkeCluster("x", {"project": "project", "location": "us-central1", "endpoint": endpoint})
+        args: Any = {"project": "project", "location": "us-central1", "endpoint": endpoint}
+        cluster = GkeCluster("x", args | {"authorized_networks": {"office": "203.0.113.0/24"}})
         cluster.kubeconfig.apply(seen.append)
 
     declared(program)
@@ -221,18 +231,8 @@ def test_the_cluster_outputs_that_are_read_are_in_the_sdk() -> None:
     assert isinstance(container.ClusterControlPlaneEndpointsConfigDnsEndpointConfig.endpoint, property)
 
 
-def test_google_and_the_operator_do_not_both_advertise_gpus() -> None:
-    values = inputs(declared(lambda: GpuOperator("x", {"driver": "google"}))["x-release"])["values"]
-    assert values["driver"]["enabled"] is False
-    assert values["devicePlugin"]["enabled"] is False
-
-
 def test_a_hosted_component_takes_known_outputs_as_plain_values() -> None:
-    path = Path(__file__).parents[2] / "components" / "__main__.py"
-    spec = importlib.util.spec_from_file_location("component_host", path)
-    assert spec and spec.loader
-    host = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(host)
+    host = component_host()
     provider = host.Host(host.COMPONENTS, "ml-foundations", version="1.2.3")
 
     async def program() -> None:

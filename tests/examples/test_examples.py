@@ -24,6 +24,9 @@ def test_every_example_is_tested() -> None:
 SHOWS: dict[str, dict[str, tuple[str, str]]] = {
     "minimal": {"Job finetune": ("Completed", "gke-minimal-l4-")},
     "bring-your-own-cluster": {"Job finetune": ("Completed", "h100-1"), "Deployment chat": ("Ready", "l4-1")},
+    "serving": {f"Deployment {name}": ("Ready", "l4-") for name in ("chat", "ranking", "summary")},
+    "llm-finetune": {"Job llama": ("Completed", "gke-finetune-h100-")},
+    "vllm-serving": {"Deployment chat": ("Ready", "gke-serving-l4-")},
     "yaml": {"Job finetune": ("Completed", "h100-1"), "Deployment chat": ("Ready", "l4-1")},
 }
 """Of each example: its workloads, the state that they reach and the nodes that they run on."""
@@ -34,7 +37,8 @@ def test_example(example: str, copy_checkout: Callable[[], Checkout]) -> None:
     checkout = copy_checkout()
     project = ["--project", f"examples/{example}"]
     has_pools = "NodePool" in "".join(path.read_text() for path in (EXAMPLES / example).glob("*.py"))
-    nodes = [] if has_pools else ["--nodes", NODES]
+    own = f"examples/{example}/nodes.yaml"
+    nodes = [] if has_pools else ["--nodes", own if (CHECKOUT / own).exists() else NODES]
     try:
         result = checkout.run("up", *project, *nodes)
         assert result.returncode == 0, result.stdout + result.stderr

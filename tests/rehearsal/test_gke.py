@@ -28,6 +28,7 @@ OPERATED = replace(
     initial_nodes=1,
     labels={"gke-no-default-nvidia-gpu-device-plugin": "true", "node-type": "training"},
     gpu=PoolGpu("nvidia-l4", 2, "INSTALLATION_DISABLED"),
+    image_type="UBUNTU_CONTAINERD",
 )
 SCALE_DOWN_SECONDS = 3
 

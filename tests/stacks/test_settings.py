@@ -90,11 +90,11 @@ WRONG = {
     "pool that GKE drives beside the operator": (
         "nodePools.l4.driver",
         "latest",
-        ["nodePools.l4.driver: is latest, but gpuOperator.driver is operator"],
+        ["nodePools.l4.driver: is latest, but gpuOperator.mode is operator"],
     ),
     "pool that nobody drives": (
-        "gpuOperator.driver",
-        "google",
+        "gpuOperator.mode",
+        "gke",
         ["nodePools.l4.driver: is operator", "nobody installs the driver"],
     ),
     "shared memory beyond memory": (

@@ -1,7 +1,7 @@
 """A pool of GPU nodes."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 import pulumi
 import pulumi_gcp as gcp
@@ -10,71 +10,101 @@ from typing_extensions import override
 
 from ml_foundations import labels
 from ml_foundations._manifest import child_options
-from ml_foundations._spec import check
+from ml_foundations._spec import Spec, check
 from ml_foundations._tolerations import TolerationArgs
+from ml_foundations.gke import _interfaces
 from ml_foundations.gke._node_pool import (
+    NodePoolArgs,
     NodePoolSettings,
     NodePoolSpec,
     Taint,
-    TaintArgs,
     node_arguments,
-    node_pool_arguments,
-    taint_arguments,
+    node_pool,
     tolerations,
 )
-from ml_foundations.gke.machine_types import GPUS, MACHINE_TYPES, UnknownNameError, gpu_by_name
+from ml_foundations.gke.machine_types import GPUS, MACHINE_TYPES, UnknownNameError, gpu_by_name, shared_product
 
 GPU_TAINT = Taint(key=labels.GPU_TAINT_KEY, value=labels.GPU_TAINT_VALUE, effect="NO_SCHEDULE")
 
+MOST_CLIENTS = 48
+"""The most pods that share a GPU (container-engine-accelerators, gpusharing.go)."""
 
-class GpuNodePoolArgs(TypedDict):
+
+class GpuSharingArgs(TypedDict):
+    """How pods share a GPU, or each partition of it."""
+
+    strategy: str
+    """TIME_SHARING (pods take turns) or MPS (their kernels run at the same time)."""
+    clients: int
+    """How many pods share it, 2 to 48."""
+
+
+class GpuSharing(Spec):
+    """A checked GpuSharingArgs."""
+
+    strategy: Literal["TIME_SHARING", "MPS"]
+    clients: int = Field(ge=2, le=MOST_CLIENTS)
+
+
+class NodeNetworkArgs(TypedDict):
+    """A network that nodes are in beside the cluster's."""
+
+    network: str
+    """The VPC network."""
+    subnetwork: str
+    """Its subnetwork in the cluster's region."""
+
+
+class NodeNetwork(Spec):
+    """A checked NodeNetworkArgs."""
+
+    network: str = Field(min_length=1)
+    subnetwork: str = Field(min_length=1)
+
+
+class GpuNodePoolArgs(NodePoolArgs):
     """Arguments of a GpuNodePool."""
 
-    project: str
-    """The Google Cloud project."""
-    location: str
-    """The cluster's region."""
-    cluster_name: pulumi.Input[str]
-    """The cluster, as GkeCluster.cluster_name gives it."""
-    node_service_account: pulumi.Input[str]
-    """The nodes' identity, as GkeCluster.node_service_account gives it."""
-    machine_type: str
-    """The machine type; it implies GPU type and count, but for N1."""
-    max_nodes: int
-    """The most nodes of the pool, over all zones."""
-    min_nodes: NotRequired[int]
-    """The fewest nodes of the pool, over all zones; default 0."""
     gpu: NotRequired[str]
     """The GPU model, by any of its names; needed for N1 only, where GPUs are attached. Otherwise it is checked."""
     gpus: NotRequired[int]
     """GPUs per node; needed for N1 only. Otherwise it is checked."""
     driver: NotRequired[str]
-    """Who installs the NVIDIA driver: default or latest (GKE does), or operator (the GPU Operator does)."""
-    node_type: NotRequired[str]
-    """What the nodes are for, as the label node-type; default training."""
-    pool_name: NotRequired[str]
-    """The pool's name in GKE; default is the component's."""
-    zones: NotRequired[list[str]]
-    """The zones of the nodes; GPUs are in few zones of a region."""
-    disk_size_gb: NotRequired[int]
-    """Size of the boot disk in GB; default 100."""
-    disk_type: NotRequired[str]
-    """Type of the boot disk; by default GKE's own choice for the machine type."""
-    spot: NotRequired[bool]
-    """Whether the nodes are Spot VMs; default false."""
-    labels: NotRequired[dict[str, str]]
-    """More labels of the nodes."""
-    taints: NotRequired[list[TaintArgs]]
-    """More taints of the nodes; the GPU taint is always there."""
+    """Who installs the NVIDIA driver. Default default.
+
+    default or latest: GKE does, and advertises the GPUs. operator: the GPU Operator does, on the image ubuntu.
+    installer: Google's installer, which comes with the GpuOperator; the operator advertises the GPUs.
+    """
+    mig_partition: NotRequired[str]
+    """The MIG partition size that every GPU is cut into, such as 1g.10gb; where GKE installs the driver."""
+    sharing: NotRequired[GpuSharingArgs]
+    """How pods share GPUs, where GKE installs the driver."""
+    additional_networks: NotRequired[list[NodeNetworkArgs]]
+    """Networks for the traffic between GPUs: 4 for TCPX (A3 High), 8 for TCPXO (A3 Mega) and RDMA (A3 Ultra, A4)."""
+    accelerator_networks: NotRequired[bool]
+    """Whether GKE makes these networks itself, for claims of them (DRANET); A3, A4 and A4X only. Default false."""
+    fast_socket: NotRequired[bool]
+    """Whether nodes have NCCL Fast Socket; default false."""
 
 
 class GpuNodePoolSettings(NodePoolSettings):
     """What a stack file says about a pool of GPU nodes."""
 
+    location_policy: Literal["ANY", "BALANCED"] = "ANY"
     node_type: str = "training"
     gpu: str | None = None
     gpus: int | None = Field(None, ge=1)
-    driver: Literal["default", "latest", "operator"] = "default"
+    driver: Literal["default", "latest", "operator", "installer"] = "default"
+    mig_partition: str | None = None
+    sharing: GpuSharing | None = None
+    additional_networks: list[NodeNetwork] = []
+    accelerator_networks: bool = False
+    fast_socket: bool = False
+
+    @property
+    @override
+    def image_name(self) -> str:
+        return self.image or ("ubuntu" if self.driver == "operator" else "cos")
 
     @property
     def accelerator_type(self) -> str:
@@ -84,18 +114,63 @@ class GpuNodePoolSettings(NodePoolSettings):
 
     @property
     def product(self) -> str:
-        """The value of the label nvidia.com/gpu.product on the nodes."""
-        return GPUS[self.accelerator_type].product
+        """The value of the label nvidia.com/gpu.product on the nodes; it tells partitions and shared GPUs apart."""
+        return shared_product(GPUS[self.accelerator_type], self.mig_partition, shared=self.sharing is not None)
 
     @property
     def gpus_per_node(self) -> int:
         """GPUs on each node."""
         return MACHINE_TYPES[self.machine_type].gpu_count or self.gpus or 0
 
+    @property
+    def gpu_resources_per_node(self) -> int:
+        """How many nvidia.com/gpu a node offers: GPUs, or their partitions, times the pods that share each."""
+        partitions = GPUS[self.accelerator_type].mig_profiles[self.mig_partition] if self.mig_partition else 1
+        return self.gpus_per_node * partitions * (self.sharing.clients if self.sharing else 1)
+
+    @property
+    def most_gpus_per_pod(self) -> int:
+        """The most nvidia.com/gpu that a pod may request: GKE gives a shared GPU to a pod only one at a time."""
+        return 1 if self.sharing else self.gpu_resources_per_node
+
+    @property
+    @override
+    def all_taints(self) -> list[Taint]:
+        return [GPU_TAINT, *super().all_taints]
+
     @override
     def contradictions(self) -> Iterator[tuple[str, str]]:
+        mismatch = list(gpu_mismatch(self.machine_type, self.gpu, self.gpus))
+        yield from mismatch
         yield from super().contradictions()
-        yield from gpu_mismatch(self.machine_type, self.gpu, self.gpus)
+        yield from _interfaces.contradictions(self)
+        yield from self._driver_contradictions()
+        if not mismatch:
+            yield from self._partition_contradictions()
+
+    def _driver_contradictions(self) -> Iterator[tuple[str, str]]:
+        if self.driver == "operator" and self.image == "cos":
+            yield "image", "is cos, for which the operator has no driver; say ubuntu, or another driver"
+        if self.driver == "latest" and self.image == "ubuntu":
+            yield "driver", "is latest, which GKE has for the image cos only; say default"
+        if self.driver == "operator" and self.secure_boot:
+            yield "secure_boot", "is true, but the operator's driver is not signed for it; say another driver"
+
+    def _partition_contradictions(self) -> Iterator[tuple[str, str]]:
+        managed = self.driver in ("default", "latest")
+        for field, instead in (("mig_partition", "mig"), ("sharing", "device_plugin.sharing")):
+            if getattr(self, field) is not None and not managed:
+                yield (
+                    field,
+                    f"is for GPUs that GKE advertises, and driver is {self.driver}: set {instead} of GpuOperator",
+                )
+        profiles = GPUS[self.accelerator_type].mig_profiles
+        if self.mig_partition is not None and self.mig_partition not in profiles:
+            known = f"it can be cut into {', '.join(profiles)}" if profiles else "it cannot be partitioned"
+            yield (
+                "mig_partition",
+                f"is {self.mig_partition}, but the GPU is {GPUS[self.accelerator_type].product}: {known}",
+            )
 
 
 class _GpuNodePoolSpec(GpuNodePoolSettings, NodePoolSpec):
@@ -128,6 +203,7 @@ class GpuNodePool(pulumi.ComponentResource):
     """A pool of GPU nodes, autoscaled, tainted so that only pods that request GPUs come to it.
 
     What it publishes is what workloads take, under the same names: ``gpu``, ``node_selector`` and ``tolerations``.
+    Let it depend on a CpuNodePool: GKE's own pods need nodes that are not tainted.
     """
 
     node_pool_name: pulumi.Output[str]
@@ -136,6 +212,8 @@ class GpuNodePool(pulumi.ComponentResource):
     """The value of the label nvidia.com/gpu.product on its nodes."""
     gpus_per_node: int
     """GPUs on each node."""
+    gpu_resources_per_node: int
+    """How many nvidia.com/gpu a node offers: GPUs, or their partitions, times the pods that share each."""
     node_selector: dict[str, str]
     """Labels that select the nodes of this pool."""
     tolerations: list[TolerationArgs]
@@ -145,47 +223,66 @@ class GpuNodePool(pulumi.ComponentResource):
         """Declare the pool."""
         spec = check(_GpuNodePoolSpec, f"GpuNodePool {name}", {"pool_name": name, **args})
         super().__init__("ml-foundations:index:GpuNodePool", name, {}, opts)
-        pool = gcp.container.NodePool(
+        pool = node_pool(
             f"{name}-pool",
-            **node_pool_arguments(spec),
-            node_config=_node_config(spec),
-            # GKE reports the number of nodes that the autoscaler has made.
-            opts=child_options(self, ignore_changes=["initialNodeCount"]),
+            spec,
+            _node_config(spec),
+            child_options(self),
+            spare=False,
+            network_config=_interfaces.network_arguments(spec),
         )
         self.node_pool_name = pool.name
         self.gpu = spec.product
         self.gpus_per_node = spec.gpus_per_node
+        self.gpu_resources_per_node = spec.gpu_resources_per_node
         self.node_selector = {labels.GKE_NODE_POOL: spec.pool_name}
-        self.tolerations = tolerations([GPU_TAINT, *spec.taints])
+        self.tolerations = tolerations(spec.all_taints)
         self.register_outputs(
             {
                 "node_pool_name": self.node_pool_name,
                 "gpu": self.gpu,
                 "gpus_per_node": self.gpus_per_node,
+                "gpu_resources_per_node": self.gpu_resources_per_node,
                 "node_selector": self.node_selector,
                 "tolerations": self.tolerations,
             }
         )
 
 
-def _node_config(spec: _GpuNodePoolSpec) -> Any:
-    gpu = GPUS[spec.accelerator_type]
-    operator = spec.driver == "operator"
-    gpu_labels = {labels.ACCELERATOR: "nvidia-gpu", labels.GPU_PRODUCT: gpu.product}
-    gpu_labels |= {labels.GPU_MEMORY: str(gpu.memory_label_mib or gpu.memory_gb * 1024)}
-    gpu_labels |= {labels.GKE_NO_DEVICE_PLUGIN: "true"} if operator else {}
-    version = "INSTALLATION_DISABLED" if operator else spec.driver.upper()
-    config = node_arguments(spec, gpu_labels, "UBUNTU_CONTAINERD" if operator else "COS_CONTAINERD")
+def _node_config(spec: _GpuNodePoolSpec) -> gcp.container.NodePoolNodeConfigArgsDict:
     # The operator's driver is not signed by Google: a node that checks signatures would not load it.
-    config["shielded_instance_config"]["enable_secure_boot"] = not operator
-    return config | {
-        "gvnic": {"enabled": True},
-        "guest_accelerators": [
-            {
-                "type": spec.accelerator_type,
-                "count": spec.gpus_per_node,
-                "gpu_driver_installation_config": {"gpu_driver_version": version},
-            }
-        ],
-        "taints": taint_arguments([GPU_TAINT, *spec.taints]),
+    config = node_arguments(spec, _gpu_labels(spec), [GPU_TAINT, *spec.taints], secure_boot=spec.driver != "operator")
+    config["guest_accelerators"] = [_accelerator(spec)]
+    config["fast_socket"] = {"enabled": True} if spec.fast_socket else None
+    return config
+
+
+def _gpu_labels(spec: _GpuNodePoolSpec) -> dict[str, str]:
+    gpu = GPUS[spec.accelerator_type]
+    found = {labels.ACCELERATOR: "nvidia-gpu", labels.GPU_PRODUCT: spec.product}
+    if spec.mig_partition is None:
+        found[labels.GPU_MEMORY] = str(gpu.memory_label_mib or gpu.memory_gb * 1024)
+    if spec.driver in ("operator", "installer"):
+        found[labels.GKE_NO_DEVICE_PLUGIN] = "true"
+    if spec.accelerator_networks:
+        found[labels.GKE_NETWORK_DRA_DRIVER] = "true"
+    return found
+
+
+def _accelerator(spec: _GpuNodePoolSpec) -> gcp.container.NodePoolNodeConfigGuestAcceleratorArgsDict:
+    managed = spec.driver in ("default", "latest")
+    sharing = spec.sharing
+    return {
+        "type": spec.accelerator_type,
+        "count": spec.gpus_per_node,
+        "gpu_driver_installation_config": {
+            "gpu_driver_version": spec.driver.upper() if managed else "INSTALLATION_DISABLED"
+        },
+        "gpu_partition_size": spec.mig_partition,
+        "gpu_sharing_config": {
+            "gpu_sharing_strategy": sharing.strategy,
+            "max_shared_clients_per_gpu": sharing.clients,
+        }
+        if sharing
+        else None,
     }

@@ -280,21 +280,51 @@ def _gpu_names() -> dict[str, Gpu]:
 _GPU_NAMES = _gpu_names()
 
 
+_SUFFIX = re.compile(r"(?P<name>.+?)(?:-MIG-(?P<profile>\d+g\.\d+gb[^-]*))?(?P<shared>-SHARED)?", re.IGNORECASE)
+"""GPU Feature Discovery's marks of a partition and of a shared GPU (k8s-device-plugin, internal/lm/resource.go)."""
+
+
 def gpu_by_name(name: str) -> Gpu:
     """The GPU that people mean by a name: accelerator type, product label or a common short form.
 
-    Case and separators do not matter. A bare ``A100`` is the 40 GB model, whose accelerator type
-    (nvidia-tesla-a100) carries no size either; the 80 GB model needs its size: ``A100-80GB``.
+    Case and separators do not matter; a partition (``-MIG-1g.5gb``) and a shared GPU (``-SHARED``) are of its model.
+    A bare ``A100`` is the 40 GB model, whose accelerator type (nvidia-tesla-a100) carries no size either; the 80 GB
+    model needs its size: ``A100-80GB``.
     A bare ``H100`` is the 80 GB SXM model; ``H100-MEGA`` is the one of a3-megagpu machines.
 
     Raises:
         UnknownNameError: No GPU in the catalog goes by that name.
     """
     try:
-        return _GPU_NAMES[_normalised(name)]
+        return _GPU_NAMES[_normalised(_parts(name)["name"] or "")]
     except KeyError:
         known = {alias for gpu in GPUS.values() for alias in (gpu.accelerator_type, gpu.product, *gpu.aliases)}
         raise UnknownNameError("GPU", name, known) from None
+
+
+def product_by_name(name: str) -> str:
+    """The value of the label nvidia.com/gpu.product for a GPU, a partition of one or a shared one.
+
+    Raises:
+        UnknownNameError: No GPU in the catalog goes by that name, or GKE does not cut it so.
+    """
+    gpu, parts = gpu_by_name(name), _parts(name)
+    profile = parts["profile"] and parts["profile"].lower()
+    if profile is not None and profile not in gpu.mig_profiles:
+        raise UnknownNameError("GPU", name, {shared_product(gpu, known) for known in gpu.mig_profiles} | {gpu.product})
+    return shared_product(gpu, profile, shared=parts["shared"] is not None)
+
+
+def shared_product(gpu: Gpu, mig_profile: str | None = None, *, shared: bool = False) -> str:
+    """The product label of a GPU's partitions, and of GPUs that pods share."""
+    partition = "" if mig_profile is None else f"-MIG-{mig_profile}"
+    return f"{gpu.product}{partition}{'-SHARED' if shared else ''}"
+
+
+def _parts(name: str) -> Mapping[str, str | None]:
+    """A GPU's name, and what follows it: ``profile`` of a partition, ``shared``."""
+    found = _SUFFIX.fullmatch(name)
+    return found.groupdict() if found else {"name": name, "profile": None, "shared": None}
 
 
 def capacity(machine: MachineType) -> Allocatable:

@@ -1,4 +1,4 @@
-"""The kube-scheduler's filters over plain manifests: why a pod would be refused by a node.
+"""The kube-scheduler's filters of one pod on one node: why the pod would be refused.
 
 Covered: node name, unschedulable nodes, node selector and required node affinity, taints and tolerations, and
 resources with the number of pods. A pod is taken as the API server would store it, as far as requests go:
@@ -8,36 +8,36 @@ a limit without a request is a request.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
-from ml_foundations.planning.quantity import format_quantity, parse_quantity
+from ml_foundations.planning import resources
+from ml_foundations.planning.manifests import UNKNOWN, Manifest, items, labels_of, section
+from ml_foundations.planning.quantity import format_quantity, millis
+from ml_foundations.planning.resources import PODS, WHOLE
 
-Manifest = Mapping[str, Any]
+__all__ = ["PODS", "Refusal", "pod_requests", "refusals", "untolerated_taints", "why_not"]
 
-PODS = "pods"
 UNSCHEDULABLE_TAINT: Manifest = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 """The taint that a pod must tolerate to run on a cordoned node."""
 
 
+class Refusal(NamedTuple):
+    """Why a node refuses a pod."""
+
+    rule: str
+    path: str
+    """The field of the pod's spec that decides."""
+    message: str
+    certain: bool = True
+    """Whether the node refuses the pod; otherwise a value that is not known decides."""
+
+
 def pod_requests(pod: Manifest) -> dict[str, Fraction]:
     """What the scheduler counts for a pod, by resource: all its containers and its overhead."""
-    spec = _section(pod, "spec")
-    total = _sum(_requests(container) for container in _items(spec, "containers"))
-    sidecars: dict[str, Fraction] = {}
-    peak: dict[str, Fraction] = {}
-    for container in _items(spec, "initContainers"):
-        own = _requests(container)
-        if container.get("restartPolicy") == "Always":
-            sidecars = _sum((sidecars, own))
-            peak = _maximum(peak, sidecars)
-        else:
-            # An init container runs beside the sidecars that started before it.
-            peak = _maximum(peak, _sum((sidecars, own)))
-    total = _maximum(_sum((total, sidecars)), peak)
-    total |= _pod_level_requests(spec, total)
-    return _sum((total, _quantities(_section(spec, "overhead"))))
+    found = resources.pod_requests(section(pod, "spec"))
+    return {name: Fraction(resources.in_scheduler_units(name, amount), WHOLE) for name, amount in found.items()}
 
 
 def why_not(pod: Manifest, node: Manifest, used: Mapping[str, Fraction]) -> list[str]:
@@ -48,20 +48,29 @@ def why_not(pod: Manifest, node: Manifest, used: Mapping[str, Fraction]) -> list
         node: A Node manifest with its status.allocatable.
         used: What the pods already on the node request, by resource, with their number as ``pods``.
     """
-    filters: tuple[Callable[[], Iterable[str]], ...] = (
-        lambda: _node_name(pod, node),
-        lambda: _unschedulable(pod, node),
-        lambda: _node_selector(pod, node),
-        lambda: _node_affinity(pod, node),
-        lambda: _taints(pod, node),
-        lambda: _resources(pod, node, used),
-    )
-    return [reason for check in filters for reason in check()]
+    refused = [refusal.message for refusal in refusals(section(pod, "spec"), node)]
+    return refused + list(_insufficient(pod, node, used))
+
+
+def refusals(spec: Manifest, node: Manifest) -> list[Refusal]:
+    """Why a node refuses the pods of a spec whatever room it has; a name or label may be ``UNKNOWN``."""
+    return [
+        *_node_name(spec, node),
+        *_unschedulable(spec, node),
+        *_node_selector(spec, node),
+        *_node_affinity(spec, node),
+        *_taints(spec, node),
+    ]
+
+
+def matches_node_affinity(spec: Manifest, node: Manifest) -> bool:
+    """Whether node selector and required node affinity allow a node."""
+    return not [*_node_selector(spec, node), *_node_affinity(spec, node)]
 
 
 def untolerated_taints(pod: Manifest, taints: Iterable[Manifest]) -> list[Manifest]:
     """The taints that keep a pod off: NoSchedule or NoExecute ones that no toleration of it matches."""
-    tolerations = _items(_section(pod, "spec"), "tolerations")
+    tolerations = items(section(pod, "spec"), "tolerations")
     return [
         taint
         for taint in taints
@@ -70,107 +79,71 @@ def untolerated_taints(pod: Manifest, taints: Iterable[Manifest]) -> list[Manife
     ]
 
 
-def _section(manifest: Manifest, key: str) -> Manifest:
-    return manifest.get(key) or {}
+def _name(node: Manifest) -> Any:
+    return section(node, "metadata").get("name", "")
 
 
-def _items(manifest: Manifest, key: str) -> list[Manifest]:
-    return manifest.get(key) or []
+def _node_name(spec: Manifest, node: Manifest) -> Iterable[Refusal]:
+    wanted, name = spec.get("nodeName"), _name(node)
+    if wanted and name is UNKNOWN:
+        yield Refusal("node-name", "nodeName", f"the node {wanted} may be one of this pool", certain=False)
+    elif wanted and wanted != name:
+        yield Refusal("node-name", "nodeName", f"the pod names the node {wanted}")
 
 
-def _quantities(values: Manifest) -> dict[str, Fraction]:
-    return {name: parse_quantity(value) for name, value in values.items()}
+def _unschedulable(spec: Manifest, node: Manifest) -> Iterable[Refusal]:
+    if section(node, "spec").get("unschedulable") and untolerated_taints({"spec": spec}, [UNSCHEDULABLE_TAINT]):
+        yield Refusal("node-unschedulable", "tolerations", "the node is cordoned (unschedulable)")
 
 
-def _requests(holder: Manifest) -> dict[str, Fraction]:
-    resources = _section(holder, "resources")
-    return _quantities(_section(resources, "limits")) | _quantities(_section(resources, "requests"))
-
-
-def _pod_level_requests(spec: Manifest, containers: Mapping[str, Fraction]) -> dict[str, Fraction]:
-    resources = _section(spec, "resources")
-    limits, requests = _section(resources, "limits"), _section(resources, "requests")
-    # A pod-level limit stands for the request only where no container requests the resource.
-    defaults = {name: value for name, value in limits.items() if name not in containers}
-    return {
-        name: value
-        for name, value in (_quantities(defaults) | _quantities(requests)).items()
-        if name in ("cpu", "memory") or name.startswith("hugepages-")
-    }
-
-
-def _sum(parts: Iterable[Mapping[str, Fraction]]) -> dict[str, Fraction]:
-    total: dict[str, Fraction] = {}
-    for part in parts:
-        for name, value in part.items():
-            total[name] = total.get(name, Fraction(0)) + value
-    return total
-
-
-def _maximum(one: Mapping[str, Fraction], other: Mapping[str, Fraction]) -> dict[str, Fraction]:
-    zero = Fraction(0)
-    return {name: max(one.get(name, zero), other.get(name, zero)) for name in one.keys() | other.keys()}
-
-
-def _name(node: Manifest) -> str:
-    return _section(node, "metadata").get("name", "")
-
-
-def _labels(node: Manifest) -> Mapping[str, str]:
-    return _section(node, "metadata").get("labels") or {}
-
-
-def _node_name(pod: Manifest, node: Manifest) -> Iterable[str]:
-    wanted = _section(pod, "spec").get("nodeName")
-    if wanted and wanted != _name(node):
-        yield f"the pod names the node {wanted}"
-
-
-def _unschedulable(pod: Manifest, node: Manifest) -> Iterable[str]:
-    if _section(node, "spec").get("unschedulable") and untolerated_taints(pod, [UNSCHEDULABLE_TAINT]):
-        yield "the node is cordoned (unschedulable)"
-
-
-def _node_selector(pod: Manifest, node: Manifest) -> Iterable[str]:
-    labels = _labels(node)
-    for key, value in _section(_section(pod, "spec"), "nodeSelector").items():
+def _node_selector(spec: Manifest, node: Manifest) -> Iterable[Refusal]:
+    labels = labels_of(node)
+    for key, value in section(spec, "nodeSelector").items():
         if labels.get(key) != value:
-            yield f"node selector {key}={value}: the node has {_shown(labels, key)}"
+            message = f"node selector {key}={value}: the node has {_shown(labels, key)}"
+            yield Refusal("node-selector", f"nodeSelector.{key}", message, labels.get(key) is not UNKNOWN)
 
 
-def _node_affinity(pod: Manifest, node: Manifest) -> Iterable[str]:
-    affinity = _section(_section(_section(pod, "spec"), "affinity"), "nodeAffinity")
+def _node_affinity(spec: Manifest, node: Manifest) -> Iterable[Refusal]:
+    affinity = section(spec, "affinity", "nodeAffinity")
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
         return
     failures: list[str] = []
-    for term in _items(required, "nodeSelectorTerms"):
+    certain = True
+    for term in items(required, "nodeSelectorTerms"):
         unmet = _unmet(term, node)
         if not unmet:
             return
-        failures.append(" and ".join(unmet))
-    yield f"required node affinity: {'; or '.join(failures) or 'it has no term, which matches no node'}"
+        certain = certain and any(known for _, known in unmet)
+        failures.append(" and ".join(text for text, _ in unmet))
+    message = f"required node affinity: {'; or '.join(failures) or 'it has no term, which matches no node'}"
+    yield Refusal("node-affinity", "affinity.nodeAffinity", message, certain)
 
 
-def _unmet(term: Manifest, node: Manifest) -> list[str]:
-    expressions, fields = _items(term, "matchExpressions"), _items(term, "matchFields")
+def _unmet(term: Manifest, node: Manifest) -> list[tuple[str, bool]]:
+    """The requirements of a term that a node does not meet, and whether that is known."""
+    expressions, fields = items(term, "matchExpressions"), items(term, "matchFields")
     if not expressions and not fields:
-        return ["an empty term matches no node"]
-    labels, names = _labels(node), {"metadata.name": _name(node)}
+        return [("an empty term matches no node", True)]
+    labels, names = labels_of(node), {"metadata.name": _name(node)}
     return [
-        f"{_described(requirement)} (the node has {_shown(values, requirement['key'])})"
+        (f"{_described(requirement)} (the node has {_shown(values, requirement['key'])})", met is not None)
         for requirements, values in ((expressions, labels), (fields, names))
         for requirement in requirements
-        if not _matches(requirement, values)
+        if not (met := matches(requirement, values))
     ]
 
 
-def _matches(requirement: Manifest, labels: Mapping[str, str]) -> bool:
+def matches(requirement: Manifest, labels: Mapping[str, Any]) -> bool | None:
+    """Whether labels meet a requirement of a node selector or a label selector; None where a label is unknown."""
     key, operator = requirement["key"], requirement.get("operator")
     values: list[str] = requirement.get("values") or []
+    if labels.get(key) is UNKNOWN and operator in ("In", "NotIn", "Gt", "Lt"):
+        return None
     match operator:
         case "In":
-            return labels.get(key) in values
+            return key in labels and labels[key] in values
         case "NotIn":
             return key not in labels or labels[key] not in values
         case "Exists":
@@ -186,23 +159,41 @@ def _matches(requirement: Manifest, labels: Mapping[str, str]) -> bool:
             return False
 
 
+def selects(selector: Manifest | None, labels: Mapping[str, Any]) -> bool:
+    """Whether a label selector selects labels; no selector selects nothing, an empty one everything."""
+    if selector is None:
+        return False
+    equal = section(selector, "matchLabels")
+    return all(labels.get(key) == value for key, value in equal.items()) and all(
+        matches(requirement, labels) for requirement in items(selector, "matchExpressions")
+    )
+
+
 def _integer(text: str | None) -> int | None:
-    return int(text) if text and re.fullmatch(r"[+-]?[0-9]+", text) else None
+    if text is None or not re.fullmatch(r"[+-]?[0-9]+", str(text)):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def _described(requirement: Manifest) -> str:
-    values = ", ".join(requirement.get("values") or [])
+    values = ", ".join(map(str, requirement.get("values") or []))
     return f"{requirement['key']} {requirement.get('operator')}{f' [{values}]' if values else ''}"
 
 
-def _shown(labels: Mapping[str, str], key: str) -> str:
+def _shown(labels: Mapping[str, Any], key: str) -> str:
     return f"{key}={labels[key]}" if key in labels else f"no {key}"
 
 
-def _taints(pod: Manifest, node: Manifest) -> Iterable[str]:
-    for taint in untolerated_taints(pod, _items(_section(node, "spec"), "taints")):
-        value = f"={taint['value']}" if taint.get("value") else ""
-        yield f"untolerated taint {taint['key']}{value}:{taint['effect']}"
+def _taints(spec: Manifest, node: Manifest) -> Iterable[Refusal]:
+    for taint in untolerated_taints({"spec": spec}, items(section(node, "spec"), "taints")):
+        yield Refusal("taint", "tolerations", f"untolerated taint {described_taint(taint)}")
+
+
+def described_taint(taint: Manifest) -> str:
+    """A taint as kubectl writes it: key=value:effect."""
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint['key']}{value}:{taint['effect']}"
 
 
 def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
@@ -220,10 +211,10 @@ def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
             return False
 
 
-def _resources(pod: Manifest, node: Manifest, used: Mapping[str, Fraction]) -> Iterable[str]:
-    allocatable = _quantities(_section(_section(node, "status"), "allocatable"))
+def _insufficient(pod: Manifest, node: Manifest, used: Mapping[str, Fraction]) -> Iterable[str]:
+    allocatable = millis(section(node, "status", "allocatable"))
     for name, wanted in sorted((pod_requests(pod) | {PODS: Fraction(1)}).items()):
-        whole = allocatable.get(name, Fraction(0))
+        whole = Fraction(resources.in_scheduler_units(name, allocatable.get(name, 0)), WHOLE)
         free = whole - used.get(name, Fraction(0))
         if wanted and wanted > free:
             shown = [format_quantity(amount) for amount in (wanted, max(free, Fraction(0)), whole)]

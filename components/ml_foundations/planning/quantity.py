@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
+from typing import Any
 
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?", re.ASCII
@@ -22,9 +26,14 @@ def parse_quantity(value: str | int | float) -> Fraction:
     Raises:
         ValueError: It is not a quantity.
     """
-    match = _QUANTITY.fullmatch(str(value))
+    return _parsed(str(value))
+
+
+@lru_cache(maxsize=65536)
+def _parsed(text: str) -> Fraction:
+    match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise ValueError(f"{value!r} is not a Kubernetes quantity, such as 500m, 2 or 16Gi")
+        raise ValueError(f"{text!r} is not a Kubernetes quantity, such as 500m, 2 or 16Gi")
     number, suffix = Fraction(match["number"]), match["suffix"]
     if suffix is None:
         return number
@@ -32,6 +41,22 @@ def parse_quantity(value: str | int | float) -> Fraction:
         return number * 1024 ** _BINARY[suffix]
     exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
     return number * Fraction(10) ** exponent
+
+
+@lru_cache(maxsize=65536)
+def milli(value: str | int | float) -> int:
+    """A quantity in thousandths, rounded up, as the API server stores those of containers and nodes."""
+    return math.ceil(parse_quantity(value) * 1000)
+
+
+def millis(values: Mapping[str, Any]) -> dict[str, int]:
+    """A list of resources, such as requests or limits, in thousandths."""
+    return {name: milli(value) for name, value in values.items()}
+
+
+def format_milli(value: int) -> str:
+    """A short quantity for an amount in thousandths."""
+    return format_quantity(Fraction(value, 1000))
 
 
 def format_quantity(value: Fraction) -> str:

@@ -1,71 +1,70 @@
 """A team's namespace: quota, limits, network policy, access."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired
 
 import pulumi
+import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations import labels
 from ml_foundations._manifest import arguments, child_options
-from ml_foundations._spec import Name, Quantity, Spec, check, quantity
+from ml_foundations._spec import Name, Quantity, Spec, check
+from ml_foundations.tenancy._identity import (
+    ServiceAccount,
+    ServiceAccountArgs,
+    group_binding_manifest,
+    pull_secret_manifest,
+    service_account_manifest,
+    workload_identity_member,
+)
+from ml_foundations.tenancy._network import MONITORING_NAMESPACES, Internet, Openings, network_policy_manifests
+from ml_foundations.tenancy._quota import (
+    MAX_PRIORITY,
+    QuotaArgs,
+    QuotaSettings,
+    limit_range_manifest,
+    model_policy_binding_manifest,
+    model_policy_manifest,
+    priority_class_manifests,
+    quota_manifests,
+)
 
 PodSecurity = Literal["privileged", "baseline", "restricted"]
+Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
+Cidr = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/\d{1,3}$")]
 
 
-class TeamNamespaceArgs(TypedDict):
+class TeamNamespaceArgs(QuotaArgs):
     """Arguments of a TeamNamespace."""
 
     namespace: NotRequired[str]
     """The namespace's name; default is the component's."""
-    gpus: int
-    """The most GPUs that the team's pods may request at once; 0 for none."""
-    cpu: str
-    """The most CPU that they may request, such as 64."""
-    memory: str
-    """The most memory that they may request, such as 512Gi."""
-    storage: str
-    """The most storage that claims may request, such as 4Ti."""
-    volumes: NotRequired[int]
-    """The most claims; default 20."""
-    jobs: NotRequired[int]
-    """The most Jobs; default 100."""
-    pods: NotRequired[int]
-    """The most pods; default 200."""
     default_cpu: NotRequired[str]
     """What a container gets that asks for no CPU; default 500m."""
     default_memory: NotRequired[str]
     """What a container gets that asks for no memory; default 1Gi."""
+    largest_volume: NotRequired[str]
+    """The most storage that one claim may request."""
     pod_security: NotRequired[str]
     """The Pod Security level that is enforced: privileged, baseline or restricted; default baseline."""
     group: NotRequired[str]
     """The group that may work in the namespace, such as ml-research@example.com."""
-    extra_quota: NotRequired[dict[str, str]]
-    """More quota items, such as fast-ssd.storageclass.storage.k8s.io/requests.storage: 1Ti."""
-
-
-class QuotaSettings(Spec):
-    """What a stack file says about a team's quota."""
-
-    gpus: int = Field(ge=0)
-    cpu: Quantity
-    memory: Quantity
-    storage: Quantity
-    volumes: int = Field(20, ge=0)
-    jobs: int = Field(100, ge=0)
-    pods: int = Field(200, ge=1)
-    extra_quota: dict[str, Quantity] = {}
-
-    @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
-        if f"limits.{labels.GPU_RESOURCE}" in self.extra_quota:
-            yield (
-                f"extra_quota.limits.{labels.GPU_RESOURCE}",
-                "is no quota: for extended resources Kubernetes counts requests only. Set gpus",
-            )
+    viewers: NotRequired[str]
+    """The group that may look at what is in it, but for secrets."""
+    service_account: NotRequired[ServiceAccountArgs]
+    """A service account for the team's pods."""
+    priorities: NotRequired[dict[str, int]]
+    """PriorityClasses, each as <namespace>-<name>: a pod of a higher one may displace pods of a lower one."""
+    internet: NotRequired[str]
+    """What the pods may reach outside of private networks: none, https or any; default https."""
+    ingress_namespaces: NotRequired[list[str]]
+    """Namespaces whose pods may connect; default those of Managed Service for Prometheus."""
+    ingress_load_balancers: NotRequired[bool]
+    """Whether Google's load balancers and their health checks may connect; default false."""
+    egress_networks: NotRequired[list[str]]
+    """Private networks that the pods may reach, as CIDR blocks: the control plane, a database."""
 
 
 class TeamNamespaceSettings(Spec):
@@ -73,23 +72,52 @@ class TeamNamespaceSettings(Spec):
 
     default_cpu: Quantity = "500m"
     default_memory: Quantity = "1Gi"
+    largest_volume: Quantity | None = None
     pod_security: PodSecurity = "baseline"
     group: str | None = None
+    viewers: str | None = None
+    service_account: ServiceAccount | None = None
+    priorities: dict[Name, Priority] = {}
+    internet: Internet = "https"
+    ingress_namespaces: list[Name] = list(MONITORING_NAMESPACES)
+    ingress_load_balancers: bool = False
+    egress_networks: list[Cidr] = []
+
+    @property
+    def openings(self) -> Openings:
+        """What the team's network is open to."""
+        sources = tuple(self.ingress_namespaces)
+        return Openings(sources, self.ingress_load_balancers, self.internet, tuple(self.egress_networks))
 
 
 class _TeamNamespaceSpec(QuotaSettings, TeamNamespaceSettings):
     namespace: Name
 
+    @property
+    def priority_classes(self) -> dict[str, str]:
+        """The names of the team's PriorityClasses, by model or by the name that was asked for."""
+        return {key: f"{self.namespace}-{key}" for key in (*self.gpus_by_model, *self.priorities)}
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from super().contradictions()
+        for name in self.priorities.keys() & self.gpus_by_model.keys():
+            yield f"priorities.{name}", "is the class of a GPU model already; choose another name"
+
 
 class TeamNamespace(pulumi.ComponentResource):
-    """A namespace with a ResourceQuota, a LimitRange with defaults, a NetworkPolicy and, where named, a group's access.
+    """A namespace with quotas, defaults, Pod Security, a closed network and, where named, access and identity.
 
-    Give it a kubernetes provider in its options. The quota's name differs from the one that GKE itself puts into
+    Give it a kubernetes provider in its options. Its quotas' names differ from the one that GKE itself puts into
     namespaces (gke-resource-quotas).
     """
 
     namespace: str
     """The namespace's name, known at preview."""
+    service_account_name: str
+    """The service account of the team's pods; default where it has none of its own."""
+    priority_classes: dict[str, str]
+    """The PriorityClasses, by GPU model (its accelerator type) and by the names that were asked for."""
 
     def __init__(self, name: str, args: TeamNamespaceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the namespace and what is in it."""
@@ -99,17 +127,72 @@ class TeamNamespace(pulumi.ComponentResource):
             f"{name}-namespace", **arguments(namespace_manifest(spec)), opts=child_options(self)
         )
         inside = child_options(self, depends_on=[namespace])
-        k8s.core.v1.ResourceQuota(f"{name}-quota", **arguments(quota_manifest(spec)), opts=inside)
-        k8s.core.v1.LimitRange(f"{name}-limits", **arguments(limit_range_manifest(spec)), opts=inside)
-        k8s.networking.v1.NetworkPolicy(
-            f"{name}-network-policy", **arguments(network_policy_manifest(spec)), opts=inside
-        )
-        if spec.group is not None:
-            k8s.rbac.v1.RoleBinding(
-                f"{name}-editors", **arguments(role_binding_manifest(spec, spec.group)), opts=inside
-            )
+        _quotas(self, name, spec, inside)
+        _network(name, spec, inside)
+        _access(name, spec, inside)
+        if spec.service_account is not None:
+            _service_account(name, spec.namespace, spec.service_account, inside)
         self.namespace = spec.namespace
-        self.register_outputs({"namespace": self.namespace})
+        self.service_account_name = spec.service_account.name if spec.service_account else "default"
+        self.priority_classes = spec.priority_classes
+        self.register_outputs(
+            {
+                "namespace": self.namespace,
+                "service_account_name": self.service_account_name,
+                "priority_classes": self.priority_classes,
+            }
+        )
+
+
+def _quotas(parent: TeamNamespace, name: str, spec: _TeamNamespaceSpec, inside: pulumi.ResourceOptions) -> None:
+    for manifest in priority_class_manifests(spec.namespace, spec, spec.priorities):
+        child = manifest["metadata"]["name"].removeprefix(f"{spec.namespace}-")
+        k8s.scheduling.v1.PriorityClass(f"{name}-priority-{child}", **arguments(manifest), opts=child_options(parent))
+    for manifest in quota_manifests(spec.namespace, spec):
+        child = manifest["metadata"]["name"].removeprefix("team-")
+        k8s.core.v1.ResourceQuota(f"{name}-{child}", **arguments(manifest), opts=inside)
+    limits = limit_range_manifest(spec.namespace, spec.default_cpu, spec.default_memory, spec.largest_volume)
+    k8s.core.v1.LimitRange(f"{name}-limits", **arguments(limits), opts=inside)
+    if spec.gpus_by_model:
+        policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
+            f"{name}-gpu-models",
+            **arguments(model_policy_manifest(spec.namespace, spec)),
+            opts=child_options(parent),
+        )
+        k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
+            f"{name}-gpu-models-binding",
+            **arguments(model_policy_binding_manifest(spec.namespace)),
+            opts=child_options(parent, depends_on=[policy]),
+        )
+
+
+def _network(name: str, spec: _TeamNamespaceSpec, inside: pulumi.ResourceOptions) -> None:
+    for manifest in network_policy_manifests(spec.namespace, spec.openings):
+        child = f"{name}-network-{manifest['metadata']['name']}"
+        k8s.networking.v1.NetworkPolicy(child, **arguments(manifest), opts=inside)
+
+
+def _access(name: str, spec: _TeamNamespaceSpec, inside: pulumi.ResourceOptions) -> None:
+    for child, role, group in (("editors", "edit", spec.group), ("viewers", "view", spec.viewers)):
+        if group is not None:
+            manifest = group_binding_manifest(spec.namespace, f"team-{child}", role, group)
+            k8s.rbac.v1.RoleBinding(f"{name}-{child}", **arguments(manifest), opts=inside)
+
+
+def _service_account(name: str, namespace: str, account: ServiceAccount, inside: pulumi.ResourceOptions) -> None:
+    if account.image_pull_secret is not None:
+        secret = pull_secret_manifest(namespace, account)
+        k8s.core.v1.Secret(f"{name}-image-pull", **arguments(secret), opts=inside)
+    manifest = service_account_manifest(namespace, account)
+    k8s.core.v1.ServiceAccount(f"{name}-service-account", **arguments(manifest), opts=inside)
+    if account.google_account is not None and account.workload_pool is not None:
+        gcp.serviceaccount.IAMMember(
+            f"{name}-workload-identity",
+            service_account_id=pulumi.Output.concat("projects/-/serviceAccounts/", account.google_account),
+            role="roles/iam.workloadIdentityUser",
+            member=workload_identity_member(namespace, account),
+            opts=inside,
+        )
 
 
 def namespace_manifest(spec: _TeamNamespaceSpec) -> dict[str, Any]:
@@ -121,56 +204,3 @@ def namespace_manifest(spec: _TeamNamespaceSpec) -> dict[str, Any]:
         f"{security}/audit": "restricted",
     }
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": spec.namespace, "labels": levels}}
-
-
-def quota_manifest(spec: _TeamNamespaceSpec) -> dict[str, Any]:
-    """The ResourceQuota: compute, storage and object counts."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "team-quota", "namespace": spec.namespace},
-        "spec": {
-            "hard": {
-                f"requests.{labels.GPU_RESOURCE}": quantity(spec.gpus),
-                "requests.cpu": spec.cpu,
-                "requests.memory": spec.memory,
-                "requests.storage": spec.storage,
-                "persistentvolumeclaims": quantity(spec.volumes),
-                "count/jobs.batch": quantity(spec.jobs),
-                "pods": quantity(spec.pods),
-                **spec.extra_quota,
-            }
-        },
-    }
-
-
-def limit_range_manifest(spec: _TeamNamespaceSpec) -> dict[str, Any]:
-    """The LimitRange: a quota on CPU and memory refuses pods that ask for none, so they get a default."""
-    default = {"cpu": spec.default_cpu, "memory": spec.default_memory}
-    return {
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": {"name": "team-limits", "namespace": spec.namespace},
-        "spec": {"limits": [{"type": "Container", "default": default, "defaultRequest": default}]},
-    }
-
-
-def network_policy_manifest(spec: _TeamNamespaceSpec) -> dict[str, Any]:
-    """Pods take connections from their own namespace only."""
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "same-namespace", "namespace": spec.namespace},
-        "spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": {}}]}]},
-    }
-
-
-def role_binding_manifest(spec: _TeamNamespaceSpec, group: str) -> dict[str, Any]:
-    """The group may edit what is in the namespace, but neither its quota nor its access."""
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": "team-editors", "namespace": spec.namespace},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
-    }

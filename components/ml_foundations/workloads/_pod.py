@@ -1,40 +1,150 @@
 """The pod of a workload: GPUs, where it may run, volumes, and a security context that the strictest level admits."""
 
+import hashlib
+import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
+import pulumi
+import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations import labels
-from ml_foundations._manifest import merged, without_none
+from ml_foundations._manifest import arguments, child_options, without_none
+from ml_foundations._overrides import overridden
 from ml_foundations._spec import GpuProduct, Name, Quantity, Spec
-from ml_foundations._tolerations import GPU_TOLERATION, Toleration, toleration_manifest
+from ml_foundations._tolerations import GPU_TOLERATION, Toleration, TolerationArgs, toleration_manifest
 from ml_foundations.planning.quantity import parse_quantity
+from ml_foundations.workloads._environment import (
+    EnvironmentSource,
+    EnvironmentSourceArgs,
+    Key,
+    KeyArgs,
+    environment,
+    environment_sources,
+)
+from ml_foundations.workloads._mounts import (
+    Mount,
+    MountArgs,
+    mount_contradictions,
+    mount_manifests,
+    volume_manifests,
+)
+from ml_foundations.workloads._strategic import strategic_merge
 
 CONTAINER = "main"
 SHARED_MEMORY = "shared-memory"
 SHARED_MEMORY_PATH = "/dev/shm"
+GPU_CLAIM = "gpus"
+"""The name by which a pod and its container know their claim of GPUs."""
+SPOT_TOLERATION = Toleration.model_validate({"key": labels.GKE_SPOT, "value": "true", "effect": "NoSchedule"})
+"""GKE recommends to taint Spot nodes so (GKE, "Run fault-tolerant workloads on Spot VMs")."""
 
 
-class MountArgs(TypedDict):
-    """A volume of a workload."""
+class GpuClaimArgs(TypedDict):
+    """How a pod claims its GPUs by dynamic resource allocation (DRA), instead of from the device plugin."""
 
-    claim: str
-    """The name of the claim."""
-    path: str
-    """Where it is mounted."""
-    read_only: NotRequired[bool]
-    """Whether it is only read; default false."""
+    device_class: NotRequired[str]
+    """The DeviceClass; default gpu.nvidia.com, of NVIDIA's DRA driver."""
+    selectors: NotRequired[list[str]]
+    """CEL expressions that each GPU must meet, such as
+    device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0; beside what gpu says."""
+    template: NotRequired[str]
+    """A ResourceClaimTemplate that there is already, such as one of DeviceClasses; by default one is made."""
 
 
-class Mount(Spec):
-    """A checked MountArgs."""
+class GpuClaim(Spec):
+    """A checked GpuClaimArgs."""
 
-    claim: Name
-    path: str = Field(pattern="^/")
-    read_only: bool = False
+    device_class: str = Field(labels.GPU_DEVICE_CLASS, min_length=1)
+    selectors: list[str] = []
+    template: Name | None = None
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if self.template is not None and len(self.model_fields_set) > 1:
+            yield "template", "says itself which GPUs it wants; leave device_class and selectors out"
+
+
+class WorkloadArgs(TypedDict):
+    """Arguments that all workloads have."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a pod has to finish when it is stopped."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
 
 
 class WorkloadSettings(Spec):
@@ -43,37 +153,76 @@ class WorkloadSettings(Spec):
     image: str = Field(min_length=1)
     command: list[str] | None = None
     arguments: list[str] | None = None
+    working_dir: str | None = Field(None, pattern="^/")
     env: dict[str, str] = {}
+    secret_env: dict[str, Key] = {}
+    config_env: dict[str, Key] = {}
+    field_env: dict[str, str] = {}
+    env_from: list[EnvironmentSource] = []
     gpu: GpuProduct | None = None
     gpus: int = Field(0, ge=0)
+    gpu_claim: GpuClaim | None = None
     cpu: Quantity
     memory: Quantity
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity | None] = {}
     mounts: list[Mount] = []
     shared_memory: Quantity | None = None
+    init_containers: list[dict[str, Any]] = []
     node_selector: dict[str, str] = {}
     tolerations: list[Toleration] = []
+    spot: bool = False
+    priority_class: str | None = None
+    queue: Name | None = None
+    queue_priority: str | None = None
     service_account: str | None = None
+    run_as_user: int = Field(1000, ge=0)
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    image_pull_secrets: list[str] = []
+    container_name: Name = CONTAINER
     grace_seconds: int = Field(30, ge=0)
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     pod_overrides: dict[str, Any] = {}
+    overrides: dict[str, dict[str, Any]] = {}
 
     @override
     def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.gpu is not None and not self.gpus:
             yield "gpus", f"is 0, but gpu is {self.gpu}; say how many each pod needs"
-        if self.shared_memory and parse_quantity(self.shared_memory) >= parse_quantity(self.memory):
-            yield "shared_memory", f"is {self.shared_memory}, and counts against memory ({self.memory}): raise memory"
-        yield from self._mount_contradictions()
+        elif self.gpu_claim is not None and not self.gpus:
+            yield "gpus", "is 0, but there is a gpu_claim; say how many each pod needs"
+        if self.queue_priority is not None and self.queue is None:
+            yield "queue_priority", "ranks a workload in its queue, and there is no queue"
+        yield from self._amount_contradictions()
+        names = {SHARED_MEMORY} if self.shared_memory else set[str]()
+        paths = {SHARED_MEMORY_PATH} if self.shared_memory else set[str]()
+        yield from mount_contradictions(self.mounts, paths | self.own_paths, names | self.own_volumes)
 
-    def _mount_contradictions(self) -> Iterator[tuple[str, str]]:
-        taken = {SHARED_MEMORY_PATH} if self.shared_memory else set[str]()
-        for index, mount in enumerate(self.mounts):
-            if mount.path in taken:
-                yield f"mounts[{index}].path", f"{mount.path} is taken; choose another"
-            if self.shared_memory and mount.claim == SHARED_MEMORY:
-                yield f"mounts[{index}].claim", f"{SHARED_MEMORY} is the name of the volume of shared_memory"
-            taken.add(mount.path)
+    @property
+    def own_paths(self) -> set[str]:
+        """Paths at which the component mounts something of its own."""
+        return set()
+
+    @property
+    def own_volumes(self) -> set[str]:
+        """Names of volumes that the component makes by itself."""
+        return set()
+
+    def _amount_contradictions(self) -> Iterator[tuple[str, str]]:
+        for field, amounts in (("requests", self.requests), ("limits", self.limits)):
+            if labels.GPU_RESOURCE in amounts:
+                yield f"{field}.{labels.GPU_RESOURCE}", "is said by gpus, and by nothing else"
+        for name in ("cpu", "memory"):
+            if name in self.requests:
+                yield f"requests.{name}", f"is said by {name}, and by nothing else"
+        requested = {"cpu": self.cpu, "memory": self.memory} | self.requests
+        for name, limit in self.limits.items():
+            if limit is not None and parse_quantity(limit) < parse_quantity(requested.get(name, "0")):
+                yield f"limits.{name}", f"is {limit}, below the request ({requested[name]})"
+        memory = self.limits.get("memory", self.memory)
+        if self.shared_memory and memory and parse_quantity(self.shared_memory) >= parse_quantity(memory):
+            yield "shared_memory", f"is {self.shared_memory}, and counts against memory ({memory}): raise memory"
 
 
 class WorkloadSpec(WorkloadSettings):
@@ -92,8 +241,29 @@ def app_labels(spec: WorkloadSpec) -> dict[str, str]:
     return {"app.kubernetes.io/name": spec.workload_name}
 
 
-def pod_template(spec: WorkloadSpec, restart_policy: str, container: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod template; the user's ``pod_overrides`` are merged on top: maps join, lists are replaced."""
+def queue_labels(spec: WorkloadSettings) -> dict[str, str]:
+    """The labels by which Kueue takes an object into a queue.
+
+    Kueue's webhook suspends what has them as it is created. The manifest says nothing of ``suspend``: an update that
+    said it again would stop what Kueue has started.
+    """
+    return without_none({labels.KUEUE_QUEUE: spec.queue, labels.KUEUE_PRIORITY: spec.queue_priority})
+
+
+def pod_template(
+    spec: WorkloadSpec,
+    restart_policy: str,
+    container: Mapping[str, Any],
+    env: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """The pod template; the user's ``pod_overrides`` are merged on top, as ``kubectl patch`` does.
+
+    Args:
+        spec: What the user wants.
+        restart_policy: Always, OnFailure or Never.
+        container: Fields of the container that the component adds or replaces.
+        env: Environment variables of the component's own, by name; the user's win.
+    """
     pod: dict[str, Any] = without_none(
         {
             "restartPolicy": restart_policy,
@@ -101,52 +271,145 @@ def pod_template(spec: WorkloadSpec, restart_policy: str, container: Mapping[str
             "enableServiceLinks": False,
             "serviceAccountName": spec.service_account,
             "terminationGracePeriodSeconds": spec.grace_seconds,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 1000,
-                "fsGroup": 1000,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "priorityClassName": spec.priority_class,
+            "securityContext": _pod_security(spec),
+            "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets] or None,
             "nodeSelector": spec.node_selector or None,
             "affinity": _affinity(spec),
             "tolerations": _tolerations(spec),
-            "containers": [_container(spec) | dict(container)],
+            "resourceClaims": _resource_claims(spec),
+            "initContainers": [_init_container(spec, item) for item in spec.init_containers] or None,
+            "containers": [_container(spec, env or {}) | dict(container)],
             "volumes": _volumes(spec) or None,
         }
     )
-    metadata = without_none({"labels": spec.labels | app_labels(spec), "annotations": spec.annotations or None})
-    return {"metadata": metadata, "spec": merged(pod, spec.pod_overrides)}
+    metadata = without_none({"labels": spec.labels | app_labels(spec), "annotations": _annotations(spec) or None})
+    return {"metadata": metadata, "spec": strategic_merge(pod, spec.pod_overrides)}
 
 
 def resources(spec: WorkloadSpec) -> dict[str, Any]:
     """Requests equal limits, so that a pod never gives way to another; a LimitRange has nothing to add."""
-    amounts = {"cpu": spec.cpu, "memory": spec.memory} | ({labels.GPU_RESOURCE: str(spec.gpus)} if spec.gpus else {})
-    return {"requests": amounts, "limits": amounts}
+    requests = {"cpu": spec.cpu, "memory": spec.memory} | spec.requests
+    if spec.gpus and spec.gpu_claim is None:
+        requests[labels.GPU_RESOURCE] = str(spec.gpus)
+    claims = [{"name": GPU_CLAIM}] if spec.gpu_claim is not None else None
+    return without_none(
+        {"requests": requests, "limits": without_none({**requests, **spec.limits}) or None, "claims": claims}
+    )
 
 
-def _container(spec: WorkloadSpec) -> dict[str, Any]:
-    mounts = [
-        without_none({"name": m.claim, "mountPath": m.path, "readOnly": m.read_only or None}) for m in spec.mounts
-    ]
+def claim_template_manifest(spec: WorkloadSpec) -> dict[str, Any] | None:
+    """The ResourceClaimTemplate of a workload with a ``gpu_claim``.
+
+    Its name tells its content: a template cannot change, and pods take up another one by another name.
+    """
+    if spec.gpu_claim is None or spec.gpu_claim.template is not None:
+        return None
+    selectors = [*_product_selectors(spec), *spec.gpu_claim.selectors]
+    exactly = without_none(
+        {
+            "deviceClassName": spec.gpu_claim.device_class,
+            "allocationMode": "ExactCount",
+            "count": spec.gpus,
+            "selectors": [{"cel": {"expression": expression}} for expression in selectors] or None,
+        }
+    )
+    manifest = overridden(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"namespace": spec.namespace, "labels": app_labels(spec)},
+            "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
+        },
+        spec.overrides,
+    )
+    manifest["metadata"]["name"] = named_by_content(f"{spec.workload_name}-gpus", manifest["spec"])
+    return manifest
+
+
+def declare_claim_template(component: pulumi.Resource, name: str, spec: WorkloadSpec) -> list[pulumi.Resource]:
+    """Declare the ResourceClaimTemplate, where there is a ``gpu_claim``; what has its pods comes after it."""
+    manifest = claim_template_manifest(spec)
+    if manifest is None:
+        return []
+    template = k8s.resource.v1.ResourceClaimTemplate(
+        f"{name}-gpu-claim", **arguments(manifest), opts=child_options(component)
+    )
+    return [template]
+
+
+def named_by_content(name: str, content: Any) -> str:
+    """A name that changes with the content, so that pods that use it are replaced when it changes."""
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return f"{name}-{digest[:8]}"
+
+
+def _product_selectors(spec: WorkloadSpec) -> list[str]:
+    """GPU Feature Discovery's label is the product's name with dashes for spaces; DRA publishes the name itself."""
+    attribute = f'device.attributes["{labels.GPU_DEVICE_CLASS}"].productName'
+    return [] if spec.gpu is None else [f'{attribute}.replace(" ", "-") == "{spec.gpu}"']
+
+
+def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]] | None:
+    if spec.gpu_claim is None:
+        return None
+    made = claim_template_manifest(spec)
+    template = spec.gpu_claim.template if made is None else made["metadata"]["name"]
+    return [{"name": GPU_CLAIM, "resourceClaimTemplateName": template}]
+
+
+def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:
+    """As the level restricted wants it; for root, as the level baseline does."""
+    return without_none(
+        {
+            "runAsNonRoot": True if spec.run_as_user else None,
+            "runAsUser": spec.run_as_user,
+            "fsGroup": spec.run_as_user,
+            # Otherwise each start would walk through the whole volume.
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+    )
+
+
+def _container_security(spec: WorkloadSpec) -> dict[str, Any]:
+    dropped = {"capabilities": {"drop": ["ALL"]}} if spec.run_as_user else {}
+    return {"allowPrivilegeEscalation": False, **dropped}
+
+
+def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    mounts = mount_manifests(spec.mounts)
     if spec.shared_memory:
         mounts.append({"name": SHARED_MEMORY, "mountPath": SHARED_MEMORY_PATH})
     return without_none(
         {
-            "name": CONTAINER,
+            "name": spec.container_name,
             "image": spec.image,
+            "imagePullPolicy": spec.image_pull_policy,
             "command": spec.command,
             "args": spec.arguments,
-            "env": [{"name": name, "value": value} for name, value in spec.env.items()] or None,
+            "workingDir": spec.working_dir,
+            "env": environment(env, spec.field_env, spec.secret_env, spec.config_env, spec.env) or None,
+            "envFrom": environment_sources(spec.env_from) or None,
             "resources": resources(spec),
-            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            "securityContext": _container_security(spec),
             "volumeMounts": mounts or None,
         }
     )
 
 
+def _init_container(spec: WorkloadSpec, container: Mapping[str, Any]) -> dict[str, Any]:
+    return strategic_merge({"securityContext": _container_security(spec)}, container)
+
+
+def _annotations(spec: WorkloadSpec) -> dict[str, str]:
+    """A pod with a bucket gets GKE's sidecar for it by annotation."""
+    fuse = {labels.GCS_FUSE_VOLUMES: "true"} if any(mount.bucket for mount in spec.mounts) else {}
+    return fuse | spec.annotations
+
+
 def _volumes(spec: WorkloadSpec) -> list[dict[str, Any]]:
-    claims = dict.fromkeys(mount.claim for mount in spec.mounts)
-    volumes: list[dict[str, Any]] = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
+    volumes = volume_manifests(spec.mounts)
     if spec.shared_memory:
         # A memory-backed volume counts against the container's memory limit.
         volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": spec.shared_memory}})
@@ -154,11 +417,11 @@ def _volumes(spec: WorkloadSpec) -> list[dict[str, Any]]:
 
 
 def _affinity(spec: WorkloadSpec) -> dict[str, Any] | None:
-    """GPU pods go to nodes of their GPU product; pods without GPUs to no GPU node."""
-    if spec.gpu is not None:
-        term = {"key": labels.GPU_PRODUCT, "operator": "In", "values": [spec.gpu]}
-    elif not spec.gpus:
+    """GPU pods go to nodes of their product, pods without GPUs to no GPU node; a claim says itself what it wants."""
+    if not spec.gpus:
         term = {"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}
+    elif spec.gpu is not None and spec.gpu_claim is None:
+        term = {"key": labels.GPU_PRODUCT, "operator": "In", "values": [spec.gpu]}
     else:
         return None
     required = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
@@ -166,7 +429,7 @@ def _affinity(spec: WorkloadSpec) -> dict[str, Any] | None:
 
 
 def _tolerations(spec: WorkloadSpec) -> list[dict[str, str]] | None:
-    """The GPU taint where GPUs are asked for, and what the user names."""
-    of_gpus = [GPU_TOLERATION] if spec.gpus else []
-    others = [toleration for toleration in spec.tolerations if toleration not in of_gpus]
-    return [toleration_manifest(toleration) for toleration in of_gpus + others] or None
+    """The GPU taint where GPUs are asked for, that of Spot nodes, and what the user names."""
+    own = [GPU_TOLERATION] * bool(spec.gpus) + [SPOT_TOLERATION] * spec.spot
+    others = [toleration for toleration in spec.tolerations if toleration not in own]
+    return [toleration_manifest(toleration) for toleration in own + others] or None

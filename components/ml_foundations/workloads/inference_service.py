@@ -1,98 +1,158 @@
-"""A model server as a Deployment with a Service."""
+"""A model server as a Deployment with a Service, and all that keeps it serving."""
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Iterator
+from typing import Any, Literal, NotRequired, TypedDict
 
 import pulumi
 import pulumi_kubernetes as k8s
 from pydantic import Field
+from typing_extensions import override
 
+from ml_foundations import labels as known
 from ml_foundations._manifest import arguments, child_options
-from ml_foundations._spec import Name, check
-from ml_foundations._tolerations import TolerationArgs
-from ml_foundations.workloads._pod import MountArgs, WorkloadSettings, WorkloadSpec, app_labels, pod_template
-from ml_foundations.workloads.training_job import SKIP_AWAIT
+from ml_foundations._overrides import overridden
+from ml_foundations._spec import Name, Quantity, Spec, check
+from ml_foundations.workloads._job import SKIP_AWAIT
+from ml_foundations.workloads._pod import app_labels, declare_claim_template, pod_template
+from ml_foundations.workloads._serving import (
+    ServerArgs,
+    ServerSettings,
+    ServerSpec,
+    declare_around,
+    metadata,
+    server_container,
+    service_ports,
+)
 
-PROBE_SECONDS = 10
 ROLLOUT_MARGIN_SECONDS = 300
 """Time for a new node and the image, on top of the model's load time."""
+AWAIT_MARGIN_SECONDS = 60
+"""Pulumi outlasts Kubernetes' own deadline by this, so that it is Kubernetes that says what went wrong."""
 
 
-class InferenceServiceArgs(TypedDict):
+class AutoscalingArgs(TypedDict):
+    """When an InferenceService gets more pods, and how many at the most."""
+
+    max_replicas: int
+    """The most pods; the fewest are the service's replicas."""
+    cpu_percent: NotRequired[int]
+    """The CPU use, in percent of what pods request, that is aimed at."""
+    metric: NotRequired[str]
+    """A metric of the pods, as the custom metrics API names it, such as vllm_num_requests_waiting."""
+    target: NotRequired[str]
+    """The metric's value for each pod, on average, that is aimed at, such as 5."""
+    scale_down_seconds: NotRequired[int]
+    """How long demand must have been lower before pods are taken away; default 300."""
+
+
+class Autoscaling(Spec):
+    """A checked AutoscalingArgs."""
+
+    max_replicas: int = Field(ge=1)
+    cpu_percent: int | None = Field(None, ge=1)
+    metric: str | None = None
+    target: Quantity | None = None
+    scale_down_seconds: int = Field(300, ge=0, le=3600)
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if self.cpu_percent is None and self.metric is None:
+            yield "metric", "is missing: say cpu_percent, or metric and target"
+        if (self.metric is None) != (self.target is None):
+            yield "target", "metric and target go together: give both, or neither"
+
+
+class InferenceServiceArgs(ServerArgs):
     """Arguments of an InferenceService."""
 
-    namespace: str
-    """The namespace."""
-    image: str
-    """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 4."""
-    memory: str
-    """Memory that each pod requests and may use, such as 16Gi."""
     service_name: NotRequired[str]
     """The name of the Deployment and the Service; default is the component's."""
-    command: NotRequired[list[str]]
-    """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
-    """Arguments of the command."""
-    env: NotRequired[dict[str, str]]
-    """Environment variables."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
     gpus: NotRequired[int]
     """GPUs of each pod; default 1."""
     replicas: NotRequired[int]
-    """Pods; default 1."""
-    port: NotRequired[int]
-    """The port that the server listens on; default 8080. The Service answers on port 80."""
+    """Pods; default 1. With autoscaling, the fewest pods."""
+    autoscaling: NotRequired[AutoscalingArgs]
+    """Whether there are more pods when there is more to do; by default there never are."""
+    service_port: NotRequired[int]
+    """The port on which the Service answers for the server's own; default 80."""
     health_path: NotRequired[str]
-    """The path that answers when the model is loaded; default /health."""
-    load_seconds: NotRequired[int]
-    """How long the model takes to load, at the most; default 300. Probes and the rollout wait that long."""
+    """The path that answers when the model is loaded, or tcp where a connection is enough; default /health."""
+    deregister_seconds: NotRequired[int]
+    """Seconds that a stopping pod still takes requests, until all who send them know of it; default 15."""
+    drain_seconds: NotRequired[int]
+    """Seconds that the longest request takes, to be finished before the pod ends; default 30."""
+    grace_seconds: NotRequired[int]
+    """Seconds until a stopping pod is killed; default 60, and more than deregister_seconds and drain_seconds."""
     surge: NotRequired[bool]
     """Whether a rollout starts a pod before it stops one, which takes a spare GPU; default false."""
-    mounts: NotRequired[list[MountArgs]]
-    """Volumes: the model."""
-    shared_memory: NotRequired[str]
-    """Size of /dev/shm, such as 8Gi; it counts against memory."""
-    node_selector: NotRequired[dict[str, str]]
-    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
-    tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
-    service_account: NotRequired[str]
-    """The service account of its pods; default is the namespace's default."""
-    grace_seconds: NotRequired[int]
-    """Seconds that a pod has to finish its requests when it is stopped; default 60."""
-    labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
-    annotations: NotRequired[dict[str, str]]
-    """Annotations of its pods."""
-    pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's: maps join, lists are replaced."""
+    progress_seconds: NotRequired[int]
+    """How long a rollout may stand still until it has failed; default is the load time and five minutes."""
+    spread: NotRequired[str]
+    """Over zones and nodes: preferred, required or none; default preferred."""
 
 
-class InferenceServiceSettings(WorkloadSettings):
+class InferenceServiceSettings(ServerSettings):
     """What a stack file says about an InferenceService."""
 
     gpus: int = Field(1, ge=0)
     replicas: int = Field(1, ge=1)
-    port: int = Field(8080, ge=1, le=65535)
-    health_path: str = Field("/health", pattern="^/")
-    load_seconds: int = Field(300, ge=1)
+    autoscaling: Autoscaling | None = None
+    service_port: int = Field(80, ge=1, le=65535)
+    deregister_seconds: int = Field(15, ge=0)
+    drain_seconds: int = Field(30, ge=0)
     surge: bool = False
-    grace_seconds: int = Field(60, ge=0)
+    progress_seconds: int | None = Field(None, ge=1)
+    spread: Literal["preferred", "required", "none"] = "preferred"
 
     @property
-    def startup_failures(self) -> int:
-        """Probes that may fail while the model loads."""
-        return -(-self.load_seconds // PROBE_SECONDS)
+    @override
+    def own_kinds(self) -> tuple[str, ...]:
+        return ("Deployment", "HorizontalPodAutoscaler") if self.autoscaling else ("Deployment",)
 
     @property
-    def progress_seconds(self) -> int:
-        """The longest that a rollout may stand still: longer than the startup probe waits."""
-        return self.startup_failures * PROBE_SECONDS + ROLLOUT_MARGIN_SECONDS
+    def most_replicas(self) -> int:
+        """The most pods that there ever are."""
+        return self.autoscaling.max_replicas if self.autoscaling else self.replicas
+
+    @property
+    def progress(self) -> int:
+        """Seconds that a rollout may stand still: no fewer than the startup probe waits."""
+        return self.progress_seconds or self.startup_seconds + ROLLOUT_MARGIN_SECONDS
+
+    @property
+    def timeout(self) -> int:
+        """Seconds that Pulumi waits: for a rollout that goes from one pod, or few of them, to the next."""
+        at_once = 1 if self.surge else self.max_unavailable
+        steps = -(-self.most_replicas // at_once)
+        rollout = self.progress + (steps - 1) * (self.startup_seconds + self.grace_seconds)
+        return self.timeout_seconds or rollout + AWAIT_MARGIN_SECONDS
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from super().contradictions()
+        if self.autoscaling and self.autoscaling.max_replicas < self.replicas:
+            yield "autoscaling", f"max_replicas is {self.autoscaling.max_replicas}, below replicas ({self.replicas})"
+        stopping = self.deregister_seconds + self.drain_seconds
+        if stopping >= self.grace_seconds:
+            yield (
+                "grace_seconds",
+                f"is {self.grace_seconds}, and a pod needs {stopping} to stop "
+                f"(deregister_seconds {self.deregister_seconds}, drain_seconds {self.drain_seconds}): make it more",
+            )
+        if self.progress < self.startup_seconds:
+            yield (
+                "progress_seconds",
+                f"is {self.progress}, but the model may load for {self.startup_seconds} s (load_seconds): make it more",
+            )
+        if self.timeout < self.progress:
+            yield (
+                "timeout_seconds",
+                f"is {self.timeout}, but a rollout may stand still for {self.progress} s (progress_seconds): "
+                "make it more",
+            )
 
 
-class _InferenceServiceSpec(InferenceServiceSettings, WorkloadSpec):
+class _InferenceServiceSpec(InferenceServiceSettings, ServerSpec):
     service_name: Name
 
     @property
@@ -101,9 +161,10 @@ class _InferenceServiceSpec(InferenceServiceSettings, WorkloadSpec):
 
 
 class InferenceService(pulumi.ComponentResource):
-    """A Deployment behind a ClusterIP Service, with probes that wait for the model.
+    """A Deployment behind a ClusterIP Service: probes that wait for the model, pods that drain, rollouts that fit.
 
-    Give it a kubernetes provider in its options.
+    Give it a kubernetes provider in its options. With ``autoscaling``, a HorizontalPodAutoscaler sets the number of
+    pods, and Pulumi leaves it alone.
     """
 
     service_name: str
@@ -112,57 +173,132 @@ class InferenceService(pulumi.ComponentResource):
     """Where it answers, inside the cluster."""
 
     def __init__(self, name: str, args: InferenceServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the Deployment and the Service."""
+        """Declare the Deployment, the Service and what goes with them."""
         spec = check(_InferenceServiceSpec, f"InferenceService {name}", {"service_name": name, **args})
         super().__init__("ml-foundations:index:InferenceService", name, {}, opts)
-        timeout = f"{spec.progress_seconds + 60}s"
         k8s.apps.v1.Deployment(
             f"{name}-deployment",
             **arguments(deployment_manifest(spec)),
-            opts=child_options(self, custom_timeouts=pulumi.CustomTimeouts(create=timeout, update=timeout)),
+            opts=_deployment_options(self, spec, declare_claim_template(self, name, spec)),
         )
         k8s.core.v1.Service(f"{name}-service", **arguments(service_manifest(spec)), opts=child_options(self))
+        if spec.autoscaling is not None:
+            k8s.autoscaling.v2.HorizontalPodAutoscaler(
+                f"{name}-autoscaler",
+                **arguments(autoscaler_manifest(spec, spec.autoscaling)),
+                opts=child_options(self),
+            )
+        declare_around(self, name, spec)
         self.service_name = spec.workload_name
-        self.url = f"http://{spec.workload_name}.{spec.namespace}.svc.cluster.local"
+        port = "" if spec.service_port == 80 else f":{spec.service_port}"
+        self.url = f"http://{spec.workload_name}.{spec.namespace}.svc.cluster.local{port}"
         self.register_outputs({"service_name": self.service_name, "url": self.url})
+
+
+def _deployment_options(
+    parent: pulumi.Resource, spec: _InferenceServiceSpec, after: list[pulumi.Resource]
+) -> pulumi.ResourceOptions:
+    timeout = f"{spec.timeout}s"
+    return child_options(
+        parent,
+        depends_on=after,
+        # Under another name, the new pods come first only where there are GPUs for both.
+        delete_before_replace=not spec.surge,
+        ignore_changes=["spec.replicas"] if spec.autoscaling else None,
+        custom_timeouts=pulumi.CustomTimeouts(
+            create=timeout, update=timeout, delete=f"{spec.grace_seconds + ROLLOUT_MARGIN_SECONDS}s"
+        ),
+    )
 
 
 def deployment_manifest(spec: _InferenceServiceSpec) -> dict[str, Any]:
     """The Deployment."""
-    rolling = {"maxSurge": 1, "maxUnavailable": 0} if spec.surge else {"maxSurge": 0, "maxUnavailable": 1}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": spec.workload_name, "namespace": spec.namespace},
-        "spec": {
-            "replicas": spec.replicas,
-            "selector": {"matchLabels": app_labels(spec)},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
-            "progressDeadlineSeconds": spec.progress_seconds,
-            "template": pod_template(spec, "Always", _server(spec)),
+    template = pod_template(spec, "Always", server_container(spec) | _lifecycle(spec))
+    if "topologySpreadConstraints" not in spec.pod_overrides:
+        template["spec"] |= _spread(spec)
+    return overridden(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata(spec),
+            "spec": {
+                "replicas": spec.replicas,
+                "selector": {"matchLabels": app_labels(spec)},
+                "strategy": _strategy(spec),
+                "progressDeadlineSeconds": spec.progress,
+                "template": template,
+            },
         },
-    }
+        spec.overrides,
+    )
 
 
 def service_manifest(spec: _InferenceServiceSpec) -> dict[str, Any]:
     """The Service. Pulumi does not wait for its endpoints: the Deployment's own await covers them."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": spec.workload_name, "namespace": spec.namespace, "annotations": SKIP_AWAIT},
-        "spec": {
-            "type": "ClusterIP",
-            "selector": app_labels(spec),
-            "ports": [{"name": "http", "port": 80, "targetPort": spec.port, "protocol": "TCP"}],
+    return overridden(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata(spec) | {"annotations": SKIP_AWAIT},
+            "spec": {
+                "type": "ClusterIP",
+                "selector": app_labels(spec),
+                "ports": service_ports(spec, spec.service_port),
+            },
         },
-    }
+        spec.overrides,
+    )
 
 
-def _server(spec: _InferenceServiceSpec) -> dict[str, Any]:
-    health = {"httpGet": {"path": spec.health_path, "port": spec.port}}
-    return {
-        "ports": [{"name": "http", "containerPort": spec.port, "protocol": "TCP"}],
-        "startupProbe": health | {"periodSeconds": PROBE_SECONDS, "failureThreshold": spec.startup_failures},
-        "readinessProbe": health | {"periodSeconds": 5, "failureThreshold": 3},
-        "livenessProbe": health | {"periodSeconds": 10, "failureThreshold": 6},
+def autoscaler_manifest(spec: _InferenceServiceSpec, autoscaling: Autoscaling) -> dict[str, Any]:
+    """The HorizontalPodAutoscaler."""
+    metrics: list[dict[str, Any]] = []
+    if autoscaling.cpu_percent is not None:
+        target = {"type": "Utilization", "averageUtilization": autoscaling.cpu_percent}
+        metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+    if autoscaling.metric is not None:
+        target = {"type": "AverageValue", "averageValue": autoscaling.target}
+        metrics.append({"type": "Pods", "pods": {"metric": {"name": autoscaling.metric}, "target": target}})
+    return overridden(
+        {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": metadata(spec),
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": spec.workload_name},
+                "minReplicas": spec.replicas,
+                "maxReplicas": autoscaling.max_replicas,
+                "metrics": metrics,
+                "behavior": {"scaleDown": {"stabilizationWindowSeconds": autoscaling.scale_down_seconds}},
+            },
+        },
+        spec.overrides,
+    )
+
+
+def _strategy(spec: _InferenceServiceSpec) -> dict[str, Any]:
+    """Without a spare GPU, an old pod must go before a new one comes; a single one goes altogether."""
+    if spec.surge:
+        return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    if spec.most_replicas == 1:
+        return {"type": "Recreate"}
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": spec.max_unavailable}}
+
+
+def _lifecycle(spec: _InferenceServiceSpec) -> dict[str, Any]:
+    if not spec.deregister_seconds:
+        return {}
+    return {"lifecycle": {"preStop": {"sleep": {"seconds": spec.deregister_seconds}}}}
+
+
+def _spread(spec: _InferenceServiceSpec) -> dict[str, Any]:
+    """Over zones, and in each over nodes; pods of one rollout are counted apart from those of the last."""
+    if spec.spread == "none":
+        return {}
+    common = {
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule" if spec.spread == "required" else "ScheduleAnyway",
+        "labelSelector": {"matchLabels": app_labels(spec)},
+        "matchLabelKeys": ["pod-template-hash"],
     }
+    return {"topologySpreadConstraints": [{**common, "topologyKey": key} for key in (known.ZONE, known.HOSTNAME)]}

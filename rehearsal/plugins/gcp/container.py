@@ -27,6 +27,7 @@ _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 _DRIVER_VERSIONS = ("DEFAULT", "LATEST", "INSTALLATION_DISABLED", "GPU_DRIVER_VERSION_UNSPECIFIED")
 _SHARING_STRATEGIES = ("TIME_SHARING", "MPS")
+_RESERVATION_TYPES = ("NO_RESERVATION", "ANY_RESERVATION", "SPECIFIC_RESERVATION", "ANY_RESERVATION_THEN_FAIL")
 
 _NODE_CONFIG_FORCES_NEW = (
     "advancedMachineFeatures",
@@ -70,9 +71,12 @@ FORCES_NEW: Mapping[str, tuple[str, ...]] = {
         "initialNodeCount",
         "ipAllocationPolicy",
         "location",
+        "masterAuth.clientCertificateConfig",
         "name",
         "network",
         "networkingMode",
+        "privateClusterConfig.masterIpv4CidrBlock",
+        "privateClusterConfig.privateEndpointSubnetwork",
         "project",
         "subnetwork",
         *(f"nodeConfig.{key}" for key in _NODE_CONFIG_FORCES_NEW),
@@ -84,6 +88,9 @@ FORCES_NEW: Mapping[str, tuple[str, ...]] = {
         "maxPodsPerNode",
         "name",
         "namePrefix",
+        "networkConfig.acceleratorNetworkProfile",
+        "networkConfig.additionalNodeNetworkConfigs",
+        "networkConfig.additionalPodNetworkConfigs",
         "networkConfig.createPodRange",
         "networkConfig.podIpv4CidrBlock",
         "networkConfig.podRange",
@@ -172,6 +179,12 @@ def cluster_outputs(inputs: Inputs, place: Place, endpoint: Endpoint) -> dict[st
         },
         "network": _network(inputs.get("network") or "default", project),
         "nodeLocations": zones,
+        "privateClusterConfig": {
+            **(inputs.get("privateClusterConfig") or {}),
+            "peeringName": "",
+            "privateEndpoint": endpoint.address,
+            "publicEndpoint": endpoint.address,
+        },
     }
 
 
@@ -234,6 +247,10 @@ def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
         taints=tuple(map(_taint, config.get("taints") or [])),
         gpu=gpu,
         spot=bool(config.get("spot") or config.get("preemptible")),
+        flex_start=bool(config.get("flexStart")),
+        queued=_queued(inputs),
+        reservation=_reservation(config),
+        location_policy=(inputs.get("autoscaling") or {}).get("locationPolicy") or "BALANCED",
         image_type=config.get("imageType") or "COS_CONTAINERD",
         boot_disk_type=disk_type,
         boot_disk_gib=int(config.get("diskSizeGb") or (config.get("bootDisk") or {}).get("sizeGb") or 100),
@@ -293,6 +310,28 @@ def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int, bool]:
     if high <= 0 or low > high:
         raise bad_request(f"Autoscaling limits are invalid: minimum {low}, maximum {high} nodes")
     return low, high, max(initial * zones, low), True
+
+
+def _queued(inputs: Inputs) -> bool:
+    """Whether nodes come for a ProvisioningRequest only; Google asks for a pool that starts with none."""
+    if not (inputs.get("queuedProvisioning") or {}).get("enabled"):
+        return False
+    scaling = inputs.get("autoscaling") or {}
+    if scaling.get("totalMinNodeCount") or scaling.get("minNodeCount") or inputs.get("initialNodeCount"):
+        raise bad_request("Queued provisioning needs a node pool that starts with 0 nodes and whose minimum is 0")
+    return True
+
+
+def _reservation(config: Inputs) -> str:
+    """The specific reservation of a pool, checked against the other ways to buy its machines."""
+    affinity = config.get("reservationAffinity") or {}
+    kind, names = affinity.get("consumeReservationType"), affinity.get("values") or []
+    _one_of("consume_reservation_type", kind, _RESERVATION_TYPES)
+    if kind in ("ANY_RESERVATION", "SPECIFIC_RESERVATION") and (config.get("spot") or config.get("flexStart")):
+        raise bad_request("Spot and flex-start nodes cannot consume a reservation")
+    if (kind == "SPECIFIC_RESERVATION") != (len(names) == 1):
+        raise bad_request("A specific reservation, and no other kind of affinity, names exactly one reservation")
+    return names[0] if names else ""
 
 
 def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:

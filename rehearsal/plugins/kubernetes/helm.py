@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
+from rehearsal.controllers import CONTROLLERS
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes.access import private_file
 from rehearsal.plugins.kubernetes.diff import changed_paths
@@ -30,6 +31,8 @@ from rehearsal.plugins.servicer import (
 )
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
+BESIDE = {controller.name for controller in CONTROLLERS}
+"""Charts whose controllers run as processes: what they install is there before the program runs."""
 CHART_KEYS = Path(__file__).parent / "charts"
 FETCH_SECONDS = 10
 DEFAULT_SECONDS = 300
@@ -147,6 +150,8 @@ class Helm:
     def _cannot_be_fetched(self, inputs: Properties) -> str:
         """Why the chart cannot be had on this machine, or nothing."""
         chart, home = str(inputs["chart"]), _home(inputs)
+        if _chart_name(inputs) in BESIDE:
+            return "its controller runs beside the control plane, with the kinds and webhooks of the chart"
         if Path(chart).exists():
             return ""
         if home not in self._unreachable:

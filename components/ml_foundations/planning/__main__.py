@@ -1,0 +1,58 @@
+"""``python -m ml_foundations.planning``: whether workloads fit, from a stream of YAML documents."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ml_foundations.planning import documents, report
+from ml_foundations.planning.findings import Verdict
+from ml_foundations.planning.judging import judge
+from ml_foundations.planning.manifests import Manifest
+
+EXIT_CODES = {Verdict.FITS: 0, Verdict.CANNOT_FIT: 1, Verdict.UNDETERMINED: 3}
+UNREADABLE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Judge the documents of files, or of standard input; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ml_foundations.planning",
+        description="Whether workloads fit the nodes, quotas and limits that YAML documents declare.",
+        epilog="Exit code: 0 all fit, 1 something cannot fit, 2 unreadable input, 3 something is undetermined.",
+    )
+    parser.add_argument("files", nargs="*", default=["-"], metavar="FILE", help="YAML documents; - is standard input")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse_args(arguments)
+    try:
+        found = _read(given.files)
+    except documents.UnreadableError as error:
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        return UNREADABLE
+    verdicts = judge(found)
+    print(json.dumps(report.as_json(verdicts), indent=2) if given.json else report.as_text(verdicts))
+    return EXIT_CODES[verdicts.stack]
+
+
+def _read(files: Sequence[str]) -> list[Manifest]:
+    found: list[Manifest] = []
+    problems: list[str] = []
+    for file in files:
+        try:
+            text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+            found += documents.read(text, "standard input" if file == "-" else file)
+        except documents.UnreadableError as error:
+            problems += error.problems
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(f"{file}: {error}")
+    if problems:
+        raise documents.UnreadableError(problems)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,319 @@
+"""Queues for training, by Kueue: what each team may use at once, and what it may borrow from the others."""
+
+from collections.abc import Iterator
+from typing import Any, Literal, NotRequired, TypedDict
+
+import pulumi
+import pulumi_kubernetes as k8s
+import yaml
+from pydantic import Field
+from typing_extensions import override
+
+from ml_foundations import labels
+from ml_foundations._manifest import arguments, child_options, merged, without_none
+from ml_foundations._overrides import overridden, unknown_kinds
+from ml_foundations._spec import GpuProduct, Name, Quantity, Spec, check, quantity
+from ml_foundations._tolerations import Toleration, TolerationArgs, toleration_manifest
+from ml_foundations._versions import KUEUE
+from ml_foundations.gke.machine_types import gpu_by_name
+from ml_foundations.tenancy._kueue import API_VERSION, FRAMEWORKS, NAMESPACE
+
+COMPUTE = "compute"
+"""The flavor of CPU and memory, which are the same on all nodes: GPUs alone decide between flavors."""
+WAIT_FOR_ACTIVE = {"pulumi.com/waitFor": "condition=Active"}
+DELETE_SECONDS = 300
+"""Kueue keeps a queue until nothing in it runs any more."""
+
+
+class FlavorArgs(TypedDict):
+    """A kind of GPU node that quotas are given in: a node pool."""
+
+    name: str
+    """The flavor's name, such as the pool's."""
+    gpu: str
+    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that select its nodes, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of its nodes, such as GpuNodePool.tolerations. What Kueue starts there is given them."""
+
+
+class Flavor(Spec):
+    """A checked FlavorArgs."""
+
+    name: Name
+    gpu: GpuProduct
+    node_selector: dict[str, str] = {}
+    tolerations: list[Toleration] = []
+
+
+class TeamQueueArgs(TypedDict):
+    """What a team may use at once."""
+
+    namespace: str
+    """The team's namespace; its ClusterQueue has the same name."""
+    cpu: str
+    """CPU, such as 256."""
+    memory: str
+    """Memory, such as 2Ti."""
+    gpus: NotRequired[dict[str, int]]
+    """GPUs of each flavor that are the team's own."""
+    borrow_gpus: NotRequired[dict[str, int]]
+    """The most GPUs of each flavor that it may have beside its own, while others leave them; by default all."""
+    lend_gpus: NotRequired[dict[str, int]]
+    """The most of its own GPUs of each flavor that others may have, while it leaves them; by default all."""
+
+
+class TeamQueue(Spec):
+    """A checked TeamQueueArgs, without its namespace."""
+
+    cpu: Quantity
+    memory: Quantity
+    gpus: dict[Name, int] = {}
+    borrow_gpus: dict[Name, int] = {}
+    lend_gpus: dict[Name, int] = {}
+
+    @property
+    def flavors(self) -> set[str]:
+        """The flavors that it uses: as its own, or to borrow."""
+        return self.gpus.keys() | self.borrow_gpus.keys()
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        for field in ("gpus", "borrow_gpus", "lend_gpus"):
+            for flavor, count in getattr(self, field).items():
+                if count < 0:
+                    yield f"{field}.{flavor}", f"is {count}; GPUs are counted from 0 on"
+        for flavor, count in self.lend_gpus.items():
+            if count > self.gpus.get(flavor, 0):
+                yield f"lend_gpus.{flavor}", f"is {count}, more than its own ({self.gpus.get(flavor, 0)})"
+
+
+class NamedTeamQueue(TeamQueue):
+    """A checked TeamQueueArgs."""
+
+    namespace: Name
+
+
+class TrainingQueueArgs(TypedDict):
+    """Arguments of a TrainingQueue."""
+
+    flavors: list[FlavorArgs]
+    """The kinds of GPU nodes."""
+    teams: list[TeamQueueArgs]
+    """What each team may use at once."""
+    cohort: NotRequired[str]
+    """The name of the cohort, in which teams borrow from each other; default is the component's."""
+    borrowing: NotRequired[bool]
+    """Whether teams borrow what others leave; default true."""
+    reclaim: NotRequired[str]
+    """Whose workloads are stopped when a team wants its own back: never, lower_priority or any; default any."""
+    preempt: NotRequired[str]
+    """Whose workloads of the same team are stopped for another one: never or lower_priority; default lower_priority."""
+    queue_name: NotRequired[str]
+    """The name of each team's LocalQueue, which workloads give as queue; default training."""
+    install: NotRequired[bool]
+    """Whether Kueue is installed, by its Helm chart; default true. False where the cluster has it already."""
+    values: NotRequired[dict[str, Any]]
+    """More values of the chart, merged on top."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind (ResourceFlavor, ClusterQueue, LocalQueue), merged over them: maps
+    join, lists are replaced, and null takes a field away."""
+
+
+class TrainingQueueSettings(Spec):
+    """What a stack file says about queues, beside what each team may use."""
+
+    borrowing: bool = True
+    reclaim: Literal["never", "lower_priority", "any"] = "any"
+    preempt: Literal["never", "lower_priority"] = "lower_priority"
+    queue_name: Name = "training"
+    install: bool = True
+    values: dict[str, Any] = {}
+    overrides: dict[str, dict[str, Any]] = {}
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from unknown_kinds(self.overrides, ("ResourceFlavor", "ClusterQueue", "LocalQueue"))
+
+
+class _TrainingQueueSpec(TrainingQueueSettings):
+    cohort: Name
+    flavors: list[Flavor]
+    teams: list[NamedTeamQueue] = Field(min_length=1)
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from super().contradictions()
+        names = [flavor.name for flavor in self.flavors]
+        for index, name in enumerate(names):
+            if name in names[:index] or name == COMPUTE:
+                yield f"flavors[{index}].name", f"{name} is taken; choose another"
+        namespaces = [team.namespace for team in self.teams]
+        for index, team in enumerate(self.teams):
+            if team.namespace in namespaces[:index]:
+                yield f"teams[{index}].namespace", f"{team.namespace} has a queue already"
+            for flavor in sorted((team.flavors | team.lend_gpus.keys()) - set(names)):
+                known = ", ".join(names) or "none"
+                yield f"teams[{index}].gpus.{flavor}", f"there is no such flavor. Flavors: {known}"
+            if not self.borrowing and (team.borrow_gpus or team.lend_gpus):
+                yield f"teams[{index}].borrow_gpus", "borrowing is false: leave borrow_gpus and lend_gpus out"
+
+
+class TrainingQueue(pulumi.ComponentResource):
+    """Kueue's queues: a flavor for each node pool, a ClusterQueue and a LocalQueue for each team, in one cohort.
+
+    Give it a kubernetes provider in its options. A workload with ``queue`` waits until there is room for all of it,
+    and is then sent to the nodes of one flavor. Declare workloads after it (``depends_on``): so they are deleted first,
+    as Kueue keeps a queue until nothing in it runs any more.
+    """
+
+    queue_name: str
+    """The name of each team's LocalQueue."""
+
+    def __init__(self, name: str, args: TrainingQueueArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        """Declare Kueue and the queues."""
+        spec = check(_TrainingQueueSpec, f"TrainingQueue {name}", {"cohort": name, **args})
+        super().__init__("ml-foundations:index:TrainingQueue", name, {}, opts)
+        installed: list[pulumi.Resource] = [self._kueue(name, spec)] if spec.install else []
+        flavors = [
+            self._declare(f"{name}-{manifest['metadata']['name']}-flavor", manifest, installed)
+            for manifest in flavor_manifests(spec)
+        ]
+        for team in spec.teams:
+            queue = self._declare(f"{name}-{team.namespace}-cluster-queue", cluster_queue_manifest(spec, team), flavors)
+            self._declare(f"{name}-{team.namespace}-queue", local_queue_manifest(spec, team), [queue])
+        self.queue_name = spec.queue_name
+        self.register_outputs({"queue_name": self.queue_name})
+
+    def _kueue(self, name: str, spec: _TrainingQueueSpec) -> pulumi.Resource:
+        return k8s.helm.v3.Release(
+            f"{name}-kueue",
+            name=KUEUE.name,
+            chart=f"{KUEUE.repo}/{KUEUE.name}",
+            version=KUEUE.version,
+            namespace=NAMESPACE,
+            create_namespace=True,
+            values=chart_values(spec),
+            timeout=600,
+            opts=child_options(self),
+        )
+
+    def _declare(self, name: str, manifest: dict[str, Any], after: list[pulumi.Resource]) -> pulumi.Resource:
+        return k8s.apiextensions.CustomResource(
+            name,
+            api_version=manifest["apiVersion"],
+            kind=manifest["kind"],
+            **arguments(manifest),
+            opts=child_options(
+                self, depends_on=after, custom_timeouts=pulumi.CustomTimeouts(delete=f"{DELETE_SECONDS}s")
+            ),
+        )
+
+
+def flavor_manifests(spec: _TrainingQueueSpec) -> list[dict[str, Any]]:
+    """The ResourceFlavors: one for each kind of GPU node, and one for CPU and memory anywhere."""
+    return [_flavor(spec, COMPUTE, {}), *(_flavor(spec, flavor.name, _flavor_spec(flavor)) for flavor in spec.flavors)]
+
+
+def cluster_queue_manifest(spec: _TrainingQueueSpec, team: NamedTeamQueue) -> dict[str, Any]:
+    """The ClusterQueue of a team: its quota, and how it borrows and gives back."""
+    return overridden(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "ClusterQueue",
+            "metadata": {"name": team.namespace, "annotations": WAIT_FOR_ACTIVE},
+            "spec": without_none(
+                {
+                    "cohortName": spec.cohort if spec.borrowing else None,
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team.namespace}},
+                    "preemption": {
+                        "reclaimWithinCohort": POLICIES[spec.reclaim] if spec.borrowing else "Never",
+                        "withinClusterQueue": POLICIES[spec.preempt],
+                    },
+                    "resourceGroups": _resource_groups(spec, team),
+                }
+            ),
+        },
+        spec.overrides,
+    )
+
+
+def local_queue_manifest(spec: _TrainingQueueSpec, team: NamedTeamQueue) -> dict[str, Any]:
+    """The LocalQueue of a team, in its namespace."""
+    return overridden(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "LocalQueue",
+            "metadata": {"name": spec.queue_name, "namespace": team.namespace, "annotations": WAIT_FOR_ACTIVE},
+            "spec": {"clusterQueue": team.namespace},
+        },
+        spec.overrides,
+    )
+
+
+POLICIES = {"never": "Never", "lower_priority": "LowerPriority", "any": "Any"}
+"""Kueue's names of whose workloads are stopped."""
+
+
+def chart_values(spec: _TrainingQueueSpec) -> dict[str, Any]:
+    """Values of Kueue's chart: the controller manages the kinds that the components make."""
+    config = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": ":8081"},
+        "metrics": {"bindAddress": ":8443"},
+        "webhook": {"port": 9443},
+        "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
+        "internalCertManagement": {
+            "enable": True,
+            "webhookServiceName": "kueue-webhook-service",
+            "webhookSecretName": "kueue-webhook-server-cert",
+        },
+        "integrations": {"frameworks": list(FRAMEWORKS)},
+    }
+    values = {"managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config, sort_keys=False)}}
+    return merged(values, spec.values)
+
+
+def _flavor(spec: _TrainingQueueSpec, name: str, content: dict[str, Any]) -> dict[str, Any]:
+    return overridden(
+        {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": content},
+        spec.overrides,
+    )
+
+
+def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
+    """Kueue compares a pod's affinity with a flavor's labels, so that GPU model and accelerator are among them."""
+    node_labels = {
+        labels.GPU_PRODUCT: flavor.gpu,
+        labels.GKE_ACCELERATOR: gpu_by_name(flavor.gpu).accelerator_type,
+        **flavor.node_selector,
+    }
+    tolerations = [toleration_manifest(toleration) for toleration in flavor.tolerations]
+    return without_none({"nodeLabels": node_labels, "tolerations": tolerations or None})
+
+
+def _resource_groups(spec: _TrainingQueueSpec, team: NamedTeamQueue) -> list[dict[str, Any]]:
+    """CPU and memory from anywhere; GPUs from the first flavor, in the flavors' order, that has room."""
+    compute = [{"name": "cpu", "nominalQuota": team.cpu}, {"name": "memory", "nominalQuota": team.memory}]
+    groups: list[dict[str, Any]] = [
+        {"coveredResources": ["cpu", "memory"], "flavors": [{"name": COMPUTE, "resources": compute}]}
+    ]
+    flavors = [
+        {"name": flavor.name, "resources": [_gpu_quota(team, flavor.name)]}
+        for flavor in spec.flavors
+        if flavor.name in team.flavors
+    ]
+    if flavors:
+        groups.append({"coveredResources": [labels.GPU_RESOURCE], "flavors": flavors})
+    return groups
+
+
+def _gpu_quota(team: NamedTeamQueue, flavor: str) -> dict[str, Any]:
+    limits = {"borrowingLimit": team.borrow_gpus.get(flavor), "lendingLimit": team.lend_gpus.get(flavor)}
+    return {
+        "name": labels.GPU_RESOURCE,
+        "nominalQuota": quantity(team.gpus.get(flavor, 0)),
+        **{key: quantity(value) for key, value in limits.items() if value is not None},
+    }

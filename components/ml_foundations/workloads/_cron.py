@@ -1,0 +1,112 @@
+"""Cron schedules as Kubernetes reads them (robfig/cron, ParseStandard), and the shortest time between two runs."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import NamedTuple
+
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+UNITS = {"h": 3600, "m": 60, "s": 1}
+EIGHT_YEARS = 2922
+"""Days in which 29 February comes twice, so that even its interval is seen."""
+
+
+class CronField(NamedTuple):
+    """One of the five fields of a schedule: its name, its bounds, and words for its numbers."""
+
+    name: str
+    first: int
+    last: int
+    words: tuple[str, ...] = ()
+
+
+FIELDS = (
+    CronField("minute", 0, 59),
+    CronField("hour", 0, 23),
+    CronField("day of month", 1, 31),
+    CronField("month", 1, 12, MONTHS),
+    CronField("day of week", 0, 6, DAYS),
+)
+
+
+def shortest_interval(schedule: str) -> int:
+    """The seconds between the two runs that are closest; clock changes left aside.
+
+    Raises:
+        ValueError: it is no schedule, or one of a day that never comes.
+    """
+    if schedule.startswith("@every "):
+        return _duration(schedule.removeprefix("@every "))
+    fields = MACROS.get(schedule, schedule).split()
+    if len(fields) != len(FIELDS):
+        raise ValueError(f'"{schedule}" has {len(fields)} fields, not five: {", ".join(f.name for f in FIELDS)}')
+    minutes, hours, days, months, weekdays = map(_values, fields, FIELDS)
+    times = sorted(3600 * hour + 60 * minute for hour in hours for minute in minutes)
+    # Where both kinds of days are restricted, either is enough.
+    either = not _is_any(fields[2]) and not _is_any(fields[4])
+    dates = [
+        day
+        for day in _days()
+        if day.month in months and (any if either else all)((day.day in days, (day.weekday() + 1) % 7 in weekdays))
+    ]
+    if len(dates) < 2:
+        raise ValueError(f'"{schedule}" never comes')
+    same_day = [later - earlier for earlier, later in itertools.pairwise(times)]
+    apart = min(later - earlier for earlier, later in itertools.pairwise(dates))
+    return min([*same_day, round(apart.total_seconds()) - times[-1] + times[0]])
+
+
+def _days() -> Iterator[date]:
+    return (date(2000, 1, 1) + timedelta(days=number) for number in range(EIGHT_YEARS))
+
+
+def _is_any(text: str) -> bool:
+    return any(part in ("*", "?", "*/1", "?/1") for part in text.split(","))
+
+
+def _values(text: str, field: CronField) -> set[int]:
+    return {number for part in text.split(",") for number in _range(part, field)}
+
+
+def _range(part: str, field: CronField) -> range:
+    """``*``, ``5``, ``1-5``, and each with a step: ``*/15``, ``5/15`` (from 5 on), ``1-5/2``."""
+    bounds, slash, step = part.partition("/")
+    low, dash, high = bounds.partition("-")
+    if bounds in ("*", "?"):
+        first, last = field.first, field.last
+    else:
+        first = _number(low, field)
+        last = _number(high, field) if dash else field.last if slash else first
+    if slash and not (step.isdecimal() and int(step)):
+        raise ValueError(f'the {field.name} "{part}" has no step above 0')
+    if not field.first <= first <= last <= field.last:
+        raise ValueError(f'the {field.name} "{part}" is not within {field.first} to {field.last}')
+    return range(first, last + 1, int(step) if slash else 1)
+
+
+def _number(text: str, field: CronField) -> int:
+    if text.lower() in field.words:
+        return field.first + field.words.index(text.lower())
+    if not text.isdecimal():
+        words = f" or {field.words[0]} to {field.words[-1]}" if field.words else ""
+        raise ValueError(f'the {field.name} "{text}" is no number{words}')
+    return int(text)
+
+
+def _duration(text: str) -> int:
+    """A duration as Go writes it, such as 1h30m, in whole seconds."""
+    if not re.fullmatch(r"(\d+(\.\d+)?[hms])+", text):
+        raise ValueError(f'"@every {text}" is no duration, such as @every 1h30m')
+    parts: list[tuple[str, str]] = re.findall(r"([\d.]+)([hms])", text)
+    return max(1, int(sum(float(number) * UNITS[unit] for number, unit in parts)))

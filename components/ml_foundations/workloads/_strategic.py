@@ -1,0 +1,52 @@
+"""Kubernetes' strategic merge of a PodSpec: how the user's ``pod_overrides`` join what a component makes."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+MERGE_KEYS = {
+    "claims": "name",
+    "containers": "name",
+    "env": "name",
+    "hostAliases": "ip",
+    "imagePullSecrets": "name",
+    "initContainers": "name",
+    "ports": "containerPort",
+    "resourceClaims": "name",
+    "schedulingGates": "name",
+    "topologySpreadConstraints": "topologyKey",
+    "volumeDevices": "devicePath",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+}
+"""The lists of a PodSpec whose items join, and the key that tells them apart (patchMergeKey in k8s.io/api/core/v1)."""
+
+
+def strategic_merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Two trees of a PodSpec as ``kubectl patch`` joins them; the upper one wins.
+
+    Maps join. Lists of named things (containers, volumes, environment variables, …) join by name, and new items come
+    last. Any other list is replaced. Null takes a field away.
+    """
+    result = dict(base)
+    for key, value in top.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            result[key] = strategic_merge(_map(base.get(key)), cast("Mapping[str, Any]", value))
+        elif key in MERGE_KEYS and isinstance(value, list):
+            items = cast("list[Mapping[str, Any]]", value)
+            result[key] = _joined(base.get(key) or [], items, MERGE_KEYS[key])
+        else:
+            result[key] = value
+    return result
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _joined(base: list[Mapping[str, Any]], top: list[Mapping[str, Any]], key: str) -> list[dict[str, Any]]:
+    changes = {item.get(key): item for item in top}
+    known = {item.get(key) for item in base}
+    joined = [strategic_merge(item, changes.get(item.get(key), {})) for item in base]
+    return joined + [strategic_merge({}, item) for item in top if item.get(key) not in known]

@@ -1,0 +1,60 @@
+"""A fine-tuning on two nodes with eight H100s each: torchrun finds its peers, checkpoints outlive the run."""
+
+import pulumi
+from ml_foundations import (
+    CpuNodePool,
+    DistributedTraining,
+    GkeCluster,
+    GpuNodePool,
+    StorageClasses,
+    TeamNamespace,
+    Volume,
+)
+
+place = {"project": pulumi.Config("gcp").require("project"), "location": "us-central1"}
+cluster = GkeCluster("finetune", {**place, "deletion_protection": False})
+
+in_cluster = {
+    **place,
+    "cluster_name": cluster.cluster_name,
+    "node_service_account": cluster.node_service_account,
+    "zones": ["us-central1-a"],
+}
+system = CpuNodePool("system", {**in_cluster, "machine_type": "n2-standard-4", "min_nodes": 1, "max_nodes": 3})
+h100 = GpuNodePool(
+    "h100", {**in_cluster, "machine_type": "a3-highgpu-8g", "max_nodes": 2}, pulumi.ResourceOptions(depends_on=[system])
+)
+
+kubernetes = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, h100]))
+storage = StorageClasses("storage", {"nfs": {"server": "nfs.example.internal", "path": "/export"}}, kubernetes)
+team = TeamNamespace("llm", {"gpus": 16, "cpu": "416", "memory": "4Ti", "storage": "20Ti"}, kubernetes)
+
+
+def after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:
+    """In the cluster, once these are there."""
+    return pulumi.ResourceOptions.merge(kubernetes, pulumi.ResourceOptions(depends_on=list(resources)))
+
+
+checkpoints = Volume(
+    "checkpoints",
+    {"namespace": team.namespace, "size": "4Ti", "storage_class": "nfs-client", "access_mode": "ReadWriteMany"},
+    after(team, storage),
+)
+DistributedTraining(
+    "llama",
+    {
+        "namespace": team.namespace,
+        "image": "nvcr.io/nvidia/pytorch:25.06-py3",
+        "command": ["torchrun", "finetune.py", "--checkpoints", "/checkpoints"],
+        "nodes": 2,
+        "gpu": h100.gpu,
+        "gpus": h100.gpus_per_node,
+        "cpu": "192",
+        "memory": "1600Gi",
+        "shared_memory": "128Gi",
+        "grace_seconds": 120,
+        "active_deadline_seconds": 72 * 3600,
+        "mounts": [{"claim": checkpoints.claim_name, "path": "/checkpoints"}],
+    },
+    after(team, checkpoints),
+)

@@ -1,0 +1,41 @@
+"""vLLM on L4s: two to four replicas by load."""
+
+import pulumi
+from ml_foundations import CpuNodePool, GkeCluster, GpuNodePool, InferenceService, TeamNamespace
+
+place = {"project": pulumi.Config("gcp").require("project"), "location": "us-central1"}
+cluster = GkeCluster("serving", {**place, "deletion_protection": False})
+
+in_cluster = {
+    **place,
+    "cluster_name": cluster.cluster_name,
+    "node_service_account": cluster.node_service_account,
+    "zones": ["us-central1-a", "us-central1-b"],
+}
+system = CpuNodePool("system", {**in_cluster, "machine_type": "n2-standard-4", "min_nodes": 1, "max_nodes": 3})
+l4 = GpuNodePool(
+    "l4",
+    {**in_cluster, "machine_type": "g2-standard-12", "max_nodes": 4, "node_type": "inference"},
+    pulumi.ResourceOptions(depends_on=[system]),
+)
+
+kubernetes = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, l4]))
+team = TeamNamespace("chat", {"gpus": 4, "cpu": "48", "memory": "192Gi", "storage": "1Ti"}, kubernetes)
+chat = InferenceService(
+    "chat",
+    {
+        "namespace": team.namespace,
+        "image": "vllm/vllm-openai:v0.10.1",
+        "arguments": ["--model", "Qwen/Qwen3-8B", "--port", "8080"],
+        "gpu": l4.gpu,
+        "gpus": l4.gpus_per_node,
+        "cpu": "8",
+        "memory": "36Gi",
+        "shared_memory": "4Gi",
+        "load_seconds": 600,
+        "replicas": 2,
+        "autoscaling": {"max_replicas": 4, "cpu_percent": 70},
+    },
+    pulumi.ResourceOptions.merge(kubernetes, pulumi.ResourceOptions(depends_on=[team])),
+)
+pulumi.export("url", chat.url)

@@ -1,0 +1,181 @@
+"""Compute Engine's CSI driver, as far as it shows: a disk is made where its first pod runs, if it attaches there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ml_foundations import labels
+from ml_foundations.gke.machine_types import MACHINE_TYPES
+from ml_foundations.storage._catalog import PD_CSI
+
+from rehearsal.gke.api import Api, ApiError, Informer, Object
+
+_log = logging.getLogger(__name__)
+
+CLAIMS = "/api/v1/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+
+PROVISIONER = "volume.kubernetes.io/storage-provisioner"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+"""Annotations by which the controller manager asks for a volume, and the scheduler for one on a node."""
+
+NODE_PREFIX = "gke-"
+"""Claims on other nodes, and those that wait for no node, are provisioned by the stage claim-provision."""
+
+
+class Disks:
+    """Provisions the claims whose pods are to run on simulated GKE nodes, and keeps what classes say of their end."""
+
+    def __init__(self, api: Api, claims: Informer, volumes: Informer, classes: Informer) -> None:
+        self._api, self._claims, self._volumes, self._classes = api, claims, volumes, classes
+        self._refused: set[tuple[str, str]] = set()
+        """Claims and the nodes to which their disks do not attach, as far as it was said already."""
+
+    def reconcile(self, nodes: Iterable[Object], pods: Iterable[Object]) -> None:
+        """One round: a volume for each claim that waits for one, or the reason why there is none."""
+        classes = {item["metadata"]["name"]: item for item in self._classes.items()}
+        waiting = [claim for claim in self._claims.items() if _waits_for_disk(claim)]
+        if waiting:
+            machines = {node["metadata"]["name"]: node["metadata"]["labels"][labels.INSTANCE_TYPE] for node in nodes}
+            for claim in waiting:
+                node = _annotations(claim)[SELECTED_NODE]
+                found = classes.get(claim["spec"].get("storageClassName", ""))
+                if found and node in machines:
+                    self._provision(claim, found, node, machines[node], pods)
+        self._keep_policies(classes)
+
+    def _provision(self, claim: Object, storage_class: Object, node: str, machine: str, pods: Iterable[Object]) -> None:
+        disk = disk_of(storage_class)
+        if MACHINE_TYPES[machine].attaches(disk, regional=is_regional(storage_class)) is False:
+            self._refuse(claim, node, f"{describe(storage_class)} does not attach to {machine}", pods)
+            return
+        try:
+            self._api.create(VOLUMES, volume(claim, storage_class))
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+    def _refuse(self, claim: Object, node: str, reason: str, pods: Iterable[Object]) -> None:
+        key = (claim["metadata"]["uid"], node)
+        if key in self._refused:
+            return
+        self._refused.add(key)
+        _log.info("claim %s stays without a volume: %s", claim["metadata"]["name"], reason)
+        users = [pod for pod in pods if _uses(pod, claim)]
+        for item, kind in [(claim, "PersistentVolumeClaim"), *((pod, "Pod") for pod in users)]:
+            self._api.create(_events(item), event(item, kind, "FailedAttachVolume", reason))
+
+    def _keep_policies(self, classes: Mapping[str, Object]) -> None:
+        """The stage that provisions the other claims does not know their classes."""
+        for item in self._volumes.items():
+            storage_class = classes.get(item["spec"].get("storageClassName", ""))
+            if storage_class is None or "pv.kubernetes.io/provisioned-by" not in _annotations(item):
+                continue
+            policy = storage_class.get("reclaimPolicy", "Delete")
+            # Once the class says Retain, an administrator may have said Retain for one volume as well.
+            if policy == "Retain" != item["spec"].get("persistentVolumeReclaimPolicy"):
+                patch = {"spec": {"persistentVolumeReclaimPolicy": policy}}
+                self._api.patch(f"{VOLUMES}/{item['metadata']['name']}", patch)
+
+
+def disk_of(storage_class: Object) -> str:
+    """The disk type of a class (kubernetes-sigs/gcp-compute-persistent-disk-csi-driver: pd-standard by default)."""
+    return (storage_class.get("parameters") or {}).get("type", "pd-standard")
+
+
+def is_regional(storage_class: Object) -> bool:
+    """Whether a class makes regional persistent disks."""
+    return (storage_class.get("parameters") or {}).get("replication-type") == "regional-pd"
+
+
+def describe(storage_class: Object) -> str:
+    """A class and its disks, for people."""
+    where = "regional " if is_regional(storage_class) else ""
+    return f"the {where}{disk_of(storage_class)} of class {storage_class['metadata']['name']}"
+
+
+def volume(claim: Object, storage_class: Object) -> Object:
+    """The PersistentVolume that the CSI driver's provisioner makes for a claim."""
+    meta, spec = claim["metadata"], claim["spec"]
+    name = f"pvc-{meta['uid']}"
+    return {
+        "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": PD_CSI}},
+        "spec": {
+            "capacity": {"storage": spec["resources"]["requests"]["storage"]},
+            "accessModes": spec["accessModes"],
+            "volumeMode": spec.get("volumeMode", "Filesystem"),
+            "storageClassName": storage_class["metadata"]["name"],
+            "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": meta["namespace"],
+                "name": meta["name"],
+                "uid": meta["uid"],
+            },
+            "csi": {"driver": PD_CSI, "volumeHandle": name},
+        },
+    }
+
+
+def event(item: Object, kind: str, reason: str, message: str) -> Object:
+    """A warning about an object, as the attach-detach controller says it."""
+    meta = item["metadata"]
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {
+        "metadata": {"generateName": f"{meta['name']}.", "namespace": meta["namespace"]},
+        "involvedObject": {"kind": kind, "apiVersion": "v1"} | {key: meta[key] for key in ("name", "namespace", "uid")},
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "source": {"component": "attachdetach-controller"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def trim_claim(claim: Object) -> Object:
+    """What is worth keeping of a claim."""
+    keys = ("storageClassName", "accessModes", "volumeMode", "volumeName", "resources")
+    return {
+        "metadata": {key: claim["metadata"].get(key) for key in ("name", "namespace", "uid", "annotations")},
+        "spec": {key: claim["spec"][key] for key in keys if key in claim["spec"]},
+    }
+
+
+def trim_volume(item: Object) -> Object:
+    """What is worth keeping of a volume."""
+    keys = ("storageClassName", "persistentVolumeReclaimPolicy")
+    return {
+        "metadata": {key: item["metadata"].get(key) for key in ("name", "uid", "annotations")},
+        "spec": {key: item["spec"][key] for key in keys if key in item["spec"]},
+    }
+
+
+def _annotations(item: Mapping[str, Any]) -> Mapping[str, str]:
+    return item["metadata"].get("annotations") or {}
+
+
+def _waits_for_disk(claim: Object) -> bool:
+    found = _annotations(claim)
+    return (
+        found.get(PROVISIONER) == PD_CSI
+        and found.get(SELECTED_NODE, "").startswith(NODE_PREFIX)
+        and not claim["spec"].get("volumeName")
+    )
+
+
+def _uses(pod: Object, claim: Object) -> bool:
+    if pod["metadata"]["namespace"] != claim["metadata"]["namespace"]:
+        return False
+    claims = [(item.get("persistentVolumeClaim") or {}).get("claimName") for item in pod["spec"].get("volumes") or []]
+    return claim["metadata"]["name"] in claims
+
+
+def _events(item: Object) -> str:
+    return f"/api/v1/namespaces/{item['metadata']['namespace']}/events"

@@ -1,0 +1,436 @@
+"""Node pools: what is refused with the way out, and what GKE is told."""
+
+from typing import Any, cast
+
+import pulumi
+import pytest
+from ml_foundations import CpuNodePool, GpuNodePool
+from ml_foundations._spec import check
+from ml_foundations.gke._node_pool import NodePoolArgs
+from ml_foundations.gke.cpu_node_pool import CpuNodePoolArgs, CpuNodePoolSettings
+from ml_foundations.gke.gpu_node_pool import GpuNodePoolArgs, GpuNodePoolSettings, _GpuNodePoolSpec
+from ml_foundations.gke.machine_types import GPUS, MACHINE_TYPES
+
+from tests.components.declaring import declared, inputs
+
+COMMON: Any = {"project": "project", "location": "us-central1", "cluster_name": "c", "node_service_account": "s"}
+L4: Any = COMMON | {"machine_type": "g2-standard-24", "max_nodes": 4}
+H100: Any = COMMON | {"machine_type": "a3-highgpu-8g", "max_nodes": 4}
+A100: Any = COMMON | {"machine_type": "a2-highgpu-1g", "max_nodes": 4}
+T4: Any = COMMON | {"machine_type": "n1-standard-8", "max_nodes": 4, "gpu": "T4", "gpus": 1}
+NETWORKS = [{"network": f"gpu-{index}", "subnetwork": f"gpu-{index}"} for index in range(8)]
+WINDOW = {"count": 2, "use": "block"}
+
+REFUSED = {
+    "spot and a reservation": (
+        L4,
+        {"spot": True, "reservation": "r", "zones": ["us-central1-a"]},
+        "reservation",
+        "spot",
+    ),
+    "flex-start and a reservation": (L4, {"flex_start": True, "reservation": "any"}, "reservation", "flex_start"),
+    "queued and a reservation": (L4, {"queued_provisioning": True, "reservation": "any"}, "reservation", "queued"),
+    "flex-start and spot": (L4, {"flex_start": True, "spot": True}, "flex_start", "choose one"),
+    "queued and spot": (L4, {"queued_provisioning": True, "spot": True}, "queued_provisioning", "choose one"),
+    "queued with a minimum": (L4, {"queued_provisioning": True, "min_nodes": 1}, "min_nodes", "say 0"),
+    "queued and compact": (
+        L4,
+        {"queued_provisioning": True, "compact_placement": True, "zones": ["us-central1-a"]},
+        "compact_placement",
+        "queued_provisioning",
+    ),
+    "queued and balanced": (L4, {"queued_provisioning": True, "location_policy": "BALANCED"}, "location_policy", "ANY"),
+    "queued with limits per zone": (
+        L4,
+        {"queued_provisioning": True, "limits": "zone", "zones": ["us-central1-a"]},
+        "limits",
+        "total",
+    ),
+    "flex-start with repair": (L4, {"flex_start": True, "auto_repair": True}, "auto_repair", "leave it out"),
+    "flex-start with a minimum": (L4, {"flex_start": True, "min_nodes": 1}, "min_nodes", "say 0"),
+    "flex-start for too long": (L4, {"flex_start": True, "max_run_seconds": 604801}, "max_run_seconds", "604800"),
+    "flex-start and compact": (
+        L4,
+        {"flex_start": True, "compact_placement": True, "zones": ["us-central1-a"]},
+        "compact_placement",
+        "a3-ultragpu",
+    ),
+    "a reservation without a zone": (L4, {"reservation": "mine"}, "zones", "one zone"),
+    "a reservation in no form": (
+        L4,
+        {"reservation": "a/b", "zones": ["us-central1-a"]},
+        "reservation",
+        "projects/PROJECT",
+    ),
+    "compact in two zones": (
+        L4,
+        {"compact_placement": True, "zones": ["us-central1-a", "us-central1-b"]},
+        "compact_placement",
+        "say which",
+    ),
+    "compact and blue-green": (
+        L4,
+        {"compact_placement": True, "zones": ["us-central1-a"], "upgrade": {"strategy": "BLUE_GREEN"}},
+        "compact_placement",
+        "SURGE",
+    ),
+    "a policy without compact placement": (L4, {"placement_policy": "p"}, "placement_policy", "compact_placement"),
+    "an upgrade of no node": (
+        L4,
+        {"upgrade": {"max_surge": 0, "max_unavailable": 0}},
+        "upgrade.max_unavailable",
+        "raise",
+    ),
+    "an upgrade of too many": (L4, {"upgrade": {"max_surge": 21}}, "upgrade.max_surge", "20"),
+    "surge in blue-green": (
+        L4,
+        {"upgrade": {"strategy": "BLUE_GREEN", "max_surge": 1}},
+        "upgrade.max_surge",
+        "change the strategy",
+    ),
+    "blue-green in surge": (L4, {"upgrade": {"batch_nodes": 1}}, "upgrade.batch_nodes", "change the strategy"),
+    "a machine that is never on demand": (
+        COMMON | {"machine_type": "a4-highgpu-8g", "max_nodes": 1},
+        {},
+        "machine_type",
+        "spot",
+    ),
+    "a machine that is never spot": (
+        COMMON | {"machine_type": "a4x-highgpu-4g", "max_nodes": 1},
+        {"spot": True},
+        "spot",
+        "a reservation",
+    ),
+    "MIG of another GPU": (A100, {"mig_partition": "1g.10gb"}, "mig_partition", "1g.5gb, 2g.10gb, 3g.20gb, 7g.40gb"),
+    "MIG of a GPU that has none": (L4, {"mig_partition": "1g.5gb"}, "mig_partition", "cannot be partitioned"),
+    "MIG with the operator": (A100, {"mig_partition": "1g.5gb", "driver": "operator"}, "mig_partition", "GpuOperator"),
+    "sharing with the operator": (
+        L4,
+        {"sharing": {"strategy": "MPS", "clients": 4}, "driver": "installer"},
+        "sharing",
+        "device_plugin.sharing",
+    ),
+    "too many clients": (L4, {"sharing": {"strategy": "MPS", "clients": 49}}, "sharing.clients", "48"),
+    "one client": (L4, {"sharing": {"strategy": "MPS", "clients": 1}}, "sharing.clients", "2"),
+    "an unknown way to share": (
+        L4,
+        {"sharing": {"strategy": "TIME", "clients": 2}},
+        "sharing.strategy",
+        "TIME_SHARING",
+    ),
+    "the operator's driver on COS": (L4, {"driver": "operator", "image": "cos"}, "image", "ubuntu"),
+    "the operator's driver with secure boot": (
+        L4,
+        {"driver": "operator", "secure_boot": True},
+        "secure_boot",
+        "signed",
+    ),
+    "the latest driver on Ubuntu": (L4, {"driver": "latest", "image": "ubuntu"}, "driver", "default"),
+    "a disk that does not attach": (L4, {"disk_type": "hyperdisk-balanced"}, "disk_type", "pd-balanced"),
+    "too many local SSDs": (L4, {"local_ssd": {"count": 3}}, "local_ssd", "2 at the most"),
+    "no number of local SSDs": (L4, {"local_ssd": {}}, "local_ssd", "count"),
+    "another number of local SSDs": (H100, {"local_ssd": {"count": 4}}, "local_ssd", "comes with 16"),
+    "no local SSDs": (
+        COMMON | {"machine_type": "g4-standard-6", "max_nodes": 1},
+        {"local_ssd": {"count": 1}},
+        "local_ssd",
+        "takes no local SSD",
+    ),
+    "streaming on Ubuntu": (L4, {"image_streaming": True, "image": "ubuntu"}, "image_streaming", "cos"),
+    "images on disk on Ubuntu": (
+        L4,
+        {"secondary_boot_disks": [{"disk_image": "global/images/i"}], "image": "ubuntu"},
+        "secondary_boot_disks",
+        "cos",
+    ),
+    "images on disk without streaming": (
+        L4,
+        {"secondary_boot_disks": [{"disk_image": "global/images/i"}], "image_streaming": False},
+        "image_streaming",
+        "leave it out",
+    ),
+    "a family of images": (
+        L4,
+        {"secondary_boot_disks": [{"disk_image": "global/images/family/f"}]},
+        "secondary_boot_disks[0].disk_image",
+        "one image",
+    ),
+    "no gVNIC": (L4, {"gvnic": False}, "gvnic", "no other"),
+    "gVNIC on Ubuntu": (L4, {"gvnic": True, "image": "ubuntu"}, "gvnic", "leave it out"),
+    "fast socket on Ubuntu": (L4, {"fast_socket": True, "image": "ubuntu"}, "fast_socket", "cos"),
+    "too few networks": (H100, {"additional_networks": NETWORKS[:3]}, "additional_networks", "4"),
+    "networks twice": (
+        H100,
+        {"additional_networks": NETWORKS[:4], "accelerator_networks": True},
+        "additional_networks",
+        "leave one",
+    ),
+    "accelerator networks of an L4": (L4, {"accelerator_networks": True}, "accelerator_networks", "A3, A4"),
+    "limits per zone without zones": (L4, {"limits": "zone"}, "zones", "are needed"),
+    "a zone of another region": (L4, {"zones": ["europe-west4-a"]}, "zones", "us-central1"),
+    "NUMA memory without topology": (
+        L4,
+        {"kubelet": {"memory_manager": "Static"}},
+        "kubelet.memory_manager",
+        "restricted",
+    ),
+    "an empty list of zones": (L4, {"zones": []}, "zones", "at least 1"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_with_the_way_out(case: str) -> None:
+    base, changes, field, way_out = REFUSED[case]
+    check(_GpuNodePoolSpec, "GpuNodePool p", base | _bought(base) | {"pool_name": "p"})
+    with pytest.raises(pulumi.InputPropertiesError) as caught:
+        check(_GpuNodePoolSpec, "GpuNodePool p", base | changes | {"pool_name": "p"})
+    lines = [line for line in str(caught.value).splitlines() if line.strip().startswith(f"{field}: ")]
+    assert any(way_out in line for line in lines), str(caught.value)
+
+
+def _bought(base: Any) -> Any:
+    """A way to buy the machine of a base, so that the base by itself is right."""
+    ways = MACHINE_TYPES[base["machine_type"]].purchase
+    if "on-demand" in ways:
+        return {}
+    return {"spot": True} if "spot" in ways else {"reservation": "r", "zones": ["us-central1-a"]}
+
+
+def test_all_errors_come_at_once() -> None:
+    wrong = L4 | {"flex_start": True, "spot": True, "compact_placement": True, "fast_socket": True, "image": "ubuntu"}
+    with pytest.raises(pulumi.InputPropertiesError, match=r"4 wrong argument\(s\)"):
+        check(_GpuNodePoolSpec, "GpuNodePool p", wrong | {"pool_name": "p"})
+
+
+def pool(arguments: Any) -> dict[str, Any]:
+    return inputs(declared(lambda: GpuNodePool("p", arguments))["p-pool"])
+
+
+def test_the_taint_of_gpus_is_first_whatever_else_is_declared() -> None:
+    taints = pool(L4 | {"taints": [{"key": "team", "value": "a", "effect": "NO_EXECUTE"}]})["nodeConfig"]["taints"]
+    assert taints == [
+        {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"},
+        {"key": "team", "value": "a", "effect": "NO_EXECUTE"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("driver", "version", "image", "secure_boot", "opted_out"),
+    [
+        ("default", "DEFAULT", "COS_CONTAINERD", True, False),
+        ("latest", "LATEST", "COS_CONTAINERD", True, False),
+        ("operator", "INSTALLATION_DISABLED", "UBUNTU_CONTAINERD", False, True),
+        ("installer", "INSTALLATION_DISABLED", "COS_CONTAINERD", True, True),
+    ],
+)
+def test_who_installs_the_driver(driver: str, version: str, image: str, secure_boot: bool, opted_out: bool) -> None:
+    config = pool(L4 | {"driver": driver})["nodeConfig"]
+    assert config["guestAccelerators"][0]["gpuDriverInstallationConfig"] == {"gpuDriverVersion": version}
+    assert config["imageType"] == image
+    assert config["shieldedInstanceConfig"]["enableSecureBoot"] is secure_boot
+    assert ("gke-no-default-nvidia-gpu-device-plugin" in config["labels"]) is opted_out
+
+
+def test_partitions_and_shared_gpus_are_told_apart_by_their_label() -> None:
+    found: dict[str, Any] = {}
+
+    def program() -> None:
+        sharing = {"strategy": "TIME_SHARING", "clients": 3}
+        made = GpuNodePool("p", A100 | {"mig_partition": "3g.20gb", "sharing": sharing})
+        found.update(gpu=made.gpu, gpus=made.gpus_per_node, resources=made.gpu_resources_per_node)
+
+    config = inputs(declared(program)["p-pool"])["nodeConfig"]
+    assert found == {"gpu": "NVIDIA-A100-SXM4-40GB-MIG-3g.20gb-SHARED", "gpus": 1, "resources": 6}
+    assert config["labels"]["nvidia.com/gpu.product"] == found["gpu"]
+    assert config["guestAccelerators"][0]["gpuPartitionSize"] == "3g.20gb"
+    assert config["guestAccelerators"][0]["gpuSharingConfig"] == {
+        "gpuSharingStrategy": "TIME_SHARING",
+        "maxSharedClientsPerGpu": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"spot": True}, {"consumeReservationType": "NO_RESERVATION"}),
+        ({"reservation": "none"}, {"consumeReservationType": "NO_RESERVATION"}),
+        ({"reservation": "any"}, {"consumeReservationType": "ANY_RESERVATION"}),
+        ({}, None),
+        (
+            {"reservation": "projects/shared/reservations/r/reservationBlocks/b", "zones": ["us-central1-a"]},
+            {
+                "consumeReservationType": "SPECIFIC_RESERVATION",
+                "key": "compute.googleapis.com/reservation-name",
+                "values": ["projects/shared/reservations/r/reservationBlocks/b"],
+            },
+        ),
+    ],
+)
+def test_reservations(arguments: Any, expected: Any) -> None:
+    assert pool(L4 | arguments)["nodeConfig"].get("reservationAffinity") == expected
+
+
+def test_flex_start_and_queued_nodes() -> None:
+    flex = pool(L4 | {"flex_start": True, "queued_provisioning": True, "max_run_seconds": 3600})
+    assert flex["management"] == {"autoRepair": False, "autoUpgrade": True}
+    assert flex["queuedProvisioning"] == {"enabled": True}
+    assert flex["initialNodeCount"] == 0
+    assert flex["autoscaling"] == {"totalMinNodeCount": 0, "totalMaxNodeCount": 4, "locationPolicy": "ANY"}
+    assert (flex["nodeConfig"]["flexStart"], flex["nodeConfig"]["maxRunDuration"]) == (True, "3600s")
+    assert flex["nodeConfig"]["labels"]["cloud.google.com/gke-queued"] == "true"
+    assert flex["nodeConfig"]["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
+
+
+def test_workloads_learn_of_the_taint_of_queued_nodes() -> None:
+    seen: list[Any] = []
+    declared(lambda: seen.extend(GpuNodePool("p", L4 | {"queued_provisioning": True}).tolerations))
+    assert [toleration["key"] for toleration in seen] == ["nvidia.com/gpu", "cloud.google.com/gke-queued"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "autoscaling", "initial"),
+    [
+        ({"min_nodes": 1}, {"totalMinNodeCount": 1, "totalMaxNodeCount": 4}, 1),
+        ({"min_nodes": 1, "max_nodes": 1}, {"totalMinNodeCount": 1, "totalMaxNodeCount": 1}, 0),
+        ({"min_nodes": 4, "zones": ["us-central1-a"]}, {"totalMinNodeCount": 4, "totalMaxNodeCount": 4}, 4),
+        (
+            {"min_nodes": 2, "limits": "zone", "zones": ["us-central1-a", "us-central1-b"]},
+            {"minNodeCount": 2, "maxNodeCount": 4},
+            2,
+        ),
+    ],
+)
+def test_limits(arguments: Any, autoscaling: Any, initial: int) -> None:
+    found = pool(L4 | arguments)
+    assert found["autoscaling"] == autoscaling | {"locationPolicy": "ANY"}
+    assert found["initialNodeCount"] == initial
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ephemeral", "block"),
+    [
+        (H100, 16, None),
+        (H100 | {"local_ssd": {"use": "block"}}, None, 16),
+        (L4, None, None),
+        (L4 | {"local_ssd": {"count": 2}}, 2, None),
+        (COMMON | {"machine_type": "a3-ultragpu-8g", "max_nodes": 1, "spot": True}, 32, None),
+    ],
+)
+def test_local_ssds(arguments: Any, ephemeral: int | None, block: int | None) -> None:
+    config = pool(arguments)["nodeConfig"]
+    assert config.get("ephemeralStorageLocalSsdConfig") == (ephemeral and {"localSsdCount": ephemeral})
+    assert config.get("localNvmeSsdBlockConfig") == (block and {"localSsdCount": block})
+
+
+def test_images_from_disk_and_by_streaming() -> None:
+    disks = [{"disk_image": "global/images/cache"}, {"disk_image": "projects/p/global/images/data", "mode": "DATA"}]
+    config = pool(L4 | {"secondary_boot_disks": disks})["nodeConfig"]
+    assert config["gcfsConfig"] == {"enabled": True}
+    assert config["secondaryBootDisks"] == [
+        {"diskImage": "global/images/cache", "mode": "CONTAINER_IMAGE_CACHE"},
+        {"diskImage": "projects/p/global/images/data"},
+    ]
+    assert "gcfsConfig" not in pool(L4)["nodeConfig"]
+
+
+def test_networks_between_gpus() -> None:
+    assert "networkConfig" not in pool(H100)
+    four = pool(H100 | {"additional_networks": NETWORKS[:4], "fast_socket": True})
+    assert four["networkConfig"] == {"additionalNodeNetworkConfigs": NETWORKS[:4]}
+    assert four["nodeConfig"]["fastSocket"] == {"enabled": True}
+    made = pool(H100 | {"accelerator_networks": True})
+    assert made["networkConfig"] == {"acceleratorNetworkProfile": "auto"}
+    assert made["nodeConfig"]["labels"]["cloud.google.com/gke-networking-dra-driver"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("component", "base", "upgrade", "expected"),
+    [
+        (GpuNodePool, L4, {}, {"strategy": "SURGE", "maxSurge": 0, "maxUnavailable": 1}),
+        (
+            CpuNodePool,
+            COMMON | {"machine_type": "n2-standard-8", "max_nodes": 2},
+            {},
+            {"strategy": "SURGE", "maxSurge": 1, "maxUnavailable": 0},
+        ),
+        (GpuNodePool, L4, {"max_surge": 2}, {"strategy": "SURGE", "maxSurge": 2, "maxUnavailable": 0}),
+        (GpuNodePool, L4, {"max_unavailable": 0}, {"strategy": "SURGE", "maxSurge": 1, "maxUnavailable": 0}),
+        (
+            GpuNodePool,
+            L4,
+            {"strategy": "BLUE_GREEN", "batch_nodes": 2, "soak_seconds": 600},
+            {
+                "strategy": "BLUE_GREEN",
+                "blueGreenSettings": {"standardRolloutPolicy": {"batchNodeCount": 2}, "nodePoolSoakDuration": "600s"},
+            },
+        ),
+    ],
+)
+def test_upgrades(component: Any, base: Any, upgrade: Any, expected: Any) -> None:
+    assert (
+        inputs(declared(lambda: component("p", base | {"upgrade": upgrade}))["p-pool"])["upgradeSettings"] == expected
+    )
+
+
+def test_the_rest_of_what_gke_is_told() -> None:
+    found = pool(
+        L4
+        | {
+            "compact_placement": True,
+            "placement_policy": "close",
+            "zones": ["us-central1-a"],
+            "host_maintenance": "PERIODIC",
+            "max_pods": 64,
+            "no_minor_upgrades": True,
+            "threads_per_core": 1,
+            "disk_key": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
+            "resource_labels": {"team": "ml"},
+            "network_tags": ["gpu"],
+            "kubelet": {"cpu_manager": "static", "topology_manager": "restricted", "memory_manager": "Static"},
+            "linux": {"sysctls": {"net.core.somaxconn": "4096"}, "hugepages_2m": 512},
+        }
+    )
+    config = found["nodeConfig"]
+    assert found["placementPolicy"] == {"type": "COMPACT", "policyName": "close"}
+    assert found["maxPodsPerNode"] == 64
+    assert found["maintenancePolicies"] == [{"exclusionUntilEndOfSupports": [{"enabled": True}]}]
+    assert config["hostMaintenancePolicy"] == {"maintenanceInterval": "PERIODIC"}
+    assert config["advancedMachineFeatures"] == {"threadsPerCore": 1}
+    assert config["bootDiskKmsKey"].endswith("/k")
+    assert (config["resourceLabels"], config["tags"]) == ({"team": "ml"}, ["gpu"])
+    assert config["kubeletConfig"] == {
+        "insecureKubeletReadonlyPortEnabled": "FALSE",
+        "cpuManagerPolicy": "static",
+        "memoryManager": {"policy": "Static"},
+        "topologyManager": {"policy": "restricted"},
+    }
+    assert config["linuxNodeConfig"] == {
+        "sysctls": {"net.core.somaxconn": "4096"},
+        "hugepagesConfig": {"hugepageSize2m": 512},
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "settings"), [(GpuNodePoolArgs, GpuNodePoolSettings), (CpuNodePoolArgs, CpuNodePoolSettings)]
+)
+def test_a_stack_file_says_what_the_component_takes(args: type, settings: Any) -> None:
+    own = {"project", "location", "cluster_name", "node_service_account", "pool_name"}
+    assert set(args.__annotations__) - own == set(settings.model_fields)
+
+
+def test_every_machine_type_of_the_catalog_makes_a_pool() -> None:
+    for machine in MACHINE_TYPES.values():
+        base = COMMON | {"machine_type": machine.name, "max_nodes": 1}
+        if machine.is_n1:
+            base |= {"gpu": "T4", "gpus": machine.gpu_counts("nvidia-tesla-t4")[0]}
+        if machine.gpu or machine.is_n1:
+            spec = check(_GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p"})
+            assert spec.gpus_per_node in machine.gpu_counts(spec.accelerator_type)
+            for profile in GPUS[spec.accelerator_type].mig_profiles:
+                cut = check(_GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p", "mig_partition": profile})
+                assert cut.product == f"{GPUS[spec.accelerator_type].product}-MIG-{profile}"
+
+
+def test_pools_of_both_kinds_take_the_shared_arguments() -> None:
+    shared = set(cast("Any", NodePoolArgs).__annotations__)
+    assert shared <= set(CpuNodePoolArgs.__annotations__) & set(GpuNodePoolArgs.__annotations__)

@@ -1,0 +1,119 @@
+"""DRA: values that the driver's chart has, claims in CEL, and pools that nobody else advertises."""
+
+from typing import Any
+
+import pulumi
+import pytest
+from ml_foundations import DeviceClasses
+from ml_foundations._spec import check
+from ml_foundations.gpu.device_classes import (
+    ClaimTemplate,
+    DeviceClassesSettings,
+    Selection,
+    chart_values,
+    claim_template_manifest,
+    expressions,
+)
+
+from rehearsal.plugins.kubernetes.helm import unknown_keys
+from tests.components.declaring import declared, inputs
+
+
+def spec_of(**given: Any) -> DeviceClassesSettings:
+    return check(DeviceClassesSettings, "DeviceClasses", given)
+
+
+@pytest.mark.parametrize(
+    ("who", "root"), [("google", "/home/kubernetes/bin/nvidia"), ("operator", "/run/nvidia/driver")]
+)
+def test_the_driver_is_set_for_gke_with_keys_of_its_chart(who: str, root: str) -> None:
+    values = chart_values(spec_of(gpu_driver_from=who, values={"logVerbosity": "6"}))
+    assert not list(unknown_keys("dra-driver-nvidia-gpu", values))
+    assert values["nvidiaDriverRoot"] == root
+    assert values["gpuResourcesEnabledOverride"] is True
+    assert values["kubeletPlugin"]["nodeSelector"] == {"cloud.google.com/gke-nvidia-gpu-dra-driver": "true"}
+    assert values["resources"] == {"computeDomains": {"enabled": False}}
+    assert values["logVerbosity"] == "6"
+
+
+def test_the_labels_of_a_pool_tell_the_autoscaler_and_keep_other_advertisers_off() -> None:
+    requests = declared(lambda: DeviceClasses("x", {}))
+    assert inputs(requests["x-driver"])["chart"].startswith("oci://")
+    from ml_foundations.gpu.device_classes import POOL_LABELS
+
+    assert POOL_LABELS == {
+        "cloud.google.com/gke-nvidia-gpu-dra-driver": "true",
+        "gke-no-default-nvidia-gpu-device-plugin": "true",
+        "nvidia.com/gpu.present": "true",
+        "nvidia.com/gpu.deploy.device-plugin": "false",
+    }
+
+
+@pytest.mark.parametrize(
+    ("selection", "found"),
+    [
+        ({}, []),
+        (
+            {"gpu": "A100"},
+            ["device.attributes['gpu.nvidia.com'].productName.replace(' ', '-') == 'NVIDIA-A100-SXM4-40GB'"],
+        ),
+        ({"memory": "40Gi"}, ["device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0"]),
+        ({"mig_profile": "1g.10gb"}, ["device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"]),
+        ({"expressions": ["true"]}, ["true"]),
+    ],
+    ids=str,
+)
+def test_a_selection_in_cel(selection: dict[str, Any], found: list[str]) -> None:
+    assert expressions(check(Selection, "s", selection)) == found
+
+
+def test_one_request_is_exact_and_several_are_alternatives() -> None:
+    def requests(*alternatives: dict[str, Any]) -> list[dict[str, Any]]:
+        template = check(ClaimTemplate, "t", {"namespace": "ml", "alternatives": list(alternatives)})
+        return claim_template_manifest("t", template)["spec"]["spec"]["devices"]["requests"]
+
+    assert requests({"count": 2}) == [
+        {
+            "name": "gpu",
+            "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 2},
+        }
+    ]
+    several = requests({"gpu": "H100"}, {"mig_profile": "3g.40gb"})[0]["firstAvailable"]
+    assert [choice["deviceClassName"] for choice in several] == ["gpu.nvidia.com", "mig.nvidia.com"]
+    assert len({choice["name"] for choice in several}) == 2
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "profile of another GPU": (
+        {"classes": {"small": {"gpu": "A100", "mig_profile": "1g.10gb"}}},
+        'classes.small.mig_profile: is "1g.10gb"; NVIDIA-A100-SXM4-40GB can have: 1g.5gb',
+    ),
+    "GPU without MIG": ({"classes": {"small": {"gpu": "L4", "mig_profile": "1g.10gb"}}}, "none: it has no MIG"),
+    "unknown GPU": ({"classes": {"small": {"gpu": "H10O"}}}, "unknown GPU 'H10O'"),
+    "nothing claimed": (
+        {"claim_templates": {"t": {"namespace": "ml", "alternatives": []}}},
+        "claim_templates.t.alternatives",
+    ),
+    "whole GPUs of one GPU": (
+        {"claim_templates": {"t": {"namespace": "ml", "alternatives": [{}], "same_gpu": True}}},
+        "claim_templates.t.same_gpu: is for MIG devices",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
+    given, reason = REFUSED[case]
+    with pytest.raises(pulumi.InputPropertiesError) as caught:
+        spec_of(**given)
+    assert reason in str(caught.value)
+
+
+def test_children_and_their_order() -> None:
+    classes: Any = {"large": {"memory": "80Gi"}}
+    templates: Any = {"one-gpu": {"namespace": "ml", "alternatives": [{"device_class": "large"}]}}
+    requests = declared(lambda: DeviceClasses("x", {"classes": classes, "claim_templates": templates}))
+    assert set(requests) >= {"x", "x-namespace", "x-critical-pods", "x-driver", "x-large", "x-ml-one-gpu"}
+    assert any(urn.endswith("::x-critical-pods") for urn in requests["x-driver"].dependencies)
+    without = declared(lambda: DeviceClasses("y", {"driver": False, "classes": classes}))
+    assert set(without) == {"y", "y-large"}

@@ -1,0 +1,47 @@
+"""The complete examples of the pages on operator, DRA, storage and tenancy run, and declare what they show."""
+
+import re
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from ml_foundations.gpu.device_classes import DeviceClassesSettings
+from ml_foundations.gpu.operator import GpuOperatorSettings
+from ml_foundations.storage.classes import StorageClassesSettings
+from ml_foundations.tenancy._quota import QuotaSettings
+
+from tests.components.declaring import declared
+from tests.conftest import CHECKOUT
+
+PAGES = {
+    "gpu-operator": ["gpu-operator-release", "gpu-operator-critical-pods"],
+    "dra": ["devices-driver", "devices-large-gpu", "devices-research-two-gpus"],
+    "storage": ["storage-datasets", "storage-filestore-enterprise", "corpus-claim", "raw-volume"],
+    "tenancy": ["research-gpus-nvidia-l4", "research-image-pull", "research-workload-identity"],
+}
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (CHECKOUT / "docs" / f"{page}.md").read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_example_declares_what_it_shows(page: str) -> None:
+    [source] = blocks(page, "python")
+    pulumi.runtime.set_all_config({"p:registry": '{"auths": {}}'})
+    found = declared(lambda: exec(source, {}))
+    assert set(PAGES[page]) <= set(found)
+
+
+def test_the_sections_of_stack_files_are_right() -> None:
+    def section(page: str, key: str) -> Any:
+        [found] = [block for block in blocks(page, "yaml") if f"ml-foundations:{key}" in block]
+        return yaml.safe_load(found)[f"ml-foundations:{key}"]
+
+    GpuOperatorSettings.model_validate(section("gpu-operator", "gpuOperator"), by_alias=True, by_name=False)
+    StorageClassesSettings.model_validate(section("storage", "storage"), by_alias=True, by_name=False)
+    DeviceClassesSettings.model_validate({}, by_alias=True, by_name=False)
+    quota = section("tenancy", "teams")["research"]["quota"]
+    assert QuotaSettings.model_validate(quota, by_alias=True, by_name=False).gpus_by_model["nvidia-a100-80gb"] == 8

@@ -1,0 +1,121 @@
+"""Manifests for tests, from few words."""
+
+from typing import Any
+
+Manifest = dict[str, Any]
+
+MAX_NODES = "ml-foundations/max-nodes"
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+GPU = "nvidia.com/gpu"
+
+
+def pool(
+    name: str, count: int, labels: Manifest | None = None, taints: list[Manifest] | None = None, **allocatable: Any
+) -> Manifest:
+    manifest = node(name, labels, taints, **allocatable)
+    manifest["metadata"]["annotations"] = {MAX_NODES: str(count)}
+    return manifest
+
+
+def node(
+    name: str, labels: Manifest | None = None, taints: list[Manifest] | None = None, **allocatable: Any
+) -> Manifest:
+    offered = {"cpu": "4", "memory": "16Gi", "pods": "110"} | {
+        key.replace("gpu", GPU): value for key, value in allocatable.items()
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {HOSTNAME: name} | (labels or {})},
+        "spec": {"taints": taints or []},
+        "status": {"allocatable": offered},
+    }
+
+
+def container(**limits: Any) -> Manifest:
+    return {
+        "name": "main",
+        "resources": {"limits": {key.replace("gpu", GPU): str(value) for key, value in limits.items()}},
+    }
+
+
+def template(labels: Manifest | None = None, containers: list[Manifest] | None = None, **spec: Any) -> Manifest:
+    return {
+        "metadata": {"labels": labels or {"app": "web"}},
+        "spec": {"containers": containers or [container(cpu=1)], **spec},
+    }
+
+
+def deployment(name: str, replicas: int, pods: Manifest, **spec: Any) -> Manifest:
+    selector = {"matchLabels": pods["metadata"]["labels"]}
+    return workload(
+        "apps/v1", "Deployment", name, {"replicas": replicas, "selector": selector, "template": pods, **spec}
+    )
+
+
+def stateful_set(name: str, replicas: int, pods: Manifest, **spec: Any) -> Manifest:
+    return workload("apps/v1", "StatefulSet", name, {"replicas": replicas, "template": pods, **spec})
+
+
+def daemon_set(name: str, pods: Manifest) -> Manifest:
+    return workload("apps/v1", "DaemonSet", name, {"template": pods})
+
+
+def job(name: str, parallelism: int, pods: Manifest, *, gang: bool = False, **spec: Any) -> Manifest:
+    manifest = workload("batch/v1", "Job", name, {"parallelism": parallelism, "template": pods, **spec})
+    if gang:
+        manifest["metadata"]["annotations"] = {"ml-foundations/gang": "true"}
+    return manifest
+
+
+def workload(version: str, kind: str, name: str, spec: Manifest) -> Manifest:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "team"}, "spec": spec}
+
+
+def namespaced(version: str, kind: str, name: str, **fields: Any) -> Manifest:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "team"}, **fields}
+
+
+def quota(name: str = "quota", hard: Manifest | None = None, **spec: Any) -> Manifest:
+    return namespaced("v1", "ResourceQuota", name, spec={"hard": hard or {}, **spec})
+
+
+def limit_range(*limits: Manifest) -> Manifest:
+    return namespaced("v1", "LimitRange", "limits", spec={"limits": list(limits)})
+
+
+def anti_affinity(key: str = HOSTNAME, app: str = "web") -> Manifest:
+    return {"podAntiAffinity": pod_affinity_term(key, app)}
+
+
+def affinity(key: str = HOSTNAME, app: str = "web") -> Manifest:
+    return {"podAffinity": pod_affinity_term(key, app)}
+
+
+def pod_affinity_term(key: str, app: str) -> Manifest:
+    return {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+        ]
+    }
+
+
+def node_affinity(*expressions: Manifest) -> Manifest:
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": list(expressions)}]
+            }
+        }
+    }
+
+
+def spread(key: str = ZONE, skew: int = 1, app: str = "web", **more: Any) -> Manifest:
+    return {
+        "topologyKey": key,
+        "maxSkew": skew,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": app}},
+        **more,
+    }

@@ -1,0 +1,103 @@
+"""What is counted agrees with what is found by trying every way."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ml_foundations.planning.capacity import capacity
+from ml_foundations.planning.nodes import from_manifests
+from ml_foundations.planning.placement import Place, PodClass, places, pod_class
+from ml_foundations.planning.search import search
+from ml_foundations.planning.stack import Demand, _always_room, _shortage
+
+from tests.planning.building import (
+    HOSTNAME,
+    ZONE,
+    Manifest,
+    affinity,
+    anti_affinity,
+    container,
+    node,
+    pool,
+    spread,
+)
+
+TAINT = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+
+sizes = st.integers(1, 5)
+apps = st.sampled_from(["web", "db"])
+keys = st.sampled_from([ZONE, HOSTNAME])
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[Place]:
+    manifests: list[Manifest] = []
+    for index in range(draw(st.integers(1, 3))):
+        labels = {"pool": f"p{index}"} | (
+            {ZONE: draw(st.sampled_from(["a", "b", "c"]))} if draw(st.integers(0, 4)) else {}
+        )
+        taints = [TAINT] if not draw(st.integers(0, 3)) else []
+        room = {"cpu": draw(sizes), "memory": draw(sizes), "pods": draw(st.integers(1, 5))}
+        count = draw(st.integers(0, 2))
+        manifests.append(
+            pool(f"p{index}", count, labels, taints, **room) if count else node(f"p{index}", labels, taints, **room)
+        )
+    classes = from_manifests(manifests)
+    running = {
+        each.name: [draw(pod_classes("running")) for _ in range(draw(st.integers(0, 1)))]
+        for each in classes
+        if not each.is_template
+    }
+    return places(classes, running)
+
+
+@st.composite
+def pod_classes(draw: st.DrawFn, name: str = "web", *, constraints: int = 1) -> PodClass:
+    spec: dict[str, Any] = {"containers": [container(cpu=draw(st.integers(0, 3)), memory=draw(st.integers(0, 3)))]}
+    app = draw(apps)
+    for kind in draw(
+        st.lists(st.sampled_from(["spread", "anti", "affinity", "port", "tolerate"]), max_size=constraints)
+    ):
+        match kind:
+            case "spread":
+                policies = {
+                    "nodeTaintsPolicy": draw(st.sampled_from(["Honor", "Ignore"])),
+                    "minDomains": draw(st.integers(1, 3)),
+                }
+                spec["topologySpreadConstraints"] = [
+                    spread(draw(keys), draw(st.integers(1, 2)), draw(apps), **policies)
+                ]
+            case "anti":
+                spec.setdefault("affinity", {}).update(anti_affinity(draw(keys), draw(apps)))
+            case "affinity":
+                spec.setdefault("affinity", {}).update(affinity(draw(keys), draw(apps)))
+            case "port":
+                spec["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": draw(st.integers(80, 81))}]
+            case _:
+                spec["tolerations"] = [{"operator": "Exists"}]
+    return pod_class(name, "team", {"app": app}, spec, {})
+
+
+@settings(max_examples=3000, deadline=None)
+@given(clusters(), pod_classes(constraints=2), st.integers(1, 7))
+def test_the_capacity_of_one_class_is_what_every_order_gives(cluster: list[Place], pod: PodClass, count: int) -> None:
+    rooms = [(place, place.room(pod)) for place in cluster if not pod.refusals(place.node)]
+    counted = capacity(pod, rooms, cluster)
+    tried = search([(pod, count)], cluster, each=True)
+    assert tried is not None and tried.exhausted
+    assert min(count, counted.least) <= tried.least[0]
+    assert tried.most[0] <= min(count, counted.most)
+    if counted.is_exact:
+        assert tried.least[0] == tried.most[0] == min(count, counted.most)
+
+
+@settings(max_examples=3000, deadline=None)
+@given(clusters(), st.lists(st.tuples(pod_classes(constraints=2), st.integers(1, 3)), min_size=2, max_size=3))
+def test_bounds_on_several_classes_are_never_wrong(cluster: list[Place], pods: list[tuple[PodClass, int]]) -> None:
+    demands = [Demand(pod, count, [p for p in cluster if not pod.refusals(p.node)]) for pod, count in pods]
+    tried = search(pods, cluster)
+    assert tried is not None
+    if _shortage(demands):
+        assert not tried.complete
+    if _always_room(demands, cluster):
+        assert tried.complete and not tried.stuck

@@ -1,0 +1,199 @@
+"""Dynamic resource allocation on a real control plane: the real scheduler allocates the devices of simulated nodes."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ml_foundations._spec import check
+from ml_foundations.gpu.device_classes import (
+    POOL_LABELS,
+    ClaimTemplate,
+    Selection,
+    claim_template_manifest,
+    device_class_manifest,
+)
+from ml_foundations.labels import GPU_RESOURCE
+
+from rehearsal.gke import dra
+from rehearsal.gke.api import ApiError
+from rehearsal.gke.store import Pool, PoolGpu
+from tests.conftest import Cluster
+from tests.rehearsal.simulation import clean, simulated_gke
+from tests.rehearsal.test_gke import GPU_TAINT, Cloud, Object, until
+
+TOLERATION = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
+A100 = Pool(
+    "claimed",
+    "ml",
+    "a2-highgpu-2g",
+    min_nodes=1,
+    max_nodes=3,
+    initial_nodes=1,
+    zones=("us-central1-a",),
+    labels=POOL_LABELS,
+    taints=(GPU_TAINT,),
+    gpu=PoolGpu("nvidia-tesla-a100", 2, "INSTALLATION_DISABLED"),
+)
+L4 = replace(
+    A100, name="claimed-l4", machine_type="g2-standard-8", gpu=PoolGpu("nvidia-l4", 1, "INSTALLATION_DISABLED")
+)
+TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Cluster) -> Iterator[Cloud]:
+    with simulated_gke(cluster) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def cloud(running: Cloud) -> Iterator[Cloud]:
+    install(running)
+    yield running
+    clean(running)
+    for template in running.api.get(TEMPLATES)["items"]:
+        running.api.delete(f"{TEMPLATES}/{template['metadata']['name']}")
+    until(lambda: not slices(running))
+
+
+def install(cloud: Cloud) -> None:
+    """Record the release of the driver's chart, as the kubernetes plugin does where the chart is out of reach."""
+    release = {"namespace": "dra", "name": "dra", "chart": dra.CHART, "installed": False, "values": {}}
+    (cloud.rehearsal.releases_dir / "dra.dra.json").write_text(json.dumps(release))
+
+
+def slices(cloud: Cloud) -> list[Object]:
+    return cloud.api.get(dra.SLICES)["items"]
+
+
+def claim(cloud: Cloud, pod: str, *alternatives: dict[str, Any], same_gpu: bool = False) -> None:
+    """A pod, and the template of its claim, as our component writes it."""
+    given = {"namespace": "default", "alternatives": list(alternatives), "same_gpu": same_gpu}
+    cloud.api.create(TEMPLATES, claim_template_manifest(pod, check(ClaimTemplate, "template", given)))
+    cloud.run(
+        pod,
+        tolerations=[TOLERATION],
+        resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": pod}],
+        containers=[{"name": "main", "image": "busybox", "resources": {"claims": [{"name": "gpu"}]}}],
+    )
+
+
+def allocated(cloud: Cloud) -> list[str]:
+    """The devices that claims hold."""
+    claims = cloud.api.get("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims")["items"]
+    results = [
+        (item.get("status", {}).get("allocation") or {}).get("devices", {}).get("results", []) for item in claims
+    ]
+    return sorted(result["device"] for found in results for result in found)
+
+
+def waits(cloud: Cloud, pod: str) -> bool:
+    found = cloud.pods(f"run={pod}")[0]["status"].get("conditions", [])
+    return any("allocate all claims" in condition.get("message", "") for condition in found)
+
+
+def test_the_scheduler_allocates_gpus_of_a_model_until_there_are_no_more(cloud: Cloud) -> None:
+    cloud.store.save_pool(replace(A100, max_nodes=1))
+    until(lambda: len(slices(cloud)) == 1)
+    for name in ("one", "two", "three"):
+        claim(cloud, name, {"gpu": "A100"})
+    until(lambda: sum(len(cloud.running(name)) for name in ("one", "two", "three")) == 2)
+    assert allocated(cloud) == ["gpu-0", "gpu-1"]
+    late = next(name for name in ("one", "two", "three") if not cloud.running(name))
+    until(lambda: waits(cloud, late))
+    cloud.stop(next(name for name in ("one", "two", "three") if name != late))
+    until(lambda: len(cloud.running(late)) == 1)
+
+
+def test_a_claim_of_another_model_or_of_more_memory_stays_pending_and_grows_nothing(cloud: Cloud) -> None:
+    cloud.store.save_pool(A100)
+    until(lambda: len(slices(cloud)) == 1)
+    claim(cloud, "other-model", {"gpu": "L4"})
+    claim(cloud, "too-large", {"memory": "80Gi"})
+    until(lambda: waits(cloud, "other-model") and waits(cloud, "too-large"))
+    time.sleep(2)
+    assert not allocated(cloud)
+    assert len(cloud.nodes("claimed")) == 1
+
+
+def test_forty_gibibytes_are_enough_where_forty_are_asked_for(cloud: Cloud) -> None:
+    cloud.store.save_pool(A100)
+    claim(cloud, "exact", {"memory": "40Gi"})
+    until(lambda: len(cloud.running("exact")) == 1)
+
+
+def test_the_first_alternative_that_can_be_had_is_taken(cloud: Cloud) -> None:
+    cloud.store.save_pool(A100)
+    claim(cloud, "either", {"gpu": "H100", "count": 8}, {"gpu": "A100", "count": 2})
+    until(lambda: len(cloud.running("either")) == 1)
+    assert allocated(cloud) == ["gpu-0", "gpu-1"]
+
+
+def test_mig_devices_are_claimed_by_profile_and_from_one_gpu(cloud: Cloud) -> None:
+    partitioned = PoolGpu("nvidia-tesla-a100", 2, "INSTALLATION_DISABLED", partition_size="3g.20gb")
+    cloud.store.save_pool(replace(A100, gpu=partitioned))
+    claim(cloud, "pair", {"mig_profile": "3g.20gb", "count": 2}, same_gpu=True)
+    until(lambda: len(cloud.running("pair")) == 1)
+    found = allocated(cloud)
+    assert len(found) == 2
+    assert len({name.partition("-mig-")[0] for name in found}) == 1
+    claim(cloud, "three", {"mig_profile": "3g.20gb", "count": 3}, same_gpu=True)
+    until(lambda: waits(cloud, "three"))
+
+
+def test_a_pool_of_the_claimed_model_grows_from_zero(cloud: Cloud) -> None:
+    cloud.store.save_pool(replace(L4, min_nodes=0, initial_nodes=0))
+    cloud.store.save_pool(replace(A100, min_nodes=0, initial_nodes=0))
+    claim(cloud, "first", {"gpu": "A100", "count": 2})
+    claim(cloud, "second", {"gpu": "A100", "count": 2})
+    until(lambda: len(cloud.running("first") + cloud.running("second")) == 2)
+    assert len(cloud.nodes("claimed")) == 2
+    assert not cloud.nodes("claimed-l4")
+
+
+def test_no_device_plugin_advertises_what_is_claimed(cloud: Cloud) -> None:
+    record = {"namespace": "gpu-operator", "name": "gpu-operator", "chart": "gpu-operator", "installed": False}
+    path = cloud.rehearsal.releases_dir / "gpu-operator.gpu-operator.json"
+    path.write_text(json.dumps(record | {"values": {}}))
+    cloud.store.save_pool(replace(A100, image_type="UBUNTU_CONTAINERD"))
+    until(lambda: len(slices(cloud)) == 1)
+    time.sleep(1)
+    assert cloud.gpus("claimed") == [0]
+
+
+def test_devices_go_with_the_driver_and_with_their_node(cloud: Cloud) -> None:
+    cloud.store.save_pool(A100)
+    until(lambda: len(slices(cloud)) == 1)
+    (cloud.rehearsal.releases_dir / "dra.dra.json").unlink()
+    until(lambda: not slices(cloud))
+    install(cloud)
+    until(lambda: len(slices(cloud)) == 1)
+    cloud.store.delete_pool("claimed")
+    until(lambda: not slices(cloud))
+
+
+def test_a_pool_without_the_label_has_no_devices(cloud: Cloud) -> None:
+    cloud.store.save_pool(replace(A100, labels={}))
+    until(lambda: len(cloud.nodes("claimed")) == 1)
+    time.sleep(1)
+    assert not slices(cloud)
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [{"gpu": "H100", "memory": "80Gi"}, {"mig_profile": "1g.10gb"}, {"expressions": ["device.driver != 'x'"]}],
+    ids=str,
+)
+def test_the_api_server_takes_our_classes(cloud: Cloud, selection: dict[str, Any]) -> None:
+    manifest = device_class_manifest("ours", check(Selection, "class", selection))
+    path = f"{dra.CLASSES}?dryRun=All&fieldValidation=Strict"
+    assert cloud.api.create(path, manifest)["metadata"]["name"] == "ours"
+
+
+def test_the_api_server_refuses_a_condition_that_is_no_cel(cloud: Cloud) -> None:
+    manifest = device_class_manifest("ours", check(Selection, "class", {"expressions": ["device.nothing =="]}))
+    with pytest.raises(ApiError, match="expression"):
+        cloud.api.create(f"{dra.CLASSES}?dryRun=All", manifest)

@@ -1,0 +1,319 @@
+"""The real controllers of Kueue and JobSet beside a real control plane, with queues and Jobs by the components."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from kubernetes import config, utils
+
+from rehearsal import control_plane, controllers
+from rehearsal.layout import Rehearsal
+from rehearsal.toolchain import Tools
+from tests.conftest import Cluster
+from tests.rehearsal.plugins.test_kubernetes import Project
+from tests.rehearsal.test_serving import until
+
+GPU = "nvidia.com/gpu"
+H100 = {"name": "h100", "gpu": "H100", "node_selector": {"cloud.google.com/gke-nodepool": "h100"}}
+
+
+@pytest.fixture(scope="module")
+def replica(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A control plane of this module's own, with both controllers and three nodes of 8 H100."""
+    rehearsal = Rehearsal.of("queue", tmp_path_factory.mktemp("queue"))
+    rehearsal.make()
+    try:
+        control_plane.start(rehearsal, tools)
+        controllers.start(rehearsal, tools, controllers.CONTROLLERS)
+        cluster = Cluster(rehearsal, rehearsal.kubeconfig, config.new_client_from_config(str(rehearsal.kubeconfig)))
+        for index in range(3):
+            utils.create_from_dict(cluster.api, node(f"h100-{index}"))
+        for team in ("red", "blue"):
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}
+            utils.create_from_dict(cluster.api, namespace)
+        yield cluster
+    finally:
+        controllers.stop(rehearsal)
+        control_plane.delete(rehearsal)
+
+
+def node(name: str) -> dict[str, Any]:
+    resources = {"cpu": "200", "memory": "1800Gi", "pods": "110", GPU: "8"}
+    labels = {
+        "kubernetes.io/hostname": name,
+        "cloud.google.com/gke-nodepool": "h100",
+        "cloud.google.com/gke-accelerator": "nvidia-h100-80gb",
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
+        "spec": {"taints": [{"key": GPU, "value": "present", "effect": "NoSchedule"}]},
+        "status": {"capacity": resources, "allocatable": resources},
+    }
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, replica: Cluster, tools: Tools) -> Iterator[Project]:
+    yield Project(tmp_path_factory.mktemp("project"), replica, tools)
+
+
+@pytest.fixture(autouse=True)
+def clean(project: Project) -> Iterator[None]:
+    yield
+    project.up("")
+
+
+def queue(red: int = 8, blue: int = 8, **more: Any) -> str:
+    quotas = {"cpu": "1000", "memory": "8Ti"}
+    teams = [{"namespace": "red", **quotas, "gpus": {"h100": red}}]
+    if blue >= 0:
+        teams.append({"namespace": "blue", **quotas, "gpus": {"h100": blue}})
+    args = {"flavors": [H100], "teams": teams, **more}
+    return f"from ml_foundations import TrainingQueue\nqueue = TrainingQueue('ml', {args!r}, here)\n"
+
+
+def job(name: str, team: str = "red", pods: int = 1, **more: Any) -> str:
+    """A Job that runs until it is deleted: each of its pods takes a whole node."""
+    args = {
+        "namespace": team,
+        "image": "i",
+        "cpu": "8",
+        "memory": "64Gi",
+        "gpu": "H100",
+        "gpus": 8,
+        "completions": pods,
+        "parallelism": pods,
+        "queue": "training",
+        "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"},
+    }
+    opts = "pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(depends_on=[queue]))"
+    return f"from ml_foundations import TrainingJob\nTrainingJob({name!r}, {args | more!r}, {opts})\n"
+
+
+def get(project: Project, team: str, kind: str, name: str) -> dict[str, Any]:
+    return project.kubectl("get", kind, name, "-n", team)
+
+
+def is_suspended(project: Project, name: str, team: str = "red") -> bool:
+    return get(project, team, "job", name)["spec"]["suspend"]
+
+
+def running(project: Project, name: str, team: str = "red") -> list[dict[str, Any]]:
+    listed = project.kubectl("get", "pods", "-n", team, "-l", f"batch.kubernetes.io/job-name={name}")["items"]
+    return [pod for pod in listed if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")]
+
+
+def test_a_job_starts_when_there_is_room_for_all_of_it(project: Project) -> None:
+    """Two pods fit by borrowing what blue leaves; of four, not even one starts."""
+    project.up(queue() + job("fits", pods=2) + job("waits", pods=4))
+    until(lambda: len(running(project, "fits")) == 2)
+    assert is_suspended(project, "waits")
+    assert not running(project, "waits")
+    pod = running(project, "fits")[0]
+    assert pod["spec"]["nodeSelector"]["cloud.google.com/gke-nodepool"] == "h100"
+    until(lambda: "insufficient" in messages(project, "red"))
+
+
+def messages(project: Project, team: str) -> str:
+    """What Kueue says of the workloads that wait."""
+    listed = project.kubectl("get", "workloads.kueue.x-k8s.io", "-n", team)["items"]
+    return " ".join(c["message"] for item in listed for c in item.get("status", {}).get("conditions", []))
+
+
+def test_who_lent_gets_its_own_back(project: Project) -> None:
+    project.up(queue() + job("borrower", pods=2))
+    until(lambda: len(running(project, "borrower")) == 2)
+    project.up(queue() + job("borrower", pods=2) + job("owner", "blue"))
+    until(lambda: len(running(project, "owner", "blue")) == 1)
+    until(lambda: is_suspended(project, "borrower"))
+
+
+def test_updates_leave_alone_what_kueue_started(project: Project) -> None:
+    """The program never says suspend: an update or a refresh would stop what runs, or start what waits."""
+    body = queue() + job("fits") + job("waits", pods=4)
+    project.up(body)
+    until(lambda: len(running(project, "fits")) == 1)
+    before = [uid(pod) for pod in running(project, "fits")]
+    for _ in range(2):
+        assert "updated" not in project.up(body)
+        refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
+        assert refreshed.returncode == 0, refreshed.stdout + refreshed.stderr
+        assert not is_suspended(project, "fits")
+        assert is_suspended(project, "waits")
+    assert [uid(pod) for pod in running(project, "fits")] == before
+
+
+def uid(obj: dict[str, Any]) -> str:
+    return obj["metadata"]["uid"]
+
+
+def test_a_larger_quota_lets_the_next_one_in(project: Project) -> None:
+    more = {"borrowing": False}
+    project.up(queue(**more) + job("first") + job("second"))
+    until(lambda: len(running(project, "first") + running(project, "second")) == 1)
+    before = uid(project.kubectl("get", "clusterqueue", "red"))
+    project.up(queue(red=16, **more) + job("first") + job("second"))
+    until(lambda: len(running(project, "first") + running(project, "second")) == 2)
+    assert uid(project.kubectl("get", "clusterqueue", "red")) == before
+
+
+def test_a_team_may_leave_and_all_may_go(project: Project) -> None:
+    """Kueue keeps what is in use: workloads go first, then queues, then flavors."""
+    project.up(queue() + job("fits"))
+    project.up(queue(blue=-1) + job("fits"))
+    assert project.kubectl("get", "clusterqueue", "blue") is None
+    assert len(running(project, "fits")) == 1
+    project.up("")
+    for kind in ("clusterqueues", "localqueues", "resourceflavors", "workloads.kueue.x-k8s.io"):
+        assert project.kubectl("get", kind, "-A")["items"] == [], kind
+
+
+def served(component: str, **more: Any) -> str:
+    args = {"namespace": "red", "image": "i", "cpu": "8", "memory": "64Gi", "gpu": "H100", "gpus": 8} | more
+    opts = "pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(depends_on=[queue]))"
+    return f"from ml_foundations import {component}\n{component}('server', {args!r}, {opts})\n"
+
+
+@pytest.mark.parametrize(("component", "more"), [("InferenceService", {"replicas": 2}), ("ShardedSet", {"shards": 2})])
+def test_servers_wait_in_queues_too(project: Project, component: str, more: dict[str, Any]) -> None:
+    """Blue has lent its GPUs until it wants them back; a second update finds nothing to do."""
+    body = queue() + served(component, queue="training", **more)
+    project.up(body)
+    listed = project.kubectl("get", "pods", "-n", "red", "-l", "app.kubernetes.io/name=server")["items"]
+    assert len([pod for pod in listed if pod["spec"].get("nodeName")]) == 2
+    queued = project.kubectl("get", "workloads.kueue.x-k8s.io", "-n", "red")["items"]
+    assert any(
+        c["type"] == "Admitted" and c["status"] == "True" for item in queued for c in item["status"]["conditions"]
+    )
+    assert "updated" not in project.up(body)
+
+
+def test_a_wrong_queue_is_refused_by_kueues_own_webhook(project: Project) -> None:
+    wrong = {"ClusterQueue": {"spec": {"cohortName": None, "preemption": {"reclaimWithinCohort": "Sometimes"}}}}
+    assert "Sometimes" in project.fails(queue(overrides=wrong))
+
+
+def test_a_queue_is_there_in_the_older_version_too(project: Project) -> None:
+    """Its webhook converts: without it, the cohort, which has another name there, would be lost."""
+    project.up(queue())
+    older = project.kubectl("get", "clusterqueues.v1beta1.kueue.x-k8s.io", "red")
+    assert older["spec"]["cohort"] == "ml"
+
+
+JOB_SET = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "metadata": {"name": "ring", "namespace": "red"},
+    "spec": {
+        "replicatedJobs": [
+            {
+                "name": "workers",
+                "replicas": 2,
+                "template": {
+                    "spec": {
+                        "parallelism": 1,
+                        "completions": 1,
+                        "backoffLimit": 0,
+                        "template": {
+                            "metadata": {"annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"}},
+                            "spec": {
+                                "restartPolicy": "Never",
+                                "tolerations": [{"key": GPU, "operator": "Exists"}],
+                                "containers": [{"name": "main", "image": "i"}],
+                            },
+                        },
+                    }
+                },
+            }
+        ]
+    },
+}
+
+
+def test_a_job_set_gets_its_jobs_and_its_service(project: Project) -> None:
+    body = f"manifest = {JOB_SET!r}\n"
+    body += """k8s.apiextensions.CustomResource("ring", api_version=manifest["apiVersion"], kind="JobSet",
+    metadata=manifest["metadata"], spec=manifest["spec"], opts=here)"""
+    project.up(body)
+    until(lambda: len(running(project, "ring-workers-0") + running(project, "ring-workers-1")) == 2)
+    assert get(project, "red", "service", "ring")["spec"]["clusterIP"] == "None"
+
+
+def test_controllers_that_died_are_found_out_and_started_again(
+    project: Project, replica: Cluster, tools: Tools
+) -> None:
+    before = {process.name: process.pid for process in controllers.processes(replica.rehearsal)}
+    assert before.keys() == {"jobset", "kueue"}
+    for pid in before.values():
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        psutil.Process(pid).wait(10)
+    assert not any(process.running for process in controllers.processes(replica.rehearsal))
+    controllers.start(replica.rehearsal, tools, controllers.CONTROLLERS)
+    after = {process.name: process.pid for process in controllers.processes(replica.rehearsal) if process.running}
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values())
+    project.up(queue() + job("fits"))
+    until(lambda: len(running(project, "fits")) == 1)
+
+
+def test_a_second_start_leaves_them_running(replica: Cluster, tools: Tools) -> None:
+    before = controllers.processes(replica.rehearsal)
+    controllers.start(replica.rehearsal, tools, controllers.CONTROLLERS)
+    assert controllers.processes(replica.rehearsal) == before
+
+
+def test_they_listen_on_loopback_only(replica: Cluster) -> None:
+    for process in controllers.processes(replica.rehearsal):
+        listening = [c for c in psutil.Process(process.pid).net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+        assert listening
+        assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
+
+
+def test_a_process_that_got_its_pid_is_left_alone(tmp_path: Path) -> None:
+    rehearsal = Rehearsal.of("other", tmp_path)
+    rehearsal.make()
+    with subprocess.Popen(["sleep", "60"]) as innocent:
+        folder = rehearsal.controllers_dir / "kueue"
+        folder.mkdir(parents=True)
+        state = {"pid": innocent.pid, "create_time": psutil.Process(innocent.pid).create_time(), "digest": ""}
+        (folder / "process.json").write_text(json.dumps(state))
+        controllers.stop(rehearsal)
+        assert innocent.poll() is None
+        innocent.kill()
+
+
+@pytest.mark.parametrize(
+    ("teams", "names"),
+    [
+        ({}, []),
+        ({"red": {"trainingJobs": {"a": {"image": "queue"}}}}, []),
+        ({"red": {"queue": {"cpu": "1"}}}, ["kueue"]),
+        ({"red": {"trainingJobs": {"a": {"queue": "training"}}}}, ["kueue"]),
+        ({"red": {"distributedTrainings": {"a": {"jobset": True}}}}, ["jobset"]),
+        ({"red": {"distributedTrainings": {"a": {"jobset": False}}}}, []),
+    ],
+)
+def test_only_stacks_that_declare_queues_or_job_sets_have_controllers(
+    tmp_path: Path, teams: dict[str, Any], names: list[str]
+) -> None:
+    stack_file = tmp_path / "Pulumi.x.yaml"
+    stack_file.write_text(yaml.safe_dump({"config": {"ml-foundations:teams": teams}}))
+    found = controllers.wanted(Rehearsal.of("x", tmp_path), stack_file)
+    assert [controller.name for controller in found] == names
+
+
+def test_webhooks_that_are_in_a_replica_are_served_for_as_long_as_it_is(replica: Cluster, tmp_path: Path) -> None:
+    """Without the controller, every Job would be refused, also once the stack has no queue any more."""
+    stack_file = tmp_path / "Pulumi.x.yaml"
+    stack_file.write_text("config: {}\n")
+    assert len(controllers.wanted(replica.rehearsal, stack_file)) == 2

@@ -1,0 +1,320 @@
+"""Servers on a real control plane, over several updates: what is kept, updated, replaced or refused."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client, utils
+
+from rehearsal.toolchain import Tools
+from tests.conftest import Cluster
+from tests.rehearsal.plugins.test_kubernetes import Project
+
+GPU = "nvidia.com/gpu"
+NAMESPACE = "serving"
+QUICK = {"load_seconds": 10, "deregister_seconds": 1, "drain_seconds": 1, "grace_seconds": 5}
+CHAT: dict[str, Any] = {"namespace": NAMESPACE, "image": "i:1", "cpu": "1", "memory": "1Gi"} | QUICK
+PARTS: dict[str, Any] = {
+    "namespace": NAMESPACE,
+    "image": "i:1",
+    "cpu": "1",
+    "memory": "1Gi",
+    "shards": 2,
+    "load_seconds": 10,
+    "grace_seconds": 5,
+    "volumes": [{"name": "weights", "size": "10Gi", "storage_class": "shards-ssd", "path": "/weights"}],
+}
+
+
+def node(name: str, accelerator: str = "", gpus: int = 0, **taints: str) -> dict[str, Any]:
+    resources = {"cpu": "32", "memory": "128Gi", "pods": "110"} | ({GPU: str(gpus)} if gpus else {})
+    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "us-central1-a"}
+    if accelerator:
+        taints |= {GPU: "present"}
+        labels |= {"cloud.google.com/gke-accelerator": accelerator, "nvidia.com/gpu.product": "NVIDIA-L4"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
+        "spec": {"taints": [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in taints.items()]},
+        "status": {"capacity": resources, "allocatable": resources},
+    }
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
+    """A project over a replica with two GPUs, both of which a service of two pods takes, and a node without any."""
+    nodes = [node("serving-cpu"), node("serving-gpu", "nvidia-l4", gpus=2), node("serving-team", "nvidia-l4", team="x")]
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        # Stricter than a team's namespace by default: the components' own defaults satisfy it.
+        "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+    }
+    storage_class = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "shards-ssd"},
+        "provisioner": "pd.csi.storage.gke.io",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowVolumeExpansion": True,
+    }
+    for manifest in (*nodes, namespace, storage_class, pod_monitoring()):
+        utils.create_from_dict(cluster.api, manifest)
+    project = Project(tmp_path_factory.mktemp("serving"), cluster, tools)
+    yield project
+    project.up("")
+    core = client.CoreV1Api(cluster.api)
+    for item in nodes:
+        core.delete_node(item["metadata"]["name"])
+    core.delete_namespace(NAMESPACE)
+
+
+def pod_monitoring() -> dict[str, Any]:
+    """The kind that Google's managed Prometheus brings, with the fields that are used."""
+    endpoint = {"type": "object", "properties": {key: {"type": "string"} for key in ("port", "path", "interval")}}
+    selector = {
+        "type": "object",
+        "properties": {"matchLabels": {"type": "object", "additionalProperties": {"type": "string"}}},
+    }
+    spec = {"type": "object", "properties": {"selector": selector, "endpoints": {"type": "array", "items": endpoint}}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "podmonitorings.monitoring.googleapis.com"},
+        "spec": {
+            "group": "monitoring.googleapis.com",
+            "names": {"kind": "PodMonitoring", "plural": "podmonitorings", "singular": "podmonitoring"},
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+                }
+            ],
+        },
+    }
+
+
+def program(component: str, name: str, args: dict[str, Any]) -> str:
+    return f"from ml_foundations import {component}\n{component}({name!r}, {args!r}, here)"
+
+
+def chat(**more: Any) -> str:
+    return program("InferenceService", "chat", CHAT | more)
+
+
+def parts(name: str = "parts", **more: Any) -> str:
+    return program("ShardedSet", name, PARTS | more)
+
+
+def get(project: Project, kind: str, name: str) -> dict[str, Any]:
+    return project.kubectl("get", kind, name, "-n", NAMESPACE)
+
+
+def pods(project: Project, app: str, namespace: str = NAMESPACE) -> dict[str, dict[str, Any]]:
+    """The pods of an app that are not on their way out, by uid."""
+    listed = project.kubectl("get", "pods", "-n", namespace, "-l", f"app.kubernetes.io/name={app}")["items"]
+    return {item["metadata"]["uid"]: item for item in listed if not item["metadata"].get("deletionTimestamp")}
+
+
+def uid(obj: dict[str, Any]) -> str:
+    return obj["metadata"]["uid"]
+
+
+def images(project: Project, app: str) -> set[str]:
+    return {item["spec"]["containers"][0]["image"] for item in pods(project, app).values()}
+
+
+def until(met: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline, "not within the time"
+        time.sleep(0.2)
+
+
+def kubectl(project: Project, *args: str) -> None:
+    """Change something, as somebody else would."""
+    command = [
+        project.rehearsal.bin_dir / "kubectl",
+        "--kubeconfig",
+        project.cluster.kubeconfig,
+        "-n",
+        NAMESPACE,
+        *args,
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.fixture(autouse=True)
+def clean(project: Project) -> Iterator[None]:
+    """Start each test with an empty stack; protected sets are let go first."""
+    yield
+    project.program("")
+    project.pulumi("state", "unprotect", "--all", "--yes", "--stack", "t")
+    project.up("")
+    kubectl(project, "delete", "pvc", "--all")
+
+
+def test_all_of_a_service_is_accepted_and_unchanged_when_it_is_up_again(project: Project) -> None:
+    everything = chat(
+        gpu="L4",
+        replicas=2,
+        autoscaling={"max_replicas": 2, "cpu_percent": 80, "metric": "queue", "target": "5"},
+        callers=["web"],
+        monitoring="google",
+        ports=[{"name": "metrics", "port": 8002}],
+        metrics_port="metrics",
+        shared_memory="256Mi",
+    )
+    assert "restricted" not in project.up(everything), "the pods break a rule of the strictest level"
+    for kind in ("deployment", "service", "hpa", "pdb", "networkpolicy", "podmonitoring"):
+        assert get(project, kind, "chat"), kind
+    assert {item["spec"]["nodeName"] for item in pods(project, "chat").values()} == {"serving-gpu"}
+    assert "created" not in (again := project.up(everything))
+    assert "updated" not in again
+    refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
+    assert "updated" not in refreshed.stdout, refreshed.stdout
+    assert "updated" not in project.up(everything)
+
+
+def test_a_new_image_rolls_out_where_no_gpu_is_free(project: Project) -> None:
+    project.up(chat(gpu="L4", replicas=2))
+    before = uid(get(project, "deployment", "chat"))
+    project.up(chat(gpu="L4", replicas=2, image="i:2"))
+    assert uid(get(project, "deployment", "chat")) == before
+    assert images(project, "chat") == {"i:2"}
+    project.up(chat(gpu="L4", replicas=2, image="i:3"))
+    assert images(project, "chat") == {"i:3"}
+
+
+def test_a_surge_without_a_spare_gpu_fails_and_says_why(project: Project) -> None:
+    more = {"gpu": "L4", "replicas": 2, "surge": True, "progress_seconds": 10, "timeout_seconds": 12}
+    project.up(chat(**more))
+    said = project.fails(chat(**more, image="i:2"))
+    assert f"Insufficient {GPU}" in said
+    assert "i:1" in images(project, "chat"), "what served goes on"
+
+
+def test_scaling_starts_and_stops_pods_and_leaves_the_others(project: Project) -> None:
+    """From one pod to two and back, the strategy changes between Recreate and RollingUpdate too."""
+    project.up(chat(gpu="L4"))
+    [first] = pods(project, "chat")
+    project.up(chat(gpu="L4", replicas=2))
+    assert first in pods(project, "chat")
+    assert len(pods(project, "chat")) == 2
+    project.up(chat(gpu="L4"))
+    until(lambda: len(pods(project, "chat")) == 1)
+    assert get(project, "deployment", "chat")["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_another_name_frees_the_gpus_first(project: Project) -> None:
+    project.up(chat(gpu="L4", replicas=2, service_name="old"))
+    project.up(chat(gpu="L4", replicas=2, service_name="new"))
+    assert not pods(project, "old")
+    assert get(project, "deployment", "old") is None
+    assert len(pods(project, "new")) == 2
+
+
+def test_no_update_takes_back_what_the_autoscaler_did(project: Project) -> None:
+    scaled = {"gpus": 0, "autoscaling": {"max_replicas": 6, "cpu_percent": 80}}
+    project.up(chat(**scaled))
+    kubectl(project, "scale", "deployment", "chat", "--replicas=4")
+    project.up(chat(**scaled, image="i:2"))
+    assert get(project, "deployment", "chat")["spec"]["replicas"] == 4
+    project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
+    project.up(chat(**scaled, image="i:3"))
+    assert get(project, "deployment", "chat")["spec"]["replicas"] == 4
+    # The real autoscaler has no metrics here, and still holds to its bounds.
+    project.up(chat(**scaled | {"replicas": 5}))
+    until(lambda: get(project, "deployment", "chat")["spec"]["replicas"] == 5, seconds=60)
+
+
+def test_an_autoscaler_may_come_later_and_go_again(project: Project) -> None:
+    project.up(chat(gpus=0, replicas=3))
+    scaled = {"gpus": 0, "autoscaling": {"max_replicas": 6, "cpu_percent": 80}}
+    project.up(chat(**scaled, replicas=2))
+    assert get(project, "deployment", "chat")["spec"]["replicas"] == 3, "the autoscaler decides from now on"
+    project.up(chat(gpus=0, replicas=2))
+    assert get(project, "hpa", "chat") is None
+    until(lambda: len(pods(project, "chat")) == 2)
+
+
+def test_shards_keep_rank_and_volume_over_updates(project: Project) -> None:
+    project.up(parts())
+    claims = {name: uid(get(project, "pvc", name)) for name in ("weights-parts-0", "weights-parts-1")}
+    before = uid(get(project, "statefulset", "parts"))
+    project.up(parts(image="i:2"))
+    assert images(project, "parts") == {"i:2"}
+    project.up(parts(image="i:2", shards=3))
+    project.up(parts(image="i:2", shards=1))
+    until(lambda: len(pods(project, "parts")) == 1)
+    project.up(parts(image="i:3", shards=2))
+    assert uid(get(project, "statefulset", "parts")) == before
+    assert {name: uid(get(project, "pvc", name)) for name in claims} == claims
+    assert get(project, "pvc", "weights-parts-2"), "the volume of a shard that went is kept"
+    found = {item["metadata"]["name"]: item for item in pods(project, "parts").values()}
+    for rank, name in enumerate(("parts-0", "parts-1")):
+        assert found[name]["metadata"]["labels"]["apps.kubernetes.io/pod-index"] == str(rank)
+        [claim] = [v for v in found[name]["spec"]["volumes"] if v["name"] == "weights"]
+        assert claim["persistentVolumeClaim"]["claimName"] == f"weights-{name}"
+
+
+BIGGER = [{"name": "weights", "size": "20Gi", "storage_class": "shards-ssd", "path": "/weights"}]
+
+
+@pytest.mark.parametrize("change", [{"volumes": BIGGER}, {"set_name": "other"}], ids=["size", "name"])
+def test_another_size_or_name_is_refused_at_preview(project: Project, change: dict[str, Any]) -> None:
+    project.up(parts())
+    before = uid(get(project, "statefulset", "parts"))
+    said = project.fails(parts(**change), "preview")
+    assert "protection" in said, said
+    assert uid(get(project, "statefulset", "parts")) == before
+
+
+def test_volumes_grow_by_the_documented_steps_and_no_shard_restarts(project: Project) -> None:
+    project.up(parts())
+    running = set(pods(project, "parts"))
+    grown = json.dumps({"spec": {"resources": {"requests": {"storage": "20Gi"}}}})
+    for rank in range(2):
+        kubectl(project, "patch", "pvc", f"weights-parts-{rank}", "-p", grown)
+    kubectl(project, "delete", "statefulset", "parts", "--cascade=orphan")
+    refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
+    assert refreshed.returncode == 0, refreshed.stdout
+    project.up(parts(volumes=BIGGER))
+    assert set(pods(project, "parts")) == running
+    template = get(project, "statefulset", "parts")["spec"]["volumeClaimTemplates"][0]
+    assert template["spec"]["resources"]["requests"]["storage"] == "20Gi"
+    assert get(project, "pvc", "weights-parts-1")["spec"]["resources"]["requests"]["storage"] == "20Gi"
+
+
+def test_a_broken_update_of_shards_is_mended_by_the_next(project: Project) -> None:
+    """With shards that start one after the other, the broken pod would have to be deleted by hand."""
+    nowhere = {"node_selector": {"nowhere": "true"}, "timeout_seconds": 10}
+    project.up(parts())
+    project.fails(parts(**nowhere))
+    project.up(parts(image="i:2"))
+    assert images(project, "parts") == {"i:2"}
+
+
+def test_a_monitor_is_on_every_gpu_node_and_on_no_other(project: Project) -> None:
+    body = program("GpuMonitor", "dcgm", {})
+    project.up(body)
+    on = {item["spec"]["nodeName"] for item in pods(project, "dcgm", "dcgm").values()}
+    assert on == {"serving-gpu", "serving-team"}
+    before = uid(project.kubectl("get", "daemonset", "dcgm", "-n", "dcgm"))
+    project.up(program("GpuMonitor", "dcgm", {"image": "nvcr.io/nvidia/k8s/dcgm-exporter:next"}))
+    assert uid(project.kubectl("get", "daemonset", "dcgm", "-n", "dcgm")) == before
+    found = pods(project, "dcgm", "dcgm").values()
+    assert {item["spec"]["containers"][0]["image"] for item in found} == {"nvcr.io/nvidia/k8s/dcgm-exporter:next"}
+    # A node that joins gets its pod, whatever its taints.
+    utils.create_from_dict(project.cluster.api, node("serving-late", "nvidia-l4", gpus=1, late="true"))
+    try:
+        until(lambda: len(pods(project, "dcgm", "dcgm")) == 3)
+    finally:
+        client.CoreV1Api(project.cluster.api).delete_node("serving-late")

@@ -1,0 +1,236 @@
+"""Storage on a real control plane: every manifest taken, disks that attach, data that stays, volumes that grow."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ml_foundations._spec import check
+from ml_foundations.storage.classes import (
+    StorageClassesSettings,
+    snapshot_class_manifests,
+    storage_class_manifests,
+)
+from ml_foundations.storage.volume import _VolumeSpec, claim_manifest, volume_manifest
+
+from rehearsal import report
+from rehearsal.gke import volumes
+from rehearsal.gke.api import ApiError
+from rehearsal.toolchain import Tools
+from tests.conftest import Cluster
+from tests.rehearsal.plugins.test_kubernetes import Project
+from tests.rehearsal.simulation import clean, simulated_gke
+from tests.rehearsal.test_gke import L4, Cloud, Object, until
+
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+EVERYTHING = {
+    "fast_ssd_zones": ["us-central1-a", "us-central1-b"],
+    "dataset_zones": ["us-central1-a", "us-central1-b"],
+    "disks": {
+        "checkpoints": {"type": "hyperdisk-balanced", "iops": 10000, "throughput": "600Mi", "retain": True},
+        "archive": {"type": "pd-standard", "regional": True, "zones": ["us-central1-a", "us-central1-b"]},
+    },
+    "encryption_key": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k",
+    "filestore": {"tiers": ["basic-hdd", "zonal", "enterprise"]},
+    "lustre": {"zones": ["us-central1-a"]},
+    "network": "ml",
+    "nfs": {"server": "nfs.example.internal", "path": "/export"},
+}
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Cluster) -> Iterator[Cloud]:
+    with simulated_gke(cluster) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def cloud(running: Cloud) -> Iterator[Cloud]:
+    running.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
+    until(lambda: running.gpus("l4") == [2])
+    yield running
+    clean(running)
+    for claim in running.api.get(CLAIMS)["items"]:
+        running.api.delete(f"{CLAIMS}/{claim['metadata']['name']}")
+    for item in running.api.get(volumes.CLASSES)["items"]:
+        running.api.delete(f"{volumes.CLASSES}/{item['metadata']['name']}")
+    for item in running.api.get(volumes.VOLUMES)["items"]:
+        running.api.delete(f"{volumes.VOLUMES}/{item['metadata']['name']}")
+    until(lambda: not running.api.get(volumes.VOLUMES)["items"])
+
+
+def make_classes(cloud: Cloud, **given: Any) -> None:
+    for manifest in storage_class_manifests(check(StorageClassesSettings, "classes", given)):
+        cloud.api.create(volumes.CLASSES, manifest)
+
+
+def mounted(cloud: Cloud, name: str, storage_class: str, gpus: int = 1) -> None:
+    """A claim, and a pod that mounts it."""
+    given = {"namespace": "default", "claim_name": name, "size": "1Ti", "storage_class": storage_class}
+    cloud.api.create(CLAIMS, claim_manifest(check(_VolumeSpec, "volume", given)))
+    cloud.run(name, gpus, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": name}}])
+
+
+def phase(cloud: Cloud, claim: str) -> str:
+    return cloud.api.get(f"{CLAIMS}/{claim}")["status"]["phase"]
+
+
+def warnings(cloud: Cloud, name: str) -> list[str]:
+    events = cloud.api.get("/api/v1/namespaces/default/events")["items"]
+    return [e["message"] for e in events if e["involvedObject"]["name"].startswith(name) and e["type"] == "Warning"]
+
+
+def test_the_api_server_takes_every_class(cloud: Cloud) -> None:
+    spec = check(StorageClassesSettings, "classes", EVERYTHING)
+    for manifest in storage_class_manifests(spec):
+        made = cloud.api.create(f"{volumes.CLASSES}?fieldValidation=Strict", manifest)
+        assert made["parameters"] == manifest["parameters"]
+    snapshot_classes = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses"
+    until(lambda: serves(cloud, snapshot_classes))
+    for manifest in snapshot_class_manifests(spec):
+        cloud.api.create(f"{snapshot_classes}?fieldValidation=Strict&dryRun=All", manifest)
+
+
+def serves(cloud: Cloud, path: str) -> bool:
+    """Whether the API server has got so far with a kind that was just defined."""
+    try:
+        return bool(cloud.api.get(path))
+    except ApiError as error:
+        assert error.status in (404, 429), error
+        return False
+
+
+VOLUMES = {
+    "of a class": {"size": "1Ti", "storage_class": "zonal-ssd"},
+    "from a snapshot": {
+        "size": "1Ti",
+        "storage_class": "datasets",
+        "access_mode": "ReadOnlyMany",
+        "snapshot": "corpus",
+    },
+    "of a disk": {
+        "size": "1Ti",
+        "storage_class": "hyperdisk-ml",
+        "access_mode": "ReadOnlyMany",
+        "disk": "projects/p/zones/us-central1-a/disks/corpus",
+    },
+    "of a bucket": {"bucket": "my-bucket", "mount_options": ["implicit-dirs"]},
+    "of a bucket, read only": {"bucket": "my-bucket", "access_mode": "ReadOnlyMany"},
+}
+
+
+@pytest.mark.parametrize("kind", VOLUMES)
+def test_the_api_server_takes_every_volume(cloud: Cloud, kind: str) -> None:
+    spec = check(_VolumeSpec, "volume", {"namespace": "default", "claim_name": "data", **VOLUMES[kind]})
+    cloud.api.create(f"{CLAIMS}?fieldValidation=Strict&dryRun=All", claim_manifest(spec))
+    if (manifest := volume_manifest(spec)) is not None:
+        cloud.api.create(f"{volumes.VOLUMES}?fieldValidation=Strict&dryRun=All", manifest)
+
+
+@pytest.mark.parametrize("kind", ["of a disk", "of a bucket"])
+def test_a_claim_of_what_exists_binds_to_it(cloud: Cloud, kind: str) -> None:
+    spec = check(_VolumeSpec, "volume", {"namespace": "default", "claim_name": "data", **VOLUMES[kind]})
+    cloud.api.create(volumes.VOLUMES, volume_manifest(spec) or {})
+    cloud.api.create(CLAIMS, claim_manifest(spec))
+    until(lambda: phase(cloud, "data") == "Bound")
+
+
+def test_a_pod_does_not_start_on_a_machine_to_which_its_disk_does_not_attach(cloud: Cloud) -> None:
+    make_classes(cloud)
+    mounted(cloud, "attaches", "zonal-ssd")
+    until(lambda: len(cloud.running("attaches")) == 1)
+    mounted(cloud, "cannot", "fast-ssd")
+    until(lambda: bool(warnings(cloud, "cannot-0")))
+    assert warnings(cloud, "cannot-0") == ["the regional pd-ssd of class fast-ssd does not attach to g2-standard-24"]
+    assert not cloud.running("cannot")
+    assert phase(cloud, "cannot") == "Pending"
+    row = next(row for row in report.collect(cloud.rehearsal).workloads if row.name == "cannot-0")
+    assert row.reason.startswith("the regional pd-ssd of class fast-ssd does not attach")
+    assert len(cloud.nodes("l4")) == 1, "no node more would help"
+
+
+def test_a_regional_disk_attaches_where_there_are_cpus_only(cloud: Cloud) -> None:
+    make_classes(cloud)
+    mounted(cloud, "prepared", "fast-ssd", gpus=0)
+    until(lambda: len(cloud.running("prepared")) == 1)
+
+
+@pytest.mark.parametrize("storage_class", ["zonal-ssd", "nfs-client"])
+@pytest.mark.parametrize("retain", [True, False])
+def test_a_volume_outlives_its_claim_where_its_class_says_so(cloud: Cloud, storage_class: str, retain: bool) -> None:
+    make_classes(cloud, retain=retain, nfs={"server": "nfs.example.internal", "path": "/export"})
+    mounted(cloud, "data", storage_class)
+    until(lambda: len(cloud.running("data")) == 1)
+    wanted = "Retain" if retain else "Delete"
+
+    def policies() -> list[str]:
+        return [item["spec"]["persistentVolumeReclaimPolicy"] for item in cloud.api.get(volumes.VOLUMES)["items"]]
+
+    until(lambda: policies() == [wanted])
+    cloud.stop("data")
+    cloud.api.delete(f"{CLAIMS}/data")
+    until(lambda: [item["status"]["phase"] for item in listed(cloud)] == (["Released"] if retain else []))
+
+
+def listed(cloud: Cloud) -> list[Object]:
+    return cloud.api.get(volumes.VOLUMES)["items"]
+
+
+def test_a_volume_of_hyperdisk_ml_does_not_grow(cloud: Cloud) -> None:
+    make_classes(cloud)
+    mounted(cloud, "model", "hyperdisk-ml")
+    until(lambda: phase(cloud, "model") == "Bound")
+    with pytest.raises(ApiError, match="storageclass that provisions the pvc must support resize"):
+        cloud.api.patch(f"{CLAIMS}/model", {"spec": {"resources": {"requests": {"storage": "2Ti"}}}})
+
+
+PROGRAM = """
+from ml_foundations import Volume
+k8s.storage.v1.StorageClass("class", metadata={{"name": "nfs-client"}}, provisioner="cluster.local/nfs",
+    volume_binding_mode="Immediate", allow_volume_expansion=True, opts=here)
+{volume}
+"""
+VOLUME = 'Volume("data", {{"namespace": "default", "size": "{size}", "storage_class": "{name}", "access_mode": "{mode}"}}, here)'
+
+
+@pytest.fixture
+def project(tmp_path: Path, cluster: Cluster, tools: Tools) -> Iterator[Project]:
+    project = Project(tmp_path, cluster, tools)
+    yield project
+    for resource in project.resources():
+        if resource.get("protect"):
+            project.pulumi("state", "unprotect", resource["urn"], "--yes", "--stack", "t")
+    project.up("")
+    project.kubectl("delete", "pvc", "data")
+
+
+def program(size: str = "100Gi", name: str = "nfs-client", mode: str = "ReadWriteMany") -> str:
+    return PROGRAM.format(volume=VOLUME.format(size=size, name=name, mode=mode))
+
+
+def test_a_volume_grows_in_place_never_shrinks_and_is_neither_replaced_nor_deleted(project: Project) -> None:
+    project.up(program())
+
+    def claim() -> Any:
+        return project.kubectl("get", "pvc", "data")
+
+    uid = claim()["metadata"]["uid"]
+    assert "1 updated" in project.up(program(size="200Gi"))
+    until(lambda: claim()["status"]["capacity"]["storage"] == "200Gi")
+    for command in ("preview", "up"):
+        assert "field can not be less than" in project.fails(program(size="100Gi"), command)
+    assert "1 to replace" in project.fails(program(size="200Gi", mode="ReadWriteOnce"), "preview")
+    project.fails(program(size="200Gi", mode="ReadWriteOnce"))
+    project.fails(PROGRAM.format(volume=""))
+    assert claim()["metadata"]["uid"] == uid
+
+    project.pulumi("state", "unprotect", project.urn("data-claim"), "--yes", "--stack", "t")
+    project.up(PROGRAM.format(volume=""))
+    assert claim()["metadata"]["uid"] == uid, "it left the program, and stays in the cluster"
+
+
+def test_scratch_space_goes_with_the_program(project: Project) -> None:
+    project.up(program().replace('"size"', '"data": False, "size"'))
+    project.up(PROGRAM.format(volume=""))
+    assert project.kubectl("get", "pvc", "data") is None

@@ -1,0 +1,82 @@
+"""Stack files with monitors, shards and queues: what does not fit the rest is refused with its path."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.stacks.test_settings import sections, settings
+
+SHARDS: dict[str, Any] = {
+    "image": "i",
+    "cpu": "1",
+    "memory": "1Gi",
+    "shards": 2,
+    "volumes": [{"name": "table", "size": "10Gi", "storageClass": "zonal-ssd", "path": "/table"}],
+}
+QUEUE: dict[str, Any] = {"cpu": "8", "memory": "32Gi", "gpus": {"l4": 1}}
+JOB: dict[str, Any] = {"image": "i", "cpu": "1", "memory": "1Gi"}
+
+
+def stack(team: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The dev stack with more sections, and more of a team."""
+    given = copy.deepcopy(sections()) | more
+    given["teams"]["research"] |= team
+    return given
+
+
+def test_right_ones_are_taken() -> None:
+    workloads = {"queue": QUEUE, "shardedSets": {"parts": SHARDS}, "trainingJobs": {"a": JOB | {"queue": "training"}}}
+    found = settings.parse(stack(workloads, gpuMonitors={"logs": {"image": "i", "driver": "none"}}))
+    assert found.queues["teams"] == [
+        {"namespace": "research", "cpu": "8", "memory": "32Gi", "gpus": {"l4": 1}},
+    ]
+    flavor = next(flavor for flavor in found.queues["flavors"] if flavor["name"] == "l4")
+    assert (flavor["gpu"], flavor["node_selector"]) == ("NVIDIA-L4", {"cloud.google.com/gke-nodepool": "l4"})
+    assert settings.parse(sections()).queues is None
+
+
+WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "two exporters": (
+        stack({}, gpuMonitors={"dcgm": {}}),
+        ["gpuMonitors.dcgm: gpuOperator.dcgmExporter exports the same metrics"],
+    ),
+    "monitor": (stack({}, gpuMonitors={"logs": {"image": "i", "drivers": "none"}}), ["gpuMonitors.logs.drivers"]),
+    "unknown class of shards": (
+        stack({"shardedSets": {"parts": SHARDS | {"volumes": [SHARDS["volumes"][0] | {"storageClass": "fastest"}]}}}),
+        ['teams.research.shardedSets.parts.volumes[0].storageClass: there is no class "fastest"'],
+    ),
+    "long name of a set": (
+        stack({"shardedSets": {"x" * 53: SHARDS}}),
+        [f"teams.research.shardedSets.{'x' * 53}: has 53 characters, and 52 are allowed"],
+    ),
+    "no such pool": (
+        stack({"queue": QUEUE | {"gpus": {"h200": 1}}}),
+        ["teams.research.queue.gpus.h200: there is no such GPU pool. Pools: "],
+    ),
+    "more than the pool": (
+        stack({"queue": QUEUE | {"gpus": {"l4": 500}}}),
+        ["nodePools.l4: has 4 GPUs at the most, and teams' queues promise 500", "teams.research.queue.gpus: are 500"],
+    ),
+    "no queue": (
+        stack({"trainingJobs": {"a": JOB | {"queue": "training"}}}),
+        ["teams.research.trainingJobs.a.queue: the team has no queue training. Its queue: none"],
+    ),
+    "another queue": (
+        stack({"queue": QUEUE, "trainingJobs": {"a": JOB | {"queue": "fast"}}}),
+        ["teams.research.trainingJobs.a.queue: the team has no queue fast. Its queue: training"],
+    ),
+    "negative share": (stack({"queue": QUEUE | {"gpus": {"l4": -1}}}), ["teams.research.queue.gpus.l4: is -1"]),
+    "coherent times": (
+        stack({"inferenceServices": {"chat": JOB | {"graceSeconds": 10}}}),
+        ["teams.research.inferenceServices.chat.graceSeconds: is 10, and a pod needs 45", "drainSeconds 30"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "words"), WRONG.values(), ids=WRONG.keys())
+def test_what_does_not_fit_is_refused_with_its_path(given: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ValueError, match="error") as caught:
+        settings.parse(given)
+    for word in words:
+        assert word in str(caught.value), str(caught.value)

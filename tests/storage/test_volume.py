@@ -1,0 +1,148 @@
+"""Volumes: claims, what exists already, and data that stays."""
+
+from typing import Any
+
+import pulumi
+import pytest
+from ml_foundations import Volume
+from ml_foundations._spec import check
+from ml_foundations.storage._catalog import ClassFacts
+from ml_foundations.storage.classes import StorageClassesSettings, class_facts
+from ml_foundations.storage.volume import (
+    VolumeSettings,
+    _VolumeSpec,
+    claim_manifest,
+    class_mismatch,
+    volume_manifest,
+)
+
+from tests.components.declaring import declared
+
+DISK = "projects/p/zones/us-central1-a/disks/corpus"
+FACTS = class_facts(
+    StorageClassesSettings(dataset_zones=["a"], filestore={}, lustre={"zones": ["a"]})  # pyright: ignore[reportArgumentType]
+)
+
+
+def spec_of(**given: Any) -> _VolumeSpec:
+    return check(_VolumeSpec, "Volume", {"namespace": "ml", "claim_name": "data", **given})
+
+
+def test_a_claim_of_a_class() -> None:
+    spec = spec_of(size="500Gi", storage_class="zonal-ssd")
+    assert claim_manifest(spec)["spec"] == {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "zonal-ssd",
+        "resources": {"requests": {"storage": "500Gi"}},
+    }
+    assert volume_manifest(spec) is None
+
+
+def test_a_dataset_starts_from_a_snapshot() -> None:
+    spec = spec_of(size="1Ti", storage_class="datasets", access_mode="ReadOnlyMany", snapshot="corpus")
+    assert claim_manifest(spec)["spec"]["dataSource"] == {
+        "apiGroup": "snapshot.storage.k8s.io",
+        "kind": "VolumeSnapshot",
+        "name": "corpus",
+    }
+
+
+def test_a_disk_that_exists_is_mounted_where_it_is_and_never_deleted() -> None:
+    spec = spec_of(size="1Ti", storage_class="hyperdisk-ml", access_mode="ReadOnlyMany", disk=DISK)
+    manifest = volume_manifest(spec)
+    assert manifest is not None
+    body = manifest["spec"]
+    assert body["csi"] == {"driver": "pd.csi.storage.gke.io", "volumeHandle": DISK, "fsType": "ext4", "readOnly": True}
+    assert body["persistentVolumeReclaimPolicy"] == "Retain"
+    assert body["claimRef"] == {"namespace": "ml", "name": "data"}
+    [term] = body["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert term["matchExpressions"][0]["values"] == ["us-central1-a"]
+    assert claim_manifest(spec)["spec"]["volumeName"] == manifest["metadata"]["name"] == "ml-data"
+
+
+@pytest.mark.parametrize("where", ["zones/multi-zone", "regions/us-central1"])
+def test_a_disk_in_several_zones_binds_to_none(where: str) -> None:
+    manifest = volume_manifest(spec_of(size="1Ti", storage_class="x", disk=f"projects/p/{where}/disks/d"))
+    assert manifest is not None
+    assert "nodeAffinity" not in manifest["spec"]
+
+
+def test_a_bucket_needs_neither_size_nor_class() -> None:
+    spec = spec_of(bucket="my-bucket", mount_options=["implicit-dirs"])
+    manifest = volume_manifest(spec)
+    assert manifest is not None
+    assert manifest["spec"]["csi"] == {"driver": "gcsfuse.csi.storage.gke.io", "volumeHandle": "my-bucket"}
+    assert manifest["spec"]["mountOptions"] == ["implicit-dirs"]
+    assert claim_manifest(spec)["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+def test_a_bucket_of_another_resource_may_be_unknown_at_preview() -> None:
+    requests = declared(
+        lambda: Volume("data", {"namespace": "ml", "bucket": pulumi.Output.from_input("b").apply(lambda b: b)})
+    )
+    assert any(urn.endswith("::data-volume") for urn in requests["data-claim"].dependencies)
+
+
+@pytest.mark.parametrize("data", [True, False])
+def test_data_is_protected_and_stays_and_scratch_space_is_not(data: bool) -> None:
+    requests = declared(lambda: Volume("x", {"namespace": "ml", "bucket": "b", "data": data}))
+    for name in ("x-claim", "x-volume"):
+        assert requests[name].protect is data
+        assert requests[name].retainOnDelete is data
+
+
+REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "nothing said": ({}, ["size: is required", "storage_class: is required"]),
+    "two sources": (
+        {"size": "1Ti", "storage_class": "x", "disk": DISK, "snapshot": "s"},
+        ["disk: a volume has one source, and snapshot is given too"],
+    ),
+    "a class of a bucket": ({"bucket": "b", "storage_class": "zonal-ssd"}, ["storage_class: is for disks"]),
+    "no disk": ({"size": "1Ti", "storage_class": "x", "disk": "corpus"}, ['disk: is "corpus"; it must be projects/']),
+    "read only and empty": (
+        {"size": "1Ti", "storage_class": "x", "access_mode": "ReadOnlyMany"},
+        ["access_mode: is ReadOnlyMany, and nothing would ever be in it"],
+    ),
+    "options of a class": (
+        {"size": "1Ti", "storage_class": "x", "mount_options": ["ro"]},
+        ["mount_options: are for a disk or bucket"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
+    given, reasons = REFUSED[case]
+    with pytest.raises(pulumi.InputPropertiesError) as caught:
+        spec_of(**given)
+    for reason in reasons:
+        assert reason in str(caught.value)
+
+
+MISMATCHES: dict[str, tuple[dict[str, Any], str]] = {
+    "many writers of a disk": ({"storage_class": "zonal-ssd", "access_mode": "ReadWriteMany"}, "access_mode"),
+    "many readers of hyperdisk-extreme": (
+        {"storage_class": "hyperdisk-extreme", "access_mode": "ReadOnlyMany", "snapshot": "s"},
+        "access_mode",
+    ),
+    "many readers of hyperdisk-ha": (
+        {"storage_class": "hyperdisk-ha", "access_mode": "ReadOnlyMany", "snapshot": "s"},
+        "access_mode",
+    ),
+    "little Filestore": ({"storage_class": "filestore-zonal", "size": "500Gi"}, "size"),
+    "little Lustre": ({"storage_class": "lustre", "size": "1Ti"}, "size"),
+    "a little hyperdisk-throughput": ({"storage_class": "hyperdisk-throughput", "size": "1Ti"}, "size"),
+    "a writer of a dataset": ({"storage_class": "datasets", "snapshot": "s"}, "access_mode"),
+}
+
+
+@pytest.mark.parametrize("case", MISMATCHES)
+def test_what_a_class_cannot_give(case: str) -> None:
+    given, field = MISMATCHES[case]
+    volume = check(VolumeSettings, "Volume", {"size": "1Ti", **given})
+    assert [found for found, _ in class_mismatch(volume, FACTS[volume.storage_class])] == [field]
+
+
+def test_what_a_class_can_give() -> None:
+    volume = check(VolumeSettings, "Volume", {"size": "1Ti", "storage_class": "x"})
+    assert not list(class_mismatch(volume, ClassFacts(("ReadWriteOnce",), "1Ti")))

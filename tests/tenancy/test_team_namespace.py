@@ -1,0 +1,295 @@
+"""A team's namespace, on a real API server: what its quotas, limits, rules and network let in and keep out."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pulumi
+import pytest
+from ml_foundations import TeamNamespace
+from ml_foundations._spec import check
+from ml_foundations.tenancy._identity import group_binding_manifest, service_account_manifest
+from ml_foundations.tenancy._network import network_policy_manifests
+from ml_foundations.tenancy._quota import (
+    limit_range_manifest,
+    model_policy_binding_manifest,
+    model_policy_manifest,
+    priority_class_manifests,
+    quota_manifests,
+)
+from ml_foundations.tenancy.team_namespace import _TeamNamespaceSpec, namespace_manifest
+
+from rehearsal.gke.api import Api, ApiError
+from tests.components.declaring import declared, inputs
+from tests.conftest import Cluster
+
+GPU = "nvidia.com/gpu"
+TEAM: Any = {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti"}
+DOCKER_CONFIG = json.dumps({"auths": {"registry.example": {"auth": "aHVudGVyMg=="}}})
+
+
+def spec_of(**given: Any) -> _TeamNamespaceSpec:
+    return check(_TeamNamespaceSpec, "TeamNamespace", {"namespace": "ml", **TEAM, **given})
+
+
+class Team:
+    """A namespace of the replica, with all that a team gets."""
+
+    def __init__(self, api: Api, name: str, **given: Any) -> None:
+        self.api, self.name = api, name
+        self.spec = spec = spec_of(namespace=name, **given)
+        self.create("/api/v1/namespaces", namespace_manifest(spec))
+        for manifest in priority_class_manifests(name, spec, spec.priorities):
+            self.create("/apis/scheduling.k8s.io/v1/priorityclasses", manifest)
+        for manifest in quota_manifests(name, spec):
+            self.create(self.path("resourcequotas"), manifest)
+        limits = limit_range_manifest(name, spec.default_cpu, spec.default_memory, spec.largest_volume)
+        self.create(self.path("limitranges"), limits)
+        for manifest in network_policy_manifests(name, spec.openings):
+            self.create(f"/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies", manifest)
+        if spec.gpus_by_model:
+            rules = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+            self.create(f"{rules}ies", model_policy_manifest(name, spec))
+            self.create(f"{rules}ybindings", model_policy_binding_manifest(name))
+        self.create(self.path("serviceaccounts"), {"metadata": {"name": "default"}})
+
+    def path(self, kind: str) -> str:
+        return f"/api/v1/namespaces/{self.name}/{kind}"
+
+    def create(self, path: str, manifest: dict[str, Any]) -> None:
+        try:
+            self.api.create(f"{path}?fieldValidation=Strict", manifest)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+    def run(self, name: str, gpus: int = 0, dry: bool = False, **spec: Any) -> dict[str, Any]:
+        """Create a pod; the API server may refuse it."""
+        limits = {GPU: str(gpus)} if gpus else {}
+        container = {"name": "main", "image": "i", "resources": {"limits": limits}}
+        manifest = {"metadata": {"name": name}, "spec": {"containers": [container]} | spec}
+        return self.api.create(f"{self.path('pods')}{'?dryRun=All' if dry else ''}", manifest)
+
+    def refused(self, name: str, gpus: int = 0, **spec: Any) -> str:
+        with pytest.raises(ApiError) as caught:
+            self.run(name, gpus, **spec)
+        assert caught.value.status in (403, 422), caught.value
+        return str(caught.value)
+
+    def ready(self) -> bool:
+        """Whether the quota controller has seen all quotas: before, every pod is refused."""
+        found = self.api.get(self.path("resourcequotas"))["items"]
+        return all(item.get("status", {}).get("hard") == item["spec"]["hard"] for item in found)
+
+
+def until(done: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def api(cluster: Cluster) -> Api:
+    return Api(cluster.kubeconfig)
+
+
+@pytest.fixture(scope="module")
+def team(api: Api) -> Iterator[Team]:
+    made = Team(
+        api,
+        "team-a",
+        gpus_by_model={"L4": 4, "A100-SXM4-80GB": 2},
+        priorities={"urgent": 1000},
+        storage_by_class={"fast-ssd": "1Ti"},
+        largest_volume="2Ti",
+        ingress_load_balancers=True,
+        egress_networks=["172.16.0.0/28"],
+    )
+    until(made.ready)
+    yield made
+    api.delete("/api/v1/namespaces/team-a")
+    for name in ("urgent", "nvidia-l4", "nvidia-a100-80gb"):
+        api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/team-a-{name}")
+    rules = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    api.delete(f"{rules}ybindings/team-a-gpu-models")
+    api.delete(f"{rules}ies/team-a-gpu-models")
+
+
+L4 = {"priorityClassName": "team-a-nvidia-l4", "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"}}
+
+
+def test_gpus_are_counted_by_model(team: Team) -> None:
+    until(lambda: admits(team))
+    team.run("three", 3, **L4)
+    assert "exceeded quota: gpus-nvidia-l4" in team.refused("too-many", 2, **L4)
+    team.run("fourth", 1, **L4)
+    assert "exceeded quota: gpus-other" in team.refused("no-model", 1)
+    assert "exceeded quota: gpus-other" in team.refused("other-class", 1, priorityClassName="team-a-urgent")
+    team.run("no-gpu")
+    team.run("no-gpu-and-urgent", priorityClassName="team-a-urgent")
+
+
+def admits(team: Team) -> bool:
+    """Whether the priority classes are known to the API server, which reads them from a cache."""
+    try:
+        return bool(team.run("probe", dry=True, **L4))
+    except ApiError:
+        return False
+
+
+def test_a_pod_counts_for_the_model_on_which_it_runs(team: Team) -> None:
+    def refusal() -> str:
+        try:
+            team.run("liar", 1, dry=True, priorityClassName="team-a-nvidia-l4")
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    # A rule takes a moment to reach the API server's own cache.
+    until(lambda: "need the node selector nvidia.com/gpu.product: NVIDIA-L4" in refusal())
+
+
+def test_a_container_without_requests_gets_the_default(team: Team) -> None:
+    pod = team.run("bare", dry=True)
+    assert pod["spec"]["containers"][0]["resources"] == {
+        "limits": {"cpu": "500m", "memory": "1Gi"},
+        "requests": {"cpu": "500m", "memory": "1Gi"},
+    }
+    assert GPU not in {toleration["key"] for toleration in pod["spec"]["tolerations"]}
+
+
+def claim(name: str, storage: str, storage_class: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": storage_class,
+            "resources": {"requests": {"storage": storage}},
+        },
+    }
+
+
+def test_storage_is_counted_by_class_and_by_volume(team: Team) -> None:
+    path = team.path("persistentvolumeclaims")
+    with pytest.raises(ApiError, match="exceeded quota: team-quota"):
+        team.api.create(path, claim("fast", "1500Gi", "fast-ssd"))
+    with pytest.raises(ApiError, match="maximum storage usage per PersistentVolumeClaim is 2Ti"):
+        team.api.create(path, claim("large", "3Ti", "zonal-ssd"))
+    team.api.create(path, claim("fine", "2Ti", "zonal-ssd"))
+
+
+def test_a_load_balancer_needs_a_quota(team: Team) -> None:
+    service = {"metadata": {"name": "open"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}
+    with pytest.raises(ApiError, match="exceeded quota"):
+        team.api.create(team.path("services"), service)
+
+
+def test_claims_of_devices_count_too(team: Team) -> None:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    body = {"metadata": {"name": "by-claim"}, "spec": {"devices": {"requests": [request]}}}
+    with pytest.raises(ApiError, match="exceeded quota"):
+        team.api.create("/apis/resource.k8s.io/v1/namespaces/team-a/resourceclaims", body)
+
+
+def test_pod_security_refuses_a_privileged_pod(team: Team) -> None:
+    container = {"name": "c", "image": "i", "securityContext": {"privileged": True}}
+    assert 'violates PodSecurity "baseline' in team.refused("root", containers=[container])
+
+
+def test_gkes_own_quota_and_ours_live_side_by_side(team: Team) -> None:
+    theirs = {"metadata": {"name": "gke-resource-quotas"}, "spec": {"hard": {"pods": "1500", "services": "500"}}}
+    team.api.create(team.path("resourcequotas"), theirs)
+    names = {item["metadata"]["name"] for item in team.api.get(team.path("resourcequotas"))["items"]}
+    assert {"gke-resource-quotas", "team-quota", "gpus-nvidia-l4", "gpus-nvidia-a100-80gb", "gpus-other"} == names
+    team.api.delete(f"{team.path('resourcequotas')}/gke-resource-quotas")
+
+
+def test_identity_is_taken_by_the_api_server(team: Team) -> None:
+    given = {"google_account": "a@p.iam.gserviceaccount.com", "image_pull_secret": DOCKER_CONFIG}
+    account = spec_of(service_account=given).service_account
+    assert account is not None
+    team.create(team.path("serviceaccounts"), service_account_manifest(team.name, account))
+    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{team.name}/rolebindings"
+    team.create(bindings, group_binding_manifest(team.name, "team-editors", "edit", "ml@example.com"))
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "limits of GPUs": ({"extra_quota": {f"limits.{GPU}": "8"}}, "is no quota: for extended resources"),
+    "bare GPUs": ({"extra_quota": {GPU: "8"}}, "Kubernetes counts requests only. Set gpus"),
+    "what has an argument": ({"extra_quota": {"pods": "8"}}, "extra_quota.pods: has an argument of its own"),
+    "more of a model than of all": ({"gpus_by_model": {"L4": 9}}, "is 9; it must be from 0 to gpus (8)"),
+    "unknown model": ({"gpus_by_model": {"L5": 1}}, "unknown GPU 'L5'"),
+    "a system's priority": ({"priorities": {"top": 2_000_000_000}}, "less than or equal to 1000000000"),
+    "a priority named as a model": (
+        {"gpus_by_model": {"L4": 1}, "priorities": {"nvidia-l4": 1}},
+        "priorities.nvidia-l4: is the class of a GPU model",
+    ),
+    "no network": ({"egress_networks": ["example.com"]}, "egress_networks[0]"),
+    "half a credential": (
+        {"service_account": {"image_pull_secret": "hunter2"}},
+        "service_account.image_pull_secret: must be JSON",
+    ),
+    "an account that is none": ({"service_account": {"google_account": "me"}}, "must be the e-mail address"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
+    given, reason = REFUSED[case]
+    with pytest.raises(pulumi.InputPropertiesError) as caught:
+        spec_of(**given)
+    assert reason in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_network_is_closed_but_for_what_was_asked_for() -> None:
+    closed = {p["metadata"]["name"]: p["spec"] for p in policies(internet="none", ingress_namespaces=[])}
+    assert set(closed) == {"default-deny", "same-namespace", "dns", "workload-identity"}
+    assert closed["default-deny"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert closed["same-namespace"]["egress"] == [{"to": [{"podSelector": {}}]}]
+    assert {rule["port"] for rule in closed["dns"]["egress"][0]["ports"]} == {53}
+
+    default = {p["metadata"]["name"]: p["spec"] for p in policies()}
+    assert default["internet"]["egress"][0]["ports"] == [{"port": 443, "protocol": "TCP"}]
+    assert "10.0.0.0/8" in default["internet"]["egress"][0]["to"][0]["ipBlock"]["except"]
+    monitoring = default["ingress"]["ingress"][0]["from"][0]["namespaceSelector"]["matchExpressions"][0]
+    assert monitoring["values"] == ["gmp-system", "gke-gmp-system"]
+    assert "ports" not in {p["metadata"]["name"]: p["spec"] for p in policies(internet="any")}["internet"]["egress"][0]
+
+
+def policies(**given: Any) -> list[dict[str, Any]]:
+    return network_policy_manifests("ml", spec_of(**given).openings)
+
+
+def test_a_team_without_extras_has_no_cluster_wide_objects() -> None:
+    kinds = {request.type for request in declared(lambda: TeamNamespace("ml", TEAM)).values()}
+    assert not [kind for kind in kinds if "PriorityClass" in kind or "Admission" in kind or "IAM" in kind]
+
+
+def test_the_teams_pods_become_a_google_account_where_the_pool_is_known() -> None:
+    account: Any = {"google_account": "a@p.iam.gserviceaccount.com", "workload_pool": "p.svc.id.goog"}
+    requests = declared(lambda: TeamNamespace("ml", {**TEAM, "service_account": account}))
+    member = inputs(requests["ml-workload-identity"])
+    assert member["member"] == "serviceAccount:p.svc.id.goog[ml/workloads]"
+    assert member["role"] == "roles/iam.workloadIdentityUser"
+    assert member["serviceAccountId"] == "projects/-/serviceAccounts/a@p.iam.gserviceaccount.com"
+    annotations = inputs(requests["ml-service-account"])["metadata"]["annotations"]
+    assert annotations == {"iam.gke.io/gcp-service-account": "a@p.iam.gserviceaccount.com"}
+
+
+def test_a_pull_secret_is_a_secret_and_reaches_the_pods() -> None:
+    account: Any = {"image_pull_secret": DOCKER_CONFIG}
+    requests = declared(lambda: TeamNamespace("ml", {**TEAM, "service_account": account}))
+    wire = str(requests["ml-image-pull"].object)
+    assert "4dabf18193072939515e22adb298388d" in wire, "marked as a secret"
+    assert inputs(requests["ml-service-account"])["imagePullSecrets"] == [{"name": "image-pull"}]
+
+
+def test_what_the_team_publishes() -> None:
+    seen: list[TeamNamespace] = []
+    given: Any = {**TEAM, "gpus_by_model": {"L4": 1}, "priorities": {"low": -1}, "service_account": {}}
+    declared(lambda: seen.append(TeamNamespace("ml", given)))
+    assert seen[0].priority_classes == {"nvidia-l4": "ml-nvidia-l4", "low": "ml-low"}
+    assert seen[0].service_account_name == "workloads"

@@ -1,0 +1,170 @@
+"""TrainingQueue: flavors, quotas and borrowing as Kueue wants them, and what is refused."""
+
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from ml_foundations import _versions
+from ml_foundations._spec import check
+from ml_foundations.tenancy.training_queue import (
+    TrainingQueue,
+    _TrainingQueueSpec,
+    chart_values,
+    cluster_queue_manifest,
+    flavor_manifests,
+    local_queue_manifest,
+)
+
+from rehearsal import toolchain
+from rehearsal.plugins.kubernetes.helm import unknown_keys
+from tests.components.declaring import declared, inputs
+
+H100: dict[str, Any] = {
+    "name": "h100",
+    "gpu": "H100",
+    "node_selector": {"cloud.google.com/gke-nodepool": "h100"},
+    "tolerations": [{"key": "team", "value": "research"}],
+}
+L4: dict[str, Any] = {"name": "l4", "gpu": "L4"}
+RESEARCH: dict[str, Any] = {"namespace": "research", "cpu": "100", "memory": "1Ti", "gpus": {"h100": 8}}
+BASE: dict[str, Any] = {"cohort": "ml", "flavors": [H100, L4], "teams": [RESEARCH]}
+
+
+def spec(**more: Any) -> Any:
+    return check(_TrainingQueueSpec, "TrainingQueue ml", BASE | more)
+
+
+def cluster_queue(team: dict[str, Any] = RESEARCH, **more: Any) -> dict[str, Any]:
+    found = spec(teams=[team], **more)
+    return cluster_queue_manifest(found, found.teams[0])["spec"]
+
+
+def gpu_flavors(team: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The GPU quota of each flavor of a team."""
+    groups = [
+        group for group in cluster_queue(team)["resourceGroups"] if group["coveredResources"] != ["cpu", "memory"]
+    ]
+    return {flavor["name"]: flavor["resources"][0] for group in groups for flavor in group["flavors"]}
+
+
+WRONG: list[tuple[dict[str, Any], list[str]]] = [
+    ({"teams": []}, ["teams", "at least 1"]),
+    ({"teams": [RESEARCH, RESEARCH]}, ["\n  teams[1].namespace: research has a queue already"]),
+    (
+        {"teams": [RESEARCH | {"gpus": {"h200": 8}}]},
+        ["\n  teams[0].gpus.h200: there is no such flavor. Flavors: h100, l4"],
+    ),
+    ({"teams": [RESEARCH | {"gpus": {"h100": -1}}]}, ["gpus.h100: is -1"]),
+    ({"teams": [RESEARCH | {"lend_gpus": {"h100": 9}}]}, ["lend_gpus.h100: is 9, more than its own (8)"]),
+    ({"borrowing": False, "teams": [RESEARCH | {"borrow_gpus": {"h100": 8}}]}, ["borrowing is false"]),
+    ({"flavors": [H100, H100]}, ["\n  flavors[1].name: h100 is taken"]),
+    ({"flavors": [H100 | {"name": "compute"}], "teams": [RESEARCH | {"gpus": {}}]}, ["compute is taken"]),
+    ({"flavors": [H100 | {"gpu": "B52"}]}, ["flavors[0].gpu", "unknown GPU"]),
+    ({"reclaim": "always"}, ["reclaim", "'never', 'lower_priority' or 'any'"]),
+    ({"overrides": {"Queue": {}}}, ["overrides.Queue", "ResourceFlavor, ClusterQueue, LocalQueue"]),
+]
+
+
+@pytest.mark.parametrize(("more", "words"), WRONG, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_right_is_refused_at_preview(more: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(pulumi.InputPropertiesError) as caught:
+        spec(**more)
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+def test_a_flavor_says_all_that_pods_are_told_apart_by() -> None:
+    """Kueue compares affinity with the labels of flavors: without the model, an L4's Job could be sent to H100s."""
+    compute, h100, l4 = flavor_manifests(spec())
+    assert compute["spec"] == {}
+    assert h100["spec"] == {
+        "nodeLabels": {
+            "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+            "cloud.google.com/gke-accelerator": "nvidia-h100-80gb",
+            "cloud.google.com/gke-nodepool": "h100",
+        },
+        # Kueue's scheduler does not see tolerations that a webhook adds later, so that the flavor has them.
+        "tolerations": [{"key": "team", "operator": "Equal", "value": "research"}],
+    }
+    assert l4["spec"]["nodeLabels"]["nvidia.com/gpu.product"] == "NVIDIA-L4"
+
+
+def test_a_team_has_cpu_and_memory_anywhere_and_gpus_by_flavor() -> None:
+    compute, gpus = cluster_queue()["resourceGroups"]
+    assert compute == {
+        "coveredResources": ["cpu", "memory"],
+        "flavors": [
+            {
+                "name": "compute",
+                "resources": [{"name": "cpu", "nominalQuota": "100"}, {"name": "memory", "nominalQuota": "1Ti"}],
+            }
+        ],
+    }
+    assert gpus == {
+        "coveredResources": ["nvidia.com/gpu"],
+        "flavors": [{"name": "h100", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": "8"}]}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "quotas"),
+    [
+        ({"gpus": {}}, {}),
+        ({"gpus": {"l4": 4}}, {"l4": {"nominalQuota": "4"}}),
+        (
+            {"gpus": {"h100": 8}, "borrow_gpus": {"h100": 16, "l4": 2}, "lend_gpus": {"h100": 4}},
+            {
+                "h100": {"nominalQuota": "8", "borrowingLimit": "16", "lendingLimit": "4"},
+                # Who only borrows has a quota too, of nothing.
+                "l4": {"nominalQuota": "0", "borrowingLimit": "2"},
+            },
+        ),
+    ],
+)
+def test_quotas_and_borrowing(more: dict[str, Any], quotas: dict[str, Any]) -> None:
+    found = gpu_flavors(RESEARCH | more)
+    assert found == {name: {"name": "nvidia.com/gpu", **quota} for name, quota in quotas.items()}
+
+
+def test_teams_of_a_cohort_give_back_and_without_borrowing_there_is_none() -> None:
+    found = cluster_queue()
+    assert found["cohortName"] == "ml"
+    assert found["preemption"] == {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+    alone = cluster_queue(borrowing=False, preempt="never")
+    assert "cohortName" not in alone
+    assert alone["preemption"] == {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
+
+
+def test_only_the_team_gets_into_its_queue() -> None:
+    assert cluster_queue()["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "research"}}
+    found = spec()
+    local = local_queue_manifest(found, found.teams[0])
+    assert local["metadata"]["namespace"] == "research"
+    assert local["metadata"]["name"] == "training"
+    assert local["spec"] == {"clusterQueue": "research"}
+
+
+def test_queues_come_after_what_they_need_and_go_before_it() -> None:
+    """Kueue keeps a flavor while a queue has it, and a queue while something runs in it."""
+    args: Any = {"flavors": [H100], "teams": [RESEARCH]}
+    made = declared(lambda: TrainingQueue("ml", args))
+    kueue, flavor = made["ml-kueue"], made["ml-h100-flavor"]
+    assert (flavor.type, kueue.type) == (
+        "kubernetes:kueue.x-k8s.io/v1beta2:ResourceFlavor",
+        "kubernetes:helm.sh/v3:Release",
+    )
+    assert any(urn.endswith("::ml-kueue") for urn in flavor.dependencies)
+    assert any(urn.endswith("::ml-h100-flavor") for urn in made["ml-research-cluster-queue"].dependencies)
+    assert any(urn.endswith("::ml-research-cluster-queue") for urn in made["ml-research-queue"].dependencies)
+    for name in ("ml-research-cluster-queue", "ml-research-queue"):
+        assert inputs(made[name])["metadata"]["annotations"] == {"pulumi.com/waitFor": "condition=Active"}
+    assert "ml-kueue" not in declared(lambda: TrainingQueue("ml", args | {"install": False}))
+
+
+def test_the_charts_values_are_keys_of_it_and_the_rehearsal_runs_the_same_version() -> None:
+    values = chart_values(spec())
+    assert not list(unknown_keys("kueue", values))
+    config = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
+    assert {"batch/job", "jobset.x-k8s.io/jobset"} <= set(config["integrations"]["frameworks"])
+    assert toolchain.KUEUE.pinned("sigs.k8s.io/kueue") == f"v{_versions.KUEUE.version}"

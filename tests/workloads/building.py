@@ -1,0 +1,163 @@
+"""Manifests of training workloads, built as the components build them."""
+
+from typing import Any
+
+from ml_foundations._manifest import without_none
+from ml_foundations._overrides import overridden
+from ml_foundations._spec import check
+from ml_foundations.workloads import distributed_training, scheduled_training, sweep, task, training_job
+from ml_foundations.workloads._pod import claim_template_manifest
+
+WORKLOAD: dict[str, Any] = {"namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
+
+
+def job_spec(**more: Any) -> Any:
+    return check(training_job._TrainingJobSpec, "TrainingJob", WORKLOAD | {"job_name": "train"} | more)
+
+
+def gang_spec(**more: Any) -> Any:
+    return check(
+        distributed_training._DistributedTrainingSpec,
+        "DistributedTraining",
+        WORKLOAD | {"job_name": "gang", "nodes": 2} | more,
+    )
+
+
+def sweep_spec(**more: Any) -> Any:
+    defaults = {
+        "sweep_name": "search",
+        "command": ["python", "train.py"],
+        "parameters": {"LR": {"values": [0.1, 0.01]}},
+    }
+    return check(sweep._SweepSpec, "Sweep", WORKLOAD | defaults | more)
+
+
+def cron_spec(**more: Any) -> Any:
+    defaults = {"cron_name": "nightly", "schedule": "0 3 * * *"}
+    return check(scheduled_training._ScheduledTrainingSpec, "ScheduledTraining", WORKLOAD | defaults | more)
+
+
+def task_spec(**more: Any) -> Any:
+    return check(task._TaskSpec, "Task", WORKLOAD | {"task_name": "check"} | more)
+
+
+def job(**more: Any) -> dict[str, Any]:
+    """The Job of a TrainingJob, with the user's overrides."""
+    spec = job_spec(**more)
+    return overridden(training_job.job_manifest(spec), spec.overrides)
+
+
+def gang(**more: Any) -> list[dict[str, Any]]:
+    """The Service and the Job, or the JobSet, of a DistributedTraining."""
+    spec = gang_spec(**more)
+    if spec.jobset:
+        return [overridden(distributed_training.jobset_manifest(spec), spec.overrides)]
+    made = overridden(distributed_training.job_manifest(spec), spec.overrides)
+    return [distributed_training.service_manifest(spec), made]
+
+
+def searched(**more: Any) -> list[dict[str, Any]]:
+    """The ConfigMap and the Job of a Sweep."""
+    spec = sweep_spec(**more)
+    return [sweep.config_map_manifest(spec), overridden(sweep.job_manifest(spec), spec.overrides)]
+
+
+def cron(**more: Any) -> dict[str, Any]:
+    """The CronJob of a ScheduledTraining."""
+    return scheduled_training.cron_job_manifest(cron_spec(**more))
+
+
+def pod(**more: Any) -> dict[str, Any]:
+    """The Pod of a Task."""
+    return task.pod_manifest(task_spec(**more))
+
+
+def template_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The pod that a manifest makes: metadata and spec."""
+    match manifest["kind"]:
+        case "Pod":
+            return {"metadata": without_none({"labels": manifest["metadata"].get("labels")}), "spec": manifest["spec"]}
+        case "CronJob":
+            return manifest["spec"]["jobTemplate"]["spec"]["template"]
+        case "JobSet":
+            return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+        case _:
+            return manifest["spec"]["template"]
+
+
+def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    return template_of(manifest)["spec"]
+
+
+def container_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    return pod_of(manifest)["containers"][0]
+
+
+GPU = {"gpu": "H100", "gpus": 8, "shared_memory": "16Gi"}
+DATA = [
+    {"claim": "data", "path": "/data", "read_only": True},
+    {"claim": "checkpoints", "path": "/checkpoints"},
+]
+CLAIM = {"gpu": "L4", "gpus": 1, "gpu_claim": {}}
+
+CASES: dict[str, list[dict[str, Any]]] = {
+    "task": [pod(command=["nvidia-smi"], gpu="L4", gpus=1)],
+    "preprocessing": [job(mounts=DATA[:1], parallelism=4, completions=16)],
+    "training-job": [job(**GPU, mounts=DATA, grace_seconds=600, spot=True, fail_on_exit_codes=[2, 1])],
+    "training-job-by-index": [
+        job(indexed=True, completions=10, parallelism=3, backoff_limit_per_index=1, max_failed_indexes=5)
+    ],
+    "training-job-in-a-queue": [job(**GPU, queue="research", queue_priority="high")],
+    "training-job-with-a-claim": [claim_template_manifest(job_spec(**CLAIM)) or {}, job(**CLAIM)],
+    "training-job-with-everything": [
+        job(
+            **GPU,
+            mounts=[
+                *DATA,
+                {"bucket": "my_bucket.example", "path": "/models", "read_only": True},
+                {"secret": "certificates", "path": "/etc/certificates", "read_only": True},
+                {"config_map": "settings", "path": "/etc/settings/a.yaml", "sub_path": "a.yaml"},
+                {"scratch": "100Gi", "path": "/scratch"},
+                {"image": "registry.example/model:1", "path": "/model", "read_only": True},
+                {"name": "memory", "volume": {"emptyDir": {"medium": "Memory"}}, "path": "/cache"},
+            ],
+            env={"WANDB_NAME": "run-$(POD_NAME)"},
+            secret_env={"HF_TOKEN": {"name": "hugging-face", "key": "token"}},
+            config_env={"LEVEL": {"name": "settings", "key": "level", "optional": True}},
+            field_env={"POD_NAME": "metadata.name"},
+            env_from=[{"config_map": "defaults", "prefix": "DEFAULT_"}, {"secret": "keys", "optional": True}],
+            requests={"ephemeral-storage": "100Gi"},
+            limits={"memory": "96Gi", "cpu": None},
+            init_containers=[
+                {"name": "download", "image": "fetch", "command": ["fetch"]},
+                {"name": "logs", "image": "fluent-bit", "restartPolicy": "Always"},
+            ],
+            ports=[{"port": 6006, "name": "tensorboard"}],
+            node_selector={"cloud.google.com/compute-class": "gpu"},
+            tolerations=[{"key": "team", "operator": "Exists"}],
+            priority_class="high",
+            service_account="trainer",
+            image_pull_policy="Always",
+            image_pull_secrets=["registry"],
+            working_dir="/workspace",
+            labels={"team": "ml"},
+            annotations={"example.com/owner": "ml"},
+            active_deadline_seconds=86400,
+            backoff_limit=6,
+            grace_seconds=120,
+            pod_overrides={"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["licence"]}]},
+        )
+    ],
+    "distributed-training": gang(**GPU, nodes=4, mounts=DATA),
+    "distributed-training-as-a-jobset": gang(**GPU, nodes=4, jobset=True, fail_on_exit_codes=[2], queue="research"),
+    "sweep": searched(
+        **{"gpu": "A100", "gpus": 1, "parallelism": 4, "samples": 3, "seed": 7},
+        parameters={
+            "LEARNING_RATE": {"low": 1e-5, "high": 1e-2, "scale": "log"},
+            "LAYERS": {"low": 2, "high": 12, "integer": True},
+            "OPTIMISER": {"values": ["adam", "sgd with a 'quote'"]},
+        },
+    ),
+    "scheduled-training": [cron(gpu="A100", gpus=4, time_zone="Europe/Berlin", queue="research")],
+}
+"""Of each kind of workload: what it is called here, and the manifests that it makes."""

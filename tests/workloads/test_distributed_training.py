@@ -1,0 +1,92 @@
+"""DistributedTraining: rendezvous, the headless Service, and JobSets."""
+
+from typing import Any
+
+import pytest
+from ml_foundations import DistributedTraining
+from ml_foundations.workloads.distributed_training import DistributedTrainingArgs, DistributedTrainingSettings
+
+from tests.components.declaring import declared, inputs
+from tests.workloads.building import WORKLOAD, container_of, gang, pod_of
+
+
+def environment(manifest: dict[str, Any]) -> dict[str, Any]:
+    return {item["name"]: item.get("value", item.get("valueFrom")) for item in container_of(manifest)["env"]}
+
+
+def test_torchrun_finds_its_arguments_in_the_environment() -> None:
+    service, job = gang(gpu="H100", gpus=8, nodes=4)
+    assert environment(job) == {
+        "PET_NNODES": "4",
+        "PET_NPROC_PER_NODE": "8",
+        "PET_NODE_RANK": {
+            "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
+        },
+        "PET_MASTER_ADDR": "gang-0.gang",
+        "PET_MASTER_PORT": "29500",
+    }
+    assert pod_of(job)["subdomain"] == service["metadata"]["name"] == "gang"
+    assert service["spec"] == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"batch.kubernetes.io/job-name": "gang"},
+    }
+    assert job["spec"]["completionMode"] == "Indexed"
+    assert job["spec"]["completions"] == job["spec"]["parallelism"] == 4
+
+
+@pytest.mark.parametrize(
+    ("args", "name", "value"),
+    [
+        ({}, "PET_NPROC_PER_NODE", "1"),
+        ({"gpus": 8, "processes_per_node": 4}, "PET_NPROC_PER_NODE", "4"),
+        ({"rendezvous_port": 3389}, "PET_MASTER_PORT", "3389"),
+        ({"service_name": "peers"}, "PET_MASTER_ADDR", "gang-0.peers"),
+        ({"jobset": True}, "PET_MASTER_ADDR", "gang-workers-0-0.gang"),
+        ({"jobset": True, "service_name": "peers"}, "PET_MASTER_ADDR", "gang-workers-0-0.peers"),
+        ({"env": {"PET_MASTER_PORT": "1"}}, "PET_MASTER_PORT", "1"),
+    ],
+)
+def test_the_environment_follows_the_arguments(args: dict[str, Any], name: str, value: str) -> None:
+    assert environment(gang(**args)[-1])[name] == value
+
+
+def test_a_gang_says_that_it_is_one() -> None:
+    for args in ({}, {"jobset": True}):
+        assert gang(**args)[-1]["metadata"]["annotations"]["ml-foundations/gang"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("args", "limit"), [({"nodes": 4}, 12), ({"nodes": 4, "backoff_limit": 1}, 1), ({"nodes": 4, "jobset": True}, 0)]
+)
+def test_a_failure_of_all_pods_counts_once_for_each(args: dict[str, Any], limit: int) -> None:
+    made = gang(**args)[-1]
+    spec = made["spec"]["replicatedJobs"][0]["template"]["spec"] if args.get("jobset") else made["spec"]
+    assert spec["backoffLimit"] == limit
+
+
+def test_a_jobset_starts_all_anew_unless_no_retry_can_help() -> None:
+    plain, fatal = gang(jobset=True, max_restarts=5)[0], gang(jobset=True, fail_on_exit_codes=[2])[0]
+    assert plain["spec"]["failurePolicy"] == {"maxRestarts": 5}
+    assert "podFailurePolicy" not in plain["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert fatal["spec"]["failurePolicy"]["rules"][0]["action"] == "FailJobSet"
+
+
+def test_a_jobset_is_replaced_where_its_webhook_refuses_an_update_and_has_no_service_of_ours() -> None:
+    args: Any = WORKLOAD | {"nodes": 2, "jobset": True}
+    requests = declared(lambda: DistributedTraining("x", args))
+    assert set(requests) == {"x", "x-jobset"}
+    assert requests["x-jobset"].deleteBeforeReplace
+    assert "spec.replicatedJobs" in requests["x-jobset"].replaceOnChanges
+    assert inputs(requests["x-jobset"])["apiVersion"] == "jobset.x-k8s.io/v1alpha2"
+
+
+def test_the_service_is_there_before_the_job() -> None:
+    args: Any = WORKLOAD | {"nodes": 2}
+    requests = declared(lambda: DistributedTraining("x", args))
+    assert any(urn.endswith("::x-service") for urn in requests["x-job"].dependencies)
+
+
+def test_every_argument_is_a_setting() -> None:
+    named = set(DistributedTrainingArgs.__annotations__) - {"namespace", "job_name"}
+    assert named == set(DistributedTrainingSettings.model_fields)

@@ -1,0 +1,371 @@
+"""InferenceService: what it makes, what it refuses, and manifests that people really use, made with it."""
+
+from typing import Any
+
+import pulumi
+import pytest
+from ml_foundations._spec import check
+from ml_foundations.workloads.inference_service import (
+    InferenceService,
+    _InferenceServiceSpec,
+    autoscaler_manifest,
+    deployment_manifest,
+    service_manifest,
+)
+
+from tests.components.declaring import declared, inputs
+
+BASE: dict[str, Any] = {"service_name": "chat", "namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
+
+
+def spec(**more: Any) -> Any:
+    return check(_InferenceServiceSpec, "InferenceService chat", BASE | more)
+
+
+def pod(**more: Any) -> dict[str, Any]:
+    return deployment_manifest(spec(**more))["spec"]["template"]["spec"]
+
+
+def container(**more: Any) -> dict[str, Any]:
+    return pod(**more)["containers"][0]
+
+
+def children(**more: Any) -> dict[str, Any]:
+    args: Any = {key: value for key, value in (BASE | more).items() if key != "service_name"}
+    found = declared(lambda: InferenceService("chat", args))
+    return {name.removeprefix("chat-"): request for name, request in found.items()}
+
+
+WRONG: list[tuple[dict[str, Any], list[str]]] = [
+    ({"grace_seconds": 45}, ["\n  grace_seconds: is 45, and a pod needs 45 to stop", "drain_seconds 30"]),
+    ({"drain_seconds": 600}, ["grace_seconds: is 60, and a pod needs 615"]),
+    ({"load_seconds": 601, "progress_seconds": 600}, ["progress_seconds: is 600, but the model may load for 610 s"]),
+    ({"timeout_seconds": 599}, ["timeout_seconds: is 599, but a rollout may stand still for 600 s"]),
+    (
+        {"load_seconds": 900, "progress_seconds": 60, "grace_seconds": 5},
+        ["2 wrong", "\n  progress_seconds:", "\n  grace_seconds:"],
+    ),
+    ({"autoscaling": {"max_replicas": 3}}, ["\n  autoscaling.metric: is missing: say cpu_percent, or metric"]),
+    (
+        {"autoscaling": {"max_replicas": 3, "metric": "queue"}},
+        ["\n  autoscaling.target: metric and target go together"],
+    ),
+    (
+        {"replicas": 4, "autoscaling": {"max_replicas": 3, "cpu_percent": 80}},
+        ["\n  autoscaling: max_replicas is 3, below replicas (4)"],
+    ),
+    ({"ports": [{"name": "http", "port": 9000}]}, ["\n  ports[0]: http (9000) is taken"]),
+    ({"ports": [{"name": "grpc", "port": 8080}]}, ["\n  ports[0]: grpc (8080) is taken"]),
+    ({"ports": [{"name": "far-too-long-for-a-port", "port": 1}]}, ["ports[0].name", "15 are allowed"]),
+    (
+        {"monitoring": "google", "metrics_port": "metrics"},
+        ['\n  metrics_port: there is no port "metrics". Ports: http'],
+    ),
+    ({"spread": "zone"}, ["spread", "'preferred', 'required' or 'none'"]),
+    ({"overrides": {"Deploymnt": {}}}, ["\n  overrides.Deploymnt: no such object is made", "Deployment, Service"]),
+    ({"overrides": {"NetworkPolicy": {}}}, ["\n  overrides.NetworkPolicy: no such object is made"]),
+    ({"callers": ["Web"]}, ["callers[0]", "lower case"]),
+]
+
+
+@pytest.mark.parametrize(("more", "words"), WRONG, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_right_is_refused_at_preview(more: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(pulumi.InputPropertiesError) as caught:
+        spec(**more)
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize("load", [1, 10, 299, 605, 3600])
+@pytest.mark.parametrize("replicas", [1, 2, 9])
+@pytest.mark.parametrize("surge", [True, False])
+def test_startup_ends_before_the_rollout_fails_and_that_before_pulumi_gives_up(
+    load: int, replicas: int, surge: bool
+) -> None:
+    made = children(load_seconds=load, replicas=replicas, surge=surge)["deployment"]
+    found = inputs(made)["spec"]
+    probe = found["template"]["spec"]["containers"][0]["startupProbe"]
+    startup = probe["periodSeconds"] * probe["failureThreshold"]
+    waits = int(made.customTimeouts.update.removesuffix("s"))
+    assert load <= startup <= found["progressDeadlineSeconds"] < waits
+    assert waits >= replicas * startup
+    assert made.customTimeouts.create == made.customTimeouts.update
+
+
+def test_deleting_waits_longer_than_pods_may_take_to_end() -> None:
+    made = children(grace_seconds=900)["deployment"]
+    assert int(made.customTimeouts.delete.removesuffix("s")) > 900
+
+
+def test_probes_wait_for_the_model_and_forgive_a_busy_server() -> None:
+    found = container(load_seconds=605, health_path="/v2/health/ready", live_path="/v2/health/live")
+    ready = {"httpGet": {"path": "/v2/health/ready", "port": "http"}, "timeoutSeconds": 5}
+    live = {"httpGet": {"path": "/v2/health/live", "port": "http"}, "timeoutSeconds": 5}
+    assert found["startupProbe"] == ready | {"periodSeconds": 10, "failureThreshold": 61}
+    assert found["readinessProbe"] == ready | {"periodSeconds": 5, "failureThreshold": 3}
+    assert found["livenessProbe"] == live | {"periodSeconds": 10, "failureThreshold": 10}
+    assert container(health_path="tcp")["readinessProbe"]["tcpSocket"] == {"port": "http"}
+
+
+def test_a_stopping_pod_serves_until_all_know_and_then_drains() -> None:
+    found = pod(deregister_seconds=30, drain_seconds=90, grace_seconds=130)
+    assert found["containers"][0]["lifecycle"] == {"preStop": {"sleep": {"seconds": 30}}}
+    assert found["terminationGracePeriodSeconds"] == 130
+    assert "lifecycle" not in container(deregister_seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("more", "strategy"),
+    [
+        ({}, {"type": "Recreate"}),
+        ({"replicas": 3}, {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
+        (
+            {"replicas": 9, "max_unavailable": 3},
+            {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 3}},
+        ),
+        (
+            {"autoscaling": {"max_replicas": 2, "cpu_percent": 80}},
+            {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+        ),
+        ({"surge": True}, {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}),
+    ],
+)
+def test_a_rollout_needs_a_spare_gpu_only_where_it_was_said_to_be_there(
+    more: dict[str, Any], strategy: dict[str, Any]
+) -> None:
+    assert deployment_manifest(spec(**more))["spec"]["strategy"] == strategy
+    # Under a new name, old and new are two Deployments: the same holds for them.
+    assert children(**more)["deployment"].deleteBeforeReplace is not more.get("surge", False)
+
+
+def test_the_autoscaler_alone_sets_the_number_of_pods() -> None:
+    more = {"replicas": 2, "autoscaling": {"max_replicas": 8, "metric": "vllm_num_requests_waiting", "target": "5"}}
+    made = children(**more)
+    assert list(made["deployment"].ignoreChanges) == ["spec.replicas"]
+    assert inputs(made["deployment"])["spec"]["replicas"] == 2, "without a number, a new Deployment starts with one pod"
+    found = inputs(made["autoscaler"])["spec"]
+    assert (found["minReplicas"], found["maxReplicas"]) == (2, 8)
+    assert found["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat"}
+    assert found["behavior"] == {"scaleDown": {"stabilizationWindowSeconds": 300}}
+    assert not children(replicas=2)["deployment"].ignoreChanges
+
+
+def test_scaling_leaves_the_pods_as_they_are() -> None:
+    one, many = (deployment_manifest(spec(replicas=count))["spec"]["template"] for count in (1, 5))
+    assert one == many
+
+
+def test_pods_spread_over_zones_and_nodes_for_each_rollout() -> None:
+    found = pod()["topologySpreadConstraints"]
+    assert [item["topologyKey"] for item in found] == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+    assert {item["whenUnsatisfiable"] for item in found} == {"ScheduleAnyway"}
+    assert all(item["matchLabelKeys"] == ["pod-template-hash"] for item in found)
+    assert {item["whenUnsatisfiable"] for item in pod(spread="required")["topologySpreadConstraints"]} == {
+        "DoNotSchedule"
+    }
+    assert "topologySpreadConstraints" not in pod(spread="none")
+
+
+def test_a_drain_is_held_back_but_not_by_a_pod_that_is_not_ready() -> None:
+    found = inputs(children(max_unavailable=2, replicas=4)["disruption-budget"])["spec"]
+    assert found == {
+        "maxUnavailable": 2,
+        "selector": {"matchLabels": {"app.kubernetes.io/name": "chat"}},
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+    assert "disruption-budget" not in children(disruption_budget=False)
+
+
+def test_only_named_callers_reach_the_declared_ports() -> None:
+    made = children(callers=["web"], ports=[{"name": "grpc", "port": 9000}])
+    rules = inputs(made["network-policy"])["spec"]["ingress"]
+    assert rules[0] == {
+        "from": [
+            {"podSelector": {}},
+            {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "web"}}},
+        ],
+        "ports": [{"port": 8080, "protocol": "TCP"}, {"port": 9000, "protocol": "TCP"}],
+    }
+    assert "network-policy" not in children()
+
+
+@pytest.mark.parametrize(
+    ("system", "kind"),
+    [
+        ("google", "kubernetes:monitoring.googleapis.com/v1:PodMonitoring"),
+        ("prometheus", "kubernetes:monitoring.coreos.com/v1:ServiceMonitor"),
+    ],
+)
+def test_one_switch_tells_the_monitoring_system(system: str, kind: str) -> None:
+    made = children(monitoring=system, ports=[{"name": "metrics", "port": 8002}], metrics_port="metrics")
+    assert made["monitoring"].type == kind
+    found = inputs(made["monitoring"])["spec"]
+    assert found["endpoints"] == [{"port": "metrics", "path": "/metrics", "interval": "30s"}]
+    # A ServiceMonitor selects the Service by its labels, a PodMonitoring the pods by theirs.
+    labels = found["selector"]["matchLabels"].items()
+    assert labels <= inputs(made["service"])["metadata"]["labels"].items()
+    assert labels <= inputs(made["deployment"])["spec"]["template"]["metadata"]["labels"].items()
+    assert "monitoring" not in children()
+
+
+def test_a_service_named_like_the_server_leaves_no_variables_in_its_pods() -> None:
+    """A Service named vllm would set VLLM_PORT, which the server takes for its own setting."""
+    assert pod(service_name="vllm")["enableServiceLinks"] is False
+
+
+def test_overrides_have_the_last_word_and_null_takes_a_field_away() -> None:
+    found = deployment_manifest(
+        spec(
+            pod_overrides={
+                "priorityClassName": "serving",
+                "containers": [
+                    {
+                        "name": "main",
+                        "imagePullPolicy": "Always",
+                        "startupProbe": None,
+                        "livenessProbe": {"httpGet": None},
+                    }
+                ],
+            },
+            overrides={"Deployment": {"spec": {"minReadySeconds": 30, "strategy": {"rollingUpdate": None}}}},
+        )
+    )["spec"]
+    main = found["template"]["spec"]["containers"][0]
+    assert main["imagePullPolicy"] == "Always"
+    assert "startupProbe" not in main
+    assert "httpGet" not in main["livenessProbe"]
+    assert found["template"]["spec"]["priorityClassName"] == "serving"
+    assert found["minReadySeconds"] == 30
+    assert service_manifest(spec(overrides={"Service": {"spec": {"type": "LoadBalancer"}}}))["spec"]["type"] == (
+        "LoadBalancer"
+    )
+
+
+def test_t5_of_googles_samples() -> None:
+    """GoogleCloudPlatform/kubernetes-engine-samples, ai-ml/t5-model-serving/kubernetes: serving-gpu.yaml, hpa.yaml."""
+    image = "us-central1-docker.pkg.dev/PROJECT_ID/models/t5-small:1.0-gpu"
+    t5 = spec(
+        service_name="t5-inference",
+        image=image,
+        arguments=["torchserve", "--start", "--foreground"],
+        cpu="3000m",
+        memory="16Gi",
+        node_selector={"cloud.google.com/gke-accelerator": "nvidia-l4"},
+        labels={"model": "t5", "version": "v1.0", "machine": "gpu"},
+        ports=[{"name": "management", "port": 8081}, {"name": "metrics", "port": 8082}],
+        service_port=8080,
+        health_path="/ping",
+        live_path="/models/t5-small",
+        load_seconds=220,
+        deregister_seconds=0,
+        autoscaling={
+            "max_replicas": 5,
+            "metric": "prometheus.googleapis.com|ts_queue_latency_microseconds|counter",
+            "target": "30000",
+        },
+        requests={"ephemeral-storage": "10Gi"},
+        container_name="inference",
+        image_pull_policy="IfNotPresent",
+        pod_overrides={
+            "securityContext": {"runAsGroup": 1000},
+            "containers": [{"name": "inference", "livenessProbe": {"httpGet": {"port": "management"}}}],
+        },
+    )
+    found = deployment_manifest(t5)
+    template = found["spec"]["template"]
+    assert found["spec"]["replicas"] == 1
+    assert template["metadata"]["labels"].items() >= {"model": "t5", "version": "v1.0", "machine": "gpu"}.items()
+    assert template["spec"]["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+    assert (
+        template["spec"]["securityContext"].items() >= {"fsGroup": 1000, "runAsUser": 1000, "runAsGroup": 1000}.items()
+    )
+    [main] = template["spec"]["containers"]
+    assert (main["name"], main["image"], main["imagePullPolicy"]) == ("inference", image, "IfNotPresent")
+    assert main["args"] == ["torchserve", "--start", "--foreground"]
+    amounts = {"nvidia.com/gpu": "1", "cpu": "3", "memory": "16Gi", "ephemeral-storage": "10Gi"}
+    assert main["resources"] == {"requests": amounts, "limits": amounts}
+    ports = [("http", 8080), ("management", 8081), ("metrics", 8082)]
+    assert [(port["name"], port["containerPort"]) for port in main["ports"]] == ports
+    assert main["readinessProbe"]["httpGet"] == {"path": "/ping", "port": "http"}
+    assert main["livenessProbe"]["httpGet"] == {"path": "/models/t5-small", "port": "management"}
+    service = service_manifest(t5)["spec"]
+    assert service["type"] == "ClusterIP"
+    assert [(port["name"], port["port"], port["targetPort"]) for port in service["ports"]] == [
+        (name, number, name) for name, number in ports
+    ]
+    scaled = autoscaler_manifest(t5, t5.autoscaling)["spec"]
+    assert scaled["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "t5-inference"}
+    assert (scaled["minReplicas"], scaled["maxReplicas"]) == (1, 5)
+    metric = {"name": "prometheus.googleapis.com|ts_queue_latency_microseconds|counter"}
+    # 30k is how the API server writes 30000.
+    target = {"type": "AverageValue", "averageValue": "30k"}
+    assert scaled["metrics"] == [{"type": "Pods", "pods": {"metric": metric, "target": target}}]
+
+
+def test_vllm_of_the_kubernetes_examples() -> None:
+    """kubernetes/examples, AI/vllm-deployment: vllm-deployment.yaml and hpa/horizontal-pod-autoscaler.yaml."""
+    image = "vllm/vllm-openai@sha256:05a31dc4185b042e91f4d2183689ac8a87bd845713d5c3f987563c5899878271"
+    arguments = ["--model=$(MODEL_ID)", "--tensor-parallel-size=1", "--host=0.0.0.0", "--port=8080"]
+    token = {"name": "HUGGING_FACE_HUB_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-secret", "key": "hf_token"}}}
+    shared = {"name": "shared-memory", "mountPath": "/dev/shm"}
+    vllm = spec(
+        service_name="vllm-gemma-deployment",
+        image=image,
+        command=["python3", "-m", "vllm.entrypoints.openai.api_server"],
+        arguments=arguments,
+        cpu="2",
+        memory="10Gi",
+        shared_memory="2Gi",
+        labels={"app": "gemma-server"},
+        autoscaling={
+            "max_replicas": 5,
+            "metric": "vllm_num_requests_running",
+            "target": "4",
+            "scale_down_seconds": 30,
+        },
+        container_name="inference-server",
+        env={"MODEL_ID": "google/gemma-3-1b-it"},
+        secret_env={"HUGGING_FACE_HUB_TOKEN": {"name": "hf-secret", "key": "hf_token"}},
+        requests={"ephemeral-storage": "10Gi"},
+        overrides={
+            "Deployment": {
+                "spec": {
+                    "selector": {"matchLabels": {"app.kubernetes.io/name": None, "app": "gemma-server"}},
+                }
+            },
+            "HorizontalPodAutoscaler": {
+                "metadata": {"name": "gemma-server-hpa"},
+                "spec": {
+                    "behavior": {"scaleDown": {"policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}}
+                },
+            },
+        },
+    )
+    found = deployment_manifest(vllm)
+    assert found["metadata"]["name"] == "vllm-gemma-deployment"
+    assert found["spec"]["replicas"] == 1
+    assert found["spec"]["selector"] == {"matchLabels": {"app": "gemma-server"}}
+    assert found["spec"]["template"]["metadata"]["labels"]["app"] == "gemma-server"
+    [main] = found["spec"]["template"]["spec"]["containers"]
+    assert main["name"] == "inference-server"
+    assert main["image"] == image
+    assert main["command"] == ["python3", "-m", "vllm.entrypoints.openai.api_server"]
+    assert main["args"] == arguments
+    amounts = {"cpu": "2", "memory": "10Gi", "ephemeral-storage": "10Gi", "nvidia.com/gpu": "1"}
+    assert main["resources"] == {"requests": amounts, "limits": amounts}
+    assert {"name": "MODEL_ID", "value": "google/gemma-3-1b-it"} in main["env"]
+    assert token in main["env"]
+    assert shared in main["volumeMounts"]
+    # Theirs has no size, and could fill the node's memory.
+    memory = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}
+    assert memory in found["spec"]["template"]["spec"]["volumes"]
+    scaled = autoscaler_manifest(vllm, vllm.autoscaling)
+    assert scaled["metadata"]["name"] == "gemma-server-hpa"
+    assert (scaled["spec"]["minReplicas"], scaled["spec"]["maxReplicas"]) == (1, 5)
+    target = {"type": "AverageValue", "averageValue": "4"}
+    metric = {"metric": {"name": "vllm_num_requests_running"}, "target": target}
+    assert scaled["spec"]["metrics"] == [{"type": "Pods", "pods": metric}]
+    assert scaled["spec"]["behavior"]["scaleDown"] == {
+        "stabilizationWindowSeconds": 30,
+        "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
+    }

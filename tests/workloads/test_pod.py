@@ -1,0 +1,177 @@
+"""The pod that all workloads share: where it runs, what it may use, what it mounts, and the user's last word."""
+
+from typing import Any
+
+import pytest
+from ml_foundations import labels
+from ml_foundations.workloads._pod import WorkloadArgs, claim_template_manifest
+from ml_foundations.workloads._strategic import strategic_merge
+
+from tests.workloads.building import container_of, cron, job, job_spec, pod_of, template_of
+
+TERM = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def terms(**more: Any) -> Any:
+    affinity = pod_of(job(**more)).get("affinity")
+    return affinity and affinity["nodeAffinity"][TERM]["nodeSelectorTerms"][0]["matchExpressions"]
+
+
+@pytest.mark.parametrize(
+    ("args", "expressions", "tolerated"),
+    [
+        ({}, [{"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}], []),
+        (
+            {"gpu": "L4", "gpus": 1},
+            [{"key": labels.GPU_PRODUCT, "operator": "In", "values": ["NVIDIA-L4"]}],
+            ["nvidia.com/gpu"],
+        ),
+        ({"gpus": 1}, None, ["nvidia.com/gpu"]),
+        ({"gpu": "L4", "gpus": 1, "gpu_claim": {}}, None, ["nvidia.com/gpu"]),
+        ({"gpus": 1, "spot": True}, None, ["nvidia.com/gpu", "cloud.google.com/gke-spot"]),
+        (
+            {"spot": True, "tolerations": [{"key": "team", "operator": "Exists"}]},
+            [{"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}],
+            ["cloud.google.com/gke-spot", "team"],
+        ),
+    ],
+)
+def test_where_it_may_run(args: dict[str, Any], expressions: Any, tolerated: list[str]) -> None:
+    assert terms(**args) == expressions
+    assert [item["key"] for item in pod_of(job(**args)).get("tolerations", [])] == tolerated
+
+
+def test_requests_equal_limits_unless_the_user_says_otherwise() -> None:
+    same = container_of(job(gpus=2))["resources"]
+    assert same["requests"] == same["limits"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
+    other = container_of(job(requests={"ephemeral-storage": "1Ti"}, limits={"cpu": None, "memory": "96Gi"}))
+    assert other["resources"]["requests"] == {"cpu": "8", "memory": "64Gi", "ephemeral-storage": "1Ti"}
+    assert other["resources"]["limits"] == {"memory": "96Gi", "ephemeral-storage": "1Ti"}
+
+
+def test_a_claim_takes_the_place_of_the_device_plugin() -> None:
+    args = {"gpu": "H100", "gpus": 8, "gpu_claim": {"selectors": ["device.healthy"]}}
+    made, pod = claim_template_manifest(job_spec(**args)), pod_of(job(**args))
+    assert made is not None
+    exactly = made["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+    assert (exactly["deviceClassName"], exactly["count"]) == ("gpu.nvidia.com", 8)
+    product = 'device.attributes["gpu.nvidia.com"].productName.replace(" ", "-") == "NVIDIA-H100-80GB-HBM3"'
+    assert [item["cel"]["expression"] for item in exactly["selectors"]] == [product, "device.healthy"]
+    assert pod["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": made["metadata"]["name"]}]
+    assert pod["containers"][0]["resources"]["claims"] == [{"name": "gpus"}]
+    assert labels.GPU_RESOURCE not in pod["containers"][0]["resources"]["requests"]
+
+
+def test_a_claims_name_follows_its_content_and_nothing_else() -> None:
+    def name(**more: Any) -> str:
+        made = claim_template_manifest(job_spec(**({"gpus": 1, "gpu_claim": {}} | more)))
+        assert made is not None
+        return made["metadata"]["name"]
+
+    assert name() == name(image="other", cpu="1")
+    different = [{}, {"gpus": 2}, {"gpu": "L4"}, {"gpu_claim": {"device_class": "mig"}}]
+    patch = {"spec": {"spec": {"devices": {"config": []}}}}
+    assert len({name(**more) for more in [*different, {"overrides": {"ResourceClaimTemplate": patch}}]}) == 5
+
+
+def test_a_template_that_there_is_is_taken_and_none_is_made() -> None:
+    args = {"gpus": 1, "gpu_claim": {"template": "whole-gpu"}}
+    assert claim_template_manifest(job_spec(**args)) is None
+    assert pod_of(job(**args))["resourceClaims"][0]["resourceClaimTemplateName"] == "whole-gpu"
+
+
+def test_by_default_it_is_as_the_level_restricted_wants_it_and_root_as_baseline_does() -> None:
+    pod = pod_of(job())
+    assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, 1000)
+    assert pod["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    root = pod_of(job(run_as_user=0))
+    assert "runAsNonRoot" not in root["securityContext"]
+    assert root["containers"][0]["securityContext"] == {"allowPrivilegeEscalation": False}
+
+
+def test_the_users_variables_come_last_and_win() -> None:
+    args = {
+        "env": {"A": "$(NODE)"},
+        "field_env": {"NODE": "spec.nodeName"},
+        "secret_env": {"S": {"name": "n", "key": "k"}},
+    }
+    assert [item["name"] for item in container_of(job(**args))["env"]] == ["NODE", "S", "A"]
+
+
+def test_a_bucket_brings_gkes_sidecar() -> None:
+    made = template_of(job(mounts=[{"bucket": "models", "path": "/models", "mount_options": "uid=1000"}]))
+    assert made["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
+    assert made["spec"]["volumes"][0]["csi"]["volumeAttributes"] == {"bucketName": "models", "mountOptions": "uid=1000"}
+    assert "annotations" not in template_of(job())["metadata"]
+
+
+def test_a_queue_takes_the_job_and_never_its_schedule() -> None:
+    assert job(queue="research")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    made = cron(queue="research")
+    assert "kueue.x-k8s.io/queue-name" not in made["metadata"]["labels"]
+    assert made["spec"]["jobTemplate"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+
+
+OVERRIDES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ({"a": 1, "b": {"c": 1}}, {"b": {"d": 2}}, {"a": 1, "b": {"c": 1, "d": 2}}),
+    ({"a": {"b": 1, "c": 2}}, {"a": {"b": None}}, {"a": {"c": 2}}),
+    ({}, {"a": {"b": None, "c": 1}}, {"a": {"c": 1}}),
+    ({"args": ["a", "b"]}, {"args": ["c"]}, {"args": ["c"]}),
+    ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}]}, {"tolerations": [{"key": "b"}]}),
+    (
+        {"containers": [{"name": "a", "image": "i", "env": [{"name": "X", "value": "1"}]}, {"name": "b"}]},
+        {"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}]}, {"name": "c", "stdin": None}]},
+        {
+            "containers": [
+                {"name": "a", "image": "i", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},
+                {"name": "b"},
+                {"name": "c"},
+            ]
+        },
+    ),
+    (
+        {"volumes": [{"name": "a", "emptyDir": {}}]},
+        {"volumes": [{"name": "a", "emptyDir": None, "hostPath": {"path": "/"}}]},
+        {"volumes": [{"name": "a", "hostPath": {"path": "/"}}]},
+    ),
+    (
+        {"volumeMounts": [{"mountPath": "/a", "name": "a"}]},
+        {"volumeMounts": [{"mountPath": "/a", "readOnly": True}, {"mountPath": "/b", "name": "b"}]},
+        {"volumeMounts": [{"mountPath": "/a", "name": "a", "readOnly": True}, {"mountPath": "/b", "name": "b"}]},
+    ),
+    ({"containers": [{"name": "a"}]}, {"containers": None}, {}),
+]
+
+
+@pytest.mark.parametrize(("base", "top", "merged"), OVERRIDES)
+def test_overrides_join_as_kubectl_patch_joins_them(
+    base: dict[str, Any], top: dict[str, Any], merged: dict[str, Any]
+) -> None:
+    before = repr(base)
+    assert strategic_merge(base, top) == merged
+    assert repr(base) == before
+
+
+def test_overrides_reach_anything_in_the_pod() -> None:
+    overrides = {
+        "hostNetwork": True,
+        "nodeSelector": {"a": "b"},
+        "containers": [
+            {"name": "main", "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}},
+            {"name": "exporter", "image": "e"},
+        ],
+        "volumes": [{"name": "ib", "hostPath": {"path": "/dev/infiniband"}}],
+        "affinity": None,
+    }
+    made = pod_of(job(pod_overrides=overrides, node_selector={"c": "d"}))
+    assert made["nodeSelector"] == {"a": "b", "c": "d"}
+    assert made["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
+    assert made["containers"][1] == {"name": "exporter", "image": "e"}
+    assert made["hostNetwork"] is True
+    assert "affinity" not in made
+
+
+def test_every_argument_is_checked_and_every_setting_can_be_said() -> None:
+    from ml_foundations.workloads._pod import WorkloadSettings
+
+    assert set(WorkloadArgs.__annotations__) - {"namespace"} == set(WorkloadSettings.model_fields)

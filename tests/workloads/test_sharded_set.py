@@ -1,0 +1,138 @@
+"""ShardedSet: identity, rank and volumes of each shard, and what is refused."""
+
+from typing import Any
+
+import pulumi
+import pytest
+from ml_foundations._spec import check
+from ml_foundations.workloads.sharded_set import (
+    MAX_NAME,
+    ShardedSet,
+    _ShardedSetSpec,
+    service_manifest,
+    stateful_set_manifest,
+)
+
+from tests.components.declaring import declared, inputs
+
+VOLUME: dict[str, Any] = {"name": "weights", "size": "500Gi", "storage_class": "zonal-ssd", "path": "/weights"}
+BASE: dict[str, Any] = {
+    "set_name": "parts",
+    "namespace": "ml",
+    "image": "i",
+    "cpu": "8",
+    "memory": "64Gi",
+    "shards": 4,
+    "volumes": [VOLUME],
+}
+
+
+def spec(**more: Any) -> Any:
+    return check(_ShardedSetSpec, "ShardedSet parts", BASE | more)
+
+
+def stateful_set(**more: Any) -> dict[str, Any]:
+    return stateful_set_manifest(spec(**more))["spec"]
+
+
+def children(**more: Any) -> dict[str, Any]:
+    args: Any = {key: value for key, value in (BASE | more).items() if key != "set_name"}
+    found = declared(lambda: ShardedSet("parts", args))
+    return {name.removeprefix("parts-"): request for name, request in found.items()}
+
+
+WRONG: list[tuple[dict[str, Any], list[str]]] = [
+    ({"shards": 0}, ["shards", "got 0"]),
+    ({"set_name": "x" * (MAX_NAME + 1)}, ["\n  set_name: has 53 characters, and 52 are allowed"]),
+    ({"volumes": [VOLUME | {"path": "weights"}]}, ["volumes[0].path"]),
+    ({"volumes": [VOLUME, VOLUME]}, ["2 wrong", "volumes[1].name: weights is taken", "volumes[1].path: /weights is"]),
+    (
+        {"mounts": [{"claim": "data", "path": "/weights"}]},
+        ["\n  mounts[0].path: /weights is taken"],
+    ),
+    ({"volumes": [VOLUME | {"access_mode": "ReadWriteMany"}]}, ["access_mode", "'ReadWriteOnce'"]),
+    ({"load_seconds": 900, "timeout_seconds": 600}, ["timeout_seconds: is 600, but a shard may load for 900 s"]),
+    ({"overrides": {"Deployment": {}}}, ["overrides.Deployment", "StatefulSet, Service"]),
+]
+
+
+@pytest.mark.parametrize(("more", "words"), WRONG, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_right_is_refused_at_preview(more: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(pulumi.InputPropertiesError) as caught:
+        spec(**more)
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+def test_shards_start_together_and_find_each_other_before_they_are_ready() -> None:
+    """One after the other, the first would wait for ever for the others (kubernetes issue 67250)."""
+    assert stateful_set()["podManagementPolicy"] == "Parallel"
+    service = service_manifest(spec())["spec"]
+    assert service["clusterIP"] == "None"
+    assert service["publishNotReadyAddresses"] is True
+    assert service["selector"] == stateful_set()["selector"]["matchLabels"]
+    assert stateful_set()["serviceName"] == service_manifest(spec())["metadata"]["name"]
+
+
+def test_each_shard_learns_its_rank_from_its_ordinal() -> None:
+    env = {item["name"]: item for item in stateful_set()["template"]["spec"]["containers"][0]["env"]}
+    assert env["RANK"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['apps.kubernetes.io/pod-index']"
+    assert env["WORLD_SIZE"]["value"] == "4"
+    assert env["MASTER_ADDR"]["value"] == "parts-0.parts"
+    assert env["MASTER_PORT"]["value"] == "8080"
+    own = stateful_set(env={"WORLD_SIZE": "8"})["template"]["spec"]["containers"][0]["env"]
+    assert [item["value"] for item in own if item["name"] == "WORLD_SIZE"] == ["8"]
+
+
+def test_each_shard_has_its_own_volume_and_keeps_it() -> None:
+    found = stateful_set()
+    assert found["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    [claim] = found["volumeClaimTemplates"]
+    assert claim["metadata"] == {"name": "weights"}
+    assert claim["spec"] == {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "zonal-ssd",
+        "resources": {"requests": {"storage": "500Gi"}},
+    }
+    mounts = found["template"]["spec"]["containers"][0]["volumeMounts"]
+    assert mounts == [{"name": "weights", "mountPath": "/weights"}]
+
+
+def test_a_set_with_data_is_protected_and_scratch_is_not() -> None:
+    """Another size or name would replace it: claims keep their size, and a new name means empty volumes."""
+    assert children()["set"].protect
+    assert not children(data=False)["set"].protect
+    assert not children(volumes=[])["set"].protect
+    scratch = stateful_set(data=False)["persistentVolumeClaimRetentionPolicy"]
+    assert scratch == {"whenDeleted": "Delete", "whenScaled": "Delete"}
+
+
+def test_a_replacement_comes_after_the_old_set_is_gone() -> None:
+    assert children()["set"].deleteBeforeReplace
+
+
+@pytest.mark.parametrize(("shards", "at_once", "steps"), [(4, 1, 4), (4, 4, 1), (5, 2, 3)])
+def test_pulumi_waits_for_a_rollout_of_all_shards(shards: int, at_once: int, steps: int) -> None:
+    made = children(shards=shards, max_unavailable=at_once, load_seconds=600, grace_seconds=60)["set"]
+    assert int(made.customTimeouts.update.removesuffix("s")) == steps * 660 + 300
+    assert int(made.customTimeouts.delete.removesuffix("s")) > 60
+
+
+def test_shards_may_restart_together() -> None:
+    assert stateful_set()["updateStrategy"] == {"type": "RollingUpdate"}
+    together = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 4}}
+    assert stateful_set(max_unavailable=4)["updateStrategy"] == together
+
+
+def test_the_hosts_are_known_at_preview() -> None:
+    def program() -> None:
+        args: Any = {key: value for key, value in BASE.items() if key != "set_name"} | {"shards": 2}
+        made = ShardedSet("parts", args)
+        assert made.hosts == ["parts-0.parts.ml.svc.cluster.local", "parts-1.parts.ml.svc.cluster.local"]
+
+    declared(program)
+
+
+def test_shards_talk_to_each_other_on_any_port_whoever_else_may_connect() -> None:
+    rules = inputs(children(callers=[])["network-policy"])["spec"]["ingress"]
+    assert {"from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "parts"}}}]} in rules
