@@ -6,7 +6,10 @@ from ml_foundations import InferenceService, TeamNamespace
 # The images run as any user, but that user has no home.
 HOME = {"HOME": "/tmp"}
 
-team = TeamNamespace("serving", {"gpus": 8, "cpu": "64", "memory": "256Gi", "storage": "1Ti"})
+team = TeamNamespace(
+    "serving",
+    {"gpus": 8, "cpu": "64", "memory": "256Gi", "storage": "1Ti", "service_account": {"name": "models"}},
+)
 inside = pulumi.ResourceOptions(depends_on=[team])
 
 vllm = InferenceService(
