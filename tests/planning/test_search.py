@@ -4,7 +4,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ml_foundations.planning.capacity import capacity
+from ml_foundations.planning.arrangements import arrangements
+from ml_foundations.planning.capacity import capacity, is_repelled
 from ml_foundations.planning.nodes import from_manifests
 from ml_foundations.planning.placement import Place, PodClass, places, pod_class
 from ml_foundations.planning.search import search
@@ -78,7 +79,7 @@ def pod_classes(draw: st.DrawFn, name: str = "web", *, constraints: int = 1) -> 
     return pod_class(name, "team", {"app": app}, spec, {})
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(clusters(), pod_classes(constraints=2), st.integers(1, 7))
 def test_the_capacity_of_one_class_is_what_every_order_gives(cluster: list[Place], pod: PodClass, count: int) -> None:
     rooms = [(place, place.room(pod)) for place in cluster if not pod.refusals(place.node)]
@@ -91,7 +92,20 @@ def test_the_capacity_of_one_class_is_what_every_order_gives(cluster: list[Place
         assert tried.least[0] == tried.most[0] == min(count, counted.most)
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=150, deadline=None)
+@given(clusters(), st.lists(st.tuples(pod_classes(constraints=2), st.integers(1, 4)), min_size=1, max_size=3))
+def test_arrangements_are_what_every_order_leads_to(cluster: list[Place], pods: list[tuple[PodClass, int]]) -> None:
+    accepting = [
+        [p for p in cluster if not pod.refusals(p.node) and not is_repelled(pod, p, cluster)] for pod, _ in pods
+    ]
+    arranged = arrangements(pods, accepting)
+    tried = search(pods, cluster)
+    assert tried is not None
+    if arranged is not None and tried.exhausted:
+        assert (arranged.complete, arranged.stuck) == (tried.complete, tried.stuck)
+
+
+@settings(max_examples=150, deadline=None)
 @given(clusters(), st.lists(st.tuples(pod_classes(constraints=2), st.integers(1, 3)), min_size=2, max_size=3))
 def test_bounds_on_several_classes_are_never_wrong(cluster: list[Place], pods: list[tuple[PodClass, int]]) -> None:
     demands = [Demand(pod, count, [p for p in cluster if not pod.refusals(p.node)]) for pod, count in pods]

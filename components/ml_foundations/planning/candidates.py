@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ml_foundations import labels
 from ml_foundations.planning import admission, explain, quota
 from ml_foundations.planning.cluster import SYSTEM_PRIORITIES, Cluster
+from ml_foundations.planning.cost import RunCost
 from ml_foundations.planning.findings import Finding, Verdict, together
 from ml_foundations.planning.manifests import Manifest, items, name_of, section
 from ml_foundations.planning.placement import PodClass
@@ -43,6 +44,10 @@ class Candidate:
     reasons: list[Finding] = field(default_factory=list[Finding])
     warnings: list[Finding] = field(default_factory=list[Finding])
     verdict: Verdict | None = None
+
+    run_cost: RunCost | None = None
+    is_refused: bool = False
+    """Whether the API server refuses some of its pods."""
 
     def decide(self, verdict: Verdict, *findings: Finding) -> None:
         """Give the verdict, unless a worse one is there already."""
@@ -83,6 +88,7 @@ class Admission:
                 candidate.decide(Verdict.CANNOT_FIT, explain.objection(workload, pod_set, objection))
             for message, remedy, path in self._open_questions(workload, pod):
                 candidate.decide(Verdict.UNDETERMINED, explain.open_question(workload, pod_set, message, remedy, path))
+        self._queue(candidate)
         if ambiguous := admission.ambiguous_defaults(limit_ranges):
             candidate.decide(Verdict.UNDETERMINED, explain.ambiguous_defaults(workload, ambiguous))
         for claim in workload.claims:
@@ -92,6 +98,7 @@ class Admission:
             for objection in admission.claim_objections(claim, limit_ranges):
                 candidate.decide(Verdict.CANNOT_FIT, explain.claim_objection(workload, claim, objection))
         self._charge(candidate)
+        candidate.is_refused = candidate.verdict is Verdict.CANNOT_FIT
 
     def _with_controller_fields(self, workload: Workload, pod_set: PodSet) -> Manifest:
         """The spec as the workload's controller completes it, with the name of the default priority class."""
@@ -139,7 +146,24 @@ class Admission:
         selectors = [*(t.selector for t in (*pod.affinity, *pod.anti_affinity)), *(c.selector for c in pod.spread)]
         if any(key in _PER_POD_LABELS for selector in selectors for key in _selector_keys(selector)):
             yield "a selector tells the pods of one workload apart", "Select the pods by a common label.", "affinity"
-        yield from self._cluster.volumes.open_questions(spec, workload.namespace)
+        yield from self._cluster.volumes.open_questions(spec, workload)
+
+    def _queue(self, candidate: Candidate) -> None:
+        """Ask the quotas of the queue that the workload waits in."""
+        workload = candidate.workload
+        queue = workload.queue
+        if queue is None:
+            return
+        found = self._cluster.queues.cluster_queue(workload.namespace, queue)
+        if found is None:
+            candidate.decide(Verdict.UNDETERMINED, explain.unknown_queue(workload, queue))
+            return
+        for index, (pod_set, pod) in enumerate(candidate.sets):
+            requests = {name: amount * pod_set.count for name, amount in pod.requests.items()}
+            for name, wanted, most in self._cluster.queues.excess(found, requests):
+                candidate.decide(Verdict.CANNOT_FIT, explain.queue_quota(workload, pod_set, found, name, wanted, most))
+            sent = replace(pod, spec=self._cluster.queues.sent(pod.spec, found, requests))
+            candidate.sets[index] = (pod_set, sent)
 
     def _charge(self, candidate: Candidate) -> None:
         """Count the workload alone against the quotas of its namespace."""
@@ -171,7 +195,7 @@ class Admission:
         exceeded = quota.excess(quota_, charge, taken)
         if not exceeded:
             self._warn_of_ceiling(candidate, quota_, taken)
-        elif workload.holds_its_place:
+        elif not workload.is_partial:
             for name, numbers in exceeded.items():
                 candidate.decide(Verdict.CANNOT_FIT, explain.quota(workload, quota_, name, numbers))
         else:

@@ -168,6 +168,7 @@ def _domains(pod: PodClass, constraint: SpreadConstraint, rooms: Rooms, every_pl
         per_node = constraint.key == HOSTNAME
         key = id(place) if per_node else place.node.domain(constraint.key)
         domain = found.setdefault(key, _Domain(place.count if per_node else 1))
-        domain.room += room_of.get(id(place), 0) * (1 if per_node else place.count)
-        domain.existing += sum(1 for other in place.running if constraint.counts(pod, other))
+        nodes = 1 if per_node else place.count
+        domain.room += room_of.get(id(place), 0) * nodes
+        domain.existing += sum(1 for other in place.running if constraint.counts(pod, other)) * nodes
     return list(found.values())

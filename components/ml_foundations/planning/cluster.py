@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ml_foundations.planning import admission, pods, quota
+from ml_foundations.planning.kueue import Queues
 from ml_foundations.planning.manifests import Manifest, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.nodes import ZONE_LABELS, NodeClass, by_zone, from_manifests
 from ml_foundations.planning.placement import Place, PodClass, places, pod_class
@@ -29,6 +30,7 @@ class Cluster:
         limit_ranges: LimitRanges by namespace.
         quotas: ResourceQuotas by namespace.
         volumes: Claims, volumes and storage classes.
+        queues: Kueue's queues.
         workloads: What is judged.
         running: Pods that take room already, by the name of their node.
         places: The nodes with what those leave free.
@@ -47,12 +49,15 @@ class Cluster:
         self.limit_ranges = _by_namespace(by_kind["LimitRange"])
         self.quotas = _by_namespace(by_kind["ResourceQuota"])
         self.volumes = Volumes(by_kind)
+        self.queues = Queues(by_kind)
+        declared = {(d["kind"], namespace_of(d), name_of(d)) for d in documents if d["kind"] in pods.WORKLOAD_KINDS}
         self.workloads = [
             pods.workload(document, self._autoscalers)
             for document in documents
             if document["kind"] in pods.WORKLOAD_KINDS
             and not pods.is_running(document)
             and not pods.is_finished(document)
+            and not _owners(document) & declared
         ]
         self.running = self._running_pods()
         self.places = places(self.nodes, self.running)
@@ -189,11 +194,11 @@ def _by_namespace(documents: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     return found
 
 
-def _owners(pod: Manifest) -> set[tuple[str, str, str]]:
-    """The workloads that a pod may belong to; those of a ReplicaSet are named after their Deployment."""
+def _owners(document: Manifest) -> set[tuple[str, str, str]]:
+    """The workloads that an object may belong to; ReplicaSets are named after their Deployment."""
     found: set[tuple[str, str, str]] = set()
-    for owner in items(section(pod, "metadata"), "ownerReferences"):
-        found.add((owner["kind"], namespace_of(pod), owner["name"]))
+    for owner in items(section(document, "metadata"), "ownerReferences"):
+        found.add((owner["kind"], namespace_of(document), owner["name"]))
         if owner["kind"] == "ReplicaSet":
-            found.add(("Deployment", namespace_of(pod), owner["name"].rpartition("-")[0]))
+            found.add(("Deployment", namespace_of(document), owner["name"].rpartition("-")[0]))
     return found

@@ -97,9 +97,32 @@ def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
     return Finding("monthly-budget", Severity.ERROR, "stack", "monthly_budget", message, remedy)
 
 
-def run_cost(per_node_hour: Decimal | None, nodes: int, seconds: int) -> Decimal | None:
-    """What a run costs that keeps some nodes for some time; None where the price is not known."""
-    return None if per_node_hour is None else per_node_hour * nodes * seconds / 3600
+@dataclass(frozen=True)
+class RunCost:
+    """What a run costs at most: so many nodes of the cheapest pool that takes it, for as long as it may last."""
+
+    pool: str
+    nodes: int
+    hours: Decimal
+    amount: Decimal
+
+
+def run_cost(rooms: Iterable[tuple[NodeClass, int]], pods: int, seconds: int) -> RunCost | None:
+    """What a run costs at most; None where no price is known.
+
+    Args:
+        rooms: Nodes that take the pods, with how many pods one of them takes.
+        pods: How many pods run at once.
+        seconds: How long the run may last.
+    """
+    hours = Decimal(seconds) / 3600
+    costs = [
+        RunCost(node.name, nodes, hours, price * nodes * hours)
+        for node, room in rooms
+        if room and (price := price_of(node)) is not None
+        for nodes in [min(node.count, -(-pods // room))]
+    ]
+    return min(costs, key=lambda cost: cost.amount, default=None)
 
 
 def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:

@@ -9,6 +9,7 @@ import yaml
 
 from ml_foundations.planning.manifests import UNKNOWN, Manifest
 from ml_foundations.planning.nodes import HOURLY_PRICE, MAX_NODES, MIN_NODES
+from ml_foundations.planning.pods import WORKLOAD_KINDS
 from ml_foundations.planning.quantity import parse_quantity
 
 Check = Callable[[Any, str], Iterable[tuple[str, str]]]
@@ -60,7 +61,9 @@ def problems_of(manifest: Any) -> list[tuple[str, str]]:
     kind = document.get("kind")
     if not isinstance(kind, str) or not kind:
         return [("kind", "is required")]
-    return [(path.lstrip("."), reason) for path, reason in _object({**_METADATA, **_KINDS.get(kind, {})})(document, "")]
+    required = ("metadata", "spec") if kind in WORKLOAD_KINDS else ("metadata",)
+    check = _object({**_METADATA, **_KINDS.get(kind, {})}, required)
+    return [(path.lstrip("."), reason) for path, reason in check(document, "")]
 
 
 def _flattened(document: Any) -> Iterable[tuple[str, Any]]:
@@ -178,15 +181,6 @@ def _object(fields: Mapping[str, Check], required: tuple[str, ...] = ()) -> Chec
     return checked
 
 
-def _needed(check: Check) -> Check:
-    def checked(value: Any, path: str) -> Iterable[tuple[str, str]]:
-        if value is None:
-            yield path, "is required"
-        yield from check(value, path)
-
-    return checked
-
-
 _QUANTITIES = _map(_quantity)
 _TEXTS = _map(_text)
 _RESOURCES = _object({"requests": _QUANTITIES, "limits": _QUANTITIES})
@@ -253,15 +247,13 @@ _POD_SPEC = _object(
     ("containers",),
 )
 _POD_METADATA = _object({"labels": _TEXTS, "annotations": _TEXTS})
-_TEMPLATE = _object({"metadata": _POD_METADATA, "spec": _needed(_POD_SPEC)}, ("spec",))
-_JOB_SPEC = _object(
-    {"parallelism": _integer(0), "completions": _integer(0), "template": _needed(_TEMPLATE)}, ("template",)
-)
+_TEMPLATE = _object({"metadata": _POD_METADATA, "spec": _POD_SPEC}, ("spec",))
+_JOB_SPEC = _object({"parallelism": _integer(0), "completions": _integer(0), "template": _TEMPLATE}, ("template",))
 _CLAIM = _object({"metadata": _object({"name": _text}), "spec": _CLAIM_SPEC})
 _REPLICATED = _object(
     {
         "replicas": _integer(0),
-        "template": _needed(_TEMPLATE),
+        "template": _TEMPLATE,
         "strategy": _object({"type": _text, "rollingUpdate": _object({"maxSurge": _percentage})}),
         "volumeClaimTemplates": _list(_CLAIM),
     },
@@ -279,23 +271,23 @@ _ANNOTATIONS = _object({MAX_NODES: _integer_text, MIN_NODES: _integer_text, HOUR
 _METADATA: Mapping[str, Check] = {
     "metadata": _object({"name": _text, "namespace": _text, "labels": _TEXTS, "annotations": _ANNOTATIONS}, ("name",))
 }
-_REPLICATED_OBJECT: Mapping[str, Check] = {"spec": _needed(_REPLICATED)}
+_REPLICATED_OBJECT: Mapping[str, Check] = {"spec": _REPLICATED}
 _KINDS: Mapping[str, Mapping[str, Check]] = {
     "Node": {
         "spec": _object({"taints": _list(_object({"key": _text, "value": _text, "effect": _text}, ("key", "effect")))}),
         "status": _object({"allocatable": _QUANTITIES}),
     },
-    "Pod": {"spec": _needed(_POD_SPEC), "status": _object({"phase": _text})},
-    "Job": {"spec": _needed(_JOB_SPEC)},
+    "Pod": {"spec": _POD_SPEC, "status": _object({"phase": _text})},
+    "Job": {"spec": _JOB_SPEC},
     "CronJob": {
-        "spec": _object({"jobTemplate": _object({"spec": _needed(_JOB_SPEC)}, ("spec",))}, ("jobTemplate",)),
+        "spec": _object({"jobTemplate": _object({"spec": _JOB_SPEC}, ("spec",))}, ("jobTemplate",)),
     },
     "JobSet": {
         "spec": _object(
             {
                 "replicatedJobs": _list(
                     _object(
-                        {"replicas": _integer(0), "template": _object({"spec": _needed(_JOB_SPEC)}, ("spec",))},
+                        {"replicas": _integer(0), "template": _object({"spec": _JOB_SPEC}, ("spec",))},
                         ("template",),
                     )
                 )

@@ -13,7 +13,7 @@ from ml_foundations.planning.manifests import Manifest, name_of, namespace_of
 from ml_foundations.planning.placement import Place, PodClass
 from ml_foundations.planning.pods import PodSet, Workload
 from ml_foundations.planning.quantity import format_milli
-from ml_foundations.planning.resources import PODS
+from ml_foundations.planning.resources import PODS, is_extended
 from ml_foundations.planning.stack import Demand, Judgement
 from ml_foundations.planning.volumes import Volumes
 
@@ -34,7 +34,7 @@ def unknown(workload: Workload) -> list[Finding]:
 def objection(workload: Workload, pods: PodSet, found: Objection) -> Finding:
     """The API server refuses the pods."""
     path = f"{pods.path}.{found.path}"
-    return _error(workload, found.rule, path, f"the API server refuses the pods: {path} {found.message}", found.remedy)
+    return _error(workload, found.rule, path, f"the API server refuses the pods: {found.message}", found.remedy)
 
 
 def claim_objection(workload: Workload, claim: Manifest, found: Objection) -> Finding:
@@ -97,6 +97,30 @@ def quota_sum(found: Manifest, resource: str, numbers: tuple[int, int, int], wor
         f"{_names(map(str, workloads))} together need {format_milli(wanted)} {resource}, and the quota leaves "
         f"{format_milli(free)}: {format_milli(wanted - free)} too few",
         f"Raise {resource} to {format_milli(hard + wanted - free)}, or lower what the workloads ask for.",
+    )
+
+
+def unknown_queue(workload: Workload, queue: str) -> Finding:
+    """The queue that a workload waits in is not declared."""
+    return _error(
+        workload,
+        "queue",
+        "metadata.labels",
+        f"it waits in the queue {queue}, and there is no LocalQueue {workload.namespace}/{queue} with its ClusterQueue",
+        f"Declare LocalQueue {queue} in namespace {workload.namespace}.",
+    )
+
+
+def queue_quota(workload: Workload, pods: PodSet, queue: Manifest, resource: str, wanted: int, most: int) -> Finding:
+    """The quotas of a queue never admit a workload."""
+    return _error(
+        workload,
+        "queue-quota",
+        pods.count_path,
+        f"it needs {format_milli(wanted)} {resource} at once, and one flavor of ClusterQueue {name_of(queue)} has "
+        f"{format_milli(most)} at most, borrowed ones included: {format_milli(wanted - most)} too few",
+        f"Raise nominalQuota of {resource} in ClusterQueue {name_of(queue)} by {format_milli(wanted - most)}, "
+        "or ask for less.",
     )
 
 
@@ -254,7 +278,7 @@ def shortage(
 
 def _nowhere(workload: Workload, pods: PodSet, pod: PodClass, places: Sequence[Place], refused: Refused) -> Finding:
     """No node takes even one pod: tell of the nearest, which has the fewest things against it."""
-    nearest = min(places, key=lambda place: (len(refused[id(place)]) + len(lacks(pod, place)), -place.count))
+    nearest = min(places, key=lambda place: (_distance(pod, place, refused[id(place)]), -place.count))
     found = refused[id(nearest)]
     short = lacks(pod, nearest)
     against = [*(refusal.message for refusal in found), *(_lack_text(*lack) for lack in short)]
@@ -262,15 +286,22 @@ def _nowhere(workload: Workload, pods: PodSet, pod: PodClass, places: Sequence[P
         against = ["pods that run there keep it off, by host ports or anti-affinity"]
     rule = found[0].rule if found else ("resources" if short else "pod-anti-affinity")
     path = f"{pods.path}.{found[0].path}" if found else _resource_path(pods, short)
-    others = f" No other of the {len(places)} pools or nodes is nearer." if len(places) > 1 else ""
     return _error(
         workload,
         rule,
         path,
-        f'each pod needs {_needs(pod)}; the nearest, "{nearest.node.name}", does not take it: '
-        f"{'; '.join(against)}.{others}",
+        f'each pod needs {_needs(pod)}; the nearest, "{nearest.node.name}", does not take it: {"; ".join(against)}',
         _remedy(pods, pod, nearest, found, short),
     )
+
+
+def _distance(pod: PodClass, place: Place, refused: Sequence[Refusal]) -> int:
+    """How far a place is from taking a pod: a toleration is soon added, another machine is not."""
+    missing = sum(20 if is_extended(name) and not free else 3 for name, _, free in lacks(pod, place))
+    return missing + sum(_DISTANCES.get(refusal.rule, 10) for refusal in refused)
+
+
+_DISTANCES = {"taint": 2, "node-unschedulable": 2, "disk-type": 5, "volume-zone": 5}
 
 
 def _limited(

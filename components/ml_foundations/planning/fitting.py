@@ -9,6 +9,7 @@ from ml_foundations.planning import explain, stack
 from ml_foundations.planning.candidates import Candidate, ceilings
 from ml_foundations.planning.capacity import Capacity, capacity
 from ml_foundations.planning.cluster import Cluster
+from ml_foundations.planning.cost import RunCost, run_cost
 from ml_foundations.planning.findings import Verdict
 from ml_foundations.planning.placement import Place, PodClass, take
 from ml_foundations.planning.pods import PodSet
@@ -58,6 +59,16 @@ class Fitting:
         else:
             self._place_sets(candidate)
         candidate.warnings += explain.volume_warnings(workload, self._cluster.volumes)
+        candidate.run_cost = self._run_cost(candidate)
+
+    def _run_cost(self, candidate: Candidate) -> RunCost | None:
+        """What a run costs, where the workload says how long it may last."""
+        seconds = candidate.workload.deadline
+        if seconds is None or len(candidate.sets) != 1 or candidate.verdict is not Verdict.FITS:
+            return None
+        pod_set, pod = candidate.sets[0]
+        rooms = [(place.node, place.room(pod)) for place in self._cluster.accepting(pod, self._occupied)]
+        return run_cost(rooms, pod_set.count, seconds)
 
     def _place_daemons(self, candidate: Candidate) -> None:
         """A DaemonSet runs on every node that takes it."""
@@ -66,6 +77,9 @@ class Fitting:
         candidate.decide(Verdict.FITS)
         if not accepting:
             candidate.warnings.append(explain.no_node_matches(workload, pod_set))
+        for place in self._cluster.perhaps(pod):
+            refused = pod.refusals(place.node)
+            candidate.decide(Verdict.UNDETERMINED, explain.unknown_nodes(workload, pod_set, [place], refused))
         for place in accepting:
             refused = pod.refusals(place.node)
             if refused or not place.room(pod):
@@ -74,7 +88,7 @@ class Fitting:
                 candidate.decide(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED, finding)
         if pod.spread or pod.affinity or pod.anti_affinity:
             demand = stack.Demand(pod, sum(place.count for place in accepting), accepting, everywhere=True)
-            judgement = stack.judge_together([demand], self._cluster.places, each=True)
+            judgement = stack.judge_together([demand], self._cluster.places)
             if judgement.verdict is not Verdict.FITS and candidate.verdict is Verdict.FITS:
                 candidate.decide(judgement.verdict, explain.together_unproved(workload, pod_set, judgement.verdict))
 
@@ -89,7 +103,7 @@ class Fitting:
             outcome = search([(pod, pod_set.count)], occupied, each=True)
             if outcome and outcome.exhausted:
                 found = Capacity(outcome.least[0], outcome.most[0], found.limited_by)
-        wanted = pod_set.count if workload.holds_its_place else 1
+        wanted = 1 if workload.is_partial else pod_set.count
         if found.least >= wanted:
             candidate.decide(Verdict.FITS)
             if found.least < pod_set.count:
@@ -166,7 +180,7 @@ class Fitting:
                 company += [friend for friend in self._friends(member, theirs) if friend not in company]
         sets = [(theirs, s.count) for member in company for s, theirs in member.sets if s.count > 0]
         outcome = search(sets, self._occupied, each=True)
-        if outcome is None or not outcome.exhausted:
+        if outcome is None or not outcome.exhausted or any(member.is_refused for member in company):
             candidate.decide(Verdict.UNDETERMINED, explain.company(workload=candidate.workload, pod_set=pod_set))
             return
         index = next(number for number, (theirs, _) in enumerate(sets) if theirs is pod)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ml_foundations.planning import explain, quota, stack
 from ml_foundations.planning.candidates import Admission, Candidate
 from ml_foundations.planning.cluster import Cluster
-from ml_foundations.planning.cost import Cost, cost_of
+from ml_foundations.planning.cost import Cost, RunCost, cost_of
 from ml_foundations.planning.findings import Finding, Verdict, together
 from ml_foundations.planning.fitting import Fitting
 from ml_foundations.planning.manifests import Manifest, name_of
@@ -25,6 +25,8 @@ class WorkloadVerdict:
     verdict: Verdict
     reasons: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
+    run_cost: RunCost | None = None
+    """What one run costs at most, where the workload says how long it may last."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = ()) -> Ver
     verdict, reasons = combined.verdict()
     return Verdicts(
         tuple(
-            WorkloadVerdict(c.workload, c.verdict or Verdict.UNDETERMINED, tuple(c.reasons), tuple(c.warnings))
+            WorkloadVerdict(
+                c.workload, c.verdict or Verdict.UNDETERMINED, tuple(c.reasons), tuple(c.warnings), c.run_cost
+            )
             for c in candidates
         ),
         verdict,
@@ -106,7 +110,7 @@ class _Together:
         reasons += findings
         worst = together([worst, verdict])
         judged = [c for c in self._candidates if c.sets and c.verdict is not None]
-        always = [c for c in judged if c.workload.holds_its_place]
+        always = [c for c in judged if not c.workload.takes_turns]
         for component in stack.components(self._fitting.demands(always, self._cluster.places)):
             if len(component) == 1 and not component[0].everywhere:
                 continue
@@ -114,7 +118,7 @@ class _Together:
             worst = together([worst, judgement.verdict])
             if judgement.verdict is not Verdict.FITS:
                 reasons.append(explain.competition(component, judgement).weighed(judgement.verdict))
-        verdict, findings = self._turns(always, [c for c in judged if not c.workload.holds_its_place])
+        verdict, findings = self._turns(always, [c for c in judged if c.workload.takes_turns])
         return together([worst, verdict]), [*reasons, *findings]
 
     def _turns(self, always: Sequence[Candidate], jobs: Sequence[Candidate]) -> tuple[Verdict, list[Finding]]:
@@ -124,7 +128,9 @@ class _Together:
         for job in jobs:
             if not staying:
                 break
-            demands = [stack.Demand(d.pod, 1, d.places) for d in self._fitting.demands([job], self._cluster.places)]
+            demands = self._fitting.demands([job], self._cluster.places)
+            if job.workload.is_partial:
+                demands = [stack.Demand(demand.pod, 1, demand.places) for demand in demands]
             if not demands:
                 continue
             component = next(
@@ -145,7 +151,7 @@ class _Together:
             mine = [c for c in self._candidates if c.workload.namespace == namespace and c.sets]
             for quota_ in quotas:
                 taken = self._cluster.taken[id(quota_)]
-                always = [c for c in mine if c.workload.holds_its_place]
+                always = [c for c in mine if not c.workload.takes_turns]
                 charge = self._charge_of(always, quota_)
                 exceeded = quota.excess(quota_, charge, taken)
                 for name, numbers in exceeded.items():
@@ -154,9 +160,11 @@ class _Together:
                 if exceeded:
                     continue
                 for job in mine:
-                    if job.workload.holds_its_place:
+                    if not job.workload.takes_turns:
                         continue
-                    one = quota.charges([(charge, 1), (self._charge_of([job], quota_, one_pod=True), 1)])
+                    one = quota.charges(
+                        [(charge, 1), (self._charge_of([job], quota_, one_pod=job.workload.is_partial), 1)]
+                    )
                     for name, numbers in quota.excess(quota_, one, taken).items():
                         worst = together([worst, Verdict.UNDETERMINED])
                         reasons.append(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ml_foundations import labels
+from ml_foundations.planning.filters import UNSCHEDULABLE_TAINT
 from ml_foundations.planning.manifests import (
     UNKNOWN,
     Manifest,
@@ -63,8 +64,9 @@ class NodeClass:
 
     @property
     def taints(self) -> list[Manifest]:
-        """The taints of the nodes."""
-        return items(section(self.manifest, "spec"), "taints")
+        """The taints of the nodes; a cordoned node gets one that says so."""
+        spec = section(self.manifest, "spec")
+        return [*items(spec, "taints"), *([UNSCHEDULABLE_TAINT] if spec.get("unschedulable") else [])]
 
     @property
     def is_template(self) -> bool:

@@ -106,9 +106,27 @@ class Workload:
         return self.kind in RUN_TO_COMPLETION
 
     @property
-    def holds_its_place(self) -> bool:
-        """Whether it keeps what it takes for as long as others may wait."""
-        return self.all_at_once or not self.is_finite
+    def deadline(self) -> int | None:
+        """The seconds that a run may last, where the workload says so."""
+        spec = section(self.manifest, "spec", *(("jobTemplate", "spec") if self.kind == "CronJob" else ()))
+        seconds = spec.get("activeDeadlineSeconds") if self.is_finite else None
+        return seconds if isinstance(seconds, int) else None
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it leaves room to others in time: plain Jobs, and what Kueue lets in when there is room."""
+        return self.is_finite and (self.queue is not None or not self.all_at_once)
+
+    @property
+    def queue(self) -> str | None:
+        """The LocalQueue of Kueue that it waits in."""
+        holders = (self.manifest, section(self.manifest, "spec", "jobTemplate"))
+        return next((found for holder in holders if (found := labels_of(holder).get(labels.KUEUE_QUEUE))), None)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a part of its pods is of use alone."""
+        return not self.all_at_once
 
 
 def is_running(document: Manifest) -> bool:

@@ -44,6 +44,11 @@ def as_text(verdicts: Verdicts) -> str:
         lines.append(f"{item.workload} {_SHOWN[item.verdict]}")
         lines += [f"  {_sentence(finding)}" for finding in item.reasons]
         lines += [f"  warning: {_sentence(finding)}" for finding in item.warnings]
+        if run := item.run_cost:
+            lines.append(
+                f"  A run costs {run.amount:.2f} {verdicts.cost.currency} at most: {run.nodes} x {run.pool} "
+                f"for {run.hours:.1f} h."
+            )
     return "\n".join([*lines, as_summary(verdicts)])
 
 

@@ -16,7 +16,7 @@ State = tuple[Load, ...]
 
 MOST_NODES = 24
 MOST_PODS = 48
-MOST_STEPS = 120_000
+MOST_STEPS = 60_000
 """Placements that are tried before the search gives up; about a second."""
 
 
@@ -48,10 +48,15 @@ def search(pods: Sequence[tuple[PodClass, int]], places: Sequence[Place], *, eac
         each: Go on when the set as a whole is decided, to learn what becomes of each class.
     """
     total = sum(count for _, count in pods)
-    nodes = sum(min(place.count, total + 1) for place in places)
+    nodes = sum(_nodes_that_matter(place, total) for place in places)
     if total > MOST_PODS or nodes > MOST_NODES:
         return None
     return _Board(pods, places, total).run(each)
+
+
+def _nodes_that_matter(place: Place, pods: int) -> int:
+    """Nodes of a place that may differ: with more nodes than pods, one stands for all that stay empty."""
+    return place.count if place.running else min(place.count, pods + 1)
 
 
 @dataclass(eq=False)
@@ -75,7 +80,7 @@ class _Board:
         self.counts = [count for _, count in pods]
         self.running = list({id(pod): pod for place in places for pod in place.running}.values())
         self.classes = [*self.pending, *self.running]
-        groups = [(group, place) for group, place in enumerate(places) for _ in range(min(place.count, total + 1))]
+        groups = [(group, place) for group, place in enumerate(places) for _ in range(_nodes_that_matter(place, total))]
         self.slots = [_Slot(place, group, index) for index, (group, place) in enumerate(groups)]
         self.fixed = [tuple(slot.place.running.count(pod) for pod in self.running) for slot in self.slots]
         self._room: dict[tuple[int, Load], list[bool]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ml_foundations.planning.arrangements import arrangements
 from ml_foundations.planning.capacity import is_repelled
 from ml_foundations.planning.findings import Verdict
 from ml_foundations.planning.placement import HOSTNAME, Place, PodClass, take
@@ -95,25 +96,36 @@ def _looks_at(pod: PodClass, other: PodClass) -> bool:
     )
 
 
-def judge_together(demands: Sequence[Demand], places: Sequence[Place], *, each: bool = False) -> Judgement:
+def judge_together(demands: Sequence[Demand], places: Sequence[Place]) -> Judgement:
     """Whether demands that compete find their place together.
 
     Args:
         demands: What must run at once.
         places: All places.
-        each: Learn what becomes of each demand, where the search decides.
     """
-    if not each and _always_room(demands, places):
+    if _always_room(demands, places):
         return Judgement(Verdict.FITS)
     certain = not _may_evict(demands, places)
     if certain and (shortage := _shortage(demands)):
         return Judgement(Verdict.CANNOT_FIT, shortage)
-    outcome = search([(demand.pod, demand.count) for demand in demands], places, each=each)
+    welcome = [[place for place in d.places if not is_repelled(d.pod, place, places)] for d in demands]
+    arranged = arrangements([(demand.pod, demand.count) for demand in demands], welcome)
+    if arranged and not arranged.stuck:
+        return Judgement(Verdict.FITS)
+    if arranged and (not arranged.complete or not _may_evict_each_other(demands)):
+        cannot = certain and not arranged.complete
+        return Judgement(Verdict.CANNOT_FIT if cannot else Verdict.UNDETERMINED)
+    outcome = search([(demand.pod, demand.count) for demand in demands], places)
     if outcome is None or not outcome.exhausted or outcome.complete == outcome.stuck:
         return Judgement(Verdict.UNDETERMINED)
     if outcome.complete:
         return Judgement(Verdict.FITS)
     return Judgement(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED)
+
+
+def _may_evict_each_other(demands: Sequence[Demand]) -> bool:
+    lowest = min(demand.pod.priority for demand in demands)
+    return any(demand.pod.preempts and demand.pod.priority > lowest for demand in demands)
 
 
 def _may_evict(demands: Iterable[Demand], places: Iterable[Place]) -> bool:
@@ -135,10 +147,11 @@ def _shortage(demands: Sequence[Demand]) -> str:
                 free[name] = free.get(name, 0) + max(0, place.free.get(name, 0)) * place.count
         for name, amount in sorted(needed.items()):
             if amount > free.get(name, 0):
-                names = ", ".join(sorted({place.node.name for place in places.values()})) or "no node"
+                names = sorted({place.node.name for place in places.values()})
+                offer = f"{', '.join(names) or 'no node'} offer{'' if len(names) > 1 else 's'}"
                 return (
-                    f"together they need {format_milli(amount)} {name}, and {names} "
-                    f"offer {format_milli(free.get(name, 0))} at most"
+                    f"together they need {format_milli(amount)} {name}, and {offer} "
+                    f"{format_milli(free.get(name, 0))} at most"
                 )
     return ""
 

@@ -71,38 +71,35 @@ class Volumes:
             return None
         return lambda node: [refusal for claim in claims for refusal in self._refused(claim, node)]
 
-    def open_questions(self, spec: Manifest, namespace: str) -> Iterable[tuple[str, str, str]]:
+    def open_questions(self, spec: Manifest, workload: Workload) -> Iterable[tuple[str, str, str]]:
         """What is not known about the volumes of a pod: message, remedy and field of the pod's spec."""
         for name in _claim_names(spec):
-            claim = self._claims.get((namespace, name))
-            if claim is None:
+            if (workload.namespace, name) not in self._claims and not _is_own(workload, name):
                 yield f"the claim {name} is not declared", f"Declare the PersistentVolumeClaim {name}.", "volumes"
-                continue
-            claim = self.with_default_class(claim)
-            if self._volume_of(claim) is not None:
-                continue
-            if bound := section(claim, "spec").get("volumeName"):
-                yield (
-                    f"the volume {bound} of claim {name} is not declared",
-                    f"Declare the PersistentVolume {bound}.",
-                    "volumes",
-                )
-                continue
-            storage_class = section(claim, "spec").get("storageClassName")
-            found = self._classes.get(storage_class or "")
-            if found is None and not (storage_class == "" and self._candidates(claim)):
-                remedy = f"Declare the StorageClass {storage_class}." if storage_class else "Name a storage class."
-                yield (
-                    f"the storage class {storage_class or '(none)'} of claim {name} is not declared",
-                    remedy,
-                    "volumes",
-                )
-            elif found is not None and found.get("volumeBindingMode") != "WaitForFirstConsumer" and _is_zonal(found):
-                yield (
-                    f"the storage class {storage_class} of claim {name} picks a zone before there is a pod",
-                    "Set volumeBindingMode: WaitForFirstConsumer.",
-                    "volumes",
-                )
+        made = map(self.with_default_class, workload.claims)
+        for claim in [*self._claims_in(spec, workload.namespace), *made]:
+            yield from self._open_question(claim)
+
+    def _open_question(self, claim: Manifest) -> Iterable[tuple[str, str, str]]:
+        if self._volume_of(claim) is not None:
+            return
+        name, spec = name_of(claim), section(claim, "spec")
+        if bound := spec.get("volumeName"):
+            message = f"the volume {bound} of claim {name} is not declared"
+            yield message, f"Declare the PersistentVolume {bound}.", "volumes"
+            return
+        storage_class = spec.get("storageClassName")
+        found = self._classes.get(storage_class or "")
+        if found is None and not (storage_class == "" and self._candidates(claim)):
+            message = f"the storage class {storage_class or '(none)'} of claim {name} is not declared"
+            remedy = f"Declare the StorageClass {storage_class}." if storage_class else "Name a storage class."
+            yield message, remedy, "volumes"
+        elif found is not None and found.get("volumeBindingMode") != "WaitForFirstConsumer" and _is_zonal(found):
+            yield (
+                f"the storage class {storage_class} of claim {name} picks a zone before there is a pod",
+                "Set volumeBindingMode: WaitForFirstConsumer.",
+                "volumes",
+            )
 
     def _claims_in(self, spec: Manifest, namespace: str) -> Iterable[Manifest]:
         for volume in items(spec, "volumes"):
@@ -160,6 +157,11 @@ class Volumes:
         if terms and not any(_in_topology(term, node.labels) for term in terms):
             message = f"storage class {name_of(storage_class)} makes no volume for claim {name} in the node's topology"
             yield Refusal("volume-zone", "volumes", message)
+
+
+def _is_own(workload: Workload, name: str) -> bool:
+    """Whether a volume of a pod is one of the claims that its StatefulSet makes."""
+    return any(name_of(claim) == name for claim in workload.claims)
 
 
 def _claim_names(spec: Manifest) -> list[str]:

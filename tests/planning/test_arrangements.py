@@ -1,0 +1,37 @@
+"""Arrangements on nodes, by hand: what blocks a node, and what still has room."""
+
+import pytest
+from ml_foundations.planning.arrangements import Arrangements, arrangements
+from ml_foundations.planning.nodes import from_manifests
+from ml_foundations.planning.placement import PodClass, places, pod_class
+
+from tests.planning.building import ZONE, anti_affinity, container, pool, spread
+
+
+def pod(cpu: int, port: int | None = None, **spec: object) -> PodClass:
+    ports = {"ports": [{"containerPort": port, "hostPort": port}]} if port else {}
+    return pod_class("web", "team", {"app": "web"}, {"containers": [container(cpu=cpu) | ports], **spec}, {})
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ([(pod(2), 4)], Arrangements(complete=True, stuck=False)),
+        ([(pod(2), 5)], Arrangements(complete=False, stuck=True)),
+        ([(pod(1, port=80), 2)], Arrangements(complete=True, stuck=False)),
+        ([(pod(1, port=80), 3)], Arrangements(complete=False, stuck=True)),
+        ([(pod(1, affinity=anti_affinity()), 3)], Arrangements(complete=False, stuck=True)),
+        ([(pod(4), 1), (pod(1), 4)], Arrangements(complete=True, stuck=True)),
+        ([(pod(4), 1), (pod(1), 1)], Arrangements(complete=True, stuck=False)),
+        ([(pod(1, port=80), 1), (pod(1, port=80), 1)], Arrangements(complete=True, stuck=False)),
+    ],
+)
+def test_two_nodes_of_four_cpus(pods: list[tuple[PodClass, int]], expected: Arrangements) -> None:
+    cluster = places(from_manifests([pool("p", 2)]), {})
+    assert arrangements(pods, [cluster for _ in pods]) == expected
+
+
+@pytest.mark.parametrize("spec", [{"affinity": anti_affinity(ZONE)}, {"topologySpreadConstraints": [spread()]}])
+def test_pods_that_look_at_other_nodes_are_left_to_the_search(spec: dict[str, object]) -> None:
+    cluster = places(from_manifests([pool("p", 2)]), {})
+    assert arrangements([(pod(1, **spec), 1)], [cluster]) is None

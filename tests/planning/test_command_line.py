@@ -1,0 +1,119 @@
+"""``python -m ml_foundations.planning``: its input, its output and its exit codes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations.planning.__main__ import main
+from ml_foundations.planning.documents import UnreadableError, read
+
+from tests.planning.building import Manifest, deployment, job, node, pool, template
+
+KEYS = {
+    "workloads": {"kind", "namespace", "name", "verdict", "reasons", "warnings"},
+    "stack": {"verdict", "reasons"},
+    "cost": {"currency", "per_hour_min", "per_hour_max", "unknown"},
+}
+
+
+def run(tmp_path: Path, *documents: Any, arguments: tuple[str, ...] = ("--json",)) -> int:
+    file = tmp_path / "documents.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    return main([str(file), *arguments])
+
+
+@pytest.mark.parametrize(
+    ("workload", "code"),
+    [
+        (deployment("web", 4, template()), 0),
+        (deployment("web", 5, template()), 1),
+        (deployment("web", 1, template(schedulerName="custom")), 3),
+        (deployment("web", -1, template()), 2),
+    ],
+)
+def test_exit_codes(tmp_path: Path, workload: Manifest, code: int) -> None:
+    assert run(tmp_path, workload, pool("p", 1)) == code
+
+
+def test_json_has_the_keys_of_the_contract(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, job("sweep", 9, template()), deployment("web", 9, template()), pool("p", 1))
+    result = json.loads(capsys.readouterr().out)
+    assert result.keys() == KEYS.keys()
+    assert [set(item) for item in result["workloads"]] == [KEYS["workloads"]] * 2
+    assert set(result["stack"]) == KEYS["stack"]
+    assert set(result["cost"]) == KEYS["cost"]
+    sweep, web = result["workloads"]
+    assert (sweep["verdict"], web["verdict"], result["stack"]["verdict"]) == ("fits", "cannot-fit", "cannot-fit")
+    findings = [*sweep["warnings"], *web["reasons"], *result["stack"]["reasons"]]
+    assert [set(finding) for finding in findings] == [{"rule", "path", "message", "remedy"}] * 3
+    assert result["cost"] == {"currency": "USD", "per_hour_min": 0.0, "per_hour_max": None, "unknown": ["p"]}
+
+
+def test_a_list_as_kubectl_prints_it_is_its_items(tmp_path: Path) -> None:
+    nodes = {"apiVersion": "v1", "kind": "List", "items": [node("a"), node("b")]}
+    assert run(tmp_path, nodes, deployment("web", 8, template())) == 0
+    assert run(tmp_path, nodes, deployment("web", 9, template())) == 1
+
+
+def test_standard_input_and_text() -> None:
+    text = yaml.safe_dump_all([deployment("web", 5, template()), pool("p", 1)])
+    command = [sys.executable, "-m", "ml_foundations.planning", "-"]
+    ended = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stdout.startswith("Deployment team/web cannot fit\n  each pod needs 1 cpu; ")
+    assert ended.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"spec": {"replicas": "two"}}, "spec.replicas: must be a whole number of at least 0, not 'two'"),
+        ({"spec": {"template": None}}, "spec.template: is required"),
+        ({"spec": []}, "spec: must be a mapping, not []"),
+        ({"metadata": {"name": None}}, "metadata.name: is required"),
+        ({"kind": None}, "kind: is required"),
+        ({"spec": {"template": template(containers=[{"name": "main", "resources": {"requests": {"cpu": "1x"}}}])}},
+         "spec.template.spec.containers[0].resources.requests.cpu: '1x' is not a Kubernetes quantity, such as 500m, 2 or 16Gi"),
+        ({"spec": {"template": template(nodeSelector={"cores": 8})}},
+         "spec.template.spec.nodeSelector.cores: must be a string, not 8; put it in quotes"),
+        ({"spec": {"template": template(affinity=[])}}, "spec.template.spec.affinity: must be a mapping, not []"),
+    ],
+)  # fmt: skip
+def test_unreadable_input_names_file_document_and_field(change: Manifest, problem: str) -> None:
+    wrong = deployment("web", 1, template())
+    for key, value in change.items():
+        wrong[key] = {**wrong[key], **value} if isinstance(value, dict) else value
+    with pytest.raises(UnreadableError) as caught:
+        read(yaml.safe_dump_all([node("a"), wrong]), "stack.yaml")
+    assert caught.value.problems == [f"stack.yaml: document 2: {problem}"]
+
+
+def test_every_problem_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "missing.yaml"
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [")
+    template_of = pool("p", 1)
+    template_of["metadata"]["annotations"] = {"ml-foundations/max-nodes": 4}
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(yaml.safe_dump(template_of))
+    assert main([str(missing), str(broken), str(wrong)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [
+        line.startswith(f"error: {file}: ") for line, file in zip(lines, (missing, broken, wrong), strict=True)
+    ] == [True] * 3
+    assert lines[2].endswith(
+        'metadata.annotations.ml-foundations/max-nodes: must be a whole number in quotes, such as "4", not 4'
+    )
+
+
+def test_it_loads_neither_pulumi_nor_a_client_nor_the_catalog() -> None:
+    code = (
+        "import sys, ml_foundations.planning.__main__ as m; m.main(['/dev/null']);"
+        "print([n for n in sys.modules if n.startswith(('pulumi', 'kubernetes', 'pydantic', 'ml_foundations.gke'))])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == "[]"

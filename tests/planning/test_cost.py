@@ -1,0 +1,68 @@
+"""What nodes cost, and what is said where a price is not known."""
+
+from decimal import Decimal
+
+from ml_foundations.planning import judge
+from ml_foundations.planning.cost import RunCost, cost_of, over_budget
+from ml_foundations.planning.nodes import node_class
+
+from tests.planning.building import GPU, Manifest, anti_affinity, job, node, pool, template
+
+MACHINE = "node.kubernetes.io/instance-type"
+
+
+def priced(name: str, machine: str, count: int = 2, **labels: str) -> Manifest:
+    manifest = pool(name, count, {MACHINE: machine, **{key.replace("_", "/"): value for key, value in labels.items()}})
+    manifest["metadata"]["annotations"]["ml-foundations/min-nodes"] = "1"
+    return manifest
+
+
+def test_a_pool_costs_its_fewest_and_its_most_nodes() -> None:
+    cost = cost_of([node_class(priced("h100", "a3-highgpu-8g"))])
+    assert (cost.per_hour_min, cost.per_hour_max, cost.unknown) == (Decimal("88.49"), Decimal("176.98"), [])
+
+
+def test_a_node_costs_what_it_costs() -> None:
+    cost = cost_of([node_class(node("n", {MACHINE: "n2-standard-8"}))])
+    assert cost.per_hour_min == cost.per_hour_max == Decimal("0.3885")
+
+
+def test_spot_nodes_and_attached_gpus_have_prices_of_their_own() -> None:
+    spot = node_class(priced("spot", "a3-highgpu-8g", **{"cloud.google.com_gke-spot": "true"}))
+    assert cost_of([spot]).per_hour_max == Decimal("101.2190")
+    gpus = {"cloud.google.com_gke-accelerator": "nvidia-tesla-t4"}
+    attached = priced("t4", "n1-standard-8", 1, **gpus)
+    attached["status"]["allocatable"][GPU] = "2"
+    assert cost_of([node_class(attached)]).per_hour_max == Decimal("1.08")
+
+
+def test_a_price_that_is_not_known_is_never_zero() -> None:
+    cost = cost_of([node_class(priced("b200", "a4-highgpu-8g")), node_class(priced("cpu", "n2-standard-8"))])
+    assert (cost.per_hour_min, cost.per_hour_max, cost.unknown) == (None, None, ["b200"])
+    declared = priced("b200", "a4-highgpu-8g")
+    declared["metadata"]["annotations"]["ml-foundations/usd-per-hour"] = "100"
+    assert cost_of([node_class(declared)]).per_hour_max == 200
+
+
+def test_a_budget_that_the_nodes_may_exceed_is_a_finding() -> None:
+    cost = cost_of([node_class(priced("h100", "a3-highgpu-8g")), node_class(priced("cpu", "n2-standard-8"))])
+    assert over_budget(cost, Decimal(129_763)) is None
+    finding = over_budget(cost, Decimal(100_000))
+    assert finding is not None
+    assert finding.message == (
+        "at their most, the nodes cost 129763 USD in a month of 730 h, 29763 above the budget of 100000"
+    )
+    assert finding.remedy == 'Lower max_nodes of the dearest pool "h100" (2), or raise monthly_budget.'
+    unknown = over_budget(cost_of([node_class(priced("b200", "a4-highgpu-8g"))]), Decimal(1))
+    assert unknown is not None
+    assert unknown.severity == "warning"
+
+
+def test_a_run_costs_its_nodes_for_its_time() -> None:
+    nodes = [priced("h100", "a3-highgpu-8g"), priced("b200", "a4-highgpu-8g"), priced("dear", "a2-megagpu-16g", 9)]
+    (job_verdict,) = judge(
+        [*nodes, job("train", 2, template(affinity=anti_affinity()), activeDeadlineSeconds=5400)]
+    ).workloads
+    assert job_verdict.run_cost == RunCost("dear", 2, Decimal("1.5"), Decimal("167.2185"))
+    (endless,) = judge([*nodes, job("train", 2, template())]).workloads
+    assert endless.run_cost is None

@@ -1,0 +1,389 @@
+"""The verdicts, rule by rule: each case is on the edge, so that one more or less turns it."""
+
+from typing import Any
+
+import pytest
+from ml_foundations.planning import UNKNOWN, Verdict, judge
+
+from tests.planning.building import (
+    GPU,
+    HOSTNAME,
+    ZONE,
+    Manifest,
+    affinity,
+    anti_affinity,
+    container,
+    daemon_set,
+    deployment,
+    job,
+    limit_range,
+    namespaced,
+    node,
+    node_affinity,
+    pool,
+    quota,
+    spread,
+    stateful_set,
+    template,
+    workload,
+)
+
+FITS, CANNOT, OPEN = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
+GPU_TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
+
+
+def verdict(*documents: Manifest) -> Verdict:
+    return judge(documents).workloads[0].verdict
+
+
+def rules(*documents: Manifest) -> list[str]:
+    return [finding.rule for finding in judge(documents).workloads[0].reasons]
+
+
+def warnings(*documents: Manifest) -> list[str]:
+    return [finding.rule for finding in judge(documents).workloads[0].warnings]
+
+
+@pytest.mark.parametrize(("replicas", "expected"), [(8, FITS), (9, CANNOT)])
+def test_replicas_fill_the_nodes_and_no_more(replicas: int, expected: Verdict) -> None:
+    assert verdict(deployment("web", replicas, template()), pool("p", 2)) is expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"nodeSelector": {"disk": "ssd"}}, FITS),
+        ({"nodeSelector": {"disk": "hdd"}}, CANNOT),
+        ({"affinity": node_affinity({"key": "disk", "operator": "NotIn", "values": ["ssd"]})}, CANNOT),
+        ({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}}, CANNOT),
+        ({"nodeSelector": {HOSTNAME: "p-0"}}, OPEN),
+        ({"affinity": node_affinity({"key": HOSTNAME, "operator": "Exists"})}, FITS),
+        ({"nodeSelector": {"disk": UNKNOWN}}, OPEN),
+        ({"schedulerName": "custom"}, OPEN),
+        ({"schedulingGates": [{"name": "wait"}]}, OPEN),
+        ({"priorityClassName": "gold"}, OPEN),
+        ({"priorityClassName": "system-node-critical"}, FITS),
+        ({"overhead": {"cpu": "3001m"}}, CANNOT),
+        ({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}, OPEN),
+    ],
+)  # fmt: skip
+def test_what_one_pod_asks_of_a_node(spec: Manifest, expected: Verdict) -> None:
+    assert verdict(deployment("web", 1, template(**spec)), pool("p", 2, {"disk": "ssd"})) is expected
+
+
+def test_the_values_that_do_not_decide_may_be_unknown() -> None:
+    pods = template(containers=[container(cpu=1) | {"image": UNKNOWN, "env": [{"name": "A", "value": UNKNOWN}]}])
+    assert verdict(deployment("web", 1, pods), pool("p", 1)) is FITS
+    assert rules(deployment("web", UNKNOWN, pods), pool("p", 1)) == ["unknown-value"]  # pyright: ignore[reportArgumentType]
+
+
+def test_pods_that_request_gpus_tolerate_their_taint_and_no_others_do() -> None:
+    gpus = pool("p", 1, taints=[GPU_TAINT], gpu="8")
+    assert verdict(job("train", 1, template(containers=[container(gpu=8)])), gpus) is FITS
+    assert rules(job("prepare", 1, template()), gpus) == ["taint"]
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        {"requests": {GPU: "1"}},
+        {"requests": {GPU: "1"}, "limits": {GPU: "2"}},
+        {"limits": {GPU: "500m"}},
+        {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}},
+    ],
+)
+def test_the_api_server_refuses_impossible_requests(resources: Manifest) -> None:
+    assert (
+        verdict(job("train", 1, template(containers=[{"name": "main", "resources": resources}])), pool("p", 1, gpu="8"))
+        is CANNOT
+    )
+
+
+# --- Pods and their number
+
+
+def test_a_plain_job_makes_progress_and_a_gang_needs_all_at_once() -> None:
+    nodes = pool("p", 1)
+    assert verdict(job("sweep", 9, template()), nodes) is FITS
+    assert warnings(job("sweep", 9, template()), nodes) == ["runs-in-turns"]
+    assert verdict(job("train", 5, template(), gang=True), nodes) is CANNOT
+    assert verdict(job("train", 5, template(), gang=True, completions=4), nodes) is FITS
+
+
+def test_a_job_set_needs_all_its_jobs_at_once() -> None:
+    def job_set(replicas: int) -> Manifest:
+        jobs = [
+            {"name": name, "replicas": count, "template": {"spec": {"template": template()}}}
+            for name, count in (("driver", 1), ("workers", replicas))
+        ]
+        return workload("jobset.x-k8s.io/v1alpha2", "JobSet", "train", {"replicatedJobs": jobs})
+
+    assert verdict(job_set(3), pool("p", 1)) is FITS
+    assert verdict(job_set(4), pool("p", 1)) is CANNOT
+
+
+def test_an_autoscaler_and_a_rollout_only_warn() -> None:
+    target = {"kind": "Deployment", "name": "web"}
+    scaler = namespaced(
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        "web",
+        spec={"minReplicas": 2, "maxReplicas": 9, "scaleTargetRef": target},
+    )
+    assert verdict(deployment("web", 4, template()), pool("p", 1), scaler) is FITS
+    assert warnings(deployment("web", 4, template()), pool("p", 1), scaler) == ["rollout-surge", "autoscaling-ceiling"]
+    scaler["spec"]["minReplicas"] = 5
+    assert verdict(deployment("web", 4, template()), pool("p", 1), scaler) is CANNOT
+
+
+def test_daemon_sets_take_their_part_of_every_node_that_they_match() -> None:
+    agent = daemon_set("agent", template({"app": "agent"}, nodeSelector={"disk": "ssd"}))
+    assert verdict(deployment("web", 4, template()), pool("p", 1), agent) is FITS
+    assert verdict(deployment("web", 4, template()), pool("p", 1, {"disk": "ssd"}), agent) is CANNOT
+    assert verdict(agent, pool("p", 9, {"disk": "ssd"}, cpu="900m")) is CANNOT
+    assert warnings(agent, pool("p", 9)) == ["daemon-set-without-nodes"]
+
+
+# --- Pods that look at each other
+
+
+@pytest.mark.parametrize(
+    ("replicas", "spec", "expected"),
+    [
+        (3, {"affinity": anti_affinity()}, FITS),
+        (4, {"affinity": anti_affinity()}, CANNOT),
+        (2, {"affinity": anti_affinity(ZONE)}, FITS),
+        (3, {"affinity": anti_affinity(ZONE)}, CANNOT),
+        (4, {"affinity": affinity(HOSTNAME)}, FITS),
+        (5, {"affinity": affinity(HOSTNAME)}, CANNOT),
+        (5, {"affinity": affinity(ZONE)}, OPEN),
+        (1, {"affinity": affinity(ZONE, "cache")}, CANNOT),
+        (9, {"topologySpreadConstraints": [spread()]}, FITS),
+        (10, {"topologySpreadConstraints": [spread()]}, CANNOT),
+        (1, {"topologySpreadConstraints": [spread(minDomains=3)]}, FITS),
+        (3, {"topologySpreadConstraints": [spread(minDomains=3)]}, CANNOT),
+        (12, {"topologySpreadConstraints": [spread(app="other")]}, FITS),
+        (12, {"topologySpreadConstraints": [spread() | {"whenUnsatisfiable": "ScheduleAnyway"}]}, FITS),
+    ],
+)
+def test_pods_that_look_at_each_other(replicas: int, spec: Manifest, expected: Verdict) -> None:
+    nodes = [pool("a", 2, {ZONE: "a"}), pool("b", 1, {ZONE: "b"})]
+    assert verdict(deployment("web", replicas, template(**spec)), *nodes) is expected
+
+
+def test_a_host_port_is_taken_once_per_node() -> None:
+    pods = template(containers=[container(cpu=1) | {"ports": [{"containerPort": 80, "hostPort": 80}]}])
+    assert verdict(deployment("web", 2, pods), pool("p", 2)) is FITS
+    assert verdict(deployment("web", 3, pods), pool("p", 2)) is CANNOT
+
+
+def test_pods_find_the_company_of_another_workload() -> None:
+    web = deployment("web", 2, template(affinity=affinity(HOSTNAME, "cache")))
+    cache = deployment("cache", 1, template({"app": "cache"}))
+    assert verdict(web, cache, pool("p", 3)) is FITS
+    assert verdict(web, pool("p", 3)) is CANNOT
+
+
+# --- Pods that run already
+
+
+def running(name: str, priority: int = 0) -> Manifest:
+    pod = namespaced("v1", "Pod", name, spec={"nodeName": "n", "priority": priority, "containers": [container(cpu=3)]})
+    return pod | {"status": {"phase": "Running"}}
+
+
+def test_running_pods_take_room_unless_they_give_way() -> None:
+    urgent = {"kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 10}
+    polite = urgent | {"preemptionPolicy": "Never"}
+    assert verdict(deployment("web", 1, template()), node("n"), running("old")) is FITS
+    assert verdict(deployment("web", 2, template()), node("n"), running("old")) is CANNOT
+    important = deployment("web", 2, template(priorityClassName="urgent"))
+    assert warnings(important, node("n"), running("old"), urgent)[-1] == "preemption"
+    assert verdict(important, node("n"), running("old", 10), urgent) is CANNOT
+    assert verdict(important, node("n"), running("old"), polite) is CANNOT
+
+
+def test_running_pods_of_a_judged_workload_are_not_counted_twice() -> None:
+    mine = running("web-6d4b-x")
+    mine["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web-6d4b"}]
+    assert verdict(deployment("web", 4, template()), node("n"), mine) is FITS
+
+
+def test_what_a_judged_workload_has_made_is_not_judged_itself() -> None:
+    made = deployment("web-6d4b", 9, template()) | {"kind": "ReplicaSet"}
+    made["metadata"]["ownerReferences"] = [{"kind": "Deployment", "name": "web"}]
+    assert [str(item.workload) for item in judge([deployment("web", 1, template()), made]).workloads] == [
+        "Deployment team/web"
+    ]
+
+
+# --- Quotas and limits
+
+
+@pytest.mark.parametrize(
+    ("hard", "expected"),
+    [
+        ({"requests.cpu": "2"}, FITS),
+        ({"cpu": "1999m"}, CANNOT),
+        ({"pods": "1"}, CANNOT),
+        ({"count/deployments.apps": "0"}, CANNOT),
+        ({"count/replicasets.apps": "1"}, FITS),
+        ({"limits.memory": "1Gi"}, CANNOT),
+        ({f"requests.{GPU}": "0"}, FITS),
+    ],
+)
+def test_quotas_count_all_replicas(hard: Manifest, expected: Verdict) -> None:
+    assert verdict(deployment("web", 2, template()), pool("p", 1), quota(hard=hard)) is expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"scopes": ["BestEffort"]}, FITS),
+        ({"scopes": ["NotBestEffort"]}, CANNOT),
+        ({"scopes": ["Terminating"]}, FITS),
+        ({"scopes": ["NotTerminating"]}, CANNOT),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}}, FITS),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}}, CANNOT),
+        ({"scopes": ["CrossNamespacePodAffinity"]}, FITS),
+    ],
+)
+def test_quotas_count_the_pods_of_their_scopes(spec: Manifest, expected: Verdict) -> None:
+    assert verdict(deployment("web", 2, template()), pool("p", 1), quota(hard={"pods": "1"}, **spec)) is expected
+
+
+def test_a_plain_job_takes_turns_under_a_quota_too() -> None:
+    assert verdict(job("sweep", 3, template()), pool("p", 1), quota(hard={"pods": "1"})) is FITS
+    assert warnings(job("sweep", 3, template()), pool("p", 1), quota(hard={"pods": "1"})) == ["runs-in-turns"]
+    assert verdict(job("sweep", 3, template()), pool("p", 1), quota(hard={"pods": "0"})) is CANNOT
+
+
+def test_a_limit_range_gives_what_a_quota_makes_containers_give() -> None:
+    pods = template(containers=[{"name": "main"}])
+    hard = quota(hard={"requests.cpu": "1"})
+    assert rules(deployment("web", 1, pods), pool("p", 1), hard) == ["quota-requires"]
+    assert (
+        verdict(
+            deployment("web", 1, pods),
+            pool("p", 1),
+            hard,
+            limit_range({"type": "Container", "defaultRequest": {"cpu": "1"}}),
+        )
+        is FITS
+    )
+    assert rules(
+        deployment("web", 1, pods), pool("p", 1), hard, limit_range({"type": "Container", "max": {"cpu": "2"}})
+    ) == ["quota"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ({"type": "Container", "max": {"cpu": "1"}}, FITS),
+        ({"type": "Container", "max": {"cpu": "999m"}}, CANNOT),
+        ({"type": "Container", "min": {"cpu": "1001m"}}, CANNOT),
+        ({"type": "Pod", "max": {"cpu": "1"}}, FITS),
+        ({"type": "Pod", "max": {"memory": "1Gi"}}, CANNOT),
+        ({"type": "Container", "maxLimitRequestRatio": {"cpu": "1"}}, FITS),
+        ({"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}, FITS),
+    ],
+)
+def test_limit_ranges(limit: Manifest, expected: Verdict) -> None:
+    assert verdict(deployment("web", 1, template()), pool("p", 1), limit_range(limit)) is expected
+
+
+# --- Volumes
+
+
+def claim(**spec: Any) -> Manifest:
+    return namespaced("v1", "PersistentVolumeClaim", "data", spec={"accessModes": ["ReadWriteOnce"], **spec})
+
+
+def storage_class(**fields: Any) -> Manifest:
+    provisioner = {"provisioner": "pd.csi.storage.gke.io", "volumeBindingMode": "WaitForFirstConsumer"}
+    return {"kind": "StorageClass", "metadata": {"name": "fast"}, **provisioner, **fields}
+
+
+DATA = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+
+
+@pytest.mark.parametrize(("zone", "expected"), [("a", FITS), ("b", CANNOT), ("a__b", FITS)])
+def test_a_bound_volume_keeps_its_pods_in_its_zone(zone: str, expected: Verdict) -> None:
+    volume = {"kind": "PersistentVolume", "metadata": {"name": "pv", "labels": {ZONE: zone}}, "spec": {}}
+    nodes = pool("p", 1, {ZONE: "a"})
+    assert verdict(deployment("web", 1, template(**DATA)), nodes, volume, claim(volumeName="pv")) is expected
+
+
+@pytest.mark.parametrize(("zones", "expected"), [(["a"], FITS), (["b"], CANNOT)])
+def test_a_class_makes_volumes_in_its_topologies(zones: list[str], expected: Verdict) -> None:
+    topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": zones}]}]
+    documents = storage_class(allowedTopologies=topologies), claim(storageClassName="fast")
+    assert verdict(deployment("web", 1, template(**DATA)), pool("p", 1, {ZONE: "a"}), *documents) is expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "disk", "expected"),
+    [
+        ("a3-highgpu-8g", "pd-standard", CANNOT),
+        ("a3-highgpu-8g", "hyperdisk-ml", FITS),
+        ("n2-standard-8", "hyperdisk-ml", OPEN),
+    ],
+)
+def test_a_disk_that_the_machine_does_not_attach(machine: str, disk: str, expected: Verdict) -> None:
+    nodes = pool("p", 1, {"node.kubernetes.io/instance-type": machine})
+    documents = storage_class(parameters={"type": disk}), claim(storageClassName="fast")
+    assert verdict(deployment("web", 1, template(**DATA)), nodes, *documents) is expected
+
+
+def test_claims_of_a_stateful_set_count_against_the_quota() -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}
+    shards = stateful_set("shards", 2, template(), volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": spec}])
+    hard = {"fast.storageclass.storage.k8s.io/requests.storage": "2Gi"}
+    assert verdict(shards, pool("p", 1), storage_class(), quota(hard=hard)) is FITS
+    assert verdict(shards, pool("p", 1), storage_class(), quota(hard={"persistentvolumeclaims": "1"})) is CANNOT
+
+
+def test_one_pod_at_a_time_uses_a_claim_that_says_so() -> None:
+    exclusive = claim(storageClassName="fast", accessModes=["ReadWriteOncePod"])
+    assert verdict(deployment("web", 1, template(**DATA)), pool("p", 1), storage_class(), exclusive) is FITS
+    assert verdict(deployment("web", 2, template(**DATA)), pool("p", 1), storage_class(), exclusive) is CANNOT
+    assert (
+        warnings(deployment("web", 2, template(**DATA)), pool("p", 1), storage_class(), claim(storageClassName="fast"))[
+            -1
+        ]
+        == "volume-access"
+    )
+
+
+# --- All together
+
+
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        ([deployment("a", 2, template()), deployment("b", 2, template())], FITS),
+        ([deployment("a", 2, template()), deployment("b", 3, template())], CANNOT),
+        ([deployment("a", 2, template()), job("j", 4, template(), gang=True)], CANNOT),
+        ([deployment("a", 3, template()), job("i", 3, template()), job("j", 3, template())], FITS),
+        ([deployment("a", 4, template()), job("j", 1, template())], OPEN),
+        ([deployment("a", 2, template()), deployment("b", 2, template()), quota(hard={"pods": "3"})], CANNOT),
+    ],
+)
+def test_what_stays_must_fit_together_and_jobs_take_turns(documents: list[Manifest], expected: Verdict) -> None:
+    verdicts = judge([*documents, pool("p", 1)])
+    assert {item.verdict for item in verdicts.workloads} == {FITS}
+    assert verdicts.stack is expected
+
+
+def test_where_the_order_decides_the_stack_is_undetermined() -> None:
+    anywhere, picky = deployment("a", 4, template()), deployment("b", 1, template(nodeSelector={"disk": "ssd"}))
+    assert judge([anywhere, picky, pool("p", 1), pool("q", 1, {"disk": "ssd"})]).stack is OPEN
+    assert judge([anywhere, picky, pool("p", 1), pool("q", 2, {"disk": "ssd"})]).stack is FITS
+
+
+def test_pods_with_a_higher_priority_find_their_place_among_others() -> None:
+    urgent = {"kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 10}
+    picky = deployment("b", 1, template(nodeSelector={"disk": "ssd"}, priorityClassName="urgent"))
+    nodes = pool("p", 1), pool("q", 1, {"disk": "ssd"})
+    assert judge([deployment("a", 4, template()), picky, urgent, *nodes]).stack is FITS
+    assert judge([deployment("a", 8, template()), picky, urgent, *nodes]).stack is CANNOT

@@ -1,0 +1,64 @@
+"""Kueue's quotas: what a queue can never admit, and where it sends what it admits."""
+
+import pytest
+from ml_foundations.planning import Verdict, judge
+
+from tests.planning.building import GPU, Manifest, container, deployment, job, namespaced, pool, template
+
+FLAVOR = {
+    "kind": "ResourceFlavor",
+    "metadata": {"name": "h100"},
+    "spec": {"nodeLabels": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]},
+}
+LOCAL = namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", "training", spec={"clusterQueue": "team"})
+NODES = pool("h100", 4, {"gpu": "h100"}, [{"key": "reserved", "effect": "NoSchedule"}], gpu="8")
+
+
+def cluster_queue(name: str = "team", gpus: int = 16, **quota: int) -> Manifest:
+    resources = [{"name": GPU, "nominalQuota": gpus, **quota}]
+    group = {"coveredResources": [GPU], "flavors": [{"name": "h100", "resources": resources}]}
+    return {
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "spec": {"cohortName": "all", "resourceGroups": [group]},
+    }
+
+
+def queued(pods: int) -> Manifest:
+    train = job("train", pods, template(containers=[container(gpu=8)]), gang=True)
+    train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
+    return train
+
+
+@pytest.mark.parametrize(
+    ("pods", "queues", "expected"),
+    [
+        (2, [cluster_queue()], Verdict.FITS),
+        (3, [cluster_queue()], Verdict.CANNOT_FIT),
+        (3, [cluster_queue(), cluster_queue("other", 8)], Verdict.FITS),
+        (3, [cluster_queue(borrowingLimit=7), cluster_queue("other", 8)], Verdict.CANNOT_FIT),
+        (3, [cluster_queue(), cluster_queue("other", 8, lendingLimit=7)], Verdict.CANNOT_FIT),
+        (2, [], Verdict.UNDETERMINED),
+    ],
+)
+def test_quotas_of_a_queue_and_what_it_borrows(pods: int, queues: list[Manifest], expected: Verdict) -> None:
+    assert judge([queued(pods), FLAVOR, LOCAL, NODES, *queues]).workloads[0].verdict is expected
+
+
+def test_what_waits_in_a_queue_takes_turns() -> None:
+    assert judge([queued(2), queued(2), FLAVOR, LOCAL, NODES, cluster_queue()]).stack is Verdict.FITS
+    tolerant = template(containers=[container(gpu=8)], tolerations=[{"operator": "Exists"}])
+    assert (
+        judge([queued(2), deployment("web", 2, tolerant), FLAVOR, LOCAL, NODES, cluster_queue()]).stack is Verdict.FITS
+    )
+    assert (
+        judge([queued(2), deployment("web", 3, tolerant), FLAVOR, LOCAL, NODES, cluster_queue()]).stack
+        is Verdict.UNDETERMINED
+    )
+
+
+def test_the_message_names_what_is_missing() -> None:
+    (reason,) = judge([queued(3), FLAVOR, LOCAL, NODES, cluster_queue()]).workloads[0].reasons
+    assert reason.message == (
+        "it needs 24 nvidia.com/gpu at once, and one flavor of ClusterQueue team has 16 at most, borrowed ones included: 8 too few"
+    )

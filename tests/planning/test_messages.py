@@ -1,0 +1,131 @@
+"""What people read: the number that is missing, the nearest pool, the shortest remedy."""
+
+from typing import Any
+
+import pytest
+from ml_foundations.planning import judge
+
+from tests.planning.building import (
+    GPU,
+    ZONE,
+    Manifest,
+    anti_affinity,
+    container,
+    daemon_set,
+    deployment,
+    job,
+    limit_range,
+    pool,
+    quota,
+    spread,
+    template,
+)
+
+H100 = pool("h100", 2, {"gpu": "h100", ZONE: "a"}, [{"key": GPU, "value": "present", "effect": "NoSchedule"}], gpu="8")
+CPU = pool("cpu", 3, {ZONE: "b"})
+
+
+def gpus(count: int, **spec: Any) -> Manifest:
+    return template(containers=[container(gpu=count)], **spec)
+
+
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        (
+            [job("train", 4, gpus(8), gang=True), H100, CPU],
+            'nodes at spec.parallelism: each pod needs 8 nvidia.com/gpu; "h100" offers 8 nvidia.com/gpu per node on at most 2 nodes: '
+            "room for 2 of the 4 pods that must run at once. | Raise max_nodes of h100 to 4 or lower spec.parallelism to 2.",
+        ),
+        (
+            [job("train", 1, gpus(16)), H100, CPU],
+            "resources at spec.template.spec.containers[0].resources.requests.nvidia.com/gpu: each pod needs 16 nvidia.com/gpu; "
+            'the nearest, "h100", does not take it: it needs 16 nvidia.com/gpu, and 8 is free, 8 short. | '
+            "Request at most 8 nvidia.com/gpu.",
+        ),
+        (
+            [deployment("web", 1, template(nodeSelector={"gpu": "h100"})), H100, CPU],
+            'taint at spec.template.spec.tolerations: each pod needs 1 cpu; the nearest, "h100", does not take it: '
+            "untolerated taint nvidia.com/gpu=present:NoSchedule. | Tolerate nvidia.com/gpu=present:NoSchedule.",
+        ),
+        (
+            [deployment("web", 13, template()), CPU],
+            'nodes at spec.replicas: each pod needs 1 cpu; "cpu" offers 4 cpu per node on at most 3 nodes: '
+            "room for 12 of the 13 pods that must run at once. | Raise max_nodes of cpu to 4 or lower spec.replicas to 12.",
+        ),
+        (
+            [deployment("web", 4, template(affinity=anti_affinity())), CPU],
+            'nodes at spec.replicas: each pod needs 1 cpu; "cpu" takes one per node on at most 3 nodes: '
+            "room for 3 of the 4 pods that must run at once. | Raise max_nodes of cpu to 4 or lower spec.replicas to 3.",
+        ),
+        (
+            [deployment("web", 3, template(topologySpreadConstraints=[spread(minDomains=2)])), CPU],
+            "topology-spread at spec.template.spec.topologySpreadConstraints: 3 pods must run at once, and "
+            "topologySpreadConstraints over topology.kubernetes.io/zone lets 1 of them: 3 nodes of cpu would have the room. | "
+            "Loosen topologySpreadConstraints, or lower spec.replicas to 1.",
+        ),
+        (
+            [deployment("web", 3, template()), CPU, quota("team-quota", {"requests.cpu": "2"})],
+            "quota at ResourceQuota team-quota.spec.hard.requests.cpu: it needs 3 requests.cpu, and ResourceQuota team-quota "
+            "leaves 2: 1 too few. | Raise requests.cpu of ResourceQuota team-quota to 3, or ask for less.",
+        ),
+        (
+            [deployment("web", 1, template()), CPU, limit_range({"type": "Container", "max": {"cpu": "500m"}})],
+            "limit-range-max at spec.template.spec.containers[0].resources.limits.cpu: the API server refuses the pods: "
+            "LimitRange limits allows container main at most 500m of cpu, and it has 1. | "
+            "Lower cpu to 500m, or raise the maximum of LimitRange limits.",
+        ),
+        (
+            [daemon_set("agent", template(containers=[container(memory="17Gi")])), CPU],
+            'daemon-set-room at spec.template.spec: "cpu" has no room for its pod: it needs 17Gi memory, and 16Gi is free, 1Gi short. | '
+            "Lower the pod's requests, or keep it off cpu by a node selector.",
+        ),
+        (
+            [deployment("web", 1, template())],
+            "no-nodes at spec.template.spec: there are no nodes. | Declare a node pool.",
+        ),
+    ],
+)
+def test_reasons(documents: list[Manifest], expected: str) -> None:
+    (reason,) = judge(documents).workloads[0].reasons
+    assert f"{reason.rule} at {reason.path}: {reason.message}. | {reason.remedy}" == expected
+
+
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        (
+            [job("sweep", 9, gpus(8)), H100],
+            "runs-in-turns at spec.parallelism: 2 of 9 pods run at a time: the nodes allow no more. | "
+            "Lower spec.parallelism to 2, or make room for 9.",
+        ),
+        (
+            [deployment("web", 12, template()), CPU],
+            "rollout-surge at spec.replicas: 15 pods during a rollout do not fit: the nodes take 12 pods of 1 cpu. | "
+            "Make room for 3 more, or set strategy.rollingUpdate to maxSurge 0 and maxUnavailable 1.",
+        ),
+    ],
+)
+def test_warnings(documents: list[Manifest], expected: str) -> None:
+    (warning,) = judge(documents).workloads[0].warnings
+    assert f"{warning.rule} at {warning.path}: {warning.message}. | {warning.remedy}" == expected
+
+
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        (
+            [deployment("a", 6, template()), deployment("b", 8, template()), CPU],
+            "competition: Deployment team/a and Deployment team/b run at the same time: together they need 14 cpu, and cpu "
+            "offers 12 at most. | Raise max_nodes of cpu, or give the workloads pools of their own.",
+        ),
+        (
+            [deployment("a", 2, template()), deployment("b", 2, template()), CPU, quota(hard={"requests.cpu": "3"})],
+            "quota-sum: Deployment team/a and Deployment team/b together need 4 requests.cpu, and the quota leaves 3: 1 too few. | "
+            "Raise requests.cpu to 4, or lower what the workloads ask for.",
+        ),
+    ],
+)
+def test_reasons_of_the_stack(documents: list[Manifest], expected: str) -> None:
+    (reason,) = judge(documents).reasons
+    assert f"{reason.rule}: {reason.message}. | {reason.remedy}" == expected

@@ -1,0 +1,115 @@
+"""Node pools that are only declared, as nodes; the figures of GKE itself are tested with the catalog."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations.planning import UNKNOWN, Verdict, judge
+from ml_foundations.planning.node_pools import from_node_pool
+from ml_foundations.planning.nodes import by_zone
+
+from tests.planning.building import GPU, ZONE, container, deployment, job, spread, template
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+TAINT = {"key": GPU, "value": "present", "effect": "NO_SCHEDULE"}
+
+
+def inputs(machine: str = "a3-highgpu-8g", **config: Any) -> dict[str, Any]:
+    accelerator = {"type": "nvidia-h100-80gb", "count": 8}
+    gpus = {"guestAccelerators": [accelerator], "taints": [TAINT]} if machine.startswith("a3") else {}
+    return {
+        "name": "train",
+        "location": "us-central1",
+        "nodeLocations": ["us-central1-a", "us-central1-b"],
+        "autoscaling": {"totalMinNodeCount": 1, "totalMaxNodeCount": 3},
+        "nodeConfig": {"machineType": machine, "labels": {"node-type": "training"}, **gpus, **config},
+    }
+
+
+def test_a_pool_is_a_class_of_nodes() -> None:
+    node = from_node_pool(inputs())
+    assert (node.name, node.fewest, node.count, node.zones) == ("train", 1, 3, ("us-central1-a", "us-central1-b"))
+    assert node.allocatable[GPU] == 8000
+    assert node.labels["node-type"] == "training"
+    assert node.labels["cloud.google.com/gke-nodepool"] == "train"
+    assert node.labels[ZONE] is UNKNOWN
+    assert node.taints == [{"key": GPU, "value": "present", "effect": "NoSchedule"}]
+
+
+def test_what_gke_runs_itself_is_taken_from_the_node() -> None:
+    least = {"datapathProvider": "LEGACY_DATAPATH"}
+    most = {"datapathProvider": "ADVANCED_DATAPATH", "workloadIdentityConfig": {"workloadPool": "p"}}
+    alone, full, assumed = (
+        from_node_pool(inputs("n2-standard-8"), cluster).allocatable for cluster in (least, most, None)
+    )
+    assert alone["cpu"] > full["cpu"] > assumed["cpu"]
+    assert alone["pods"] - full["pods"] == 2000  # gke-metadata-server and netd
+
+
+@pytest.mark.parametrize(
+    ("installer", "opted_out", "operator", "gpus"),
+    [
+        ("DEFAULT", "false", False, 8),
+        ("INSTALLATION_DISABLED", "true", True, 8),
+        ("INSTALLATION_DISABLED", "true", False, 0),
+        ("INSTALLATION_DISABLED", "false", True, 0),
+        ("DEFAULT", "true", True, 0),
+    ],
+)
+def test_exactly_one_side_advertises_the_gpus(installer: str, opted_out: str, operator: bool, gpus: int) -> None:
+    accelerator = {
+        "type": "nvidia-h100-80gb",
+        "count": 8,
+        "gpuDriverInstallationConfig": {"gpuDriverVersion": installer},
+    }
+    pool = inputs(guestAccelerators=[accelerator], labels={"gke-no-default-nvidia-gpu-device-plugin": opted_out})
+    assert from_node_pool(pool, gpu_operator=operator).allocatable.get(GPU, 0) == gpus * 1000
+
+
+def test_partitions_and_sharing_multiply_the_gpus() -> None:
+    accelerator = {"type": "nvidia-h100-80gb", "count": 8, "gpuPartitionSize": "1g.10gb"}
+    sharing = {"gpuSharingConfig": {"maxSharedClientsPerGpu": 2}}
+    assert from_node_pool(inputs(guestAccelerators=[accelerator | sharing])).allocatable[GPU] == 8 * 7 * 2 * 1000
+
+
+def test_numbers_of_nodes_per_zone() -> None:
+    per_zone = inputs() | {"autoscaling": {"minNodeCount": 1, "maxNodeCount": 2}}
+    assert (from_node_pool(per_zone).fewest, from_node_pool(per_zone).count) == (2, 4)
+    fixed = inputs() | {"autoscaling": None, "nodeCount": 2}
+    assert (from_node_pool(fixed).fewest, from_node_pool(fixed).count) == (4, 4)
+    assert [part.count for part in by_zone(from_node_pool(inputs()))] == [2, 1]
+
+
+def test_an_unknown_machine_leaves_workloads_undetermined() -> None:
+    node = from_node_pool(inputs(machineType=UNKNOWN))
+    assert node.unknown == ("nodeConfig.machineType",)
+    verdicts = judge([deployment("web", 1, template())], [node])
+    assert verdicts.workloads[0].verdict is Verdict.UNDETERMINED
+
+
+def test_zones_matter_only_to_those_who_name_them() -> None:
+    pool = from_node_pool(inputs())
+    train = template(containers=[container(gpu=8)])
+    assert judge([job("train", 3, train, gang=True)], [pool]).stack is Verdict.FITS
+    spreading = template(containers=[container(gpu=8)], topologySpreadConstraints=[spread()])
+    assert judge([deployment("web", 3, spreading)], [pool]).stack is Verdict.FITS
+    assert (
+        judge(
+            [job("train", 1, template(containers=[container(gpu=8)], nodeSelector={ZONE: "us-central1-c"}))], [pool]
+        ).stack
+        is Verdict.CANNOT_FIT
+    )
+
+
+@pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
+def test_the_stacks_of_the_project_fit(stack: str) -> None:
+    resources = yaml.safe_load((GOLDEN / f"{stack}.yaml").read_text())
+    of_type = {kind: [r["inputs"] for r in resources if r["type"] == kind] for kind in {r["type"] for r in resources}}
+    (cluster,) = of_type["gcp:container/cluster:Cluster"]
+    nodes = [from_node_pool(pool, cluster) for pool in of_type["gcp:container/nodePool:NodePool"]]
+    documents = [r for kind, found in of_type.items() if kind.startswith("kubernetes:") for r in found if "kind" in r]
+    verdicts = judge(documents, nodes)
+    assert verdicts.workloads
+    assert verdicts.stack is Verdict.FITS, verdicts.findings
+    assert verdicts.cost.unknown == []
