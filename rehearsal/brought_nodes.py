@@ -1,4 +1,4 @@
-"""Nodes of a cluster of one's own, copied into the replica: what ``kubectl get nodes -o yaml`` printed."""
+"""A cluster of one's own: the replica has copies of its nodes, from what ``kubectl get nodes -o yaml`` printed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import yaml
 
 from rehearsal.gke.api import Api, ApiError
 from rehearsal.gke.nodes import KWOK_NODE
+from rehearsal.gke.snapshots import Snapshots
 from rehearsal.layout import Rehearsal
 from rehearsal.progress import RehearsalError, step
 
@@ -20,11 +21,14 @@ PASSING = "node.kubernetes.io/"
 def copy(rehearsal: Rehearsal, file: Path) -> None:
     """Put copies of the nodes in a file into the replica; those that are there already take what the file says.
 
+    The cluster serves the kinds that every GKE cluster serves.
+
     Raises:
         RehearsalError: the file cannot be read, or holds no node.
     """
     nodes = list(read(file))
     api = Api(rehearsal.kubeconfig)
+    Snapshots(api).reconcile()
     with step(f"copying {len(nodes)} nodes of {file.name}"):
         for node in nodes:
             try:

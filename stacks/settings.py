@@ -314,6 +314,9 @@ def _cluster_errors(settings: Settings) -> Iterator[tuple[str, str]]:
 def _pool_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     for name, pool in settings.gpu_pools.items():
         yield from _driver_errors(f"nodePools.{name}.driver", pool, settings.operator)
+        if pool.sharing and settings.operator is not None and settings.operator.feature_discovery:
+            why = "the operator's feature discovery knows nothing of it and would label the GPUs as not shared"
+            yield f"nodePools.{name}.sharing", f"is GKE's, and {why}; say false in gpuOperator.featureDiscovery"
     if isinstance(settings.cluster, ExistingClusterSettings):
         return
     cluster = {"project": settings.project, "location": settings.cluster.location}

@@ -222,7 +222,7 @@ def _operator_labels(pool: Pool, gpu: PoolGpu, sharing: Sharing) -> dict[str, st
         "gpu.machine": "Google-Compute-Engine",
         "gpu.mode": "compute",
         "gpu.present": "true",
-        "gpu.product": model.product + ("-SHARED" if sharing.replicas > 1 else ""),
+        "gpu.product": machine_types.shared_product(model, gpu.partition_size, shared=sharing.replicas > 1),
         "gpu.replicas": str(sharing.replicas),
         "gpu.sharing-strategy": sharing.strategy,
         "mig.capable": str(bool(model.mig_profiles)).lower(),

@@ -292,6 +292,76 @@ def test_gpus_that_gke_manages_are_there_at_once_without_the_operators_labels(cl
     assert not [key for key in labels if key.startswith("nvidia.com/")]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "labels"),
+    [
+        (
+            PoolGpu("nvidia-tesla-a100", 1, partition_size="1g.5gb"),
+            7,
+            {"gke-gpu-partition-size": "1g.5gb"},
+        ),
+        (
+            PoolGpu("nvidia-tesla-a100", 1, sharing_strategy="TIME_SHARING", max_shared_clients=4),
+            4,
+            {"gke-gpu-sharing-strategy": "time-sharing", "gke-max-shared-clients-per-gpu": "4"},
+        ),
+        (
+            PoolGpu("nvidia-tesla-a100", 1, None, "3g.20gb", "MPS", 5),
+            10,
+            {"gke-gpu-partition-size": "3g.20gb", "gke-gpu-sharing-strategy": "mps"},
+        ),
+    ],
+    ids=["MIG", "time-sharing", "MPS on MIG"],
+)
+def test_partitions_and_sharing_change_what_nodes_offer(
+    cloud: Cloud, gpu: PoolGpu, gpus: int, labels: dict[str, str]
+) -> None:
+    pool = Pool("cut", "ml", "a2-highgpu-1g", 1, 1, 1, zones=ZONES[:1], taints=(GPU_TAINT,), gpu=gpu)
+    cloud.store.save_pool(pool)
+    until(lambda: cloud.gpus("cut") == [gpus])
+    found = cloud.nodes("cut")[0]["metadata"]["labels"]
+    assert {f"cloud.google.com/{key}": value for key, value in labels.items()}.items() <= found.items()
+
+
+def test_how_a_node_was_bought_is_on_its_labels(cloud: Cloud) -> None:
+    one = replace(L4, min_nodes=1, max_nodes=1, initial_nodes=1)
+    cloud.store.save_pool(replace(one, name="spot", spot=True))
+    cloud.store.save_pool(replace(one, name="flex", flex_start=True))
+    cloud.store.save_pool(replace(one, name="reserved", reservation="projects/p/reservations/mine/reservationBlocks/b"))
+    until(lambda: all(len(cloud.nodes(name)) == 1 for name in ("spot", "flex", "reserved")))
+    expected = {
+        "spot": {"gke-spot": "true"},
+        "flex": {"gke-flex-start": "true"},
+        "reserved": {"reservation-name": "mine"},
+    }
+    for name, labels in expected.items():
+        found = cloud.nodes(name)[0]["metadata"]["labels"]
+        ways = ("gke-spot", "gke-flex-start", "reservation-name")
+        have = {way: found[f"cloud.google.com/{way}"] for way in ways if f"cloud.google.com/{way}" in found}
+        assert have == labels
+
+
+def test_queued_nodes_do_not_come_for_a_pod(cloud: Cloud) -> None:
+    cloud.store.save_pool(replace(L4, name="queued", queued=True))
+    tolerate = [
+        {"key": GPU_RESOURCE, "operator": "Exists"},
+        {"key": "cloud.google.com/gke-queued", "operator": "Exists"},
+    ]
+    cloud.run("plain", gpus=1, tolerations=tolerate)
+    time.sleep(3)
+    assert cloud.report("queued")["nodes"] == 0
+    cloud.store.save_pool(L4)
+    until(lambda: len(cloud.running("plain")) == 1)
+    assert (cloud.report("queued")["nodes"], cloud.report("l4")["nodes"]) == (0, 1)
+
+
+def test_a_pool_that_takes_any_zone_need_not_fill_them_alike(cloud: Cloud) -> None:
+    cloud.store.save_pool(replace(L4, location_policy="ANY"))
+    cloud.run("many", gpus=2, copies=3)
+    until(lambda: len(cloud.running("many")) == 3)
+    assert {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in cloud.nodes("l4")} == {ZONES[0]}
+
+
 def test_an_update_of_labels_and_taints_reaches_the_nodes(cloud: Cloud) -> None:
     pool = replace(L4, min_nodes=1, initial_nodes=1, labels={"old": "1", "kept": "1"})
     cloud.store.save_pool(pool)

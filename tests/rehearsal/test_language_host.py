@@ -119,13 +119,12 @@ def own_tools(tools: Tools) -> Tools:
 @pytest.fixture
 def project(own_tools: Tools, tmp_path: Path) -> Project:
     """A Python project with a stack; the stack file of the rehearsal holds its settings."""
-    rehearsal = Rehearsal.of("dev", tmp_path)
-    write(tmp_path / "stacks" / "Pulumi.dev.yaml", "config:\n  greetings:name: good\n  greetings:greeting: hello\n")
-    rehearsal.make()
-    environment.install(rehearsal, own_tools)
     folder = tmp_path / "program"
     write(folder / "Pulumi.yaml", "name: greetings\nruntime: python\n")
+    write(folder / "Pulumi.dev.yaml", "config:\n  greetings:name: good\n  greetings:greeting: hello\n")
     write(folder / "__main__.py", PROGRAM)
+    rehearsal = Rehearsal.of("dev", folder)
+    environment.install(rehearsal, own_tools)
     result = Project(folder, rehearsal, environment.process_environment(rehearsal, own_tools))
     result.checked("stack", "init", "dev")
     return result

@@ -35,9 +35,9 @@ class Recorder(pulumi.runtime.Mocks):
         raise AssertionError(f"the program calls a provider function: {args.token}")
 
 
-def main(stack: str) -> None:
+def main(stack: str, file: Path | None = None) -> None:
     recorder = Recorder()
-    config = yaml.safe_load((ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]
+    config = yaml.safe_load((file or ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]
     strings = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -63,4 +63,4 @@ def whole(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], *map(Path, sys.argv[2:]))

@@ -143,3 +143,56 @@ def test_all_errors_come_at_once() -> None:
     given["teams"]["research"]["quota"]["gpus"] = -4
     with pytest.raises(ValueError, match="3 errors"):
         settings.parse(given)
+
+
+EXISTING = {"name": "lab", "kubeconfig": "~/lab.yaml", "context": "lab"}
+
+
+def on_existing_cluster(**sections: Any) -> dict[str, Any]:
+    """The dev stack on a cluster that is there already."""
+    given = changed("cluster", EXISTING)
+    return {key: value for key, value in (given | sections).items() if value is not None}
+
+
+def test_everything_above_a_cluster_works_on_one_that_exists() -> None:
+    parsed = settings.parse(on_existing_cluster(nodePools=None, gpuOperator=None))
+    assert parsed.cluster.context == "lab"
+    assert set(parsed.teams) == {"research", "serving"}
+
+
+def test_pools_of_an_existing_cluster_that_are_described_are_checked_against() -> None:
+    with pytest.raises(ValueError, match=r"finetune.gpu: no pool has NVIDIA-A100-SXM4-40GB. The pools have: NVIDIA-L4"):
+        settings.parse(
+            on_existing_cluster(nodePools={"l4": {"machineType": "g2-standard-8", "maxNodes": 2}}, gpuOperator=None)
+        )
+
+
+def test_an_existing_cluster_takes_no_setting_of_a_new_one() -> None:
+    with pytest.raises(ValueError, match=r"cluster.releaseChannel: is not known"):
+        settings.parse(changed("cluster", EXISTING | {"releaseChannel": "RAPID"}))
+
+
+def test_a_team_of_a_google_group_needs_groups_in_the_cluster() -> None:
+    with pytest.raises(ValueError, match=r"cluster.securityGroup: is required.*teams.research.group"):
+        settings.parse(changed("teams.research.group", "ml@example.com"))
+
+
+def test_networks_of_gpus_need_a_cluster_with_more_than_one() -> None:
+    networks = [{"network": f"n{index}", "subnetwork": f"s{index}"} for index in range(4)]
+    with pytest.raises(ValueError, match=r"cluster.multiNetworking: is false, but nodePools.a100"):
+        settings.parse(changed("nodePools.a100.additionalNetworks", networks))
+
+
+def test_a_shared_gpu_goes_to_a_pod_one_at_a_time() -> None:
+    given = changed("gpuOperator", None)
+    given["nodePools"]["l4"] |= {"driver": "default", "sharing": {"strategy": "TIME_SHARING", "clients": 4}}
+    given["nodePools"]["a100"] |= {"driver": "default"}
+    chat = given["teams"]["serving"]["inferenceServices"]["chat"]
+    chat |= {"gpu": "L4-SHARED"}
+    settings.parse(given)
+    chat |= {"gpus": 2}
+    with pytest.raises(ValueError, match=r"chat.gpus: is 2, more than any node offers \(l4 has 1\)"):
+        settings.parse(given)
+    chat |= {"gpus": 1, "gpu": "L4"}
+    with pytest.raises(ValueError, match=r"no pool has NVIDIA-L4. The pools have: .*NVIDIA-L4-SHARED"):
+        settings.parse(given)

@@ -146,6 +146,8 @@ class _Pool:
         if self._accelerator and not any(taint["key"] == labels.GPU_TAINT_KEY for taint in taints):
             gpu_taint = {"value": labels.GPU_TAINT_VALUE, "effect": labels.GPU_TAINT_EFFECT}
             taints.append({"key": labels.GPU_TAINT_KEY, **gpu_taint})
+        if section(self._inputs, "queuedProvisioning").get("enabled"):
+            taints.append({"key": labels.GKE_QUEUED, "value": "true", "effect": "NoSchedule"})
         if self.machine.arch == "arm64":
             taints.append({"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"})
         fewest, most = self.sizes
@@ -177,13 +179,31 @@ class _Pool:
         found["cloud.google.com/gke-provisioning"] = "spot" if spot else "standard"
         if spot:
             found[labels.GKE_SPOT] = "true"
+        if self._config.get("flexStart"):
+            found[labels.GKE_FLEX_START] = "true"
+        found[labels.GKE_OS_DISTRIBUTION] = "ubuntu" if "UBUNTU" in str(self._config.get("imageType")) else "cos"
         if self._accelerator:
+            found |= self._gke_gpu_labels()
             found[labels.GKE_ACCELERATOR] = self._accelerator["type"]
-            found[ACCELERATOR_COUNT] = str(self._accelerator["count"])
+            found[ACCELERATOR_COUNT] = str(int(self._accelerator["count"]))
             if gpu_operator:
                 product = machine_types.GPUS[self._accelerator["type"]].product
                 found |= {labels.GPU_PRODUCT: product, labels.GPU_PRESENT: "true"}
-                found[labels.GPU_COUNT] = str(self._accelerator["count"])
+                found[labels.GPU_COUNT] = str(int(self._accelerator["count"]))
+        return found
+
+    def _gke_gpu_labels(self) -> dict[str, str]:
+        """What GKE says on a node of the driver, the partitions and the sharing that it takes care of itself."""
+        if self._is_opted_out or not self._has_googles_driver:
+            return {}
+        version = section(self._accelerator, "gpuDriverInstallationConfig").get("gpuDriverVersion") or "DEFAULT"
+        found = {labels.GKE_GPU_DRIVER_VERSION: str(version).lower()}
+        if size := self._accelerator.get("gpuPartitionSize"):
+            found[labels.GKE_PARTITION_SIZE] = str(size)
+        if sharing := section(self._accelerator, "gpuSharingConfig"):
+            strategy = str(sharing.get("gpuSharingStrategy") or "TIME_SHARING").lower().replace("_", "-")
+            found |= {labels.GKE_SHARING_STRATEGY: strategy}
+            found[labels.GKE_SHARED_CLIENTS] = str(int(sharing.get("maxSharedClientsPerGpu") or 1))
         return found
 
     def allocatable(self, gpu_operator: bool) -> Amounts:

@@ -27,6 +27,11 @@ from tests.conftest import Cluster
 PLACE = Place("acme", "us-central1", "")
 CLUSTER_ID = "projects/acme/locations/us-central1/clusters/ml"
 CLUSTER = {"name": "ml", "removeDefaultNodePool": True, "initialNodeCount": 1, "deletionProtection": False}
+RESERVED = {
+    "consumeReservationType": "SPECIFIC_RESERVATION",
+    "key": "compute.googleapis.com/reservation-name",
+    "values": ["projects/shared/reservations/mine/reservationBlocks/block"],
+}
 RECORDED = {
     "gcp:serviceaccount/account:Account": {"accountId": "trainer"},
     "gcp:compute/network:Network": {"name": "net"},
@@ -91,6 +96,9 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
         ({"name": "p" * 41}, "names have up to 40"),
         ({"nodeConfig": {"diskType": "hyperdisk-balanced"}}, "cannot be used by g2-standard-24"),
         ({"autoscaling": {"minNodeCount": 3, "maxNodeCount": 1}}, "Autoscaling limits are invalid"),
+        ({"nodeConfig": {"spot": True, "reservationAffinity": RESERVED}}, "cannot consume a reservation"),
+        ({"nodeConfig": {"reservationAffinity": {**RESERVED, "values": []}}}, "names exactly one reservation"),
+        ({"queuedProvisioning": {"enabled": True}}, "starts with 0 nodes"),
         (
             {"nodeConfig": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
             "expected effect to be one of",
@@ -202,6 +210,8 @@ def test_a_cluster_is_live(live: GcpProvider, cluster: Cluster) -> None:
     state = live.create(resource(container.CLUSTER), CLUSTER)
     assert state.id == CLUSTER_ID
     assert not sdk.unmodelled(container.CLUSTER, state.outputs)
+    assert state.outputs["privateClusterConfig"]["privateEndpoint"] == state.outputs["endpoint"]
+    assert state.outputs["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"] == state.outputs["endpoint"]
     authority = base64.b64decode(state.outputs["masterAuth"]["clusterCaCertificate"]).decode()
     context = ssl.create_default_context(cadata=authority)
     found = control_plane.credentials(cluster.rehearsal)
@@ -268,7 +278,7 @@ def test_the_exec_plugin_gives_a_credential(cluster: Cluster, version: str) -> N
 def test_the_exec_plugin_says_that_the_rehearsal_is_down(tmp_path: Any) -> None:
     answer = exec_plugin(Rehearsal.of("dev", tmp_path))
     assert answer.returncode != 0
-    assert "the rehearsal of dev is not up. Start it: make up STACK=dev" in answer.stderr
+    assert "the rehearsal of dev is not up. Start it: make up" in answer.stderr
 
 
 def test_the_exec_plugin_refuses_other_versions(tmp_path: Any) -> None:

@@ -1,0 +1,49 @@
+"""The proof at preview and the simulated GKE see the same node in a pool: labels, taints and GPUs."""
+
+from typing import Any
+
+import pytest
+from ml_foundations import GpuNodePool
+from ml_foundations.labels import GPU_RESOURCE, HOSTNAME
+from ml_foundations.planning.node_pools import from_node_pool
+from ml_foundations.planning.resources import WHOLE, in_scheduler_units
+
+from rehearsal.gke.nodes import node_template
+from rehearsal.plugins.gcp import container
+from rehearsal.plugins.gcp.place import Place
+from tests.components.declaring import declared, inputs
+
+POOL: Any = {
+    "project": "project",
+    "location": "us-central1",
+    "cluster_name": "c",
+    "node_service_account": "s",
+    "machine_type": "a2-highgpu-1g",
+    "max_nodes": 2,
+    "zones": ["us-central1-a"],
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"driver": "latest", "spot": True},
+        {"driver": "operator"},
+        {"driver": "installer"},
+        {"mig_partition": "1g.5gb"},
+        {"sharing": {"strategy": "TIME_SHARING", "clients": 3}},
+        {"flex_start": True, "queued_provisioning": True},
+        {"taints": [{"key": "team", "value": "a"}], "labels": {"team": "a"}},
+    ],
+    ids=str,
+)
+def test_they_agree(changes: Any) -> None:
+    given = inputs(declared(lambda: GpuNodePool("p", POOL | changes))["p-pool"])
+    planned = from_node_pool(given, {"name": "c"}, gpu_operator=False)
+    simulated = node_template(container.node_pool(given, Place("project"), {}), "us-central1-a", None)
+    labels = {key: value for key, value in planned.labels.items() if key != HOSTNAME}
+    assert labels.items() <= simulated["metadata"]["labels"].items()
+    assert sorted(map(str, planned.manifest["spec"]["taints"])) == sorted(map(str, simulated["spec"]["taints"]))
+    offered = in_scheduler_units(GPU_RESOURCE, int(simulated["status"]["allocatable"].get(GPU_RESOURCE, 0)) * WHOLE)
+    assert planned.allocatable.get(GPU_RESOURCE, 0) == offered
