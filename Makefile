@@ -17,7 +17,7 @@ down status report: .venv/.ready
 	@$(RUN) rehearsal $@ --project $(PROJECT) --stack $(STACK)
 
 test: lint
-	@$(RUN) pytest
+	@$(RUN) pytest -n 2 --dist loadfile
 
 lint: .venv/.ready
 	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright
