@@ -131,7 +131,9 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "args", "words"), WRONG, ids=lambda value: getattr(value, "__name__", str(value))[:40])
+@pytest.mark.parametrize(
+    ("spec", "args", "words"), WRONG, ids=lambda value: getattr(value, "__name__", str(value))[:40]
+)
 def test_wrong_arguments_are_refused_with_the_way_out(
     spec: Callable[..., Any], args: dict[str, Any], words: list[str]
 ) -> None:
