@@ -4,10 +4,11 @@
 STACK ?= dev
 PROJECT ?= .
 PYTHON ?= python3
+N ?= 10000
 RUN := .venv/bin/python -m
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: up down status report test lint format bench lock schema clean
+.PHONY: up down status report test lint format bench differential lock schema clean
 .DEFAULT_GOAL := up
 
 up: .venv/.ready
@@ -27,6 +28,9 @@ format: .venv/.ready
 
 bench: .venv/.ready
 	@$(RUN) benchmarks
+
+differential: .venv/.ready ## compare planning with the real scheduler: make differential [N=10000]; goes on where it was
+	@$(RUN) tests.differential $(N)
 
 lock: .venv/.ready ## after a change of the dependencies in pyproject.toml
 	@$(RUN) uv pip compile pyproject.toml --all-extras --universal --generate-hashes --no-header -q -o requirements.lock

@@ -1,4 +1,4 @@
-"""``make bench``: how long a rehearsal takes. Prints one JSON document; see README.md beside this file."""
+"""``make bench``: how long planning and a rehearsal take. Prints one JSON document; see README.md beside this file."""
 
 import json
 import os
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import planning, scheduler
 from rehearsal import control_plane, toolchain
 from rehearsal.layout import CHECKOUT, Rehearsal
 
@@ -25,6 +26,8 @@ def main() -> None:
         results = {
             "cores": os.cpu_count(),
             "python": platform.python_version(),
+            "planning": planning.measure(),
+            "planning and the real scheduler": scheduler.measure(),
             "runs": RUNS,
             "seconds_median": {
                 "control plane ready": control_plane_ready(Path(folder) / "bare", tools),

@@ -1,4 +1,4 @@
-"""Writes docs/components/: a page per component, its arguments and outputs from components/schema.json."""
+"""Writes docs/components/, a page per component from components/schema.json, and the tables of docs/workloads.md."""
 
 import json
 import re
@@ -109,3 +109,6 @@ if __name__ == "__main__":
     (DOCS / "components").mkdir(exist_ok=True)
     for name, text in pages().items():
         (DOCS / "components" / name).write_text(text)
+    import workloads  # the script's own folder is where Python looks first
+
+    workloads.PAGE.write_text(workloads.page())

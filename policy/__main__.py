@@ -4,30 +4,25 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from guards import GUARDS, Guard
-from ml_foundations.planning.manifests import UNKNOWN, unknown_paths
+from ml_foundations.planning.findings import Finding, Severity
+from ml_foundations.planning.manifests import UNKNOWN, Manifest, unknown_paths
+from ml_foundations.planning.program import NODE_POOL, Resource, is_judged, judge_program
+from ml_foundations.planning.rules import RULES
 from pulumi_policy import (
     EnforcementLevel,
     PolicyPack,
     ReportViolation,
+    ResourceValidationArgs,
+    ResourceValidationPolicy,
     StackValidationArgs,
     StackValidationPolicy,
 )
 from pulumi_policy.proxy import UnknownValueError
 
-NODE_POOL = "gcp:container/nodePool:NodePool"
-
-
-def manifests(args: StackValidationArgs) -> list[tuple[dict[str, Any], str]]:
-    """Every Kubernetes object and node pool of a program as a manifest, with its URN."""
-    found = []
-    for resource in args.resources:
-        if resource.resource_type == NODE_POOL:
-            found.append(
-                ({"kind": "NodePool", "metadata": {"name": resource.name}, **plain(resource.props)}, resource.urn)
-            )
-        elif resource.resource_type.startswith("kubernetes:") and "kind" in resource.props:
-            found.append((plain(resource.props), resource.urn))
-    return found
+PROOF = "proof"
+"""The policy that refuses what can never run."""
+ADVICE = "proof-advice"
+"""The policy that tells what else planning has found: what is not proved, and what costs time or money."""
 
 
 def plain(value: Any) -> Any:
@@ -36,6 +31,8 @@ def plain(value: Any) -> Any:
         return {key: _known(value, key) for key in value}
     if isinstance(value, list | tuple) or (hasattr(value, "__getitem__") and not isinstance(value, str | bytes)):
         return [_known(value, index) for index in range(len(value))]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # the wire knows no integers
     return value
 
 
@@ -46,11 +43,31 @@ def _known(tree: Any, key: Any) -> Any:
         return UNKNOWN
 
 
+def remember(args: ResourceValidationArgs, _: ReportViolation) -> None:
+    """Keep the inputs of a resource: its outputs, which the policies of a whole stack see, are unknown at preview."""
+    if is_judged(args.resource_type):
+        _inputs[args.urn] = plain(args.props)
+
+
+_inputs: dict[str, dict[str, Any]] = {}
+"""The inputs of resources that matter, by URN."""
+
+
+def resources(args: StackValidationArgs) -> list[tuple[Resource, str]]:
+    """The resources that matter, by type and inputs, each with its URN."""
+    return [
+        ((resource.resource_type, _inputs.get(resource.urn) or plain(resource.props)), resource.urn)
+        for resource in args.resources
+        if is_judged(resource.resource_type)
+    ]
+
+
 def guard_policy(guard: Guard) -> StackValidationPolicy:
     """A guard rule as a policy. It looks at objects that are known, so at some of them only during the update."""
 
     def validate(args: StackValidationArgs, report_violation: ReportViolation) -> None:
-        known = [(item, urn) for item, urn in manifests(args) if is_known(item)]
+        found = [(as_manifest(resource), urn) for resource, urn in resources(args)]
+        known = [(item, urn) for item, urn in found if is_known(item)]
         urns = {id(item): urn for item, urn in known}
         for item, path, wrong in guard.check([item for item, _ in known]):
             name = f"{item['kind']} {item.get('metadata', {}).get('name', '')}".strip()
@@ -59,9 +76,43 @@ def guard_policy(guard: Guard) -> StackValidationPolicy:
     return _policy(guard.id, guard.about, validate, guard.mandatory)
 
 
-def is_known(item: Mapping[str, Any]) -> bool:
+def as_manifest(resource: Resource) -> Manifest:
+    """A Kubernetes object as it is, and a node pool as if it were one."""
+    type_, inputs = resource
+    return {"kind": "NodePool", "metadata": {"name": inputs.get("name")}, **inputs} if type_ == NODE_POOL else inputs
+
+
+def is_known(item: Manifest) -> bool:
     """Whether everything that a guard looks at is known."""
     return not any(unknown_paths(item.get("spec") or {})) and isinstance(item.get("kind"), str)
+
+
+def proof_policy(name: str, about: str, *, mandatory: bool) -> StackValidationPolicy:
+    """Planning's verdict on the whole program as a policy: its errors, or all that it has to say beside them."""
+
+    def validate(args: StackValidationArgs, report_violation: ReportViolation) -> None:
+        for finding, urn in findings(args):
+            if (finding.severity is Severity.ERROR) == mandatory:
+                text = f"{finding.severity} {finding.rule}: {finding.object}: {finding.message}. {finding.remedy}"
+                report_violation(text, urn)
+
+    return _policy(name, about, validate, mandatory)
+
+
+def findings(args: StackValidationArgs) -> list[tuple[Finding, str | None]]:
+    """Planning's findings, each with the URN of the object that it is about."""
+    judged = resources(args)
+    urns = {_name(inputs): urn for (_, inputs), urn in judged}
+    verdicts = judge_program(resource for resource, _ in judged)
+    return [(finding, urns.get(finding.object)) for finding in verdicts.findings if finding.rule in RULES]
+
+
+def _name(inputs: Manifest) -> str:
+    """An object's name, as findings write it."""
+    metadata = inputs.get("metadata") or {}
+    if metadata is UNKNOWN:
+        return ""
+    return f"{inputs.get('kind')} {metadata.get('namespace') or 'default'}/{metadata.get('name')}"
 
 
 def _policy(
@@ -71,4 +122,17 @@ def _policy(
     return StackValidationPolicy(name=name, description=about, validate=validate, enforcement_level=level)
 
 
-PolicyPack(name="ml-foundations", policies=[guard_policy(guard) for guard in GUARDS])
+PolicyPack(
+    name="ml-foundations",
+    policies=[
+        ResourceValidationPolicy(
+            name="inputs",
+            description="Refuses nothing: it reads what the others judge.",
+            validate=remember,
+            enforcement_level=EnforcementLevel.ADVISORY,
+        ),
+        *(guard_policy(guard) for guard in GUARDS),
+        proof_policy(PROOF, "What the program declares can run, on its nodes and under its quotas.", mandatory=True),
+        proof_policy(ADVICE, "What the proof says of a program beside its errors.", mandatory=False),
+    ],
+)

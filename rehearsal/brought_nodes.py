@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from rehearsal.gke.addons import Addons
 from rehearsal.gke.api import Api, ApiError
 from rehearsal.gke.nodes import KWOK_NODE
-from rehearsal.gke.snapshots import Snapshots
 from rehearsal.layout import Rehearsal
 from rehearsal.progress import RehearsalError, step
 
@@ -21,14 +21,14 @@ PASSING = "node.kubernetes.io/"
 def copy(rehearsal: Rehearsal, file: Path) -> None:
     """Put copies of the nodes in a file into the replica; those that are there already take what the file says.
 
-    The cluster serves the kinds that every GKE cluster serves.
+    The cluster has what every GKE cluster has.
 
     Raises:
         RehearsalError: the file cannot be read, or holds no node.
     """
     nodes = list(read(file))
     api = Api(rehearsal.kubeconfig)
-    Snapshots(api).reconcile()
+    Addons(api).reconcile()
     with step(f"copying {len(nodes)} nodes of {file.name}"):
         for node in nodes:
             try:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ml_foundations import labels
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSettings
 from ml_foundations.gke.machine_types import gpu_by_name
-from ml_foundations.gpu.device_classes import POOL_LABELS
 from ml_foundations.tenancy._quota import model_class
 
 if TYPE_CHECKING:
@@ -16,32 +14,16 @@ if TYPE_CHECKING:
     from settings import Settings, Team
 
 
-def is_claimed(pool: GpuNodePoolSettings) -> bool:
-    """Whether the GPUs of a pool are given to claims, and not advertised by a device plugin."""
-    return pool.labels.get(labels.GKE_DRA_DRIVER) == "true"
-
-
 def suits(pool: GpuNodePoolSettings, workload: WorkloadSettings) -> bool:
     """Whether a pool has the GPUs of a workload, in the way in which the workload asks for them."""
-    return workload.gpu in (None, pool.product) and is_claimed(pool) == (workload.gpu_claim is not None)
+    return workload.gpu in (None, pool.product) and pool.dra == (workload.gpu_claim is not None)
 
 
 def pool_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     """Why the GPUs of a pool cannot be claimed."""
     for name, pool in settings.node_pools.items():
-        if not isinstance(pool, GpuNodePoolSettings) or not is_claimed(pool):
-            continue
-        path = f"nodePools.{name}"
-        if settings.device_classes is None:
-            yield f"{path}.labels", "say that its GPUs are claimed, but there is no deviceClasses; declare it"
-        missing = [f"{key}: {value}" for key, value in POOL_LABELS.items() if pool.labels.get(key) != value]
-        if missing:
-            yield f"{path}.labels", f"say that its GPUs are claimed, but lack {', '.join(missing)}"
-        if pool.driver in ("default", "latest"):
-            yield (
-                f"{path}.driver",
-                f"is {pool.driver}, but GKE installs no driver where GPUs are claimed; say operator or installer",
-            )
+        if isinstance(pool, GpuNodePoolSettings) and pool.dra and settings.device_classes is None:
+            yield f"nodePools.{name}.dra", "is true, but there is no deviceClasses; declare it"
 
 
 def claim_errors(path: str, workload: WorkloadSettings, team_name: str, team: Team) -> Iterator[tuple[str, str]]:

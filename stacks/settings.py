@@ -6,6 +6,7 @@ file, as elsewhere in Pulumi's YAML.
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from ml_foundations.gke.machine_types import MACHINE_TYPES
 from ml_foundations.gpu.device_classes import DeviceClassesSettings
 from ml_foundations.gpu.monitor import GpuMonitorSettings, _GpuMonitorSpec
 from ml_foundations.gpu.operator import GpuOperatorSettings, Mode
+from ml_foundations.planning.rules import RULES
 from ml_foundations.storage._catalog import ClassFacts
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS, StorageClassesSettings, class_facts
 from ml_foundations.storage.volume import VolumeSettings, class_mismatch
@@ -40,6 +42,7 @@ from ml_foundations.workloads.task import TaskSettings, _TaskSpec
 from ml_foundations.workloads.training_job import TrainingJobSettings, _TrainingJobSpec
 from pydantic import Discriminator, Field, Tag, ValidationError
 from pydantic.alias_generators import to_camel
+from typing_extensions import override
 
 PROJECT = "ml-foundations"
 WORKLOADS: dict[str, tuple[type[Spec], str]] = {
@@ -114,10 +117,21 @@ class Team(TeamNamespaceSettings):
 class ProofSettings(Spec):
     """What a stack file says about the proof before spend."""
 
-    accept: dict[str, str] = Field(default={}, description="Rules whose errors are accepted, each with the reason.")
+    accept: dict[str, Annotated[str, Field(min_length=1)]] = Field(
+        default={},
+        description="Rules whose errors are accepted, each with the reason.",
+        json_schema_extra={"propertyNames": {"enum": list(RULES)}},
+    )
     monthly_budget: Decimal | None = Field(
         default=None, ge=0, description="The most US dollars that all nodes may cost in a month, at list prices."
     )
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        for rule in self.accept.keys() - RULES.keys():
+            near = difflib.get_close_matches(rule, RULES, n=2)
+            way_out = f"Did you mean {' or '.join(near)}?" if near else f"Rules: {', '.join(RULES)}"
+            yield f"accept.{rule}", f"there is no such rule. {way_out}"
 
 
 class Settings(Spec):

@@ -15,6 +15,7 @@ GPU_PRESENT = "nvidia.com/gpu.present"
 """Labels of NVIDIA GPU Feature Discovery."""
 
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
+GKE_ACCELERATOR_COUNT = "cloud.google.com/gke-accelerator-count"
 GKE_NODE_POOL = "cloud.google.com/gke-nodepool"
 GKE_SPOT = "cloud.google.com/gke-spot"
 GKE_NO_DEVICE_PLUGIN = "gke-no-default-nvidia-gpu-device-plugin"
@@ -42,6 +43,12 @@ ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 HOSTNAME = "kubernetes.io/hostname"
+ARCH = "kubernetes.io/arch"
+OS = "kubernetes.io/os"
+ZONES = (ZONE, "topology.gke.io/zone", "failure-domain.beta.kubernetes.io/zone")
+"""The labels in which GKE gives a node's zone; the last is Kubernetes' own of old."""
+REGIONS = (REGION, "failure-domain.beta.kubernetes.io/region")
+"""The labels in which GKE gives a node's region."""
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
@@ -60,3 +67,16 @@ GPU_DEVICE_CLASS = "gpu.nvidia.com"
 GCS_FUSE_DRIVER = "gcsfuse.csi.storage.gke.io"
 GCS_FUSE_VOLUMES = "gke-gcsfuse/volumes"
 """GKE's CSI driver for Cloud Storage FUSE, and the annotation by which a pod gets its sidecar."""
+
+DRA_POOL_LABELS = {
+    GKE_DRA_DRIVER: "true",
+    GKE_NO_DEVICE_PLUGIN: "true",
+    GPU_PRESENT: "true",
+    GPU_DEPLOY_DEVICE_PLUGIN: "false",
+}
+"""Labels of a node pool whose GPUs are claimed.
+
+The first tells GKE's autoscaler, so that the pool can start at 0 nodes. The others keep GKE's device plugin and the GPU
+Operator's off its nodes, for a GPU must be advertised once, and bring NVIDIA's driver for DRA to them (GKE, "Prepare
+GKE infrastructure for DRA workloads").
+"""

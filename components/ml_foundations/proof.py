@@ -1,21 +1,19 @@
 """Proof before spend, in a Pulumi program: what it declares is judged, and refused where it can never run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
 
 import pulumi
 
-from ml_foundations._versions import GPU_OPERATOR
-from ml_foundations.planning import nodes, report
+from ml_foundations.planning import report
 from ml_foundations.planning.cost import over_budget
 from ml_foundations.planning.findings import Finding, Severity
-from ml_foundations.planning.judging import Verdicts, judge
-from ml_foundations.planning.manifests import UNKNOWN, Manifest
+from ml_foundations.planning.judging import Verdicts
+from ml_foundations.planning.manifests import UNKNOWN
+from ml_foundations.planning.program import Resource, is_judged, judge_program
 
-CLUSTER = "gcp:container/cluster:Cluster"
-NODE_POOL = "gcp:container/nodePool:NodePool"
-RELEASE = "kubernetes:helm.sh/v3:Release"
 OF_WORKLOADS = "workload"
 """The rule by which a stack cannot fit because one of its workloads cannot: that one's own findings say why."""
 
@@ -29,8 +27,9 @@ class Proof:
         ...
         proof.finish()
 
-    ``pulumi up --skip-preview`` goes round it: registrations then create at once. Resources that other transforms
-    change are seen as they are when this one was registered, so register those first.
+    ``pulumi up --skip-preview`` goes round it: registrations then create at once. What is known without Outputs,
+    ``refuse`` judges before the first of them. Resources that other transforms change are seen as they are when this
+    one was registered, so register those first.
     """
 
     def __init__(self, accepted: Mapping[str, str] | None = None, monthly_budget: Decimal | None = None) -> None:
@@ -43,15 +42,25 @@ class Proof:
         self._accepted = dict(accepted or {})
         self._monthly_budget = monthly_budget
         self._begun: list[pulumi.Resource] = []
-        self._inputs: list[tuple[str, dict[str, Any]]] = []
+        self._resources: list[Resource] = []
         pulumi.runtime.register_resource_transform(self._collect)
         pulumi.runtime.register_stack_transformation(self._remember)
+
+    def refuse(self, resources: Iterable[Resource]) -> None:
+        """Judge resources that the program is about to declare, as pairs of type token and inputs.
+
+        Raises:
+            pulumi.RunError: Something can never run; the message names every finding.
+        """
+        findings = self._findings(judge_program(resources))
+        if errors := [_sentence(finding) for finding in findings if self._is_error(finding)]:
+            raise pulumi.RunError("".join(["the stack cannot run as it is declared", *(f"\n  {e}" for e in errors)]))
 
     def finish(self) -> None:
         """Judge once every registration has ended.
 
         Raises:
-            pulumi.RunError: something can never run; by then every finding is in Pulumi's diagnostics.
+            pulumi.RunError: Something can never run; by then every finding is in Pulumi's diagnostics.
         """
         # An Output is awaited at the end of the program, and what it raises ends the program.
         pulumi.Output.from_input(self._judged())
@@ -60,8 +69,8 @@ class Proof:
         self._begun.append(args.resource)
 
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
-        if args.type_ in (CLUSTER, NODE_POOL) or args.type_.startswith("kubernetes:"):
-            self._inputs.append((args.type_, await _plain(dict(args.props))))
+        if is_judged(args.type_):
+            self._resources.append((args.type_, await _plain(dict(args.props))))
 
     async def _judged(self) -> str:
         judged = 0
@@ -69,50 +78,49 @@ class Proof:
             resource = self._begun[judged]
             await resource.urn.future()
             judged += 1
-        verdicts = judge(self._of_kubernetes(), self._nodes())
-        errors = self._report(verdicts)
-        if errors:
+        verdicts = judge_program(self._resources)
+        findings = self._findings(verdicts)
+        for finding in findings:
+            self._log(finding)
+        pulumi.log.info(f"proof: {report.as_summary(verdicts)}")
+        if errors := sum(map(self._is_error, findings)):
             raise pulumi.RunError(f"the stack cannot run as it is declared: {errors} finding(s) above say why")
         return verdicts.stack
 
-    def _of_kubernetes(self) -> list[Manifest]:
-        return [inputs for kind, inputs in self._inputs if kind.startswith("kubernetes:") and "kind" in inputs]
+    def _findings(self, verdicts: Verdicts) -> list[Finding]:
+        findings = [finding for finding in verdicts.findings if finding.rule != OF_WORKLOADS]
+        if self._monthly_budget is not None and (excess := over_budget(verdicts.cost, self._monthly_budget)):
+            findings.append(excess)
+        return list(_merged(findings))
 
-    def _nodes(self) -> list[nodes.NodeClass]:
-        clusters = [inputs for kind, inputs in self._inputs if kind == CLUSTER]
-        charts = {str(inputs.get("chart")).rpartition("/")[2] for kind, inputs in self._inputs if kind == RELEASE}
-        return [
-            nodes.from_node_pool(
-                inputs, clusters[0] if len(clusters) == 1 else None, gpu_operator=GPU_OPERATOR.name in charts
-            )
-            for kind, inputs in self._inputs
-            if kind == NODE_POOL
-        ]
+    def _is_error(self, finding: Finding) -> bool:
+        return finding.severity is Severity.ERROR and finding.rule not in self._accepted
 
-    def _report(self, verdicts: Verdicts) -> int:
-        """Log every finding and the summary; how many errors there are."""
-        errors = 0
-        for finding in [*verdicts.findings, *self._over_budget(verdicts)]:
-            if finding.rule == OF_WORKLOADS:
-                continue
-            log, text = self._weighed(finding)
-            log(text)
-            errors += log is pulumi.log.error
-        pulumi.log.info(f"proof: {report.as_summary(verdicts)}")
-        return errors
+    def _log(self, finding: Finding) -> None:
+        if finding.severity is Severity.ERROR and not self._is_error(finding):
+            pulumi.log.warn(f"accepted, because {self._accepted[finding.rule]}: {_sentence(finding)}")
+        else:
+            _LOGS[finding.severity](_sentence(finding))
 
-    def _weighed(self, finding: Finding) -> tuple[Callable[[str], None], str]:
-        text = f"{finding.object}: {finding.message}. {finding.remedy} [{finding.rule}, {finding.path}]"
-        if finding.severity == Severity.ERROR and (reason := self._accepted.get(finding.rule)):
-            return pulumi.log.warn, f"accepted, because {reason}: {text}"
-        by_severity = {Severity.ERROR: pulumi.log.error, Severity.WARNING: pulumi.log.warn}
-        return by_severity.get(finding.severity, pulumi.log.info), text
 
-    def _over_budget(self, verdicts: Verdicts) -> list[Finding]:
-        if self._monthly_budget is None:
-            return []
-        finding = over_budget(verdicts.cost, self._monthly_budget)
-        return [finding] if finding else []
+_LOGS: Mapping[Severity, Callable[[str], None]] = {
+    Severity.ERROR: pulumi.log.error,
+    Severity.WARNING: pulumi.log.warn,
+    Severity.INFO: pulumi.log.info,
+}
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.object}: {finding.message}. {finding.remedy} [{finding.rule}, {finding.path}]"
+
+
+def _merged(findings: Iterable[Finding]) -> Iterable[Finding]:
+    """Findings that say the same of several objects, as one of them all."""
+    alike: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        alike.setdefault((finding.rule, finding.message, finding.remedy), []).append(finding)
+    for first, *others in alike.values():
+        yield replace(first, object=f"{first.object} and {len(others)} more") if others else first
 
 
 async def _plain(value: Any) -> Any:

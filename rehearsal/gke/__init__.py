@@ -11,7 +11,6 @@ from rehearsal.gke import operator
 from rehearsal.gke.api import Api, Object
 from rehearsal.gke.autoscaler import is_busy
 from rehearsal.gke.life import process, start, stop
-from rehearsal.gke.nodes import is_left_to_operator
 from rehearsal.gke.store import Store
 from rehearsal.layout import Rehearsal
 
@@ -55,7 +54,7 @@ def _pool_name(node_labels: dict[str, str]) -> str:
 
 def pools_without_operator(rehearsal: Rehearsal) -> list[str]:
     """The node pools that have no GPUs because they leave them to the GPU Operator, and it is not installed."""
-    left = [name for name, pool in Store(rehearsal).pools().items() if is_left_to_operator(pool)]
+    left = [name for name, pool in Store(rehearsal).pools().items() if pool.is_left_to_operator]
     if not left:
         return []
     secrets = Api(rehearsal.kubeconfig).get("/api/v1/secrets", labelSelector=operator.HELM_SECRETS)["items"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -72,12 +72,19 @@ class _Kind:
 
     pod: Manifest
     requests: Requests
+    zones: frozenset[str] | None
+    """The zones of their disks; None where any zone will do."""
     count: int = 0
     beyond_filters: bool = False
 
     def at_once(self, left: int) -> int:
         """How many of those left may go to one node, as far as is known."""
         return 1 if self.beyond_filters else left
+
+    def may_use(self, node: Manifest) -> bool:
+        """Whether a node refuses none of the pods, whatever room it has."""
+        in_reach = self.zones is None or _pool_and_zone(node)[1] in self.zones
+        return in_reach and not why_not(self.pod, node, {})
 
     @property
     def size(self) -> tuple[Fraction, ...]:
@@ -123,6 +130,7 @@ def plan(
     pools: Iterable[Pool],
     operator: Operator | None,
     now: float,
+    zones_of_disks: Callable[[Manifest], frozenset[str] | None],
 ) -> Plan:
     """Fit the unschedulable pods on the nodes there are, then on as few and cheap new ones as possible."""
     pods, existing = list(pods), list(existing)
@@ -133,12 +141,12 @@ def plan(
     ]
     places = _existing_places(pods, existing, templates, now)
     new: Counter[tuple[str, str]] = Counter()
-    for kind in sorted(_kinds(pods), key=lambda kind: kind.size, reverse=True):
+    for kind in sorted(_kinds(pods, zones_of_disks), key=lambda kind: kind.size, reverse=True):
         left = kind.count
         for place in places:
-            if left and (place.young or not kind.beyond_filters) and not why_not(kind.pod, place.node, {}):
+            if left and (place.young or not kind.beyond_filters) and kind.may_use(place.node):
                 left -= place.take(kind.requests, kind.at_once(left))
-        suitable = [place for place in fresh if not why_not(kind.pod, place.node, {}) and place.fits(kind.requests)]
+        suitable = [place for place in fresh if kind.may_use(place.node) and place.fits(kind.requests)]
         while left:
             growing = [place for place in suitable if _may_grow(place.pool, _pool_and_zone(place.node)[1], sizes)]
             if not growing:
@@ -159,16 +167,17 @@ def _scheduling_message(pod: Manifest) -> str | None:
     return None
 
 
-def _kinds(pods: Iterable[Manifest]) -> Iterable[_Kind]:
+def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozenset[str] | None]) -> Iterable[_Kind]:
     kinds: dict[str, _Kind] = {}
     for pod in pods:
         if not is_unschedulable(pod) or _NOT_FOR_WANT_OF_NODES.search(_scheduling_message(pod) or ""):
             continue
         spec = pod["spec"]
         same = {key: spec.get(key) for key in ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")}
-        requests = pod_requests(pod)
-        key = json.dumps([pod["metadata"]["namespace"], same, sorted((n, str(v)) for n, v in requests.items())])
-        kind = kinds.setdefault(key, _Kind(pod, requests | {PODS: Fraction(1)}))
+        requests, zones = pod_requests(pod), zones_of_disks(pod)
+        amounts = sorted((name, str(amount)) for name, amount in requests.items())
+        key = json.dumps([pod["metadata"]["namespace"], same, amounts, zones and sorted(zones)])
+        kind = kinds.setdefault(key, _Kind(pod, requests | {PODS: Fraction(1)}, zones))
         kind.count += 1
         kind.beyond_filters |= bool(_BEYOND_THE_FILTERS.search(_scheduling_message(pod) or ""))
     return kinds.values()

@@ -10,13 +10,15 @@ from typing import Any
 from ml_foundations import labels
 from ml_foundations.gke import machine_types
 from ml_foundations.gke.machine_types import machine_type
+from ml_foundations.gke.nodes import PoolGpu
+from ml_foundations.gpu import on_nodes
 from ml_foundations.planning.filters import why_not
 from ml_foundations.planning.quantity import parse_quantity
 
 from rehearsal.gke import nodes
 from rehearsal.gke.api import Api, ApiError, Informer, Object
 from rehearsal.gke.autoscaler import is_busy
-from rehearsal.gke.store import Pool, PoolGpu
+from rehearsal.gke.store import Pool
 
 CHART = "dra-driver-nvidia-gpu"
 DRIVER = labels.GPU_DEVICE_CLASS
@@ -185,7 +187,7 @@ def _mig(gpu: PoolGpu, minor: int, part: int) -> Object:
 def _attributes(gpu: PoolGpu, kind: str) -> dict[str, Object]:
     model = machine_types.GPUS[gpu.type]
     major, minor = model.compute_capability
-    driver, cuda = nodes.GFD_DRIVER, nodes.GFD_CUDA
+    driver, cuda = on_nodes.DRIVER, on_nodes.CUDA
     return {
         "type": {"string": kind},
         # The label's dashes for spaces cannot be told from the name's own; our selectors compare by dashes.

@@ -11,31 +11,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ml_foundations.gke.nodes import PoolGpu, PoolTraits
+
 from rehearsal.layout import Rehearsal
 
 DEFAULT_ZONES = ("us-central1-a",)
 
 
-@dataclass(frozen=True)
-class PoolGpu:
-    """The GPUs of a node pool's nodes and how GKE is told to treat them."""
-
-    type: str
-    count: int
-    driver_version: str | None = None
-    """DEFAULT, LATEST, INSTALLATION_DISABLED, or None, which GKE takes for DEFAULT."""
-    partition_size: str | None = None
-    sharing_strategy: str | None = None
-    max_shared_clients: int | None = None
-
-
-@dataclass(frozen=True)
-class Pool:
+@dataclass(frozen=True, kw_only=True)
+class Pool(PoolTraits):
     """A node pool as it was declared. Numbers of nodes are those of the whole pool, over all its zones."""
 
-    name: str
     cluster: str
-    machine_type: str
     min_nodes: int = 0
     max_nodes: int = 0
     initial_nodes: int = 0
@@ -43,24 +30,9 @@ class Pool:
     max_nodes_per_zone: int | None = None
     project: str = ""
     zones: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Mapping[str, str], ...] = ()
-    gpu: PoolGpu | None = None
-    automatic_gpu_taint: bool = False
-    """Whether GKE added its own GPU taint: a pool without GPUs existed when this one was made."""
-    spot: bool = False
-    flex_start: bool = False
-    queued: bool = False
-    """Whether nodes come for a ProvisioningRequest only."""
-    reservation: str = ""
-    """The specific reservation that the nodes come from."""
     location_policy: str = "BALANCED"
-    image_type: str = "COS_CONTAINERD"
-    boot_disk_type: str = "pd-balanced"
     boot_disk_gib: int = 100
     ephemeral_local_ssds: int = 0
-    max_pods: int = 110
-    workload_identity: bool = False
     resource: Mapping[str, Any] = field(default_factory=dict)
     """The Pulumi resource that declares the pool: type, id, urn, inputs and outputs."""
 

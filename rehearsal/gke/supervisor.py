@@ -14,7 +14,7 @@ from typing import Any
 from ml_foundations import labels
 from urllib3.exceptions import HTTPError
 
-from rehearsal.gke import autoscaler, daemonsets, dra, nodes, operator, snapshots, volumes
+from rehearsal.gke import addons, autoscaler, daemonsets, dra, nodes, operator, volumes
 from rehearsal.gke.api import Api, ApiError, Informer, Object
 from rehearsal.gke.autoscaler import REMOVING_TAINT, is_busy, is_finished
 from rehearsal.gke.history import History
@@ -57,7 +57,7 @@ class Supervisor:
         disks = follow(volumes.VOLUMES, trim=volumes.trim_volume)
         classes = follow(volumes.CLASSES)
         slices, device_claims = follow(dra.SLICES), follow(dra.CLAIMS)
-        self._snapshots = snapshots.Snapshots(self._api)
+        self._addons = addons.Addons(self._api)
         self._disks = volumes.Disks(self._api, claims, disks, classes)
         self._dra = dra.Driver(self._api, slices, device_claims)
         self._informers = (self._nodes, self._pods, self._daemon_sets, self._jobs, self._releases)
@@ -92,7 +92,7 @@ class Supervisor:
         pools, clusters = self._store.pools(), self._store.clusters()
         if clusters or pools:
             self._run_daemon_sets(next(iter(clusters.values()), {}).get("inputs") or {})
-            self._snapshots.reconcile()
+            self._addons.reconcile()
         found = operator.find(self._rehearsal, self._releases.items())
         found = found and found.beside(self._daemon_sets.items())
         has_dra = operator.released(dra.CHART, self._rehearsal, self._releases.items()) is not None
@@ -161,7 +161,7 @@ class Supervisor:
             return autoscaler.Plan()
         existing = [node for group in by_pool.values() for node in group]
         templates = self._daemon_sets.items()
-        return autoscaler.plan(pods, existing, templates, pools.values(), found, time.time())
+        return autoscaler.plan(pods, existing, templates, pools.values(), found, time.time(), self._disks.zones)
 
     def _fill(
         self,

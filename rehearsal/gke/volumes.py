@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ml_foundations import labels
 from ml_foundations.gke.machine_types import MACHINE_TYPES
-from ml_foundations.storage._catalog import PD_CSI
+from ml_foundations.storage._catalog import DISK_TYPES, PD_CSI
 
 from rehearsal.gke.api import Api, ApiError, Informer, Object
 
@@ -22,6 +22,9 @@ CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotations by which the controller manager asks for a volume, and the scheduler for one on a node."""
+
+ZONE = "topology.gke.io/zone"
+"""The label by which the driver says where a disk is."""
 
 NODE_PREFIX = "gke-"
 """Claims on other nodes, and those that wait for no node, are provisioned by the stage claim-provision."""
@@ -40,21 +43,40 @@ class Disks:
         classes = {item["metadata"]["name"]: item for item in self._classes.items()}
         waiting = [claim for claim in self._claims.items() if _waits_for_disk(claim)]
         if waiting:
-            machines = {node["metadata"]["name"]: node["metadata"]["labels"][labels.INSTANCE_TYPE] for node in nodes}
+            by_name = {node["metadata"]["name"]: node["metadata"] for node in nodes}
+            populated = sorted({meta["labels"][ZONE] for meta in by_name.values()})
             for claim in waiting:
-                node = _annotations(claim)[SELECTED_NODE]
                 found = classes.get(claim["spec"].get("storageClassName", ""))
-                if found and node in machines:
-                    self._provision(claim, found, node, machines[node], pods)
+                node = by_name.get(_annotations(claim)[SELECTED_NODE])
+                if found and node:
+                    self._provision(claim, found, node, populated, pods)
         self._keep_policies(classes)
 
-    def _provision(self, claim: Object, storage_class: Object, node: str, machine: str, pods: Iterable[Object]) -> None:
-        disk = disk_of(storage_class)
+    def zones(self, pod: Mapping[str, Any]) -> frozenset[str] | None:
+        """The zones in which a pod reaches all of its disks, those to be made included; None where any zone will do."""
+        claims = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in self._claims.items()}
+        named = [claims.get((pod["metadata"]["namespace"], name)) for name in _claim_names(pod)]
+        limits = [zones for claim in named if claim and (zones := self._zones_of(claim))]
+        return frozenset.intersection(*map(frozenset, limits)) if limits else None
+
+    def _zones_of(self, claim: Object) -> Sequence[str]:
+        if name := claim["spec"].get("volumeName"):
+            bound = (item for item in self._volumes.items() if item["metadata"]["name"] == name)
+            return next((volume_zones(item) for item in bound), ())
+        wanted = claim["spec"].get("storageClassName", "")
+        found = (item for item in self._classes.items() if item["metadata"]["name"] == wanted)
+        return next((allowed_zones(item) for item in found), ())
+
+    def _provision(
+        self, claim: Object, storage_class: Object, node: Object, populated: Sequence[str], pods: Iterable[Object]
+    ) -> None:
+        disk, machine = disk_of(storage_class), node["labels"][labels.INSTANCE_TYPE]
         if MACHINE_TYPES[machine].attaches(disk, regional=is_regional(storage_class)) is False:
-            self._refuse(claim, node, f"{describe(storage_class)} does not attach to {machine}", pods)
+            self._refuse(claim, node["name"], f"{describe(storage_class)} does not attach to {machine}", pods)
             return
+        zones = zones_of_disk(storage_class, node["labels"][ZONE], populated)
         try:
-            self._api.create(VOLUMES, volume(claim, storage_class))
+            self._api.create(VOLUMES, volume(claim, storage_class, zones))
         except ApiError as error:
             if error.status != 409:
                 raise
@@ -98,10 +120,35 @@ def describe(storage_class: Object) -> str:
     return f"the {where}{disk_of(storage_class)} of class {storage_class['metadata']['name']}"
 
 
-def volume(claim: Object, storage_class: Object) -> Object:
+def zones_of_disk(storage_class: Object, zone: str, populated: Sequence[str]) -> list[str]:
+    """Where the driver makes a disk for a pod in a zone: there, and a replicated one in a second zone as well."""
+    replicated = is_regional(storage_class) or DISK_TYPES[disk_of(storage_class)].always_regional
+    others = [other for other in allowed_zones(storage_class) or populated if other != zone]
+    return [zone, *others[:1]] if replicated else [zone]
+
+
+def allowed_zones(storage_class: Object) -> Sequence[str]:
+    """The zones that a class allows; none where it allows all."""
+    terms = [
+        term
+        for item in storage_class.get("allowedTopologies") or []
+        for term in item.get("matchLabelExpressions") or []
+    ]
+    return [zone for term in terms if term["key"] == ZONE for zone in term["values"]]
+
+
+def volume_zones(item: Object) -> Sequence[str]:
+    """The zones in which a volume can be used; none where it can be used in all."""
+    required = (item["spec"].get("nodeAffinity") or {}).get("required") or {}
+    terms = [term for part in required.get("nodeSelectorTerms") or [] for term in part.get("matchExpressions") or []]
+    return [zone for term in terms if (term["key"], term["operator"]) == (ZONE, "In") for zone in term["values"]]
+
+
+def volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Object:
     """The PersistentVolume that the CSI driver's provisioner makes for a claim."""
     meta, spec = claim["metadata"], claim["spec"]
     name = f"pvc-{meta['uid']}"
+    place = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": list(zones)}]}
     return {
         "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": PD_CSI}},
         "spec": {
@@ -118,6 +165,7 @@ def volume(claim: Object, storage_class: Object) -> Object:
                 "uid": meta["uid"],
             },
             "csi": {"driver": PD_CSI, "volumeHandle": name},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [place]}},
         },
     }
 
@@ -150,7 +198,7 @@ def trim_claim(claim: Object) -> Object:
 
 def trim_volume(item: Object) -> Object:
     """What is worth keeping of a volume."""
-    keys = ("storageClassName", "persistentVolumeReclaimPolicy")
+    keys = ("storageClassName", "persistentVolumeReclaimPolicy", "nodeAffinity")
     return {
         "metadata": {key: item["metadata"].get(key) for key in ("name", "uid", "annotations")},
         "spec": {key: item["spec"][key] for key in keys if key in item["spec"]},
@@ -173,8 +221,12 @@ def _waits_for_disk(claim: Object) -> bool:
 def _uses(pod: Object, claim: Object) -> bool:
     if pod["metadata"]["namespace"] != claim["metadata"]["namespace"]:
         return False
+    return claim["metadata"]["name"] in _claim_names(pod)
+
+
+def _claim_names(pod: Mapping[str, Any]) -> list[str]:
     claims = [(item.get("persistentVolumeClaim") or {}).get("claimName") for item in pod["spec"].get("volumes") or []]
-    return claim["metadata"]["name"] in claims
+    return [name for name in claims if name]
 
 
 def _events(item: Object) -> str:

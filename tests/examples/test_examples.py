@@ -27,6 +27,11 @@ SHOWS: dict[str, dict[str, tuple[str, str]]] = {
     "serving": {f"Deployment {name}": ("Ready", "l4-") for name in ("chat", "ranking", "summary")},
     "llm-finetune": {"Job llama": ("Completed", "gke-finetune-h100-")},
     "vllm-serving": {"Deployment chat": ("Ready", "gke-serving-l4-")},
+    "research-cluster": {
+        "Job llama": ("Completed", "gke-research-h100-"),
+        "Job segment": ("Completed", "gke-research-l4-"),
+        "CronJob evaluate": ("Scheduled", ""),
+    },
     "yaml": {"Job finetune": ("Completed", "h100-1"), "Deployment chat": ("Ready", "l4-1")},
 }
 """Of each example: its workloads, the state that they reach and the nodes that they run on."""
@@ -47,7 +52,7 @@ def test_example(example: str, copy_checkout: Callable[[], Checkout]) -> None:
         assert shown.keys() == SHOWS[example].keys()
         for workload, (state, node) in SHOWS[example].items():
             assert shown[workload][0] == state
-            assert all(name.startswith(node) for name in shown[workload][1]) and shown[workload][1]
+            assert all(name.startswith(node) for name in shown[workload][1]) and bool(shown[workload][1]) == bool(node)
     finally:
         assert checkout.run("down", *project).returncode == 0
 

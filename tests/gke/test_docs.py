@@ -44,6 +44,15 @@ def test_every_feature_of_ours_names_a_test_that_exists() -> None:
             assert f"def {test}(" in (CHECKOUT / file).read_text(), test
 
 
+def test_what_stands_on_the_nodes_names_tests_that_exist() -> None:
+    table = FEATURES.partition("## What stands on the nodes")[2].partition("\n## ")[0]
+    rows = [row for row in table.splitlines() if row.startswith("| ")][1:]
+    named = [re.findall(r"\(\.\./(\S+?)\) `(test_\w+)`", row) for row in rows]
+    assert all(named)
+    for file, test in (pair for found in named for pair in found):
+        assert f"def {test}(" in (CHECKOUT / file).read_text(), test
+
+
 def test_every_precondition_names_a_case_that_exists() -> None:
     from tests.gke.test_node_pools import REFUSED
 

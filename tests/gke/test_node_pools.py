@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pulumi
 import pytest
-from ml_foundations import CpuNodePool, GpuNodePool
+from ml_foundations import CpuNodePool, GpuNodePool, labels
 from ml_foundations._spec import check
 from ml_foundations.gke._node_pool import NodePoolArgs
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolArgs, CpuNodePoolSettings
@@ -157,6 +157,12 @@ REFUSED = {
     ),
     "no gVNIC": (L4, {"gvnic": False}, "gvnic", "no other"),
     "gVNIC on Ubuntu": (L4, {"gvnic": True, "image": "ubuntu"}, "gvnic", "leave it out"),
+    "claimed GPUs whose driver GKE installs": (
+        L4,
+        {"dra": True, "driver": "default"},
+        "driver",
+        "operator or installer",
+    ),
     "fast socket on Ubuntu": (L4, {"fast_socket": True, "image": "ubuntu"}, "fast_socket", "cos"),
     "too few networks": (H100, {"additional_networks": NETWORKS[:3]}, "additional_networks", "4"),
     "networks twice": (
@@ -434,3 +440,8 @@ def test_every_machine_type_of_the_catalog_makes_a_pool() -> None:
 def test_pools_of_both_kinds_take_the_shared_arguments() -> None:
     shared = set(cast("Any", NodePoolArgs).__annotations__)
     assert shared <= set(CpuNodePoolArgs.__annotations__) & set(GpuNodePoolArgs.__annotations__)
+
+
+def test_a_pool_whose_gpus_are_claimed_has_the_labels_of_dra() -> None:
+    claimed = pool(L4 | {"driver": "installer", "dra": True})
+    assert labels.DRA_POOL_LABELS.items() <= claimed["nodeConfig"]["labels"].items()

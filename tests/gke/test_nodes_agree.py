@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 from ml_foundations import GpuNodePool
+from ml_foundations.gpu.driver_installer import driver_installer_manifest
+from ml_foundations.gpu.on_nodes import Operator, Sharing
 from ml_foundations.labels import GPU_RESOURCE, HOSTNAME
 from ml_foundations.planning.node_pools import from_node_pool
 from ml_foundations.planning.resources import WHOLE, in_scheduler_units
@@ -13,6 +15,8 @@ from rehearsal.plugins.gcp import container
 from rehearsal.plugins.gcp.place import Place
 from tests.components.declaring import declared, inputs
 
+CLUSTER = {"name": "c", "workloadIdentityConfig": {"workloadPool": "project.svc.id.goog"}}
+OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside([driver_installer_manifest("cos")])
 POOL: Any = {
     "project": "project",
     "location": "us-central1",
@@ -38,12 +42,13 @@ POOL: Any = {
     ],
     ids=str,
 )
-def test_they_agree(changes: Any) -> None:
+@pytest.mark.parametrize("operator", [None, OPERATOR], ids=["no operator", "operator"])
+def test_they_agree(changes: Any, operator: Operator | None) -> None:
     given = inputs(declared(lambda: GpuNodePool("p", POOL | changes))["p-pool"])
-    planned = from_node_pool(given, {"name": "c"}, gpu_operator=False)
-    simulated = node_template(container.node_pool(given, Place("project"), {}), "us-central1-a", None)
+    planned = from_node_pool(given, CLUSTER, operator)
+    simulated = node_template(container.node_pool(given, Place("project"), CLUSTER), "us-central1-a", operator)
     labels = {key: value for key, value in planned.labels.items() if key != HOSTNAME}
-    assert labels.items() <= simulated["metadata"]["labels"].items()
+    assert labels == simulated["metadata"]["labels"]
     assert sorted(map(str, planned.manifest["spec"]["taints"])) == sorted(map(str, simulated["spec"]["taints"]))
     offered = in_scheduler_units(GPU_RESOURCE, int(simulated["status"]["allocatable"].get(GPU_RESOURCE, 0)) * WHOLE)
     assert planned.allocatable.get(GPU_RESOURCE, 0) == offered

@@ -4,7 +4,7 @@ from typing import Any
 
 import pulumi
 import pytest
-from ml_foundations import DeviceClasses
+from ml_foundations import DeviceClasses, labels
 from ml_foundations._spec import check
 from ml_foundations.gpu.device_classes import (
     ClaimTemplate,
@@ -39,9 +39,7 @@ def test_the_driver_is_set_for_gke_with_keys_of_its_chart(who: str, root: str) -
 def test_the_labels_of_a_pool_tell_the_autoscaler_and_keep_other_advertisers_off() -> None:
     requests = declared(lambda: DeviceClasses("x", {}))
     assert inputs(requests["x-driver"])["chart"].startswith("oci://")
-    from ml_foundations.gpu.device_classes import POOL_LABELS
-
-    assert POOL_LABELS == {
+    assert labels.DRA_POOL_LABELS == {
         "cloud.google.com/gke-nvidia-gpu-dra-driver": "true",
         "gke-no-default-nvidia-gpu-device-plugin": "true",
         "nvidia.com/gpu.present": "true",

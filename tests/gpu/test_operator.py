@@ -6,12 +6,12 @@ import pulumi
 import pytest
 from ml_foundations import GpuOperator
 from ml_foundations._spec import check
+from ml_foundations.gke.nodes import PoolGpu
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_installer_manifest
+from ml_foundations.gpu.on_nodes import Operator
 from ml_foundations.gpu.operator import GpuOperatorSettings, chart_values, namespace_manifest, quota_manifest
 
 from rehearsal.gke.api import Api
-from rehearsal.gke.operator import Operator
-from rehearsal.gke.store import PoolGpu
 from rehearsal.plugins.kubernetes.helm import unknown_keys
 from tests.components.declaring import declared, inputs
 from tests.conftest import Cluster

@@ -5,13 +5,17 @@ from typing import Any
 
 import pytest
 import yaml
+from ml_foundations.gpu.driver_installer import driver_installer_manifest
+from ml_foundations.gpu.on_nodes import Operator
 from ml_foundations.planning import UNKNOWN, Verdict, judge
 from ml_foundations.planning.node_pools import from_node_pool
 from ml_foundations.planning.nodes import by_zone
+from ml_foundations.planning.program import judge_program
 
 from tests.planning.building import GPU, ZONE, container, deployment, job, spread, template
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+INSTALLER = driver_installer_manifest("cos")
 TAINT = {"key": GPU, "value": "present", "effect": "NO_SCHEDULE"}
 
 
@@ -64,7 +68,10 @@ def test_exactly_one_side_advertises_the_gpus(installer: str, opted_out: str, op
         "gpuDriverInstallationConfig": {"gpuDriverVersion": installer},
     }
     pool = inputs(guestAccelerators=[accelerator], labels={"gke-no-default-nvidia-gpu-device-plugin": opted_out})
-    assert from_node_pool(pool, gpu_operator=operator).allocatable.get(GPU, 0) == gpus * 1000
+    assert (
+        from_node_pool(pool, None, Operator().beside([INSTALLER]) if operator else None).allocatable.get(GPU, 0)
+        == gpus * 1000
+    )
 
 
 def test_partitions_and_sharing_multiply_the_gpus() -> None:
@@ -88,6 +95,38 @@ def test_an_unknown_machine_leaves_workloads_undetermined() -> None:
     assert verdicts.workloads[0].verdict is Verdict.UNDETERMINED
 
 
+PER_ZONE = {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 1}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "zone", "more", "verdict"),
+    [
+        (1, "us-central1-b", {}, Verdict.FITS),
+        # GKE spreads three nodes 2 and 1 if it can, and it may put all of them into zone b.
+        (3, "us-central1-b", {}, Verdict.UNDETERMINED),
+        (4, "us-central1-b", {}, Verdict.CANNOT_FIT),
+        (2, "us-central1-b", PER_ZONE, Verdict.CANNOT_FIT),
+        (1, "us-central1-c", {}, Verdict.CANNOT_FIT),
+    ],
+)
+def test_a_total_of_nodes_may_all_be_in_one_zone(pods: int, zone: str, more: dict[str, Any], verdict: Verdict) -> None:
+    train = template(containers=[container(gpu=8)], nodeSelector={ZONE: zone})
+    found = judge([job("train", pods, train, gang=True)], [from_node_pool(inputs() | more)])
+    assert (found.workloads[0].verdict, found.stack) == (verdict, verdict)
+    errors = [finding for finding in found.findings if finding.severity == "error"]
+    assert bool(errors) == (verdict is Verdict.CANNOT_FIT)
+
+
+def test_a_pool_that_is_split_over_zones_is_one_in_a_message() -> None:
+    anywhere = job("anywhere", 4, template(containers=[container(gpu=8)]), gang=True)
+    somewhere = job("somewhere", 1, template(containers=[container(gpu=8)], nodeSelector={ZONE: "us-central1-a"}))
+    found = judge([anywhere, somewhere], [from_node_pool(inputs())]).workloads[0]
+    assert found.verdict is Verdict.CANNOT_FIT
+    (reason,) = found.reasons
+    assert "at most 3 nodes" in reason.message
+    assert "max_nodes of train to 4 " in reason.remedy
+
+
 def test_zones_matter_only_to_those_who_name_them() -> None:
     pool = from_node_pool(inputs())
     train = template(containers=[container(gpu=8)])
@@ -105,11 +144,7 @@ def test_zones_matter_only_to_those_who_name_them() -> None:
 @pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
 def test_the_stacks_of_the_project_fit(stack: str) -> None:
     resources = yaml.safe_load((GOLDEN / f"{stack}.yaml").read_text())
-    of_type = {kind: [r["inputs"] for r in resources if r["type"] == kind] for kind in {r["type"] for r in resources}}
-    (cluster,) = of_type["gcp:container/cluster:Cluster"]
-    nodes = [from_node_pool(pool, cluster) for pool in of_type["gcp:container/nodePool:NodePool"]]
-    documents = [r for kind, found in of_type.items() if kind.startswith("kubernetes:") for r in found if "kind" in r]
-    verdicts = judge(documents, nodes)
+    verdicts = judge_program((resource["type"], resource["inputs"]) for resource in resources)
     assert verdicts.workloads
     assert verdicts.stack is Verdict.FITS, verdicts.findings
     assert verdicts.cost.unknown == []

@@ -6,10 +6,12 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from rehearsal import environment
+from rehearsal import environment, stack
 from rehearsal.layout import Rehearsal
 from rehearsal.toolchain import Tools
 from tests.conftest import Checkout, Cluster
+from tests.previewing import write
+from tests.stacks.test_settings import sections
 
 JOB = {
     "type": "kubernetes:batch/v1:Job",
@@ -42,13 +44,23 @@ def preview(
         rehearsal = Rehearsal.of("dev", project)
         environment.install(rehearsal, tools)
         settings = environment.process_environment(rehearsal, tools) | {"KUBECONFIG": str(cluster.kubeconfig)}
-        pulumi = [rehearsal.bin_dir / "pulumi", "--non-interactive", "--color=never"]
-        subprocess.run([*pulumi, "stack", "select", "--create", "dev"], cwd=project, env=settings, check=True)
-        command = [*pulumi, "preview", "--stack", "dev", "--policy-pack", checkout.root / "policy"]
-        done = subprocess.run(command, cwd=project, env=settings, capture_output=True, text=True, check=False)
-        return f"{done.returncode}\n{done.stdout}{done.stderr}"
+        subprocess.run(
+            [*pulumi(rehearsal), "stack", "select", "--create", "dev"], cwd=project, env=settings, check=True
+        )
+        return judged(rehearsal, checkout, settings)
 
     return run
+
+
+def pulumi(rehearsal: Rehearsal) -> list[str]:
+    return [str(rehearsal.bin_dir / "pulumi"), "--non-interactive", "--color=never"]
+
+
+def judged(rehearsal: Rehearsal, checkout: Checkout, settings: dict[str, str]) -> str:
+    """Exit code and words of a preview with the policy pack."""
+    command = [*pulumi(rehearsal), "preview", "--stack", "dev", "--policy-pack", str(checkout.root / "policy")]
+    done = subprocess.run(command, cwd=rehearsal.project, env=settings, capture_output=True, text=True, check=False)
+    return f"{done.returncode}\n{done.stdout}{done.stderr}"
 
 
 def test_advice_is_shown_and_stops_nothing(preview: Callable[[dict[str, object]], str]) -> None:
@@ -68,3 +80,45 @@ def test_a_mandatory_rule_stops_the_preview(preview: Callable[[dict[str, object]
     assert not said.startswith("0\n"), said
     assert "pod-security" in said
     assert "containers[0].securityContext.privileged: is privileged" in said
+
+
+QUOTA = {
+    "type": "kubernetes:core/v1:ResourceQuota",
+    "properties": {
+        "metadata": {"name": "quota", "namespace": "ml"},
+        "spec": {"hard": {"requests.nvidia.com/gpu": "0"}},
+    },
+}
+
+
+def test_what_planning_proves_stops_the_preview_of_a_program_in_yaml(
+    preview: Callable[[dict[str, object]], str],
+) -> None:
+    said = preview({"train": JOB, "quota": QUOTA})
+    assert not said.startswith("0\n"), said
+    assert "error quota: Job ml/train: it needs 1 requests.nvidia.com/gpu, and ResourceQuota quota leaves 0" in said
+    assert "Raise requests.nvidia.com/gpu of ResourceQuota quota to 1, or ask for less." in said
+
+
+def test_where_the_nodes_are_not_known_nothing_is_proved_and_nothing_stopped(
+    preview: Callable[[dict[str, object]], str],
+) -> None:
+    said = preview({"train": JOB})
+    assert said.startswith("0\n"), said
+    assert "warning unknown-value: Job ml/train:" in said
+
+
+def test_the_pack_sees_the_pools_of_a_program(tools: Tools, copy_checkout: Callable[[], Checkout]) -> None:
+    """The stack file accepts what the pack does not."""
+    checkout = copy_checkout()
+    given = sections()
+    gang = {"image": "i:1", "nodes": 4, "gpu": "A100", "gpus": 2, "cpu": "8", "memory": "64Gi"}
+    given["teams"]["research"]["distributedTrainings"] = {"align": gang}
+    write(checkout, given | {"proof": {"accept": {"nodes": "a reservation comes in May"}}})
+    rehearsal = Rehearsal.of("dev", checkout.root)
+    environment.install(rehearsal, tools)
+    stack.create(rehearsal, tools)
+    said = judged(rehearsal, checkout, environment.process_environment(rehearsal, tools))
+    assert not said.startswith("0\n"), said
+    assert "error nodes: Job research/align: each pod needs 2 nvidia.com/gpu" in said
+    assert said.count("error ") == 1 + said.count("an unhandled error "), said

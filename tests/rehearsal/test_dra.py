@@ -8,32 +8,32 @@ from typing import Any
 
 import pytest
 from ml_foundations._spec import check
+from ml_foundations.gke.nodes import PoolGpu
 from ml_foundations.gpu.device_classes import (
-    POOL_LABELS,
     ClaimTemplate,
     Selection,
     claim_template_manifest,
     device_class_manifest,
 )
-from ml_foundations.labels import GPU_RESOURCE
+from ml_foundations.labels import DRA_POOL_LABELS, GPU_RESOURCE
 
 from rehearsal.gke import dra
 from rehearsal.gke.api import ApiError
-from rehearsal.gke.store import Pool, PoolGpu
+from rehearsal.gke.store import Pool
 from tests.conftest import Cluster
 from tests.rehearsal.simulation import clean, simulated_gke
 from tests.rehearsal.test_gke import GPU_TAINT, Cloud, Object, until
 
 TOLERATION = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
 A100 = Pool(
-    "claimed",
-    "ml",
-    "a2-highgpu-2g",
+    name="claimed",
+    cluster="ml",
+    machine_type="a2-highgpu-2g",
     min_nodes=1,
     max_nodes=3,
     initial_nodes=1,
     zones=("us-central1-a",),
-    labels=POOL_LABELS,
+    labels=DRA_POOL_LABELS,
     taints=(GPU_TAINT,),
     gpu=PoolGpu("nvidia-tesla-a100", 2, "INSTALLATION_DISABLED"),
 )

@@ -8,19 +8,22 @@ from typing import Any
 
 import pytest
 from ml_foundations.gke.machine_types import allocatable, machine_type
+from ml_foundations.gke.nodes import PoolGpu
 from ml_foundations.labels import GPU_RESOURCE
 from ml_foundations.planning.quantity import parse_quantity
 
 from rehearsal import gke
 from rehearsal.gke.api import Api
-from rehearsal.gke.store import Pool, PoolGpu, Store
+from rehearsal.gke.store import Pool, Store
 from rehearsal.layout import Rehearsal
 from tests.conftest import Cluster
 
 ZONES = ("us-central1-a", "us-central1-b")
 GPU_TAINT = {"key": GPU_RESOURCE, "value": "present", "effect": "NoSchedule"}
-SYSTEM = Pool("system", "ml", "n2-standard-4", min_nodes=2, max_nodes=2, initial_nodes=2, zones=ZONES)
-L4 = Pool("l4", "ml", "g2-standard-24", max_nodes=3, zones=ZONES, taints=(GPU_TAINT,), gpu=PoolGpu("nvidia-l4", 2))
+SYSTEM = Pool("system", "n2-standard-4", cluster="ml", min_nodes=2, max_nodes=2, initial_nodes=2, zones=ZONES)
+L4 = Pool(
+    "l4", "g2-standard-24", cluster="ml", max_nodes=3, zones=ZONES, taints=(GPU_TAINT,), gpu=PoolGpu("nvidia-l4", 2)
+)
 OPERATED = replace(
     L4,
     name="operated",
@@ -316,7 +319,16 @@ def test_gpus_that_gke_manages_are_there_at_once_without_the_operators_labels(cl
 def test_partitions_and_sharing_change_what_nodes_offer(
     cloud: Cloud, gpu: PoolGpu, gpus: int, labels: dict[str, str]
 ) -> None:
-    pool = Pool("cut", "ml", "a2-highgpu-1g", 1, 1, 1, zones=ZONES[:1], taints=(GPU_TAINT,), gpu=gpu)
+    pool = replace(
+        L4,
+        name="cut",
+        machine_type="a2-highgpu-1g",
+        min_nodes=1,
+        max_nodes=1,
+        initial_nodes=1,
+        zones=ZONES[:1],
+        gpu=gpu,
+    )
     cloud.store.save_pool(pool)
     until(lambda: cloud.gpus("cut") == [gpus])
     found = cloud.nodes("cut")[0]["metadata"]["labels"]

@@ -98,7 +98,7 @@ class Project:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
 
     def checked(self, *arguments: str, **more: str) -> str:

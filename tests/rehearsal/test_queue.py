@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from kubernetes import config, utils
+from kubernetes import client, config, utils
 
 from rehearsal import control_plane, controllers
 from rehearsal.layout import Rehearsal
@@ -246,6 +246,101 @@ def test_a_job_set_gets_its_jobs_and_its_service(project: Project) -> None:
     project.up(body)
     until(lambda: len(running(project, "ring-workers-0") + running(project, "ring-workers-1")) == 2)
     assert get(project, "red", "service", "ring")["spec"]["clusterIP"] == "None"
+
+
+def gang(**more: Any) -> str:
+    """A JobSet whose pods each take a whole node, until they are stopped."""
+    args = {
+        "namespace": "red",
+        "image": "i:1",
+        "cpu": "8",
+        "memory": "64Gi",
+        "gpu": "H100",
+        "gpus": 8,
+        "nodes": 2,
+        "jobset": True,
+        "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"},
+    } | more
+    after = "[queue]" if "queue" in more else "[]"
+    opts = f"pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(depends_on={after}))"
+    return f"from ml_foundations import DistributedTraining\nDistributedTraining('gang', {args!r}, {opts})\n"
+
+
+def members(project: Project) -> list[dict[str, Any]]:
+    return running(project, "gang-workers-0")
+
+
+def nodes_of(pods: list[dict[str, Any]]) -> list[str]:
+    return sorted(pod["spec"]["nodeName"] for pod in pods)
+
+
+def images(pods: list[dict[str, Any]]) -> set[str]:
+    return {container["image"] for pod in pods for container in pod["spec"]["containers"]}
+
+
+def test_a_gang_of_a_job_set_runs_on_gpu_nodes_over_updates(project: Project) -> None:
+    """Two of three nodes are taken: the new gang could not start beside the old one."""
+    project.up(gang())
+    until(lambda: len(members(project)) == 2)
+    assert set(nodes_of(members(project))) < {"h100-0", "h100-1", "h100-2"}
+    first = get(project, "red", "jobset", "gang")
+    assert "updated" not in project.up(gang())
+    assert uid(get(project, "red", "jobset", "gang")) == uid(first)
+
+    assert "1 replaced" in project.up(gang(image="i:2"))
+    until(lambda: len(members(project)) == 2 and images(members(project)) == {"i:2"})
+    assert "1 replaced" in project.up(gang(image="i:2", nodes=3))
+    until(lambda: nodes_of(members(project)) == ["h100-0", "h100-1", "h100-2"])
+    refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
+    assert "updated" not in refreshed.stdout, refreshed.stdout
+    assert "updated" not in project.up(gang(image="i:2", nodes=3))
+
+
+def test_a_gang_of_a_job_set_meets_at_the_address_of_its_first_pod(project: Project) -> None:
+    project.up(gang())
+    until(lambda: len(members(project)) == 2)
+    by_host = {pod["spec"]["hostname"]: pod["spec"] for pod in members(project)}
+    env = {item["name"]: item.get("value") for item in by_host["gang-workers-0-1"]["containers"][0]["env"]}
+    assert (env["PET_NNODES"], env["PET_NPROC_PER_NODE"]) == ("2", "8")
+    host, _, service = str(env["PET_MASTER_ADDR"]).partition(".")
+    assert by_host[host]["subdomain"] == service
+    assert get(project, "red", "service", service)["spec"]["publishNotReadyAddresses"] is True
+
+
+def test_when_one_of_a_job_set_fails_all_start_anew(project: Project) -> None:
+    project.up(gang(max_restarts=1))
+    until(lambda: len(members(project)) == 2)
+    before = {uid(pod) for pod in members(project)}
+    fail(project, members(project)[0])
+    until(lambda: len(members(project)) == 2 and not {uid(pod) for pod in members(project)} & before)
+    assert get(project, "red", "jobset", "gang")["status"]["restarts"] == 1
+    assert "updated" not in project.up(gang(max_restarts=1)), "a restart is no drift"
+    fail(project, members(project)[0])
+    until(lambda: "Failed" in str(get(project, "red", "jobset", "gang")["status"].get("conditions")))
+
+
+def fail(project: Project, pod: dict[str, Any]) -> None:
+    """End a pod as the kubelet does when its container ends with an error."""
+    api = client.CoreV1Api(project.cluster.api)
+    ended = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    status = {
+        "phase": "Failed",
+        "containerStatuses": [ended | {"state": {"terminated": {"exitCode": 1, "reason": "Error"}}}],
+    }
+    api.patch_namespaced_pod_status(pod["metadata"]["name"], pod["metadata"]["namespace"], {"status": status})
+
+
+def test_a_gang_of_a_job_set_waits_in_a_queue_for_all_of_its_gpus(project: Project) -> None:
+    """Of three nodes two are red's: the gang of two starts, and one of three does not, not even in part."""
+    project.up(queue(borrowing=False, red=16) + gang(queue="training"))
+    until(lambda: len(members(project)) == 2)
+    assert "updated" not in project.up(queue(borrowing=False, red=16) + gang(queue="training"))
+    assert len(members(project)) == 2
+    project.up(queue(borrowing=False, red=16) + gang(queue="training", nodes=3))
+    until(lambda: "insufficient" in messages(project, "red"))
+    assert not members(project)
+    project.up(queue(borrowing=False, red=24) + gang(queue="training", nodes=3))
+    until(lambda: len(members(project)) == 3)
 
 
 def test_controllers_that_died_are_found_out_and_started_again(

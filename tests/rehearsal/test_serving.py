@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from kubernetes import client, utils
 
+from rehearsal.gke.addons import Addons
+from rehearsal.gke.api import Api
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.plugins.test_kubernetes import Project
@@ -62,8 +64,9 @@ def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: T
         "volumeBindingMode": "WaitForFirstConsumer",
         "allowVolumeExpansion": True,
     }
-    for manifest in (*nodes, namespace, storage_class, pod_monitoring()):
+    for manifest in (*nodes, namespace, storage_class):
         utils.create_from_dict(cluster.api, manifest)
+    Addons(Api(cluster.kubeconfig)).reconcile()
     project = Project(tmp_path_factory.mktemp("serving"), cluster, tools)
     yield project
     project.up("")
@@ -71,34 +74,6 @@ def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: T
     for item in nodes:
         core.delete_node(item["metadata"]["name"])
     core.delete_namespace(NAMESPACE)
-
-
-def pod_monitoring() -> dict[str, Any]:
-    """The kind that Google's managed Prometheus brings, with the fields that are used."""
-    endpoint = {"type": "object", "properties": {key: {"type": "string"} for key in ("port", "path", "interval")}}
-    selector = {
-        "type": "object",
-        "properties": {"matchLabels": {"type": "object", "additionalProperties": {"type": "string"}}},
-    }
-    spec = {"type": "object", "properties": {"selector": selector, "endpoints": {"type": "array", "items": endpoint}}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "podmonitorings.monitoring.googleapis.com"},
-        "spec": {
-            "group": "monitoring.googleapis.com",
-            "names": {"kind": "PodMonitoring", "plural": "podmonitorings", "singular": "podmonitoring"},
-            "scope": "Namespaced",
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
-                }
-            ],
-        },
-    }
 
 
 def program(component: str, name: str, args: dict[str, Any]) -> str:
@@ -243,6 +218,30 @@ def test_an_autoscaler_may_come_later_and_go_again(project: Project) -> None:
     project.up(chat(gpus=0, replicas=2))
     assert get(project, "hpa", "chat") is None
     until(lambda: len(pods(project, "chat")) == 2)
+
+
+def test_no_service_is_waited_for_beside_its_pods(project: Project) -> None:
+    """Simulated pods have no addresses, so that a Service never has an endpoint: Pulumi would wait for ten minutes."""
+    for image in ("i:1", "i:2"):
+        started = time.monotonic()
+        project.up(chat(gpus=0, image=image) + "\n" + parts(image=image))
+        assert time.monotonic() - started < 300
+        listed = project.kubectl("get", "endpointslices", "-n", NAMESPACE)["items"]
+        assert not any(item["endpoints"] for item in listed)
+
+
+def test_a_service_that_is_not_ready_is_refreshed_and_mended(project: Project) -> None:
+    slow = {"gpus": 0, "progress_seconds": 10, "timeout_seconds": 12}
+    nowhere = {"node_selector": {"nowhere": "true"}}
+    project.up(chat(**slow))
+    before = uid(get(project, "deployment", "chat"))
+    for _ in range(2):
+        project.fails(chat(**slow, **nowhere))
+        refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
+        assert refreshed.returncode == 0, refreshed.stdout
+    project.up(chat(**slow))
+    assert uid(get(project, "deployment", "chat")) == before
+    assert len(pods(project, "chat")) == 1
 
 
 def test_shards_keep_rank_and_volume_over_updates(project: Project) -> None:

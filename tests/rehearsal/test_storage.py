@@ -15,13 +15,13 @@ from ml_foundations.storage.classes import (
 from ml_foundations.storage.volume import _VolumeSpec, claim_manifest, volume_manifest
 
 from rehearsal import report
-from rehearsal.gke import volumes
-from rehearsal.gke.api import ApiError
+from rehearsal.gke import addons, volumes
+from rehearsal.gke.api import Api, ApiError
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.plugins.test_kubernetes import Project
 from tests.rehearsal.simulation import clean, simulated_gke
-from tests.rehearsal.test_gke import L4, Cloud, Object, until
+from tests.rehearsal.test_gke import L4, ZONES, Cloud, Object, until
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 EVERYTHING = {
@@ -92,6 +92,19 @@ def test_the_api_server_takes_every_class(cloud: Cloud) -> None:
         cloud.api.create(f"{snapshot_classes}?fieldValidation=Strict&dryRun=All", manifest)
 
 
+def test_a_claim_of_no_class_takes_the_default_one_of_gke(cluster: Cluster) -> None:
+    addons.Addons(Api(cluster.kubeconfig)).reconcile()
+    classes = Api(cluster.kubeconfig).get(volumes.CLASSES)["items"]
+    annotations = {item["metadata"]["name"]: item["metadata"].get("annotations") or {} for item in classes}
+    assert annotations["standard-rwo"]["storageclass.kubernetes.io/is-default-class"] == "true"
+    claim = {
+        "metadata": {"name": "plain"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    made = Api(cluster.kubeconfig).create(f"{CLAIMS}?dryRun=All", claim)
+    assert made["spec"]["storageClassName"] == "standard-rwo"
+
+
 def serves(cloud: Cloud, path: str) -> bool:
     """Whether the API server has got so far with a kind that was just defined."""
     try:
@@ -154,6 +167,38 @@ def test_a_regional_disk_attaches_where_there_are_cpus_only(cloud: Cloud) -> Non
     make_classes(cloud)
     mounted(cloud, "prepared", "fast-ssd", gpus=0)
     until(lambda: len(cloud.running("prepared")) == 1)
+
+
+def test_a_pool_grows_in_the_zone_of_a_pods_disk(cloud: Cloud) -> None:
+    make_classes(cloud)
+    mounted(cloud, "data", "zonal-ssd", gpus=2)
+    until(lambda: len(cloud.running("data")) == 1)
+    (zone,) = zones(cloud)
+    crowd = next(other for other in ZONES if other != zone)
+    cloud.run("elsewhere", gpus=2, nodeSelector={volumes.ZONE: zone})
+    until(lambda: len(cloud.running("elsewhere")) == 1)
+    cloud.run("reader", gpus=2, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+    until(lambda: len(cloud.running("reader")) == 1)
+    assert zones(cloud) == [zone] * 3, f"a pool that fills its zones alike would have gone to {crowd}"
+
+
+def zones(cloud: Cloud) -> list[str]:
+    return [node["metadata"]["labels"][volumes.ZONE] for node in cloud.nodes("l4")]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "allowed", "where"),
+    [
+        ({"type": "pd-ssd"}, [], ["b"]),
+        ({"type": "pd-ssd", "replication-type": "regional-pd"}, [], ["b", "a"]),
+        ({"type": "pd-ssd", "replication-type": "regional-pd"}, ["b", "c"], ["b", "c"]),
+        ({"type": "hyperdisk-balanced-high-availability"}, [], ["b", "a"]),
+    ],
+)
+def test_where_a_disk_is(parameters: dict[str, str], allowed: list[str], where: list[str]) -> None:
+    terms = [{"matchLabelExpressions": [{"key": volumes.ZONE, "values": allowed}]}] if allowed else []
+    storage_class = {"parameters": parameters, "allowedTopologies": terms}
+    assert volumes.zones_of_disk(storage_class, "b", ["a", "b"]) == where
 
 
 @pytest.mark.parametrize("storage_class", ["zonal-ssd", "nfs-client"])

@@ -324,9 +324,141 @@ def test_a_job_that_deletes_itself_is_made_again_after_a_refresh_as_documented(p
     assert "1 created" in project.up(body)
 
 
-def test_waiting_for_completion_waits(project: Project) -> None:
+def test_runs_of_a_schedule_may_delete_themselves(project: Project) -> None:
+    """They are not Pulumi's, so that no refresh misses them."""
+    body = cron(ttl_seconds_after_finished=1)
+    project.up(body)
+    for name in ("first", "second"):
+        kubectl(project, "create", "job", "--from=cronjob/nightly", name)
+        until(lambda name=name: get(project, "job", name) is None)
+        refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
+        assert "updated" not in refreshed.stdout, refreshed.stdout
+        assert unchanged(project, body)
+
+
+def test_waiting_for_completion_waits_at_every_update(project: Project) -> None:
+    waiting = {"wait_for_completion": True, "active_deadline_seconds": 120}
+    for image in ("i:1", "i:2"):
+        project.up(train(**waiting, image=image))
+        assert get(project, "job", "train")["status"]["succeeded"] == 1
+    before = uid(get(project, "job", "train"))
+    assert unchanged(project, train(**waiting, image="i:2"))
+    assert uid(get(project, "job", "train")) == before
+
+
+NOWHERE = {"node_selector": {"nowhere": "true"}}
+
+
+def test_a_failed_run_that_was_waited_for_is_made_anew_by_the_next_update(project: Project) -> None:
+    waiting = {"wait_for_completion": True, "active_deadline_seconds": 1, "grace_seconds": 0}
+    runs: set[str] = set()
+    for _ in range(2):
+        assert "DeadlineExceeded" in project.fails(train(**waiting, **NOWHERE))
+        runs.add(uid(get(project, "job", "train")))
+    assert len(runs) == 2
     project.up(train(wait_for_completion=True, active_deadline_seconds=120))
     assert get(project, "job", "train")["status"]["succeeded"] == 1
+
+
+def test_a_failed_run_that_was_not_waited_for_stays_for_somebody_to_look_at(project: Project) -> None:
+    body = train(active_deadline_seconds=1, grace_seconds=0, **NOWHERE)
+    project.up(body)
+    until(lambda: "DeadlineExceeded" in str(get(project, "job", "train")["status"].get("conditions")))
+    before = uid(get(project, "job", "train"))
+    for _ in range(2):
+        assert unchanged(project, body)
+    assert uid(get(project, "job", "train")) == before
+
+
+def test_a_wait_that_may_never_end_is_refused_at_preview(project: Project) -> None:
+    project.up(train(**FOR_LONG))
+    before = uid(get(project, "job", "train"))
+    for args in ({"queue": "gpus"}, {"fail_on_exit_codes": [2]}, {"ttl_seconds_after_finished": 60}):
+        assert "wrong argument" in project.fails(train(wait_for_completion=True, **args), "preview"), args
+    assert uid(get(project, "job", "train")) == before
+
+
+def test_a_preview_says_that_a_change_would_end_the_run(project: Project) -> None:
+    project.up(train(**FOR_LONG))
+    before = uid(get(project, "job", "train"))
+    for change in ({"parallelism": 2, "completions": 2}, {"image": "i:2"}, {"indexed": True}):
+        project.program(train(**FOR_LONG, **change))
+        said = project.pulumi("preview", "--stack", "t").stdout
+        assert "1 to replace" in said, said
+    assert uid(get(project, "job", "train")) == before
+
+
+def test_a_run_that_waits_for_nodes_can_be_refreshed_and_changed(project: Project) -> None:
+    project.up(train(gpu="L4", gpus=64))
+    for image in ("i:2", "i:3"):
+        refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
+        assert refreshed.returncode == 0, refreshed.stdout
+        assert "1 replaced" in project.up(train(gpu="L4", gpus=64, image=image))
+    until(lambda: phases(project, "train") == {"Pending"})
+
+
+def test_whoever_lets_a_suspended_job_go_is_not_taken_back_by_an_update(project: Project) -> None:
+    suspended = {"overrides": {"Job": {"spec": {"suspend": True}}}, **FOR_LONG}
+    project.up(train(**suspended))
+    assert not pods(project, "train")
+    kubectl(project, "patch", "job", "train", "--type=merge", "-p", '{"spec": {"suspend": false}}')
+    until(lambda: phases(project, "train") == {"Running"})
+    for seconds in (3600, 7200):
+        assert "1 updated" in project.up(train(**suspended, active_deadline_seconds=seconds))
+        project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
+    assert get(project, "job", "train")["spec"]["suspend"] is False
+    assert phases(project, "train") == {"Running"}
+
+
+def test_a_deletion_may_take_longer_than_the_grace_at_every_update(project: Project) -> None:
+    """What the state says counts: the old run is deleted by what was declared of it. Here none has started."""
+    for grace in (600, 900):
+        given = {"grace_seconds": grace, **NOWHERE}
+        project.up(train(**given) + gang(**given) + cron(grace_seconds=grace) + task(**given))
+        allowed = {
+            resource["type"]: resource["customTimeouts"]["delete"]
+            for resource in project.resources()
+            if resource["type"].startswith("kubernetes:") and not resource["type"].endswith(":Service")
+        }
+        assert len(allowed) == 3
+        assert all(seconds > grace for seconds in allowed.values()), allowed
+
+
+def test_a_job_set_can_be_previewed_before_its_kind_is_there(project: Project) -> None:
+    """Its controller may come with the same update, in a step before it."""
+    body = gang(jobset=True)
+    project.program(body)
+    previewed = project.pulumi("preview", "--stack", "t")
+    assert previewed.returncode == 0, previewed.stdout
+    assert "the cluster serves no JobSet" in project.fails(body)
+    utils.create_from_dict(project.cluster.api, job_set_kind())
+    try:
+        until(lambda: bool(project.kubectl("get", "crd", JOB_SETS)["status"].get("conditions")))
+        project.up(body)
+        assert "1 replaced" in project.up(gang(jobset=True, nodes=3))
+        assert unchanged(project, gang(jobset=True, nodes=3))
+        project.up("")
+    finally:
+        project.kubectl("delete", "crd", JOB_SETS)
+
+
+JOB_SETS = "jobsets.jobset.x-k8s.io"
+
+
+def job_set_kind() -> dict[str, Any]:
+    """The kind alone, without a controller."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": JOB_SETS},
+        "spec": {
+            "group": "jobset.x-k8s.io",
+            "names": {"kind": "JobSet", "plural": "jobsets", "singular": "jobset"},
+            "scope": "Namespaced",
+            "versions": [{"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
 
 
 def test_claims_survive_every_change_of_the_jobs_that_mount_them(project: Project) -> None:
@@ -467,16 +599,33 @@ def task(name: str = "check", **more: Any) -> str:
 
 def test_a_task_runs_on_a_gpu_and_every_change_runs_it_anew(project: Project) -> None:
     """All four GPUs are taken: the old Pod is gone before the new one comes."""
-    project.up(task(gpu="L4", gpus=4))
+    project.up(task(gpu="L4", gpus=4, **FOR_LONG))
     until(lambda: phases(project, "check") == {"Running"})
     assert nodes_of(project, "check") == {"training-l4"}
     for change in ({"image": "i:2"}, {"image": "i:2", "command": ["dcgmi", "diag", "-r", "1"]}):
         before = uid(get(project, "pod", "check"))
-        assert "1 replaced" in project.up(task(gpu="L4", gpus=4, **change))
+        assert "1 replaced" in project.up(task(gpu="L4", gpus=4, **FOR_LONG, **change))
         assert uid(get(project, "pod", "check")) != before
         until(lambda: phases(project, "check") == {"Running"})
     refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
     assert refreshed.returncode == 0, refreshed.stdout
+
+
+def test_a_task_completes_and_does_not_run_again(project: Project) -> None:
+    project.up(task(gpu="L4", gpus=1))
+    until(lambda: phases(project, "check") == {"Succeeded"})
+    before = uid(get(project, "pod", "check"))
+    for _ in range(2):
+        refreshed = project.pulumi("refresh", "--yes", "--skip-preview", "--stack", "t")
+        assert "updated" not in refreshed.stdout, refreshed.stdout
+        assert unchanged(project, task(gpu="L4", gpus=1))
+    assert uid(get(project, "pod", "check")) == before
+
+
+def test_a_task_is_waited_for_where_it_says_so(project: Project) -> None:
+    for image in ("i:1", "i:2"):
+        project.up(task(wait_for_completion=True, image=image))
+        assert phases(project, "check") == {"Succeeded"}
 
 
 def test_a_task_that_nothing_can_run_is_not_awaited(project: Project) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations.gpu.device_classes import POOL_LABELS
 
 from tests.stacks.test_settings import changed, sections
 
@@ -136,13 +135,13 @@ def test_a_volume_that_its_class_cannot_give_is_refused(case: str) -> None:
     assert reason in errors(changed("teams.research.volumes.data", {"size": "1Ti", **volume}))
 
 
-CLAIMED = {"machineType": "a2-highgpu-2g", "maxNodes": 2, "driver": "operator", "labels": dict(POOL_LABELS)}
+CLAIMED = {"machineType": "a2-highgpu-2g", "maxNodes": 2, "driver": "operator", "dra": True}
 CLAIMING = {"image": "i", "cpu": "8", "memory": "64Gi", "gpu": "A100", "gpus": 2, "gpuClaim": {}}
 
 
 def claiming(*changes: tuple[str, Any]) -> dict[str, Any]:
     return with_all(
-        ("nodePools.claimed", CLAIMED),
+        ("nodePools.claimed", dict(CLAIMED)),
         ("deviceClasses", {}),
         ("teams.research.quota.claimedGpus", 4),
         ("teams.research.trainingJobs.claiming", CLAIMING),
@@ -157,10 +156,10 @@ def test_claimed_gpus_have_their_driver_where_the_operator_puts_it() -> None:
 
 
 CLAIMS: dict[str, tuple[tuple[str, Any], str]] = {
-    "no driver": (("deviceClasses", None), "nodePools.claimed.labels: say that its GPUs are claimed, but there is no"),
-    "a second advertiser": (
-        ("nodePools.claimed.labels", {"cloud.google.com/gke-nvidia-gpu-dra-driver": "true"}),
-        "but lack gke-no-default-nvidia-gpu-device-plugin: true",
+    "no driver": (("deviceClasses", None), "nodePools.claimed.dra: is true, but there is no deviceClasses"),
+    "its label alone": (
+        ("nodePools.l4.labels", {"cloud.google.com/gke-nvidia-gpu-dra-driver": "true"}),
+        "nodePools.l4.labels: have cloud.google.com/gke-nvidia-gpu-dra-driver, which is for pools whose GPUs are claimed",
     ),
     "GKE's driver": (("nodePools.claimed.driver", "latest"), "GKE installs no driver where GPUs are claimed"),
     "no quota": (
@@ -168,7 +167,7 @@ CLAIMS: dict[str, tuple[tuple[str, Any], str]] = {
         "claiming.gpus: is 2, and teams.research.quota.claimedGpus is 1; raise it",
     ),
     "a pool that advertises": (
-        ("nodePools.claimed.labels", {}),
+        ("nodePools.claimed.dra", False),
         "claiming.gpu: no pool has NVIDIA-A100-SXM4-40GB that can be claimed",
     ),
 }

@@ -39,6 +39,12 @@ def test_our_stacks_are_right(stack: str) -> None:
 WRONG = {
     "unknown key": ("nodePools.l4.maxNode", 3, ["nodePools.l4.maxNode: is not known", "maxNodes"]),
     "unknown section key": ("cluster.nam", "x", ["cluster.nam: is not known", "name"]),
+    "unknown rule": (
+        "proof.accept",
+        {"quota-summ": "because"},
+        ["proof.accept.quota-summ: there is no such rule. Did you mean quota-sum"],
+    ),
+    "no reason": ("proof.accept", {"quota-sum": ""}, ["proof.accept.quota-sum", "at least 1 character"]),
     "negative size": ("nodePools.l4.maxNodes", -1, ["nodePools.l4.maxNodes", "greater than or equal to 1", "-1"]),
     "unknown machine type": (
         "nodePools.l4.machineType",

@@ -57,7 +57,10 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"teams": [RESEARCH | {"gpus": {"h100": -1}}]}, ["gpus.h100: is -1"]),
     ({"teams": [RESEARCH | {"lend_gpus": {"h100": 9}}]}, ["lend_gpus.h100: is 9, more than its own (8)"]),
-    ({"borrowing": False, "teams": [RESEARCH | {"borrow_gpus": {"h100": 8}}]}, ["borrowing is false"]),
+    (
+        {"borrowing": False, "teams": [RESEARCH | {"borrow_gpus": {"h100": 8}}]},
+        ["teams[0].borrow_gpus: is of no use", "borrowing is false"],
+    ),
     ({"flavors": [H100, H100]}, ["\n  flavors[1].name: h100 is taken"]),
     ({"flavors": [H100 | {"name": "compute"}], "teams": [RESEARCH | {"gpus": {}}]}, ["compute is taken"]),
     ({"flavors": [H100 | {"gpu": "B52"}]}, ["flavors[0].gpu", "unknown GPU"]),
@@ -125,6 +128,20 @@ def test_a_team_has_cpu_and_memory_anywhere_and_gpus_by_flavor() -> None:
 def test_quotas_and_borrowing(more: dict[str, Any], quotas: dict[str, Any]) -> None:
     found = gpu_flavors(RESEARCH | more)
     assert found == {name: {"name": "nvidia.com/gpu", **quota} for name, quota in quotas.items()}
+
+
+def test_cpu_and_memory_are_borrowed_up_to_a_limit() -> None:
+    """GoogleCloudPlatform/kubernetes-engine-samples, batch/kueue-cohort/cq-team-a.yaml, on nodes of one kind."""
+    team = {"namespace": "team-a", "cpu": "10", "memory": "10Gi", "borrow_cpu": "5", "borrow_memory": "15Gi"}
+    found = cluster_queue(team, cohort="all-teams")
+    assert found["cohortName"] == "all-teams"
+    assert found["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
+    [group] = found["resourceGroups"]
+    assert group["coveredResources"] == ["cpu", "memory"]
+    assert group["flavors"][0]["resources"] == [
+        {"name": "cpu", "nominalQuota": "10", "borrowingLimit": "5"},
+        {"name": "memory", "nominalQuota": "10Gi", "borrowingLimit": "15Gi"},
+    ]
 
 
 def test_teams_of_a_cohort_give_back_and_without_borrowing_there_is_none() -> None:

@@ -81,6 +81,17 @@ def test_a_jobset_is_replaced_where_its_webhook_refuses_an_update_and_has_no_ser
     assert inputs(requests["x-jobset"])["apiVersion"] == "jobset.x-k8s.io/v1alpha2"
 
 
+def test_the_job_in_a_jobset_can_be_overridden() -> None:
+    alone = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "topology.kubernetes.io/zone"}
+    change = {"metadata": {"annotations": alone}, "spec": {"podReplacementPolicy": "Failed", "backoffLimit": None}}
+    (made,) = gang(jobset=True, overrides={"Job": change})
+    (workers,) = made["spec"]["replicatedJobs"]
+    assert workers["template"]["metadata"] == {"annotations": alone}
+    assert workers["template"]["spec"]["podReplacementPolicy"] == "Failed"
+    assert "backoffLimit" not in workers["template"]["spec"]
+    assert "kind" not in workers["template"]
+
+
 def test_the_service_is_there_before_the_job() -> None:
     args: Any = WORKLOAD | {"nodes": 2}
     requests = declared(lambda: DistributedTraining("x", args))

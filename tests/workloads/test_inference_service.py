@@ -5,10 +5,10 @@ from typing import Any
 import pulumi
 import pytest
 from ml_foundations._spec import check
+from ml_foundations.workloads._autoscaling import autoscaler_manifest
 from ml_foundations.workloads.inference_service import (
     InferenceService,
     _InferenceServiceSpec,
-    autoscaler_manifest,
     deployment_manifest,
     service_manifest,
 )
@@ -241,6 +241,13 @@ def test_overrides_have_the_last_word_and_null_takes_a_field_away() -> None:
     )
 
 
+def test_an_autoscaler_finds_a_deployment_of_another_name() -> None:
+    made = children(deployment_name="chat-v2", autoscaling={"max_replicas": 2, "cpu_percent": 80})
+    assert inputs(made["deployment"])["metadata"]["name"] == "chat-v2"
+    assert inputs(made["autoscaler"])["spec"]["scaleTargetRef"]["name"] == "chat-v2"
+    assert inputs(made["service"])["metadata"]["name"] == "chat"
+
+
 def test_t5_of_googles_samples() -> None:
     """GoogleCloudPlatform/kubernetes-engine-samples, ai-ml/t5-model-serving/kubernetes: serving-gpu.yaml, hpa.yaml."""
     image = "us-central1-docker.pkg.dev/PROJECT_ID/models/t5-small:1.0-gpu"
@@ -293,7 +300,7 @@ def test_t5_of_googles_samples() -> None:
     assert [(port["name"], port["port"], port["targetPort"]) for port in service["ports"]] == [
         (name, number, name) for name, number in ports
     ]
-    scaled = autoscaler_manifest(t5, t5.autoscaling)["spec"]
+    scaled = autoscaler_manifest(t5, t5.autoscaling, t5.deployment, t5.replicas)["spec"]
     assert scaled["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "t5-inference"}
     assert (scaled["minReplicas"], scaled["maxReplicas"]) == (1, 5)
     metric = {"name": "prometheus.googleapis.com|ts_queue_latency_microseconds|counter"}
@@ -359,7 +366,7 @@ def test_vllm_of_the_kubernetes_examples() -> None:
     # Theirs has no size, and could fill the node's memory.
     memory = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}
     assert memory in found["spec"]["template"]["spec"]["volumes"]
-    scaled = autoscaler_manifest(vllm, vllm.autoscaling)
+    scaled = autoscaler_manifest(vllm, vllm.autoscaling, vllm.deployment, vllm.replicas)
     assert scaled["metadata"]["name"] == "gemma-server-hpa"
     assert (scaled["spec"]["minReplicas"], scaled["spec"]["maxReplicas"]) == (1, 5)
     target = {"type": "AverageValue", "averageValue": "4"}

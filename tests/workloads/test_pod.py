@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 from ml_foundations import labels
-from ml_foundations.workloads._pod import WorkloadArgs, claim_template_manifest
+from ml_foundations.workloads._gpu_claim import claim_template_manifest
+from ml_foundations.workloads._pod import WorkloadArgs, WorkloadSettings
 from ml_foundations.workloads._strategic import strategic_merge
 
 from tests.workloads.building import container_of, cron, job, job_spec, pod_of, template_of
@@ -172,6 +173,4 @@ def test_overrides_reach_anything_in_the_pod() -> None:
 
 
 def test_every_argument_is_checked_and_every_setting_can_be_said() -> None:
-    from ml_foundations.workloads._pod import WorkloadSettings
-
     assert set(WorkloadArgs.__annotations__) - {"namespace"} == set(WorkloadSettings.model_fields)

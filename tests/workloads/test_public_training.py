@@ -4,48 +4,14 @@ An expectation holds what the public manifest says. Where the component says mor
 context), that is no difference; where it says something else, the test names the field and why.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 from tests.workloads.building import gang, job
-
-
-def differences(expected: Any, made: Any, path: str = "") -> Iterator[str]:
-    """Where a manifest does not say what another one says; lists of named things are compared by name."""
-    if isinstance(expected, dict) and isinstance(made, dict):
-        for key, value in expected.items():
-            yield from differences(value, made.get(key), f"{path}.{key}".lstrip("."))
-    elif isinstance(expected, list) and isinstance(made, list) and all(isinstance(item, dict) for item in expected):
-        ours = {identity(item): item for item in made}
-        for item in expected:
-            yield from differences(item, ours.get(identity(item)), f"{path}[{identity(item)}]")
-    elif expected != made:
-        yield f"{path}: {made!r}, not {expected!r}"
-
-
-def identity(item: dict[str, Any]) -> Any:
-    return item.get("mountPath") or item.get("name") or item.get("containerPort")
-
-
-def plain(**values: str) -> list[dict[str, Any]]:
-    return [{"name": name, "value": value} for name, value in values.items()]
-
+from tests.workloads.comparing import differences, plain
 
 TOKEN = {"name": "hf-secret", "key": "hf_api_token"}
 HF_TOKEN = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": TOKEN}}
 L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 SHARED_MEMORY = {"name": "dshm", "path": "/dev/shm", "volume": {"emptyDir": {"medium": "Memory"}}}
 NO_AMOUNTS = {"cpu": None, "memory": None}
-
-
-def test_the_differences_are_found() -> None:
-    expected = {"a": 1, "b": [{"name": "x", "c": [1]}]}
-    assert not list(differences(expected, {"a": 1, "b": [{"name": "y"}, {"name": "x", "c": [1], "d": 2}], "e": 3}))
-    assert list(differences(expected, {"a": 2, "b": [{"name": "x", "c": [2]}]})) == [
-        "a: 2, not 1",
-        "b[x].c: [2], not [1]",
-    ]
-    assert list(differences(expected, {"a": 1, "b": []})) == [f"b[x]: None, not {expected['b'][0]}"]
 
 
 def test_gemma_on_one_node() -> None:
@@ -235,7 +201,7 @@ def test_gemma_on_two_nodes_in_a_queue() -> None:
 def test_mnist_as_a_jobset() -> None:
     """kubernetes-sigs/jobset, site/static/examples/pytorch/cnn-mnist/mnist.yaml.
 
-    Its API version is jobset.x-k8s.io/v1alpha2, which every release serves.
+    Its API version, jobset.x-k8s.io/v1alpha2, is the one that the component writes.
     """
     run = (
         "torchrun --rdzv_id=123 --nnodes=4 --nproc_per_node=1 --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT"

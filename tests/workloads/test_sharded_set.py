@@ -133,6 +133,15 @@ def test_the_hosts_are_known_at_preview() -> None:
     declared(program)
 
 
+def test_a_service_of_another_name_is_where_the_shards_meet() -> None:
+    made = children(service_name="ring")
+    assert inputs(made["service"])["metadata"]["name"] == "ring"
+    found = inputs(made["set"])
+    assert (found["metadata"]["name"], found["spec"]["serviceName"]) == ("parts", "ring")
+    env = {item["name"]: item.get("value") for item in found["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert env["MASTER_ADDR"] == "parts-0.ring"
+
+
 def test_shards_talk_to_each_other_on_any_port_whoever_else_may_connect() -> None:
     rules = inputs(children(callers=[])["network-policy"])["spec"]["ingress"]
     assert {"from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "parts"}}}]} in rules

@@ -268,13 +268,7 @@ def node_pool(
     """
     return gcp.container.NodePool(
         name,
-        name=spec.pool_name,
-        project=spec.project,
-        location=spec.location,
-        cluster=spec.cluster_name,
-        node_locations=spec.zones,
-        initial_node_count=initial_nodes_per_zone(spec),
-        autoscaling=_autoscaling(spec),
+        **pool_arguments(spec, node_config),
         management={
             "auto_repair": not spec.flex_start if spec.auto_repair is None else spec.auto_repair,
             "auto_upgrade": spec.auto_upgrade,
@@ -284,13 +278,26 @@ def node_pool(
         else None,
         upgrade_settings=said(upgrade_arguments(spec.upgrade, spare=spare)),
         placement_policy=said(_capacity.placement_arguments(spec)),
-        queued_provisioning={"enabled": True} if spec.queued_provisioning else None,
-        max_pods_per_node=spec.max_pods,
         network_config=network_config,
-        node_config=said(node_config),
         # GKE reports the number of nodes that the autoscaler has made.
         opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(ignore_changes=["initialNodeCount"])),
     )
+
+
+def pool_arguments(spec: NodePoolSpec, node_config: gcp.container.NodePoolNodeConfigArgsDict) -> dict[str, Any]:
+    """The arguments of a pool that say which nodes there may be: what planning reads too."""
+    return {
+        "name": spec.pool_name,
+        "project": spec.project,
+        "location": spec.location,
+        "cluster": spec.cluster_name,
+        "node_locations": spec.zones,
+        "initial_node_count": initial_nodes_per_zone(spec),
+        "autoscaling": _autoscaling(spec),
+        "queued_provisioning": {"enabled": True} if spec.queued_provisioning else None,
+        "max_pods_per_node": spec.max_pods,
+        "node_config": said(node_config),
+    }
 
 
 def initial_nodes_per_zone(spec: NodePoolSpec) -> int:

@@ -52,6 +52,9 @@ MetricsComponent = Literal[
     "JOBSET",
 ]
 
+DATAPATH = "ADVANCED_DATAPATH"
+"""Dataplane V2, which enforces network policies (GKE, "GKE Dataplane V2")."""
+
 
 class GkeClusterArgs(TypedDict):
     """Arguments of a GkeCluster."""
@@ -355,7 +358,7 @@ def _cluster(
         ),
         default_max_pods_per_node=spec.max_pods,
         enable_multi_networking=spec.multi_networking or None,
-        datapath_provider="ADVANCED_DATAPATH",
+        datapath_provider=DATAPATH,
         **said(_endpoint_arguments(spec)),
         release_channel={"channel": spec.release_channel},
         min_master_version=spec.kubernetes_version,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pulumi
+import pulumi_gcp as gcp
 from typing_extensions import override
 
 from ml_foundations import labels
@@ -54,8 +55,7 @@ class CpuNodePool(pulumi.ComponentResource):
         """Declare the pool."""
         spec = check(_CpuNodePoolSpec, f"CpuNodePool {name}", {"pool_name": name, **args})
         super().__init__("ml-foundations:index:CpuNodePool", name, {}, opts)
-        config = node_arguments(spec, {}, spec.taints)
-        pool = node_pool(f"{name}-pool", spec, config, child_options(self), spare=True)
+        pool = node_pool(f"{name}-pool", spec, node_config(spec), child_options(self), spare=True)
         self.node_pool_name = pool.name
         self.node_selector = {labels.GKE_NODE_POOL: spec.pool_name}
         self.tolerations = tolerations(spec.all_taints)
@@ -66,3 +66,8 @@ class CpuNodePool(pulumi.ComponentResource):
                 "tolerations": self.tolerations,
             }
         )
+
+
+def node_config(spec: _CpuNodePoolSpec) -> gcp.container.NodePoolNodeConfigArgsDict:
+    """What the nodes of a pool are."""
+    return node_arguments(spec, {}, spec.taints)

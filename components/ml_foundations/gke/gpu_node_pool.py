@@ -85,6 +85,8 @@ class GpuNodePoolArgs(NodePoolArgs):
     """Whether GKE makes these networks itself, for claims of them (DRANET); A3, A4 and A4X only. Default false."""
     fast_socket: NotRequired[bool]
     """Whether nodes have NCCL Fast Socket; default false."""
+    dra: NotRequired[bool]
+    """Whether its GPUs are claimed (DRA), see DeviceClasses, and not advertised; default false."""
 
 
 class GpuNodePoolSettings(NodePoolSettings):
@@ -100,6 +102,7 @@ class GpuNodePoolSettings(NodePoolSettings):
     additional_networks: list[NodeNetwork] = []
     accelerator_networks: bool = False
     fast_socket: bool = False
+    dra: bool = False
 
     @property
     @override
@@ -155,6 +158,13 @@ class GpuNodePoolSettings(NodePoolSettings):
             yield "driver", "is latest, which GKE has for the image cos only; say default"
         if self.driver == "operator" and self.secure_boot:
             yield "secure_boot", "is true, but the operator's driver is not signed for it; say another driver"
+        if self.dra and self.driver in ("default", "latest"):
+            yield (
+                "driver",
+                f"is {self.driver}, but GKE installs no driver where GPUs are claimed; say operator or installer",
+            )
+        if labels.GKE_DRA_DRIVER in self.labels and not self.dra:
+            yield "labels", f"have {labels.GKE_DRA_DRIVER}, which is for pools whose GPUs are claimed; say dra: true"
 
     def _partition_contradictions(self) -> Iterator[tuple[str, str]]:
         managed = self.driver in ("default", "latest")
@@ -226,7 +236,7 @@ class GpuNodePool(pulumi.ComponentResource):
         pool = node_pool(
             f"{name}-pool",
             spec,
-            _node_config(spec),
+            node_config(spec),
             child_options(self),
             spare=False,
             network_config=_interfaces.network_arguments(spec),
@@ -249,7 +259,8 @@ class GpuNodePool(pulumi.ComponentResource):
         )
 
 
-def _node_config(spec: _GpuNodePoolSpec) -> gcp.container.NodePoolNodeConfigArgsDict:
+def node_config(spec: _GpuNodePoolSpec) -> gcp.container.NodePoolNodeConfigArgsDict:
+    """What the nodes of a pool are."""
     # The operator's driver is not signed by Google: a node that checks signatures would not load it.
     config = node_arguments(spec, _gpu_labels(spec), [GPU_TAINT, *spec.taints], secure_boot=spec.driver != "operator")
     config["guest_accelerators"] = [_accelerator(spec)]
@@ -266,7 +277,7 @@ def _gpu_labels(spec: _GpuNodePoolSpec) -> dict[str, str]:
         found[labels.GKE_NO_DEVICE_PLUGIN] = "true"
     if spec.accelerator_networks:
         found[labels.GKE_NETWORK_DRA_DRIVER] = "true"
-    return found
+    return found | (labels.DRA_POOL_LABELS if spec.dra else {})
 
 
 def _accelerator(spec: _GpuNodePoolSpec) -> gcp.container.NodePoolNodeConfigGuestAcceleratorArgsDict:

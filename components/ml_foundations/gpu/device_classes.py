@@ -24,19 +24,6 @@ MIG_CLASS = "mig.nvidia.com"
 PARENT = f"{DOMAIN}/parentUUID"
 """The attribute by which MIG devices know the GPU that they are part of."""
 
-POOL_LABELS = {
-    labels.GKE_DRA_DRIVER: "true",
-    labels.GKE_NO_DEVICE_PLUGIN: "true",
-    labels.GPU_PRESENT: "true",
-    labels.GPU_DEPLOY_DEVICE_PLUGIN: "false",
-}
-"""Labels of a node pool whose GPUs are claimed.
-
-The first tells GKE's autoscaler, so that the pool can start at 0 nodes. The others keep GKE's device plugin and the GPU
-Operator's off its nodes, for a GPU must be advertised once, and bring NVIDIA's driver for DRA to them (GKE, "Prepare
-GKE infrastructure for DRA workloads").
-"""
-
 DRIVER_ROOTS = {"google": GOOGLE_DRIVER_DIR, "operator": "/run/nvidia/driver"}
 """Where the GPU driver is on a node, by who installed it."""
 
@@ -187,7 +174,7 @@ class DeviceClasses(pulumi.ComponentResource):
                 opts=child_options(self, replace_on_changes=["spec"], delete_before_replace=True),
             )
         self.class_names = [*([DOMAIN, MIG_CLASS] if spec.driver else []), *spec.classes]
-        self.pool_labels = POOL_LABELS
+        self.pool_labels = labels.DRA_POOL_LABELS
         self.register_outputs({"class_names": self.class_names, "pool_labels": self.pool_labels})
 
 

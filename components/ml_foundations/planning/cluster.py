@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from ml_foundations import labels
 from ml_foundations.planning import admission, pods, quota
 from ml_foundations.planning.kueue import Queues
 from ml_foundations.planning.manifests import Manifest, items, labels_of, name_of, namespace_of, section
-from ml_foundations.planning.nodes import ZONE_LABELS, NodeClass, by_zone, from_manifests
+from ml_foundations.planning.nodes import NodeClass, by_zone, from_manifests
 from ml_foundations.planning.placement import Place, PodClass, places, pod_class
 from ml_foundations.planning.pods import PodSet, Workload
 from ml_foundations.planning.resources import Amounts
@@ -21,12 +23,24 @@ SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-crit
 """The priority classes that every cluster has."""
 
 
+class Spread(Enum):
+    """How the nodes of a pool are taken to be spread over its zones, where zones matter."""
+
+    EVEN = "even"
+    """As GKE does where it can."""
+    FULL = "full"
+    """As many in each zone as there may ever be: more than there will be."""
+    UNKNOWN = "unknown"
+    """In zones that are not known."""
+
+
 class Cluster:
     """What is there, or will be, before the workloads.
 
     Attributes:
         declared: The classes of nodes, a pool as one.
         nodes: The classes of nodes, a pool split over its zones where zones matter.
+        is_split: Whether there is a pool that is split.
         limit_ranges: LimitRanges by namespace.
         quotas: ResourceQuotas by namespace.
         volumes: Claims, volumes and storage classes.
@@ -37,15 +51,17 @@ class Cluster:
         taken: What is used of each quota before the workloads, by the quota's id.
     """
 
-    def __init__(self, documents: list[Manifest], nodes: list[NodeClass]) -> None:
+    def __init__(self, documents: list[Manifest], nodes: list[NodeClass], spread: Spread = Spread.EVEN) -> None:
         by_kind: defaultdict[str, list[Manifest]] = defaultdict(list)
         for document in documents:
             by_kind[document["kind"]].append(document)
         self._by_kind = by_kind
         self.declared = [*from_manifests(by_kind["Node"]), *nodes]
         self.nodes = self.declared
-        if _mentions_zones(documents):
-            self.nodes = [part for node in self.declared for part in by_zone(node) if part.count]
+        self.is_split = any(node.zones for node in self.declared) and _mentions_zones(documents)
+        if self.is_split and spread is not Spread.UNKNOWN:
+            parts = (part for node in self.declared for part in by_zone(node, most=spread is Spread.FULL))
+            self.nodes = [part for part in parts if part.count]
         self.limit_ranges = _by_namespace(by_kind["LimitRange"])
         self.quotas = _by_namespace(by_kind["ResourceQuota"])
         self.volumes = Volumes(by_kind)
@@ -184,7 +200,7 @@ class Cluster:
 def _mentions_zones(documents: Iterable[Manifest]) -> bool:
     """Whether zones matter to some workload or volume."""
     text = json.dumps([d for d in documents if d["kind"] not in ("Node", "ConfigMap", "Secret")], default=str)
-    return any(f'"{label}"' in text for label in ZONE_LABELS)
+    return any(f'"{label}"' in text for label in labels.ZONES)
 
 
 def _by_namespace(documents: Iterable[Manifest]) -> dict[str, list[Manifest]]:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from ml_foundations import labels
 from ml_foundations.planning.findings import Finding, Severity
 from ml_foundations.planning.manifests import annotations_of
-from ml_foundations.planning.nodes import ACCELERATOR_COUNT, HOURLY_PRICE, NodeClass, machine_of
+from ml_foundations.planning.nodes import HOURLY_PRICE, NodeClass, machine_of
 
 HOURS_PER_MONTH = 730
 """A year's hours by twelve, as cloud price lists count a month."""
@@ -75,7 +75,7 @@ def price_of(node: NodeClass) -> Decimal | None:
     machine, gpu = machine_of(node), node.labels.get(labels.GKE_ACCELERATOR)
     if machine is None or (gpu is not None and not machine.gpu_counts(gpu)):
         return None
-    count = node.labels.get(ACCELERATOR_COUNT) or node.allocatable.get(labels.GPU_RESOURCE, 0) // 1000
+    count = node.labels.get(labels.GKE_ACCELERATOR_COUNT) or node.allocatable.get(labels.GPU_RESOURCE, 0) // 1000
     return machine.price(gpu, int(count), spot=node.labels.get(labels.GKE_SPOT) == "true")
 
 
@@ -93,7 +93,7 @@ def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
         f"at their most, the nodes cost {most:.0f} {cost.currency} in a month of {HOURS_PER_MONTH} h, "
         f"{most - monthly_budget:.0f} above the budget of {monthly_budget:.0f}"
     )
-    remedy = f'Lower max_nodes of the dearest pool "{dearest.name}" ({dearest.most}), or raise monthly_budget.'
+    remedy = f'Lower max_nodes of the dearest pool "{dearest.name}" ({dearest.most}), or raise the budget.'
     return Finding("monthly-budget", Severity.ERROR, "stack", "monthly_budget", message, remedy)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ml_foundations.planning import quota as quotas
 from ml_foundations.planning.admission import Objection
@@ -332,9 +334,15 @@ def _too_many(
     largest = max(able, key=lambda place: (place.room(pod), place.count))
     per_node = largest.room(pod)
     missing = -(-(wanted - most) // per_node)
-    offers = _names(_offer(pod, place) for place in able)
+    # A pool that is split over its zones is one to whoever reads this.
+    by_pool = {place.node.name: place for place in able}
+    counts = Counter[str]()
+    for place in able:
+        counts[place.node.name] += place.count
+    whole = [replace(place, node=replace(place.node, count=counts[name])) for name, place in by_pool.items()]
+    offers = _names(_offer(pod, place) for place in whole)
     limit = (
-        f"max_nodes of {largest.node.name} to {largest.count + missing}"
+        f"max_nodes of {largest.node.name} to {counts[largest.node.name] + missing}"
         if largest.node.is_template
         else "the number of nodes"
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ml_foundations.planning import explain, quota, stack
 from ml_foundations.planning.candidates import Admission, Candidate
-from ml_foundations.planning.cluster import Cluster
+from ml_foundations.planning.cluster import Cluster, Spread
 from ml_foundations.planning.cost import Cost, RunCost, cost_of
 from ml_foundations.planning.findings import Finding, Verdict, together
 from ml_foundations.planning.fitting import Fitting
@@ -63,7 +63,17 @@ def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = ()) -> Ver
         documents: Manifests: Nodes, ResourceQuotas, LimitRanges, PriorityClasses, volumes and workloads.
         nodes: More nodes, such as those of node pools that are only planned.
     """
-    cluster = Cluster(list(documents), list(nodes))
+    documents, nodes = list(documents), list(nodes)
+    cluster = Cluster(documents, nodes)
+    found = _judge(cluster)
+    if found.stack is not Verdict.CANNOT_FIT or not cluster.is_split:
+        return found
+    # GKE may spread a pool's nodes otherwise: what cannot fit must be so with more nodes, or whatever their zones.
+    return _judge(cluster, [_judge(Cluster(documents, nodes, spread)) for spread in (Spread.FULL, Spread.UNKNOWN)])
+
+
+def _judge(cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
+    """The verdicts on a cluster; ``cannot-fit`` is doubted where it is so in none of some roomier ones."""
     candidates = [Candidate(workload) for workload in cluster.workloads]
     admission = Admission(cluster)
     for candidate in candidates:
@@ -72,8 +82,18 @@ def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = ()) -> Ver
     for candidate in candidates:
         if candidate.verdict is None:
             fitting.place(candidate)
+    for index, candidate in enumerate(candidates):
+        if roomier and _is_doubtful(candidate.verdict, [other.workloads[index].verdict for other in roomier]):
+            candidate.verdict = Verdict.UNDETERMINED
+            candidate.reasons = [reason.weighed(Verdict.UNDETERMINED) for reason in candidate.reasons]
     combined = _Together(cluster, fitting, candidates)
     verdict, reasons = combined.verdict()
+    if (
+        roomier
+        and all(candidate.verdict is not Verdict.CANNOT_FIT for candidate in candidates)
+        and _is_doubtful(verdict, [other.stack for other in roomier])
+    ):
+        verdict, reasons = Verdict.UNDETERMINED, [reason.weighed(Verdict.UNDETERMINED) for reason in reasons]
     return Verdicts(
         tuple(
             WorkloadVerdict(
@@ -86,6 +106,10 @@ def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = ()) -> Ver
         cost_of(cluster.declared),
         tuple(combined.quotas_left()),
     )
+
+
+def _is_doubtful(verdict: Verdict | None, elsewhere: Iterable[Verdict]) -> bool:
+    return verdict is Verdict.CANNOT_FIT and Verdict.CANNOT_FIT not in elsewhere
 
 
 class _Together:

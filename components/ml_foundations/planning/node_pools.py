@@ -2,56 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
 from ml_foundations import labels
 from ml_foundations.gke import machine_types
-from ml_foundations.gke.machine_types import MachineType
-from ml_foundations.planning.manifests import UNKNOWN, Manifest, items, section, unknown_paths
-from ml_foundations.planning.nodes import ACCELERATOR_COUNT, MAX_NODES, MIN_NODES, ZONE_LABELS, NodeClass
+from ml_foundations.gke.machine_types import MachineType, UnknownNameError
+from ml_foundations.gke.nodes import PoolGpu, PoolTraits, advertised_gpus, node_labels, node_taints
+from ml_foundations.gpu.on_nodes import Operator
+from ml_foundations.planning.manifests import UNKNOWN, Manifest, Unknown, items, section, unknown_paths
+from ml_foundations.planning.nodes import MAX_NODES, MIN_NODES, NodeClass
 from ml_foundations.planning.quantity import millis
 from ml_foundations.planning.resources import PODS, WHOLE, Amounts, in_scheduler_units
 
 
 def from_node_pool(
-    inputs: Mapping[str, Any], cluster: Mapping[str, Any] | None = None, *, gpu_operator: bool = True
+    inputs: Mapping[str, Any], cluster: Mapping[str, Any] | None = None, operator: Operator | Unknown | None = None
 ) -> NodeClass:
     """The nodes that a GKE node pool may have.
 
     Args:
         inputs: Inputs of a ``gcp:container/nodePool:NodePool``, as the provider names them.
         cluster: Inputs of its cluster; without them, what takes more of a node is assumed.
-        gpu_operator: Whether the GPU Operator runs in the cluster, for pools that leave their GPUs to it.
-
-    Raises:
-        UnknownNameError: The catalog does not have the machine type or the GPU.
+        operator: The GPU Operator of the cluster, for pools that leave their GPUs to it; ``UNKNOWN`` where its values
+            are not known yet.
     """
     pool = _Pool(inputs, cluster or _FULL_CLUSTER)
-    name = inputs.get("name")
-    if pool.unknown:
+    name = str(inputs.get("name")) if inputs.get("name") is not UNKNOWN else "node pool"
+    unknown = tuple(pool.unknown()) or tuple(pool.not_in_catalog())
+    if not unknown and isinstance(operator, Unknown) and pool.traits.is_left_to_operator:
+        unknown = ("the GPU Operator's values",)
+    if unknown:
         nameless = {"kind": "Node", "metadata": {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}}}
-        return NodeClass(name if isinstance(name, str) else "node pool", nameless, unknown=pool.unknown)
+        return NodeClass(name, nameless, unknown=unknown)
+    known = None if isinstance(operator, Unknown) else operator
     fewest, most = pool.sizes
-    manifest = pool.node(gpu_operator)
-    allocatable = {name: in_scheduler_units(name, amount) for name, amount in pool.allocatable(gpu_operator).items()}
-    return NodeClass(str(name), manifest, most, fewest, allocatable, pool.zones if len(pool.zones) > 1 else ())
+    allocatable = {name: in_scheduler_units(name, amount) for name, amount in pool.allocatable(known).items()}
+    zones = pool.zones if len(pool.zones) > 1 else ()
+    return NodeClass(name, pool.node(known), most, fewest, allocatable, zones, pool.most_per_zone)
 
 
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
+
+
+def _effect(declared: str) -> str:
+    """A taint's effect as Kubernetes spells it, from either spelling."""
+    return _EFFECTS.get(declared, declared)
+
+
 _DECIDING_FIELDS = (
     "nodeConfig.machineType",
     "nodeConfig.guestAccelerators",
     "nodeConfig.labels",
     "nodeConfig.taints",
+    "nodeConfig.imageType",
+    "nodeConfig.bootDisk",
     "nodeConfig.diskSizeGb",
     "nodeConfig.spot",
+    "nodeConfig.preemptible",
+    "nodeConfig.flexStart",
+    "nodeConfig.reservationAffinity",
     "nodeConfig.ephemeralStorageLocalSsdConfig",
     "autoscaling",
+    "initialNodeCount",
     "maxPodsPerNode",
     "nodeCount",
     "nodeLocations",
+    "queuedProvisioning",
 )
 _FULL_CLUSTER: Mapping[str, Any] = {
     "datapathProvider": "ADVANCED_DATAPATH",
@@ -69,20 +87,30 @@ class _Pool:
         self._cluster = cluster
         self._config: Manifest = {} if inputs.get("nodeConfig") is UNKNOWN else section(inputs, "nodeConfig")
 
-    @property
-    def unknown(self) -> tuple[str, ...]:
+    def unknown(self) -> Iterable[str]:
         """Fields that decide and are not known yet."""
         if self._inputs.get("nodeConfig") is UNKNOWN:
-            return ("nodeConfig",)
-        fields = (section(self._inputs, *path.split(".")[:-1]).get(path.split(".")[-1]) for path in _DECIDING_FIELDS)
-        return tuple(
-            found for path, value in zip(_DECIDING_FIELDS, fields, strict=True) for found in unknown_paths(value, path)
-        )
+            yield "nodeConfig"
+            return
+        for path in _DECIDING_FIELDS:
+            *parents, field = path.split(".")
+            yield from unknown_paths(section(self._inputs, *parents).get(field), path)
+        yield from unknown_paths(self._cluster.get("defaultMaxPodsPerNode"), "cluster.defaultMaxPodsPerNode")
+
+    def not_in_catalog(self) -> Iterable[str]:
+        """Fields that name what the catalog does not have."""
+        try:
+            gpu = self._accelerator.get("type")
+        except UnknownNameError:
+            yield f'nodeConfig.machineType "{self._config.get("machineType")}"'
+        else:
+            if gpu is not None and gpu not in machine_types.GPUS:
+                yield f'nodeConfig.guestAccelerators[0].type "{gpu}"'
 
     @property
     def zones(self) -> tuple[str, ...]:
         """The zones that are declared; those of a region are GKE's choice."""
-        declared = self._inputs.get("nodeLocations") or self._cluster.get("nodeLocations") or ()
+        declared: Any = self._inputs.get("nodeLocations") or self._cluster.get("nodeLocations")
         location = self._inputs.get("location") or ""
         is_zone = isinstance(location, str) and location.count("-") == 2
         if declared and declared is not UNKNOWN:
@@ -101,6 +129,13 @@ class _Pool:
             return int(scaling.get("totalMinNodeCount") or 0), int(scaling["totalMaxNodeCount"])
         return int(scaling.get("minNodeCount") or 0) * zones, int(scaling.get("maxNodeCount") or 0) * zones
 
+    @property
+    def most_per_zone(self) -> int:
+        """The most nodes in one zone: where only their total is limited, GKE may put all of them there."""
+        most = self.sizes[1]
+        has_total = section(self._inputs, "autoscaling").get("totalMaxNodeCount") is not None
+        return most if has_total else most // len(self.zones)
+
     @cached_property
     def machine(self) -> MachineType:
         return machine_types.machine_type(self._config.get("machineType") or "e2-medium")
@@ -111,105 +146,72 @@ class _Pool:
             return declared
         return {"type": self.machine.gpu, "count": self.machine.gpu_count} if self.machine.gpu else {}
 
-    @property
-    def _is_opted_out(self) -> bool:
-        return self._declared_labels.get(labels.GKE_NO_DEVICE_PLUGIN) == "true"
+    @cached_property
+    def traits(self) -> PoolTraits:
+        """What the pool declares that shows on its nodes."""
+        config = self._config
+        reserved = items(section(config, "reservationAffinity"), "values")
+        return PoolTraits(
+            name=str(self._inputs.get("name")),
+            machine_type=self.machine.name,
+            labels=section(config, "labels"),
+            taints=tuple(
+                {"key": taint["key"], "value": taint.get("value") or "", "effect": _effect(taint["effect"])}
+                for taint in items(config, "taints")
+            ),
+            gpu=self._gpu,
+            automatic_gpu_taint=self._gpu is not None,
+            spot=bool(config.get("spot") or config.get("preemptible")),
+            flex_start=bool(config.get("flexStart")),
+            queued=bool(section(self._inputs, "queuedProvisioning").get("enabled")),
+            reservation=str(reserved[0]) if reserved else "",
+            image_type=str(config.get("imageType") or PoolTraits.image_type),
+            boot_disk_type=str(config.get("diskType") or section(config, "bootDisk").get("diskType") or "pd-balanced"),
+            max_pods=self._max_pods,
+            workload_identity=bool(self._cluster.get("workloadIdentityConfig")),
+        )
 
-    @property
-    def _has_googles_driver(self) -> bool:
-        version = section(self._accelerator, "gpuDriverInstallationConfig").get("gpuDriverVersion")
-        return version != "INSTALLATION_DISABLED"
-
-    @property
-    def _declared_labels(self) -> Mapping[str, str]:
-        return section(self._config, "labels")
-
-    def _devices(self, gpu_operator: bool) -> int:
-        """The GPUs that a node advertises: by GKE's device plugin, or by the GPU Operator's."""
+    @cached_property
+    def _gpu(self) -> PoolGpu | None:
         accelerator = self._accelerator
         if not accelerator:
-            return 0
-        count = int(accelerator["count"])
-        if self._is_opted_out or not self._has_googles_driver:
-            return count if gpu_operator and self._is_opted_out and not self._has_googles_driver else 0
-        size = accelerator.get("gpuPartitionSize")
-        instances = machine_types.GPUS[accelerator["type"]].mig_profiles[size] if size else 1
-        return count * instances * int(section(accelerator, "gpuSharingConfig").get("maxSharedClientsPerGpu") or 1)
+            return None
+        sharing = section(accelerator, "gpuSharingConfig")
+        return PoolGpu(
+            type=accelerator["type"],
+            count=int(accelerator["count"]),
+            driver_version=section(accelerator, "gpuDriverInstallationConfig").get("gpuDriverVersion"),
+            partition_size=accelerator.get("gpuPartitionSize"),
+            sharing_strategy=sharing.get("gpuSharingStrategy"),
+            max_shared_clients=int(sharing.get("maxSharedClientsPerGpu") or 1),
+        )
 
-    def node(self, gpu_operator: bool) -> dict[str, Any]:
+    @property
+    def _max_pods(self) -> int:
+        declared = self._inputs.get("maxPodsPerNode") or self._cluster.get("defaultMaxPodsPerNode")
+        return int(declared or machine_types.MAX_PODS)
+
+    def node(self, operator: Operator | None) -> dict[str, Any]:
         """A node of the pool, as a template."""
-        taints = [
-            {"key": taint["key"], "value": taint.get("value") or "", "effect": _EFFECTS.get(effect, effect)}
-            for taint in items(self._config, "taints")
-            for effect in [taint["effect"]]
-        ]
-        if self._accelerator and not any(taint["key"] == labels.GPU_TAINT_KEY for taint in taints):
-            gpu_taint = {"value": labels.GPU_TAINT_VALUE, "effect": labels.GPU_TAINT_EFFECT}
-            taints.append({"key": labels.GPU_TAINT_KEY, **gpu_taint})
-        if section(self._inputs, "queuedProvisioning").get("enabled"):
-            taints.append({"key": labels.GKE_QUEUED, "value": "true", "effect": "NoSchedule"})
-        if self.machine.arch == "arm64":
-            taints.append({"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"})
         fewest, most = self.sizes
+        unknown: dict[str, Any] = {labels.HOSTNAME: UNKNOWN}
+        zone, *others = self.zones
+        if others:
+            unknown |= dict.fromkeys(labels.ZONES, UNKNOWN)
         return {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {
                 "name": UNKNOWN,
-                "labels": {**self._labels(gpu_operator), **self._declared_labels, labels.HOSTNAME: UNKNOWN},
+                "labels": {**node_labels(self.traits, zone, operator), **unknown},
                 "annotations": {MAX_NODES: str(most), MIN_NODES: str(fewest)},
             },
-            "spec": {"taints": taints},
+            "spec": {"taints": node_taints(self.traits)},
         }
 
-    def _labels(self, gpu_operator: bool) -> dict[str, Any]:
-        machine, zones = self.machine, self.zones
-        zone = zones[0] if len(zones) == 1 else UNKNOWN
-        region = zones[0].rpartition("-")[0]
-        found: dict[str, Any] = {
-            "kubernetes.io/arch": machine.arch,
-            "kubernetes.io/os": "linux",
-            "cloud.google.com/machine-family": machine.name.partition("-")[0],
-            labels.GKE_NODE_POOL: self._inputs.get("name"),
-            labels.INSTANCE_TYPE: machine.name,
-            labels.REGION: region,
-            **{key: zone for key in ZONE_LABELS},
-        }
-        spot = self._config.get("spot") or self._config.get("preemptible")
-        found["cloud.google.com/gke-provisioning"] = "spot" if spot else "standard"
-        if spot:
-            found[labels.GKE_SPOT] = "true"
-        if self._config.get("flexStart"):
-            found[labels.GKE_FLEX_START] = "true"
-        found[labels.GKE_OS_DISTRIBUTION] = "ubuntu" if "UBUNTU" in str(self._config.get("imageType")) else "cos"
-        if self._accelerator:
-            found |= self._gke_gpu_labels()
-            found[labels.GKE_ACCELERATOR] = self._accelerator["type"]
-            found[ACCELERATOR_COUNT] = str(int(self._accelerator["count"]))
-            if gpu_operator:
-                product = machine_types.GPUS[self._accelerator["type"]].product
-                found |= {labels.GPU_PRODUCT: product, labels.GPU_PRESENT: "true"}
-                found[labels.GPU_COUNT] = str(int(self._accelerator["count"]))
-        return found
-
-    def _gke_gpu_labels(self) -> dict[str, str]:
-        """What GKE says on a node of the driver, the partitions and the sharing that it takes care of itself."""
-        if self._is_opted_out or not self._has_googles_driver:
-            return {}
-        version = section(self._accelerator, "gpuDriverInstallationConfig").get("gpuDriverVersion") or "DEFAULT"
-        found = {labels.GKE_GPU_DRIVER_VERSION: str(version).lower()}
-        if size := self._accelerator.get("gpuPartitionSize"):
-            found[labels.GKE_PARTITION_SIZE] = str(size)
-        if sharing := section(self._accelerator, "gpuSharingConfig"):
-            strategy = str(sharing.get("gpuSharingStrategy") or "TIME_SHARING").lower().replace("_", "-")
-            found |= {labels.GKE_SHARING_STRATEGY: strategy}
-            found[labels.GKE_SHARED_CLIENTS] = str(int(sharing.get("maxSharedClientsPerGpu") or 1))
-        return found
-
-    def allocatable(self, gpu_operator: bool) -> Amounts:
+    def allocatable(self, operator: Operator | None) -> Amounts:
         """What a node offers once GKE has reserved its part and its own DaemonSets run, in thousandths."""
-        max_pods = self._inputs.get("maxPodsPerNode") or self._cluster.get("defaultMaxPodsPerNode")
-        free = machine_types.allocatable(self.machine, int(max_pods or machine_types.MAX_PODS))
+        free = machine_types.allocatable(self.machine, self._max_pods)
         disk = self._config.get("diskSizeGb") or section(self._config, "bootDisk").get("sizeGb") or 100
         ssds = section(self._config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0
         _, storage = machine_types.ephemeral_storage_gib(int(disk), int(ssds))
@@ -219,7 +221,7 @@ class _Pool:
             "ephemeral-storage": int(storage * machine_types.GIB) * WHOLE,
             PODS: free.pods * WHOLE,
         }
-        if devices := self._devices(gpu_operator):
+        if devices := advertised_gpus(self.traits, operator):
             offered[labels.GPU_RESOURCE] = devices * WHOLE
         for daemon in machine_types.system_daemonsets():
             if daemon.runs_where in self._features:
@@ -238,6 +240,6 @@ class _Pool:
             features.add("workload-identity")
         if section(self._cluster, "addonsConfig", "dnsCacheConfig").get("enabled"):
             features.add("node-local-dns")
-        if self._accelerator and not self._is_opted_out:
+        if self._accelerator and not self.traits.is_opted_out:
             features.add("managed-gpu")
         return frozenset(features)

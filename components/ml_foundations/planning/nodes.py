@@ -27,10 +27,6 @@ MAX_NODES = "ml-foundations/max-nodes"
 """The annotation that makes a Node a template for so many nodes; each has a name and a host name of its own."""
 MIN_NODES = "ml-foundations/min-nodes"
 """The annotation with the fewest nodes that such a template stands for; default 0."""
-ACCELERATOR_COUNT = "cloud.google.com/gke-accelerator-count"
-"""The label with which GKE says how many GPUs a node has."""
-ZONE_LABELS = (labels.ZONE, "topology.gke.io/zone", "failure-domain.beta.kubernetes.io/zone")
-"""The labels in which GKE gives a node's zone."""
 HOURLY_PRICE = "ml-foundations/usd-per-hour"
 """The annotation with the price of one such node, where the catalog does not know it."""
 
@@ -46,6 +42,7 @@ class NodeClass:
         fewest: How many there are at least.
         allocatable: What one node offers to pods, in thousandths.
         zones: The zones in which the nodes of a pool may be, where there are several; their zone is ``UNKNOWN`` then.
+        most_per_zone: How many such nodes there are at most in each of these zones.
         unknown: Fields of the pool that are not known yet: whether its nodes take a pod is not known either.
     """
 
@@ -55,6 +52,7 @@ class NodeClass:
     fewest: int = 1
     allocatable: Amounts = field(default_factory=dict[str, int])
     zones: tuple[str, ...] = ()
+    most_per_zone: int = 0
     unknown: tuple[str, ...] = ()
 
     @property
@@ -109,15 +107,15 @@ def machine_of(node: NodeClass) -> MachineType | None:
     return MACHINE_TYPES.get(name)
 
 
-def by_zone(node: NodeClass) -> list[NodeClass]:
-    """The nodes of a pool split over its zones as evenly as they go."""
+def by_zone(node: NodeClass, *, most: bool = False) -> list[NodeClass]:
+    """The nodes of a pool in each of its zones: as evenly split as they go, or as many as each zone may ever have."""
     if not node.zones:
         return [node]
     return [
         replace(
             node,
-            manifest=with_labels(node.manifest, {}, {key: zone for key in ZONE_LABELS}),
-            count=_part(node.count, index, len(node.zones)),
+            manifest=with_labels(node.manifest, {}, {key: zone for key in labels.ZONES}),
+            count=node.most_per_zone if most else _part(node.count, index, len(node.zones)),
             fewest=_part(node.fewest, index, len(node.zones)),
         )
         for index, zone in enumerate(node.zones)
@@ -126,15 +124,6 @@ def by_zone(node: NodeClass) -> list[NodeClass]:
 
 def _part(whole: int, index: int, parts: int) -> int:
     return whole // parts + (index < whole % parts)
-
-
-def from_node_pool(
-    inputs: Mapping[str, Any], cluster: Mapping[str, Any] | None = None, *, gpu_operator: bool = True
-) -> NodeClass:
-    """The nodes that a GKE node pool may have; see ``node_pools.from_node_pool``."""
-    from ml_foundations.planning import node_pools
-
-    return node_pools.from_node_pool(inputs, cluster, gpu_operator=gpu_operator)
 
 
 def with_labels(node: Manifest, under: Mapping[str, Any], over: Mapping[str, Any] | None = None) -> dict[str, Any]:

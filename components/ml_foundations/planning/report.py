@@ -58,9 +58,12 @@ def as_summary(verdicts: Verdicts) -> str:
     lines += [f"  {_sentence(finding)}" for finding in verdicts.reasons if finding.rule != "workload"]
     for left in verdicts.quotas:
         amounts = ", ".join(
-            f"{name} {format_milli(amount)} of {format_milli(left.hard[name])}" for name, amount in left.left.items()
+            f"{name} {format_milli(amount)} of {format_milli(left.hard[name])}"
+            for name, amount in sorted(left.left.items())
+            if left.hard[name]
         )
-        lines.append(f"Quota {left.namespace}/{left.name} leaves {amounts}.")
+        if amounts:
+            lines.append(f"Quota {left.namespace}/{left.name} leaves {amounts}.")
     cost = verdicts.cost
     if cost.pools:
         lines.append(

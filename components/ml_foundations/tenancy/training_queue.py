@@ -60,6 +60,10 @@ class TeamQueueArgs(TypedDict):
     """GPUs of each flavor that are the team's own."""
     borrow_gpus: NotRequired[dict[str, int]]
     """The most GPUs of each flavor that it may have beside its own, while others leave them; by default all."""
+    borrow_cpu: NotRequired[str]
+    """The most CPU that it may have beside its own, while others leave it; by default all."""
+    borrow_memory: NotRequired[str]
+    """The most memory that it may have beside its own, while others leave it; by default all."""
     lend_gpus: NotRequired[dict[str, int]]
     """The most of its own GPUs of each flavor that others may have, while it leaves them; by default all."""
 
@@ -71,6 +75,8 @@ class TeamQueue(Spec):
     memory: Quantity
     gpus: dict[Name, int] = {}
     borrow_gpus: dict[Name, int] = {}
+    borrow_cpu: Quantity | None = None
+    borrow_memory: Quantity | None = None
     lend_gpus: dict[Name, int] = {}
 
     @property
@@ -156,8 +162,9 @@ class _TrainingQueueSpec(TrainingQueueSettings):
             for flavor in sorted((team.flavors | team.lend_gpus.keys()) - set(names)):
                 known = ", ".join(names) or "none"
                 yield f"teams[{index}].gpus.{flavor}", f"there is no such flavor. Flavors: {known}"
-            if not self.borrowing and (team.borrow_gpus or team.lend_gpus):
-                yield f"teams[{index}].borrow_gpus", "borrowing is false: leave borrow_gpus and lend_gpus out"
+            for field in ("borrow_gpus", "borrow_cpu", "borrow_memory", "lend_gpus"):
+                if getattr(team, field) and not self.borrowing:
+                    yield f"teams[{index}].{field}", "is of no use: borrowing is false; leave one out"
 
 
 class TrainingQueue(pulumi.ComponentResource):
@@ -296,7 +303,10 @@ def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
 
 def _resource_groups(spec: _TrainingQueueSpec, team: NamedTeamQueue) -> list[dict[str, Any]]:
     """CPU and memory from anywhere; GPUs from the first flavor, in the flavors' order, that has room."""
-    compute = [{"name": "cpu", "nominalQuota": team.cpu}, {"name": "memory", "nominalQuota": team.memory}]
+    compute = [
+        without_none({"name": "cpu", "nominalQuota": team.cpu, "borrowingLimit": team.borrow_cpu}),
+        without_none({"name": "memory", "nominalQuota": team.memory, "borrowingLimit": team.borrow_memory}),
+    ]
     groups: list[dict[str, Any]] = [
         {"coveredResources": ["cpu", "memory"], "flavors": [{"name": COMPUTE, "resources": compute}]}
     ]

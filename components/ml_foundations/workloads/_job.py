@@ -1,39 +1,18 @@
-"""What Jobs have in common: failures and retries, deadlines, and a life under Pulumi without surprises."""
+"""What Jobs have in common: ports, failures and retries, deadlines."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
-import pulumi
-import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations._manifest import arguments, child_options, without_none
-from ml_foundations._overrides import overridden, unknown_kinds
+from ml_foundations._manifest import without_none
+from ml_foundations._overrides import unknown_kinds
 from ml_foundations._spec import Spec, derived
 from ml_foundations.workloads._pod import WorkloadArgs, WorkloadSettings, WorkloadSpec, app_labels, queue_labels
 
-IMMUTABLE = (
-    "spec.completionMode",
-    "spec.podFailurePolicy",
-    "spec.backoffLimitPerIndex",
-    "spec.successPolicy",
-    "spec.managedBy",
-)
-"""Fields that a live Job keeps: the provider does not know them all, so a change must replace the Job."""
-
-SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
-# A Job that is not awaited must be gone at once when it is deleted, or its replacement would meet it.
-NOT_AWAITED = SKIP_AWAIT | {"pulumi.com/deletionPropagationPolicy": "background"}
-# A Job that failed stays failed: the next update makes it anew.
-AWAITED = {"pulumi.com/replaceUnready": "true"}
-
 DEFAULT_RETRIES = 3
-AWAIT_MARGIN_SECONDS = 60
-"""Pulumi outlasts the Job's own deadline by this, so that it is Kubernetes that says what went wrong."""
-DELETE_MARGIN_SECONDS = 300
-"""Pulumi waits for a deletion so much longer than pods may take to stop."""
 
 IGNORE_DISRUPTIONS = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 """Preemption, drains and the loss of a node are no failures of the training."""
@@ -63,7 +42,7 @@ class JobArgs(WorkloadArgs):
     restart_policy: NotRequired[str]
     """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
     backoff_limit: NotRequired[int]
-    """Failures that are retried before the Job fails."""
+    """Failures that are retried before the Job fails; default 3."""
     fail_on_exit_codes: NotRequired[list[int]]
     """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
     ignore_disruptions: NotRequired[bool]
@@ -117,118 +96,6 @@ class JobSpec(JobSettings, WorkloadSpec):
     """The checked arguments that all Jobs have."""
 
 
-class AwaitedArgs(TypedDict):
-    """Whether pulumi up waits for a Job."""
-
-    wait_for_completion: NotRequired[bool]
-    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
-
-
-class AwaitedSettings(JobSettings):
-    """What a stack file says about a Job that Pulumi can wait for."""
-
-    wait_for_completion: bool = False
-
-    @property
-    def may_hang(self) -> str | None:
-        """The argument with which a Job can fail in ways that Pulumi does not see."""
-        return next((field for field in ("fail_on_exit_codes", "pod_failure_rules") if getattr(self, field)), None)
-
-    @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
-        if not self.wait_for_completion:
-            return
-        if self.ttl_seconds_after_finished is not None:
-            yield "ttl_seconds_after_finished", "a Job that is waited for must not delete itself; leave one out"
-        if self.queue is not None:
-            yield "wait_for_completion", "a queued Job starts when there is room, which may be days; leave one out"
-        if self.may_hang and self.active_deadline_seconds is None:
-            yield (
-                "active_deadline_seconds",
-                f"is required with wait_for_completion and {self.may_hang}, whose failures Pulumi does not see",
-            )
-
-
-class AwaitedSpec(AwaitedSettings, JobSpec):
-    """The checked arguments of a Job that Pulumi can wait for."""
-
-
-class CompletionsArgs(TypedDict):
-    """How many pods a Job has, and how their failures count."""
-
-    completions: NotRequired[int]
-    """Pods that must succeed; default 1."""
-    parallelism: NotRequired[int]
-    """Pods that run at once; default 1."""
-    indexed: NotRequired[bool]
-    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
-    backoff_limit_per_index: NotRequired[int]
-    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
-    max_failed_indexes: NotRequired[int]
-    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
-    success_rules: NotRequired[list[dict[str, Any]]]
-    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
-
-
-class CompletionsSettings(JobSettings):
-    """What a stack file says about the pods of a Job."""
-
-    completions: int = Field(1, ge=1)
-    parallelism: int = Field(1, ge=0)
-    indexed: bool = False
-    backoff_limit_per_index: int | None = Field(None, ge=0)
-    max_failed_indexes: int | None = Field(None, ge=0)
-    success_rules: list[dict[str, Any]] = []
-
-    @property
-    @override
-    def retries(self) -> int | None:
-        if self.backoff_limit is None and self.backoff_limit_per_index is not None:
-            return None
-        return super().retries
-
-    @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
-        for field in ("backoff_limit_per_index", "success_rules"):
-            if getattr(self, field) not in (None, []) and not self.indexed:
-                yield field, "takes indexed: true"
-        if self.backoff_limit_per_index is not None and self.restart_policy != "Never":
-            yield "backoff_limit_per_index", f"takes restart_policy Never, not {self.restart_policy}"
-        if self.max_failed_indexes is not None and self.backoff_limit_per_index is None:
-            yield "max_failed_indexes", "takes backoff_limit_per_index"
-        if self.max_failed_indexes is not None and self.max_failed_indexes > self.completions:
-            yield "max_failed_indexes", f"is {self.max_failed_indexes}, above completions ({self.completions})"
-
-    def completion_fields(self) -> dict[str, Any]:
-        """The fields of the Job's spec."""
-        return {
-            "completions": self.completions,
-            "parallelism": self.parallelism,
-            "completionMode": "Indexed" if self.indexed else None,
-            "backoffLimitPerIndex": self.backoff_limit_per_index,
-            "maxFailedIndexes": self.max_failed_indexes,
-            "successPolicy": {"rules": self.success_rules} if self.success_rules else None,
-        }
-
-
-def hostname_errors(field: str, name: str, pods: int, before: str = "", after: str = "") -> Iterator[tuple[str, str]]:
-    """The host name of a pod of an Indexed Job is the Job's with the index, and the last index is the longest.
-
-    Args:
-        field: The argument that the error is about.
-        name: Its value.
-        pods: How many indexes there are.
-        before: What stands between the name and the index.
-        after: What comes after the index.
-    """
-    try:
-        derived(name, f"{before}-{pods - 1}{after}")
-    except ValueError as error:
-        yield field, f"is too long for the host names of its pods: {error}"
-
-
 def object_metadata(spec: JobSpec, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Name, namespace, labels and annotations of a workload's main object."""
     return without_none(
@@ -239,11 +106,6 @@ def object_metadata(spec: JobSpec, annotations: Mapping[str, str] | None = None)
             "annotations": dict(annotations) if annotations else None,
         }
     )
-
-
-def await_annotations(spec: AwaitedSpec) -> dict[str, str]:
-    """What tells Pulumi to wait for a Job, or not to."""
-    return AWAITED if spec.wait_for_completion else NOT_AWAITED
 
 
 def job_fields(spec: JobSpec) -> dict[str, Any]:
@@ -262,39 +124,20 @@ def container_fields(spec: JobSpec) -> dict[str, Any]:
     return {"ports": ports} if ports else {}
 
 
-def declare_job(
-    component: pulumi.Resource,
-    name: str,
-    spec: AwaitedSpec,
-    manifest: Mapping[str, Any],
-    after: Sequence[pulumi.Resource],
-    ignore: Sequence[str] = (),
-) -> None:
-    """Declare a Job: the old one is gone before a new one comes, so that the two never fight for GPUs."""
-    job = overridden(manifest, spec.overrides)
-    # Whoever declares that a Job starts suspended leaves it to somebody else to start it.
-    suspended = ["spec.suspend"] if "suspend" in job["spec"] else []
-    k8s.batch.v1.Job(
-        f"{name}-job",
-        **arguments(job),
-        opts=child_options(
-            component,
-            depends_on=list(after),
-            delete_before_replace=True,
-            replace_on_changes=list(IMMUTABLE),
-            ignore_changes=[*ignore, *suspended],
-            custom_timeouts=timeouts(spec),
-        ),
-    )
+def hostname_errors(field: str, name: str, pods: int, before: str = "", after: str = "") -> Iterator[tuple[str, str]]:
+    """The host name of a pod of an Indexed Job is the Job's with the index, and the last index is the longest.
 
-
-def timeouts(spec: AwaitedSpec) -> pulumi.CustomTimeouts:
-    """Waiting outlasts the Job's own deadline, and deleting its pods' grace."""
-    delete = f"{spec.grace_seconds + DELETE_MARGIN_SECONDS}s"
-    if spec.wait_for_completion and spec.active_deadline_seconds is not None:
-        create = f"{spec.active_deadline_seconds + AWAIT_MARGIN_SECONDS}s"
-        return pulumi.CustomTimeouts(create=create, update=create, delete=delete)
-    return pulumi.CustomTimeouts(delete=delete)
+    Args:
+        field: The argument that the error is about.
+        name: Its value.
+        pods: How many indexes there are.
+        before: What stands between the name and the index.
+        after: What comes after the index.
+    """
+    try:
+        derived(name, f"{before}-{pods - 1}{after}")
+    except ValueError as error:
+        yield field, f"is too long for the host names of its pods: {error}"
 
 
 def _pod_failure_policy(spec: JobSpec) -> dict[str, Any] | None:

@@ -1,46 +1,23 @@
-"""The pod of a workload: GPUs, where it may run, volumes, and a security context that the strictest level admits."""
+"""The arguments that all workloads have: their pods, and what goes together in them."""
 
-import hashlib
-import json
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Literal, NotRequired, TypedDict
 
-import pulumi
-import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations import labels
-from ml_foundations._manifest import arguments, child_options, without_none
-from ml_foundations._overrides import overridden
+from ml_foundations._manifest import without_none
 from ml_foundations._spec import GpuProduct, Name, Quantity, Spec
-from ml_foundations._tolerations import GPU_TOLERATION, Toleration, TolerationArgs, toleration_manifest
+from ml_foundations._tolerations import Toleration, TolerationArgs
 from ml_foundations.planning.quantity import parse_quantity
-from ml_foundations.workloads._environment import (
-    EnvironmentSource,
-    EnvironmentSourceArgs,
-    Key,
-    KeyArgs,
-    environment,
-    environment_sources,
-)
-from ml_foundations.workloads._mounts import (
-    Mount,
-    MountArgs,
-    mount_contradictions,
-    mount_manifests,
-    volume_manifests,
-)
-from ml_foundations.workloads._strategic import strategic_merge
+from ml_foundations.workloads._environment import EnvironmentSource, EnvironmentSourceArgs, Key, KeyArgs
+from ml_foundations.workloads._mounts import Mount, MountArgs, mount_contradictions
 
 CONTAINER = "main"
 SHARED_MEMORY = "shared-memory"
 SHARED_MEMORY_PATH = "/dev/shm"
-GPU_CLAIM = "gpus"
-"""The name by which a pod and its container know their claim of GPUs."""
-SPOT_TOLERATION = Toleration.model_validate({"key": labels.GKE_SPOT, "value": "true", "effect": "NoSchedule"})
-"""GKE recommends to taint Spot nodes so (GKE, "Run fault-tolerant workloads on Spot VMs")."""
 
 
 class GpuClaimArgs(TypedDict):
@@ -248,188 +225,3 @@ def queue_labels(spec: WorkloadSettings) -> dict[str, str]:
     said it again would stop what Kueue has started.
     """
     return without_none({labels.KUEUE_QUEUE: spec.queue, labels.KUEUE_PRIORITY: spec.queue_priority})
-
-
-def pod_template(
-    spec: WorkloadSpec,
-    restart_policy: str,
-    container: Mapping[str, Any],
-    env: Mapping[str, Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """The pod template; the user's ``pod_overrides`` are merged on top, as ``kubectl patch`` does.
-
-    Args:
-        spec: What the user wants.
-        restart_policy: Always, OnFailure or Never.
-        container: Fields of the container that the component adds or replaces.
-        env: Environment variables of the component's own, by name; the user's win.
-    """
-    pod: dict[str, Any] = without_none(
-        {
-            "restartPolicy": restart_policy,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "serviceAccountName": spec.service_account,
-            "terminationGracePeriodSeconds": spec.grace_seconds,
-            "priorityClassName": spec.priority_class,
-            "securityContext": _pod_security(spec),
-            "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets] or None,
-            "nodeSelector": spec.node_selector or None,
-            "affinity": _affinity(spec),
-            "tolerations": _tolerations(spec),
-            "resourceClaims": _resource_claims(spec),
-            "initContainers": [_init_container(spec, item) for item in spec.init_containers] or None,
-            "containers": [_container(spec, env or {}) | dict(container)],
-            "volumes": _volumes(spec) or None,
-        }
-    )
-    metadata = without_none({"labels": spec.labels | app_labels(spec), "annotations": _annotations(spec) or None})
-    return {"metadata": metadata, "spec": strategic_merge(pod, spec.pod_overrides)}
-
-
-def resources(spec: WorkloadSpec) -> dict[str, Any]:
-    """Requests equal limits, so that a pod never gives way to another; a LimitRange has nothing to add."""
-    requests = {"cpu": spec.cpu, "memory": spec.memory} | spec.requests
-    if spec.gpus and spec.gpu_claim is None:
-        requests[labels.GPU_RESOURCE] = str(spec.gpus)
-    claims = [{"name": GPU_CLAIM}] if spec.gpu_claim is not None else None
-    return without_none(
-        {"requests": requests, "limits": without_none({**requests, **spec.limits}) or None, "claims": claims}
-    )
-
-
-def claim_template_manifest(spec: WorkloadSpec) -> dict[str, Any] | None:
-    """The ResourceClaimTemplate of a workload with a ``gpu_claim``.
-
-    Its name tells its content: a template cannot change, and pods take up another one by another name.
-    """
-    if spec.gpu_claim is None or spec.gpu_claim.template is not None:
-        return None
-    selectors = [*_product_selectors(spec), *spec.gpu_claim.selectors]
-    exactly = without_none(
-        {
-            "deviceClassName": spec.gpu_claim.device_class,
-            "allocationMode": "ExactCount",
-            "count": spec.gpus,
-            "selectors": [{"cel": {"expression": expression}} for expression in selectors] or None,
-        }
-    )
-    manifest = overridden(
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": {"namespace": spec.namespace, "labels": app_labels(spec)},
-            "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
-        },
-        spec.overrides,
-    )
-    manifest["metadata"]["name"] = named_by_content(f"{spec.workload_name}-gpus", manifest["spec"])
-    return manifest
-
-
-def declare_claim_template(component: pulumi.Resource, name: str, spec: WorkloadSpec) -> list[pulumi.Resource]:
-    """Declare the ResourceClaimTemplate, where there is a ``gpu_claim``; what has its pods comes after it."""
-    manifest = claim_template_manifest(spec)
-    if manifest is None:
-        return []
-    template = k8s.resource.v1.ResourceClaimTemplate(
-        f"{name}-gpu-claim", **arguments(manifest), opts=child_options(component)
-    )
-    return [template]
-
-
-def named_by_content(name: str, content: Any) -> str:
-    """A name that changes with the content, so that pods that use it are replaced when it changes."""
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return f"{name}-{digest[:8]}"
-
-
-def _product_selectors(spec: WorkloadSpec) -> list[str]:
-    """GPU Feature Discovery's label is the product's name with dashes for spaces; DRA publishes the name itself."""
-    attribute = f'device.attributes["{labels.GPU_DEVICE_CLASS}"].productName'
-    return [] if spec.gpu is None else [f'{attribute}.replace(" ", "-") == "{spec.gpu}"']
-
-
-def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]] | None:
-    if spec.gpu_claim is None:
-        return None
-    made = claim_template_manifest(spec)
-    template = spec.gpu_claim.template if made is None else made["metadata"]["name"]
-    return [{"name": GPU_CLAIM, "resourceClaimTemplateName": template}]
-
-
-def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:
-    """As the level restricted wants it; for root, as the level baseline does."""
-    return without_none(
-        {
-            "runAsNonRoot": True if spec.run_as_user else None,
-            "runAsUser": spec.run_as_user,
-            "fsGroup": spec.run_as_user,
-            # Otherwise each start would walk through the whole volume.
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        }
-    )
-
-
-def _container_security(spec: WorkloadSpec) -> dict[str, Any]:
-    dropped = {"capabilities": {"drop": ["ALL"]}} if spec.run_as_user else {}
-    return {"allowPrivilegeEscalation": False, **dropped}
-
-
-def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    mounts = mount_manifests(spec.mounts)
-    if spec.shared_memory:
-        mounts.append({"name": SHARED_MEMORY, "mountPath": SHARED_MEMORY_PATH})
-    return without_none(
-        {
-            "name": spec.container_name,
-            "image": spec.image,
-            "imagePullPolicy": spec.image_pull_policy,
-            "command": spec.command,
-            "args": spec.arguments,
-            "workingDir": spec.working_dir,
-            "env": environment(env, spec.field_env, spec.secret_env, spec.config_env, spec.env) or None,
-            "envFrom": environment_sources(spec.env_from) or None,
-            "resources": resources(spec),
-            "securityContext": _container_security(spec),
-            "volumeMounts": mounts or None,
-        }
-    )
-
-
-def _init_container(spec: WorkloadSpec, container: Mapping[str, Any]) -> dict[str, Any]:
-    return strategic_merge({"securityContext": _container_security(spec)}, container)
-
-
-def _annotations(spec: WorkloadSpec) -> dict[str, str]:
-    """A pod with a bucket gets GKE's sidecar for it by annotation."""
-    fuse = {labels.GCS_FUSE_VOLUMES: "true"} if any(mount.bucket for mount in spec.mounts) else {}
-    return fuse | spec.annotations
-
-
-def _volumes(spec: WorkloadSpec) -> list[dict[str, Any]]:
-    volumes = volume_manifests(spec.mounts)
-    if spec.shared_memory:
-        # A memory-backed volume counts against the container's memory limit.
-        volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": spec.shared_memory}})
-    return volumes
-
-
-def _affinity(spec: WorkloadSpec) -> dict[str, Any] | None:
-    """GPU pods go to nodes of their product, pods without GPUs to no GPU node; a claim says itself what it wants."""
-    if not spec.gpus:
-        term = {"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}
-    elif spec.gpu is not None and spec.gpu_claim is None:
-        term = {"key": labels.GPU_PRODUCT, "operator": "In", "values": [spec.gpu]}
-    else:
-        return None
-    required = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-
-
-def _tolerations(spec: WorkloadSpec) -> list[dict[str, str]] | None:
-    """The GPU taint where GPUs are asked for, that of Spot nodes, and what the user names."""
-    own = [GPU_TOLERATION] * bool(spec.gpus) + [SPOT_TOLERATION] * spec.spot
-    others = [toleration for toleration in spec.tolerations if toleration not in own]
-    return [toleration_manifest(toleration) for toleration in own + others] or None

@@ -12,22 +12,19 @@ from ml_foundations import labels
 from ml_foundations._manifest import arguments, child_options, without_none
 from ml_foundations._overrides import overridden
 from ml_foundations._spec import Name, check
-from ml_foundations.workloads._job import (
+from ml_foundations.workloads._awaited import (
     NOT_AWAITED,
     SKIP_AWAIT,
     AwaitedArgs,
     AwaitedSettings,
     AwaitedSpec,
-    JobArgs,
     await_annotations,
-    container_fields,
     declare_job,
-    hostname_errors,
-    job_fields,
-    object_metadata,
     timeouts,
 )
-from ml_foundations.workloads._pod import declare_claim_template, pod_template
+from ml_foundations.workloads._gpu_claim import declare_claim_template
+from ml_foundations.workloads._job import JobArgs, container_fields, hostname_errors, job_fields, object_metadata
+from ml_foundations.workloads._pod_template import pod_template
 
 RETRIES_PER_NODE = 3
 """When one pod fails its peers fail with it, so failures count by the node."""
@@ -57,6 +54,8 @@ class DistributedTrainingArgs(AwaitedArgs, JobArgs):
     """Whether it is a JobSet, which starts all pods anew when one fails; its controller must be installed."""
     max_restarts: NotRequired[int]
     """Of a JobSet: how often all pods start anew before it fails; default 3."""
+    backoff_limit: NotRequired[int]
+    """Failures of single pods that are retried; default 3 for each node, and 0 in a JobSet, which starts all anew."""
 
 
 class DistributedTrainingSettings(AwaitedSettings):
@@ -72,7 +71,8 @@ class DistributedTrainingSettings(AwaitedSettings):
     @property
     @override
     def own_kinds(self) -> tuple[str, ...]:
-        return ("JobSet",) if self.jobset else ("Job", "Service")
+        """The Job in a JobSet is one of them: what is said of it goes into the JobSet's template."""
+        return ("JobSet", "Job") if self.jobset else ("Job", "Service")
 
     @property
     @override
@@ -207,6 +207,8 @@ def jobset_manifest(spec: _DistributedTrainingSpec) -> dict[str, Any]:
     fields = {**_indexed(spec), **job_fields(whole), "template": _template(spec, None)}
     # The JobSet's own clean-up comes after its end; a Job of its own must stay until then.
     ttl = fields.pop("ttlSecondsAfterFinished")
+    job = overridden({"kind": "Job", "spec": without_none(fields)}, spec.overrides)
+    template = {key: part for key, part in job.items() if key != "kind"}
     fatal = {"name": "fatal", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
     return {
         "apiVersion": JOBSET_API,
@@ -223,7 +225,7 @@ def jobset_manifest(spec: _DistributedTrainingSpec) -> dict[str, Any]:
                 "network": {"subdomain": spec.service_name} if spec.service_name else None,
                 "ttlSecondsAfterFinished": ttl,
                 "replicatedJobs": [
-                    {"name": JOBSET_JOB, "replicas": 1, "template": {"spec": without_none(fields)}},
+                    {"name": JOBSET_JOB, "replicas": 1, "template": template},
                 ],
             }
         ),

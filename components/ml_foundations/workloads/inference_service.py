@@ -1,7 +1,7 @@
 """A model server as a Deployment with a Service, and all that keeps it serving."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -11,9 +11,12 @@ from typing_extensions import override
 from ml_foundations import labels as known
 from ml_foundations._manifest import arguments, child_options
 from ml_foundations._overrides import overridden
-from ml_foundations._spec import Name, Quantity, Spec, check
-from ml_foundations.workloads._job import SKIP_AWAIT
-from ml_foundations.workloads._pod import app_labels, declare_claim_template, pod_template
+from ml_foundations._spec import Name, check
+from ml_foundations.workloads._autoscaling import Autoscaling, AutoscalingArgs, autoscaler_manifest
+from ml_foundations.workloads._awaited import SKIP_AWAIT
+from ml_foundations.workloads._gpu_claim import declare_claim_template
+from ml_foundations.workloads._pod import app_labels
+from ml_foundations.workloads._pod_template import pod_template
 from ml_foundations.workloads._serving import (
     ServerArgs,
     ServerSettings,
@@ -30,43 +33,13 @@ AWAIT_MARGIN_SECONDS = 60
 """Pulumi outlasts Kubernetes' own deadline by this, so that it is Kubernetes that says what went wrong."""
 
 
-class AutoscalingArgs(TypedDict):
-    """When an InferenceService gets more pods, and how many at the most."""
-
-    max_replicas: int
-    """The most pods; the fewest are the service's replicas."""
-    cpu_percent: NotRequired[int]
-    """The CPU use, in percent of what pods request, that is aimed at."""
-    metric: NotRequired[str]
-    """A metric of the pods, as the custom metrics API names it, such as vllm_num_requests_waiting."""
-    target: NotRequired[str]
-    """The metric's value for each pod, on average, that is aimed at, such as 5."""
-    scale_down_seconds: NotRequired[int]
-    """How long demand must have been lower before pods are taken away; default 300."""
-
-
-class Autoscaling(Spec):
-    """A checked AutoscalingArgs."""
-
-    max_replicas: int = Field(ge=1)
-    cpu_percent: int | None = Field(None, ge=1)
-    metric: str | None = None
-    target: Quantity | None = None
-    scale_down_seconds: int = Field(300, ge=0, le=3600)
-
-    @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        if self.cpu_percent is None and self.metric is None:
-            yield "metric", "is missing: say cpu_percent, or metric and target"
-        if (self.metric is None) != (self.target is None):
-            yield "target", "metric and target go together: give both, or neither"
-
-
 class InferenceServiceArgs(ServerArgs):
     """Arguments of an InferenceService."""
 
     service_name: NotRequired[str]
     """The name of the Deployment and the Service; default is the component's."""
+    deployment_name: NotRequired[str]
+    """The name of the Deployment; default is service_name."""
     gpus: NotRequired[int]
     """GPUs of each pod; default 1."""
     replicas: NotRequired[int]
@@ -94,6 +67,7 @@ class InferenceServiceArgs(ServerArgs):
 class InferenceServiceSettings(ServerSettings):
     """What a stack file says about an InferenceService."""
 
+    deployment_name: Name | None = None
     gpus: int = Field(1, ge=0)
     replicas: int = Field(1, ge=1)
     autoscaling: Autoscaling | None = None
@@ -159,6 +133,11 @@ class _InferenceServiceSpec(InferenceServiceSettings, ServerSpec):
     def workload_name(self) -> str:
         return self.service_name
 
+    @property
+    def deployment(self) -> str:
+        """The name of the Deployment."""
+        return self.deployment_name or self.service_name
+
 
 class InferenceService(pulumi.ComponentResource):
     """A Deployment behind a ClusterIP Service: probes that wait for the model, pods that drain, rollouts that fit.
@@ -185,7 +164,7 @@ class InferenceService(pulumi.ComponentResource):
         if spec.autoscaling is not None:
             k8s.autoscaling.v2.HorizontalPodAutoscaler(
                 f"{name}-autoscaler",
-                **arguments(autoscaler_manifest(spec, spec.autoscaling)),
+                **arguments(autoscaler_manifest(spec, spec.autoscaling, spec.deployment, spec.replicas)),
                 opts=child_options(self),
             )
         declare_around(self, name, spec)
@@ -220,7 +199,7 @@ def deployment_manifest(spec: _InferenceServiceSpec) -> dict[str, Any]:
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "metadata": metadata(spec),
+            "metadata": metadata(spec) | {"name": spec.deployment},
             "spec": {
                 "replicas": spec.replicas,
                 "selector": {"matchLabels": app_labels(spec)},
@@ -244,32 +223,6 @@ def service_manifest(spec: _InferenceServiceSpec) -> dict[str, Any]:
                 "type": "ClusterIP",
                 "selector": app_labels(spec),
                 "ports": service_ports(spec, spec.service_port),
-            },
-        },
-        spec.overrides,
-    )
-
-
-def autoscaler_manifest(spec: _InferenceServiceSpec, autoscaling: Autoscaling) -> dict[str, Any]:
-    """The HorizontalPodAutoscaler."""
-    metrics: list[dict[str, Any]] = []
-    if autoscaling.cpu_percent is not None:
-        target = {"type": "Utilization", "averageUtilization": autoscaling.cpu_percent}
-        metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
-    if autoscaling.metric is not None:
-        target = {"type": "AverageValue", "averageValue": autoscaling.target}
-        metrics.append({"type": "Pods", "pods": {"metric": {"name": autoscaling.metric}, "target": target}})
-    return overridden(
-        {
-            "apiVersion": "autoscaling/v2",
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": metadata(spec),
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": spec.workload_name},
-                "minReplicas": spec.replicas,
-                "maxReplicas": autoscaling.max_replicas,
-                "metrics": metrics,
-                "behavior": {"scaleDown": {"stabilizationWindowSeconds": autoscaling.scale_down_seconds}},
             },
         },
         spec.overrides,

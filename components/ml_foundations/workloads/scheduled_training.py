@@ -13,11 +13,11 @@ from typing_extensions import override
 from ml_foundations._manifest import arguments, child_options, without_none
 from ml_foundations._overrides import overridden
 from ml_foundations._spec import Name, check
+from ml_foundations.workloads._awaited import DELETE_MARGIN_SECONDS
+from ml_foundations.workloads._completions import CompletionsArgs, CompletionsSettings
 from ml_foundations.workloads._cron import shortest_interval
+from ml_foundations.workloads._gpu_claim import declare_claim_template
 from ml_foundations.workloads._job import (
-    DELETE_MARGIN_SECONDS,
-    CompletionsArgs,
-    CompletionsSettings,
     JobArgs,
     JobSpec,
     container_fields,
@@ -25,7 +25,8 @@ from ml_foundations.workloads._job import (
     job_fields,
     object_metadata,
 )
-from ml_foundations.workloads._pod import app_labels, declare_claim_template, pod_template, queue_labels
+from ml_foundations.workloads._pod import app_labels, queue_labels
+from ml_foundations.workloads._pod_template import pod_template
 
 MAX_NAME = 52
 """The controller adds eleven characters to the name of each Job (Kubernetes, "CronJob")."""
@@ -52,6 +53,10 @@ class ScheduledTrainingArgs(CompletionsArgs, JobArgs):
     """How many Jobs that failed are kept; default 3."""
     suspend: NotRequired[bool]
     """Whether no more runs start; by default that is left to kubectl."""
+    backoff_limit: NotRequired[int]
+    """Failures that are retried before a run fails; default 1, as the next run is the better retry."""
+    active_deadline_seconds: NotRequired[int]
+    """The longest that a run may take, retries included; default nine tenths of the schedule's shortest interval."""
     cron_name: NotRequired[str]
     """The CronJob's name, 52 characters at most; default is the component's."""
 

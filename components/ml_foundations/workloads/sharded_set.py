@@ -11,8 +11,10 @@ from typing_extensions import override
 from ml_foundations._manifest import arguments, child_options
 from ml_foundations._overrides import overridden
 from ml_foundations._spec import MAX_LABEL, Name, Quantity, Spec, check
-from ml_foundations.workloads._job import SKIP_AWAIT
-from ml_foundations.workloads._pod import app_labels, declare_claim_template, pod_template
+from ml_foundations.workloads._awaited import SKIP_AWAIT
+from ml_foundations.workloads._gpu_claim import declare_claim_template
+from ml_foundations.workloads._pod import app_labels
+from ml_foundations.workloads._pod_template import pod_template
 from ml_foundations.workloads._serving import (
     PROBE,
     ServerArgs,
@@ -63,6 +65,8 @@ class ShardedSetArgs(ServerArgs):
     """How many shards there are. Each learns it as WORLD_SIZE, so that all restart when it changes."""
     set_name: NotRequired[str]
     """The name of the StatefulSet and its Service, 52 characters at most; default is the component's."""
+    service_name: NotRequired[str]
+    """The name of the headless Service; default is set_name."""
     volumes: NotRequired[list[ShardVolumeArgs]]
     """Volumes of which each shard gets its own, and keeps it for life."""
     data: NotRequired[bool]
@@ -81,6 +85,7 @@ class ShardedSetSettings(ServerSettings):
     """What a stack file says about a ShardedSet."""
 
     shards: int = Field(ge=1)
+    service_name: Name | None = None
     volumes: list[ShardVolume] = []
     data: bool = True
     health_path: str = Field("tcp", pattern=PROBE)
@@ -130,6 +135,11 @@ class _ShardedSetSpec(ShardedSetSettings, ServerSpec):
     def workload_name(self) -> str:
         return self.set_name
 
+    @property
+    def subdomain(self) -> str:
+        """The headless Service, through which the shards have names."""
+        return self.service_name or self.set_name
+
 
 class ShardedSet(pulumi.ComponentResource):
     """A StatefulSet whose pods start together, each with a name, a rank and volumes of its own.
@@ -140,7 +150,7 @@ class ShardedSet(pulumi.ComponentResource):
     """
 
     set_name: str
-    """The name of the StatefulSet and its Service."""
+    """The name of the StatefulSet."""
     hosts: list[str]
     """The shards' names in the cluster's DNS, by rank."""
 
@@ -183,7 +193,7 @@ def stateful_set_manifest(spec: _ShardedSetSpec) -> dict[str, Any]:
         "metadata": metadata(spec),
         "spec": {
             "replicas": spec.shards,
-            "serviceName": spec.workload_name,
+            "serviceName": spec.subdomain,
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": app_labels(spec)},
             "updateStrategy": {"type": "RollingUpdate"},
@@ -204,7 +214,7 @@ def service_manifest(spec: _ShardedSetSpec) -> dict[str, Any]:
         {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": metadata(spec) | {"annotations": SKIP_AWAIT},
+            "metadata": metadata(spec) | {"name": spec.subdomain, "annotations": SKIP_AWAIT},
             "spec": {
                 "clusterIP": "None",
                 "publishNotReadyAddresses": True,
@@ -238,4 +248,4 @@ def _ranks(spec: _ShardedSetSpec) -> dict[str, dict[str, Any]]:
 
 
 def _host(spec: _ShardedSetSpec, rank: int) -> str:
-    return f"{spec.workload_name}-{rank}.{spec.workload_name}"
+    return f"{spec.workload_name}-{rank}.{spec.subdomain}"

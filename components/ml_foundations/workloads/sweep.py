@@ -13,18 +13,10 @@ from typing_extensions import override
 from ml_foundations._manifest import arguments, child_options, without_none
 from ml_foundations._overrides import overridden
 from ml_foundations._spec import Name, check
-from ml_foundations.workloads._job import (
-    AwaitedArgs,
-    AwaitedSettings,
-    AwaitedSpec,
-    JobArgs,
-    await_annotations,
-    container_fields,
-    declare_job,
-    hostname_errors,
-    job_fields,
-    object_metadata,
-)
+from ml_foundations.workloads._awaited import AwaitedArgs, AwaitedSettings, AwaitedSpec, await_annotations, declare_job
+from ml_foundations.workloads._gpu_claim import declare_claim_template
+from ml_foundations.workloads._job import JobArgs, container_fields, hostname_errors, job_fields, object_metadata
+from ml_foundations.workloads._naming import named_by_content
 from ml_foundations.workloads._parameters import (
     VARIABLE,
     Parameter,
@@ -35,7 +27,8 @@ from ml_foundations.workloads._parameters import (
     sample,
     text,
 )
-from ml_foundations.workloads._pod import app_labels, declare_claim_template, named_by_content, pod_template
+from ml_foundations.workloads._pod import app_labels
+from ml_foundations.workloads._pod_template import pod_template
 
 VOLUME = "sweep"
 DIRECTORY = "/etc/sweep"
@@ -67,6 +60,8 @@ class SweepArgs(AwaitedArgs, JobArgs):
     """Failures of a trial that are retried; default 1."""
     max_failed_indexes: NotRequired[int]
     """Trials that may fail before the Sweep stops; by default all."""
+    backoff_limit: NotRequired[int]
+    """Failures of all trials together that are retried; by default each trial's count for itself."""
     sweep_name: NotRequired[str]
     """The Job's name; default is the component's."""
 

@@ -11,15 +11,9 @@ from typing_extensions import override
 from ml_foundations._manifest import arguments, child_options
 from ml_foundations._overrides import overridden, unknown_kinds
 from ml_foundations._spec import Name, check
-from ml_foundations.workloads._pod import (
-    WorkloadArgs,
-    WorkloadSettings,
-    WorkloadSpec,
-    app_labels,
-    declare_claim_template,
-    pod_template,
-    queue_labels,
-)
+from ml_foundations.workloads._gpu_claim import declare_claim_template
+from ml_foundations.workloads._pod import WorkloadArgs, WorkloadSettings, WorkloadSpec, app_labels, queue_labels
+from ml_foundations.workloads._pod_template import pod_template
 
 AWAIT_MARGIN_SECONDS = 300
 """Time for a new node and the image, on top of the Task's own."""

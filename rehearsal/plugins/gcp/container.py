@@ -10,9 +10,10 @@ from typing import Any
 
 from ml_foundations import labels
 from ml_foundations.gke.machine_types import GPUS, MachineType, UnknownNameError, machine_type
+from ml_foundations.gke.nodes import PoolGpu
 
 from rehearsal.gke.nodes import KUBERNETES_VERSION
-from rehearsal.gke.store import Pool, PoolGpu
+from rehearsal.gke.store import Pool
 from rehearsal.plugins.gcp.errors import bad_request
 from rehearsal.plugins.gcp.place import Place, check_zones, default_zones, is_zone, region_of
 from rehearsal.plugins.servicer import UserError

@@ -34,6 +34,7 @@ from rehearsal.plugins.servicer import (
 AUTONAMED = "pulumi.com/autonamed"
 FORCE = "pulumi.com/patchForce"
 PROPAGATION = "pulumi.com/deletionPropagationPolicy"
+REPLACE_UNREADY_PATH = f'metadata.annotations["{waiting.REPLACE_UNREADY}"]'
 POLL_SECONDS = 0.25
 DELETE_SECONDS = 600
 SERVER_SET = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
@@ -85,6 +86,8 @@ class KubernetesProvider(Provider):
         before = {key: value for key, value in old.inputs.items() if not key.startswith("__")}
         changed = [path for path in changed_paths(before, new) if not _is_ignored(path, ignore)]
         replaces = replaced_paths(group_kind(new), changed, before)
+        if self._is_to_be_replaced(old, new):
+            changed, replaces = ([*paths, REPLACE_UNREADY_PATH] for paths in (changed, replaces))
         # The replacement of an object that was named by us gets a new name, so both can be there.
         taken = _same_object(before, new) and not _is_autonamed(new)
         return Diff(changed, replaces, delete_before_replace=bool(replaces) and taken)
@@ -206,6 +209,16 @@ class KubernetesProvider(Provider):
             made = f"{metadata.get('generateName', '')}{secrets.token_hex(3)}"
             metadata["name"] = old.id.rpartition("/")[2] if old is not None else made
         return obj
+
+    def _is_to_be_replaced(self, old: State, new: Properties) -> bool:
+        """Whether a Job that is not complete asks for that; one that cannot be read stays as it is."""
+        if group_kind(new) != "Job.batch" or waiting.annotation(new, waiting.REPLACE_UNREADY) != "true":
+            return False
+        try:
+            live = self._client.get(self._located(old.inputs, old))
+        except ApiError:
+            return False
+        return live is not None and not waiting.is_complete(live)
 
     def _refreshed(self, inputs: Properties, wanted: Object, live: Object) -> Properties:
         """The inputs, where applying them would change nothing; otherwise with what somebody else changed."""

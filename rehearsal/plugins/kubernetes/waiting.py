@@ -12,6 +12,7 @@ from rehearsal.plugins.kubernetes.client import Client, Object
 from rehearsal.plugins.kubernetes.diff import group_kind
 from rehearsal.plugins.servicer import UserError
 
+REPLACE_UNREADY = "pulumi.com/replaceUnready"
 SKIP = "pulumi.com/skipAwait"
 WAIT_FOR = "pulumi.com/waitFor"
 TIMEOUT = "pulumi.com/timeoutSeconds"
@@ -136,8 +137,13 @@ def _daemon_set(client: Client, live: Object) -> Progress:
     return Progress(False, message=f"{ready}/{wanted} pods ready")
 
 
+def is_complete(job: Object) -> bool:
+    """Whether a Job has succeeded."""
+    return _condition(job, "Complete").get("status") == "True"
+
+
 def _job(client: Client, live: Object) -> Progress:
-    if _condition(live, "Complete").get("status") == "True":
+    if is_complete(live):
         return DONE
     failed = _condition(live, "Failed")
     if failed.get("status") == "True":

@@ -52,7 +52,7 @@ class Project:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
 
     def up(self, body: str, *args: str) -> str:
@@ -264,6 +264,39 @@ def test_a_job_that_is_not_awaited_is_replaced_though_its_deletion_takes_a_while
     project.up("")
     project.up(foreground.format(ttl=1000, image="a"))
     assert "1 replaced" in project.up(foreground.format(ttl=1000, image="b"))
+
+
+AWAITED_JOB = """
+k8s.batch.v1.Job("check", metadata={{"name": "check", "annotations": {annotations}}}, spec={{
+    "active_deadline_seconds": {seconds}, "completions": {completions}, "template": {{"spec": {{"restart_policy": "Never",
+    "containers": [{{"name": "c", "image": "busybox"}}], "node_selector": {{"no": "such"}}}}}}}}, opts=here)
+"""
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_failed_job_is_made_anew_where_it_says_so_and_otherwise_stays(project: Project, replaced: bool) -> None:
+    annotations = {"pulumi.com/replaceUnready": str(replaced).lower()}
+    failing = AWAITED_JOB.format(annotations=annotations, seconds=1, completions=1)
+    uids: list[str] = []
+    for _ in range(3):
+        assert "DeadlineExceeded" in project.fails(failing)
+        uids.append(project.kubectl("get", "job", "check")["metadata"]["uid"])
+    assert len(set(uids)) == (3 if replaced else 1)
+    project.up("")
+
+
+def test_a_job_that_is_complete_is_not_made_anew(project: Project) -> None:
+    body = AWAITED_JOB.format(annotations={"pulumi.com/replaceUnready": "true"}, seconds=60, completions=0)
+    project.up("")
+    project.up(body)
+    uid = project.kubectl("get", "job", "check")["metadata"]["uid"]
+    assert "3 unchanged" in project.up(body)
+    assert "1 updated" in project.up(body.replace("60", "90"))
+    assert project.kubectl("get", "job", "check")["metadata"]["uid"] == uid
+    project.kubectl("delete", "job", "check")
+    assert "3 unchanged" in project.up(body.replace("60", "90")), "a Job that cannot be read is left alone"
+    project.pulumi("refresh", "--yes", "--stack", "t")
+    project.up("")
 
 
 def test_a_refresh_of_declared_zero_values_and_other_spellings_changes_nothing(project: Project) -> None:

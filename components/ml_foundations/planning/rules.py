@@ -1,0 +1,46 @@
+"""The rules of planning by their ids, as stack files and policy packs name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+RULES: Mapping[str, str] = {
+    "resources": "Each pod finds a node that has what it requests.",
+    "nodes": "There are nodes enough for all pods that must run at once.",
+    "no-nodes": "There are nodes at all.",
+    "taint": "Pods tolerate the taints of their nodes.",
+    "node-selector": "The node selector matches labels that nodes have.",
+    "node-affinity": "The node affinity matches nodes that there are.",
+    "node-name": "The node that a pod names is there.",
+    "node-unschedulable": "Pods keep off cordoned nodes.",
+    "pod-affinity": "Pods find the company that they require.",
+    "pod-anti-affinity": "Host ports and anti-affinity leave a place for each pod.",
+    "topology-spread": "Spread constraints leave a place for each pod.",
+    "volume-access": "A volume that one node at a time may attach is mounted by pods of one node.",
+    "volume-zone": "Volumes are within reach of the nodes.",
+    "disk-type": "The machine type attaches the volume's type of disk.",
+    "competition": "Workloads that run at the same time leave room for each other.",
+    "preemption": "Pods find room without evicting others.",
+    "runs-in-turns": "The pods of a Job all run at once.",
+    "rollout-surge": "A rollout has room for its additional pods.",
+    "autoscaling-ceiling": "The autoscaler's maximum has room.",
+    "daemon-set-room": "Every node has room for the pods of DaemonSets.",
+    "daemon-set-spread": "The pods of a DaemonSet do not keep each other off.",
+    "daemon-set-without-nodes": "A DaemonSet has nodes to run on.",
+    "quota": "A workload stays within the quotas of its namespace.",
+    "quota-sum": "All workloads of a namespace together stay within its quotas.",
+    "quota-requires": "Containers give what a quota makes them give.",
+    "limit-range-min": "Containers and claims request what the LimitRange asks for at least.",
+    "limit-range-max": "Containers and claims request what the LimitRange allows at most.",
+    "limit-range-ratio": "Limits exceed requests as far as the LimitRange allows at most.",
+    "limit-range-defaults": "The LimitRanges of a namespace agree in their defaults.",
+    "request-above-limit": "No request is above its limit.",
+    "extended-resource-limit": "Extended resources, such as GPUs, are requested as they are limited.",
+    "extended-resource-fraction": "Extended resources, such as GPUs, are whole numbers.",
+    "queue": "The queue that a workload waits in is declared.",
+    "queue-quota": "The quotas of a queue admit the workload.",
+    "beyond-planning": "Nothing decides that these rules do not know.",
+    "unknown-value": "What decides is known at preview.",
+    "monthly-budget": "The nodes cost no more than the budget.",
+}
+"""What each rule wants."""

@@ -1,0 +1,49 @@
+"""Compare planning with the real scheduler and API server on many cases, and print the table of agreement.
+
+The replica's answers are kept: a run that was interrupted goes on, and after a change of planning only the verdicts
+are made anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from rehearsal.layout import CHECKOUT
+from tests.differential import proof
+from tests.differential.comparing import Comparison, compare
+from tests.differential.generator import batch
+
+
+def main() -> int:
+    """Compare at least as many cases as asked for. Returns 1 where the two disagree."""
+    parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
+    parser.add_argument("cases", type=int, help="how many cases to compare in all")
+    parser.add_argument("--folder", type=Path, default=CHECKOUT / ".differential", help="where the answers are kept")
+    parser.add_argument("--no-shrink", action="store_true", help="do not shrink disagreements to regressions")
+    options = parser.parse_args()
+    answers = proof.Answers(options.folder)
+    comparisons: list[Comparison] = []
+    number = 0
+    while len(comparisons) < options.cases:
+        began, number = time.monotonic(), number + 1
+        cases = batch(number)
+        found = [compare(*pair) for pair in zip(cases, answers.to(number, cases), strict=True)]
+        comparisons += found
+        rate = len(cases) / (time.monotonic() - began)
+        wrong = [(case, comparison) for case, comparison in zip(cases, found, strict=True) if not comparison.agrees]
+        for case, comparison in wrong:
+            kept = "" if options.no_shrink else f", kept as {proof.keep(case, comparison, options.folder)}"
+            print(f"batch {number}: {comparison.rule} {'+'.join(comparison.kinds)} {comparison.verdict}{kept}")
+        total = sum(not comparison.agrees for comparison in comparisons)
+        print(
+            f"{len(comparisons):,} of {options.cases:,} cases, {total} disagreements, {rate:.1f} a second", flush=True
+        )
+    print(f"{proof.summary(comparisons)}\n\n{proof.table(comparisons)}")
+    return int(any(not comparison.agrees for comparison in comparisons))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

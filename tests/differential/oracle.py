@@ -1,0 +1,395 @@
+"""The oracle: runs cases on a replica's real API server and scheduler and reads what became of their workloads.
+
+It knows nothing of planning. All nodes of a batch are ready, and all quotas, limits and volumes settled, before the
+first pod is created. The answer is read when the scheduler has nothing left to try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+import re
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from rehearsal import control_plane
+from rehearsal.layout import Rehearsal
+from tests.differential.case import MAX_NODES, WORKLOAD_KINDS, Document, pod_template
+
+CONNECTIONS = 48
+SETTLE_SECONDS = 300
+"""Far more than a batch needs: a longer wait means that the oracle does not understand what it sees."""
+QUIET_POLLS = 2
+POLL_SECONDS = 1
+"""Each poll makes the API server write out every pod."""
+
+CLUSTER_KINDS = {
+    "Namespace": "/api/v1/namespaces",
+    "Node": "/api/v1/nodes",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+}
+NAMESPACED_KINDS = {
+    "LimitRange": "/api/v1/namespaces/{}/limitranges",
+    "ResourceQuota": "/api/v1/namespaces/{}/resourcequotas",
+    "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
+    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
+    "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
+}
+CONSTRAINTS = ("LimitRange", "ResourceQuota")
+REFUSALS = re.compile(
+    r"exceeded quota|must specify|(?:maximum|minimum) .* usage|limit to request ratio|must be less than or equal to"
+)
+"""The words with which quotas, limit ranges, and the validation after their defaults refuse a pod."""
+
+Key = tuple[str, str, str]
+"""Kind, namespace and name of a workload."""
+
+
+class OracleError(Exception):
+    """The control plane gave no answer that can be read."""
+
+
+@dataclass
+class Outcome:
+    """What became of one workload."""
+
+    expected: int
+    """Pods that should run at once, by the workload's own spec."""
+    created: int = 0
+    scheduled: int = 0
+    refused: str = ""
+    """The API server's words, where it refused the workload or one of its pods."""
+    unschedulable: str = ""
+    """The scheduler's words about one of the pods that it could not place."""
+    waiting: int = field(default=0, repr=False)
+    """Pods of which the scheduler has said nothing yet."""
+    unready: int = field(default=0, repr=False)
+    """Pods that are placed and do not run yet."""
+
+
+def key_of(document: Document) -> Key:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+class Oracle:
+    """One replica's control plane, ready to run batch after batch."""
+
+    def __init__(self, rehearsal: Rehearsal, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self._metrics = (
+            f"https://{control_plane.LOOPBACK}:{control_plane._ports(rehearsal)['kubeSchedulerPort']}/metrics"
+        )
+
+    async def run(self, cases: Sequence[list[Document]], order: random.Random) -> list[list[Outcome]]:
+        """Run placed cases together, and return for each the outcomes of its workloads, in order.
+
+        Args:
+            cases: The documents of each case, each under an identity of its own.
+            order: Shuffles the order in which workloads are created.
+
+        Raises:
+            OracleError: an object was refused that no quota or limit forbids, or the batch did not settle.
+        """
+        documents = [document for case in cases for document in _expanded(case)]
+        await self._prepare(documents)
+        workloads = [document for document in documents if document["kind"] in WORKLOAD_KINDS]
+        order.shuffle(workloads)
+        outcomes = {key_of(workload): Outcome(_expected(workload)) for workload in workloads}
+        await _all(self._create_workload(workload, outcomes[key_of(workload)]) for workload in workloads)
+        await self._settle(workloads, outcomes)
+        return [
+            [outcomes[key_of(_endless(document))] for document in case if document["kind"] in WORKLOAD_KINDS]
+            for case in cases
+        ]
+
+    # --- Before the pods
+
+    async def _prepare(self, documents: Sequence[Document]) -> None:
+        by_kind: dict[str, list[Document]] = {}
+        for document in documents:
+            by_kind.setdefault(document["kind"], []).append(document)
+        namespaces = {
+            document["metadata"]["namespace"] for document in documents if "namespace" in document["metadata"]
+        }
+        for name in namespaces:
+            by_kind.setdefault("Namespace", []).append({"kind": "Namespace", "metadata": {"name": name}})
+        await _all(self._create(document) for kind in CLUSTER_KINDS for document in by_kind.get(kind, []))
+        await _all(self._create(document) for kind in CONSTRAINTS for document in by_kind.get(kind, []))
+        await self._wait_for(self._constraints_known, by_kind, namespaces)
+        claims = by_kind.get("PersistentVolumeClaim", [])
+        await _all(self._create(document) for document in claims)
+        await self._wait_for(self._nodes_and_claims_ready, by_kind)
+
+    async def _wait_for(self, condition: Any, *args: Any) -> None:
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while missing := await condition(*args):
+            if time.monotonic() > deadline:
+                raise OracleError(f"not ready after {SETTLE_SECONDS} s: {missing[:5]}")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _constraints_known(self, by_kind: Mapping[str, list[Document]], namespaces: set[str]) -> list[str]:
+        """Pods need their namespace's service account, and a quota counts only once its status is there."""
+        accounts = await self._list("/api/v1/serviceaccounts")
+        missing = namespaces - {account["metadata"]["namespace"] for account in accounts}
+        if by_kind.get("ResourceQuota"):
+            known = {_place(quota) for quota in await self._list("/api/v1/resourcequotas") if "hard" in quota["status"]}
+            missing |= {"/".join(_place(quota)) for quota in by_kind["ResourceQuota"] if _place(quota) not in known}
+        return sorted(missing)
+
+    async def _nodes_and_claims_ready(self, by_kind: Mapping[str, list[Document]]) -> list[str]:
+        """New nodes carry a taint until a controller has seen them ready; claims with a volume wait to be bound."""
+        declared = {node["metadata"]["name"]: node for node in by_kind.get("Node", [])}
+        missing = [
+            node["metadata"]["name"]
+            for node in await self._list("/api/v1/nodes")
+            if node["metadata"]["name"] in declared and not _is_settled(node, declared[node["metadata"]["name"]])
+        ]
+        wanted = {_place(claim) for claim in by_kind.get("PersistentVolumeClaim", []) if "volumeName" in claim["spec"]}
+        if wanted:
+            claims = await self._list("/api/v1/persistentvolumeclaims")
+            bound = {_place(claim) for claim in claims if claim["status"].get("phase") == "Bound"}
+            missing += ["/".join(place) for place in wanted - bound]
+        return missing
+
+    # --- Pods
+
+    async def _create_workload(self, workload: Document, outcome: Outcome) -> None:
+        outcome.refused = await self._create(workload)
+
+    async def _settle(self, workloads: Sequence[Document], outcomes: dict[Key, Outcome]) -> None:
+        """Wait until nothing has changed for a while and the scheduler has no pod left to try."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        quiet, before = 0, None
+        while quiet < QUIET_POLLS:
+            if time.monotonic() > deadline:
+                open_ends = [(key, outcomes[key]) for key in map(key_of, workloads) if not _is_answered(key, outcomes)]
+                raise OracleError(f"not settled after {SETTLE_SECONDS} s: {open_ends[:5] or 'pods in the queue'}")
+            await asyncio.sleep(POLL_SECONDS)
+            if not await self._scheduler_is_idle():
+                quiet = 0
+                continue
+            await self._observe(workloads, outcomes)
+            now = repr(outcomes)
+            answered = all(_is_answered(key, outcomes) for key in outcomes)
+            quiet = quiet + 1 if answered and now == before else 0
+            before = now
+
+    async def _scheduler_is_idle(self) -> bool:
+        async with self._session.get(self._metrics) as response:
+            text = await response.text()
+        pending = dict(re.findall(r'^scheduler_pending_pods\{queue="(\w+)"\} (\S+)', text, re.MULTILINE))
+        return float(pending.get("active", 0)) == float(pending.get("backoff", 0)) == 0
+
+    async def _observe(self, workloads: Sequence[Document], outcomes: dict[Key, Outcome]) -> None:
+        """Count the pods of every workload anew."""
+        pods, daemons = await asyncio.gather(self._list("/api/v1/pods"), self._list("/apis/apps/v1/daemonsets"))
+        for outcome in outcomes.values():
+            outcome.created = outcome.scheduled = outcome.waiting = outcome.unready = 0
+        for daemon in daemons:
+            key = ("DaemonSet", *_place(daemon))
+            if key in outcomes and "observedGeneration" in daemon["status"]:
+                outcomes[key].expected = daemon["status"]["desiredNumberScheduled"]
+        for pod in pods:
+            if outcome := outcomes.get(_workload_of(pod)):
+                _count(pod, outcome)
+        short = [
+            workload
+            for workload in workloads
+            if not _is_answered(key_of(workload), outcomes) and not outcomes[key_of(workload)].waiting
+        ]
+        await _all(self._ask_why(workload, outcomes[key_of(workload)]) for workload in short)
+
+    async def _ask_why(self, workload: Document, outcome: Outcome) -> None:
+        """Learn why pods are missing: ask the API server whether it would take one more, without creating it.
+
+        Controllers report refusals as events, which they drop when there are many.
+        """
+        for document in _next_objects(workload):
+            outcome.refused = outcome.refused or await self._create(document, "?dryRun=All")
+
+    # --- HTTP
+
+    async def _create(self, document: Document, options: str = "") -> str:
+        """Create an object; return the refusal where a quota or a limit forbids it, else nothing."""
+        async with self._session.post(_collection(document) + options, json=document) as response:
+            if response.status == 201:
+                return ""
+            message = (await response.json())["message"]
+        if response.status in (403, 422) and REFUSALS.search(message):
+            return message
+        raise OracleError(f"the API server answered {response.status}: {message}")
+
+    async def _list(self, path: str) -> list[Document]:
+        """List objects, as the API server's cache knows them."""
+        async with self._session.get(path, params={"resourceVersion": "0"}) as response:
+            response.raise_for_status()
+            return (await response.json())["items"] or []
+
+
+@asynccontextmanager
+async def connect(rehearsal: Rehearsal) -> AsyncIterator[Oracle]:
+    """Connect to a replica that runs."""
+    access = control_plane.credentials(rehearsal)
+    context = ssl.create_default_context(cafile=str(access.ca))
+    context.load_cert_chain(access.cert, access.key)
+    # The scheduler's own certificate is made at start and signed by nobody; only metrics are read there.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=context)
+    # On one machine, compressing costs more than it saves.
+    headers = {"Accept-Encoding": "identity"}
+    async with aiohttp.ClientSession(access.server, connector=connector, headers=headers) as session:
+        yield Oracle(rehearsal, session)
+
+
+async def _all(tasks: Iterable[Awaitable[Any]]) -> None:
+    await asyncio.gather(*tasks)
+
+
+def _collection(document: Document) -> str:
+    kind = document["kind"]
+    if kind in CLUSTER_KINDS:
+        return CLUSTER_KINDS[kind]
+    return NAMESPACED_KINDS[kind].format(document["metadata"]["namespace"])
+
+
+def _place(document: Document) -> tuple[str, str]:
+    return document["metadata"]["namespace"], document["metadata"]["name"]
+
+
+# --- Documents as the cluster gets them
+
+
+def _expanded(documents: Iterable[Document]) -> list[Document]:
+    """Templates become nodes, and pods are kept from finishing."""
+    result: list[Document] = []
+    for document in documents:
+        if document["kind"] == "Node":
+            result += _nodes(document)
+        elif document["kind"] in WORKLOAD_KINDS:
+            result.append(_endless(document))
+        else:
+            result.append(document)
+    return result
+
+
+def _nodes(template: Document) -> list[Document]:
+    """A node, or as many nodes as the template stands for, each with its own name and host name; all are ready."""
+    count = template["metadata"].get("annotations", {}).get(MAX_NODES)
+    nodes: list[Document] = []
+    for index in range(int(count or 1)):
+        node = copy.deepcopy(template)
+        metadata, status = node["metadata"], node.setdefault("status", {})
+        if count:
+            metadata["name"] += f"-{index}"
+        if count or "kubernetes.io/hostname" not in metadata["labels"]:
+            metadata["labels"]["kubernetes.io/hostname"] = metadata["name"]
+        status["capacity"] = status["allocatable"]
+        status["conditions"] = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+        nodes.append(node)
+    return nodes
+
+
+def _endless(workload: Document) -> Document:
+    """The workload with pods that never finish; the run that a CronJob would start stands for the CronJob."""
+    workload = copy.deepcopy(workload)
+    if workload["kind"] == "CronJob":
+        job = workload["spec"]["jobTemplate"]
+        workload = {"apiVersion": "batch/v1", "kind": "Job", "metadata": workload["metadata"], "spec": job["spec"]}
+    if workload["kind"] == "Job":
+        metadata = pod_template(workload).setdefault("metadata", {})
+        metadata.setdefault("annotations", {})["pod-complete.stage.kwok.x-k8s.io/delay"] = "24h"
+    return workload
+
+
+def _expected(workload: Document) -> int:
+    """How many pods the workload runs at once; of a DaemonSet, only its controller knows."""
+    spec = workload["spec"]
+    match workload["kind"]:
+        case "Pod":
+            return 1
+        case "Job":
+            return min(spec.get("parallelism", 1), spec.get("completions", spec.get("parallelism", 1)))
+        case "DaemonSet":
+            return -1
+        case _:
+            return spec.get("replicas", 1)
+
+
+def _next_objects(workload: Document) -> list[Document]:
+    """What the workload's controller would create next."""
+    if workload["kind"] == "Pod":
+        return []
+    metadata = {"generateName": workload["metadata"]["name"] + "-", "namespace": workload["metadata"]["namespace"]}
+    template = pod_template(workload)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | metadata, "spec": template["spec"]}
+    if workload["kind"] != "Deployment":
+        return [pod]
+    spec = {"replicas": 0, "selector": workload["spec"]["selector"], "template": template}
+    return [pod, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}]
+
+
+# --- Reading
+
+
+def _is_settled(node: Document, declared: Document) -> bool:
+    """Whether the node has its own taints and no other; a cordoned one gets a taint that says so."""
+    wanted = {taint["key"] for taint in declared.get("spec", {}).get("taints", [])}
+    if declared.get("spec", {}).get("unschedulable"):
+        wanted.add("node.kubernetes.io/unschedulable")
+    return wanted == {taint["key"] for taint in node["spec"].get("taints", [])}
+
+
+def _workload_of(pod: Document) -> Key:
+    metadata = pod["metadata"]
+    for owner in metadata.get("ownerReferences", []):
+        return _owner(owner, metadata["namespace"])
+    return "Pod", metadata["namespace"], metadata["name"]
+
+
+def _owner(reference: Document, namespace: str) -> Key:
+    """The workload that an owner reference means: a Deployment's ReplicaSets are named after it, with a hash.
+
+    The hash holds no vowels; names of workloads in cases end in one.
+    """
+    kind, name = reference["kind"], reference["name"]
+    if kind == "ReplicaSet" and (match := re.fullmatch(r"(.+)-[bcdf-hj-np-tv-z0-9]{1,10}", name)):
+        return "Deployment", namespace, match[1]
+    return kind, namespace, name
+
+
+def _count(pod: Document, outcome: Outcome) -> None:
+    outcome.created += 1
+    conditions = {condition["type"]: condition for condition in pod["status"].get("conditions", [])}
+    if pod["spec"].get("nodeName"):
+        outcome.scheduled += 1
+        outcome.unready += conditions.get("Ready", {}).get("status") != "True"
+    elif conditions.get("PodScheduled", {}).get("reason") == "Unschedulable":
+        outcome.unschedulable = conditions["PodScheduled"]["message"]
+    else:
+        outcome.waiting += 1
+
+
+def _is_answered(key: Key, outcomes: Mapping[Key, Outcome]) -> bool:
+    """Whether every pod is placed or found unschedulable, and pods that do not exist were refused."""
+    outcome = outcomes[key]
+    if outcome.waiting or outcome.unready:
+        return False
+    if outcome.created == outcome.expected or outcome.refused:
+        return True
+    # A StatefulSet creates a pod when the one before it runs.
+    return key[0] == "StatefulSet" and outcome.created > outcome.scheduled

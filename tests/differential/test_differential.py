@@ -1,0 +1,143 @@
+"""The differential proof in little: some hundreds of cases and every regression, on one control plane."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import CHECKOUT
+from tests.differential import case, oracle, proof, replica, shrinking
+from tests.differential.case import Case, isolated, read
+from tests.differential.comparing import WITHOUT, Comparison, compare
+from tests.differential.generator import batch, generate
+from tests.differential.oracle import Outcome
+
+NUMBER = 0
+"""The batch of this test: always the same, and none of those of ``make differential``."""
+PER_RULE = 8
+
+Compared = list[tuple[Case, Comparison]]
+
+
+def regressions() -> list[Case]:
+    return [part for path in sorted(proof.REGRESSIONS.glob("*.yaml")) for part in read(path).parts()]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    cases = [*regressions(), *batch(NUMBER, PER_RULE)]
+    answers = replica.try_out(cases, tmp_path_factory.mktemp("differential"), NUMBER)
+    return [(case, compare(case, outcomes)) for case, outcomes in zip(cases, answers, strict=True)]
+
+
+def test_verdicts_agree_with_the_scheduler(compared: Compared) -> None:
+    wrong = [f"{comparison}\n{case}" for case, comparison in compared if not comparison.agrees]
+    assert not wrong, f"{len(wrong)} disagreements:\n" + "\n".join(wrong[:3])
+
+
+def test_the_cases_are_worth_comparing(compared: Compared) -> None:
+    generated = [comparison for _, comparison in compared[len(regressions()) :]]
+    verdicts = [comparison.verdict for comparison in generated]
+    assert len(generated) > 200
+    assert 0.3 <= verdicts.count("cannot-fit") / len(generated) <= 0.7
+    assert verdicts.count("undetermined") / len(generated) < 0.02
+    decided = {rule for comparison in generated for rule in comparison.decided_by}
+    assert decided >= WITHOUT.keys(), f"no case is decided by {WITHOUT.keys() - decided}"
+
+
+def test_a_batch_is_always_the_same() -> None:
+    code = "from tests.differential.generator import batch; print(*batch(3, 2), sep='---\\n')"
+    batches = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=CHECKOUT,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(batches) == 1
+    assert [str(case) for case in batch(3, 2)] != [str(case) for case in batch(4, 2)]
+
+
+@pytest.mark.parametrize("module", [oracle, replica, case])
+def test_the_oracle_knows_nothing_of_planning(module: object) -> None:
+    tree = ast.parse(Path(str(vars(module)["__file__"])).read_text())
+    imported = {
+        name
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import)
+            else [node.module or ""] if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }  # fmt: skip
+    assert not [name for name in imported if "planning" in name or "comparing" in name or "ml_foundations" in name]
+
+
+def test_a_case_can_be_written_and_read(tmp_path: Path) -> None:
+    original = generate("volume-zone", 1, 1)[0]
+    case.write(original, tmp_path / "case.yaml", "one line\nanother")
+    assert read(tmp_path / "case.yaml") == original
+
+
+def test_cases_are_kept_apart() -> None:
+    pod = {"kind": "Pod", "metadata": {"name": "one", "namespace": "case0-team"}, "spec": {}}
+    node = {"kind": "Node", "metadata": {"name": "case0-pool"}}
+    placed = Case("resources", isolated([node, pod])).placed("c7")
+    assert placed == [
+        {"kind": "Node", "metadata": {"name": "c7-pool", "labels": {"case": "c7"}}},
+        {"kind": "Pod", "metadata": {"name": "one", "namespace": "c7-team"}, "spec": {"nodeSelector": {"case": "c7"}}},
+    ]
+
+
+def test_shrinking_leaves_only_what_matters() -> None:
+    original = next(case for case in generate("taints", 20, 1) if len(case.documents) > 3)
+    tries: list[int] = []
+
+    def failing(candidates: Sequence[Case]) -> list[bool]:
+        tries.append(len(candidates))
+        return [any(document["spec"].get("taints") for document in case.documents) for case in candidates]
+
+    small = shrinking.shrink(original, failing)
+    assert failing([small]) == [True]
+    nodes = [document for document in small.documents if document["kind"] == "Node"]
+    assert len(nodes) == 1
+    assert len(nodes[0]["spec"]["taints"]) == 1
+    assert len(small.workloads) == 1
+    assert "tolerations" not in str(small)
+
+
+def test_answers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Case] = []
+
+    def try_out(cases: Sequence[Case], folder: Path, number: int) -> list[list[Outcome]]:
+        asked.extend(cases)
+        return [[Outcome(1, created=1, scheduled=1)] for _ in cases]
+
+    monkeypatch.setattr(replica, "try_out", try_out)
+    cases = generate("taints", 8, 1)
+    first = proof.Answers(tmp_path).to(1, cases[:-1])
+    assert proof.Answers(tmp_path).to(1, cases) == [*first, [Outcome(1, created=1, scheduled=1)]]
+    assert asked == cases, "each case is tried once"
+    monkeypatch.setattr(proof, "VERSION", "v9.9.9")
+    proof.Answers(tmp_path).to(1, cases)
+    assert asked == cases * 2, "another Kubernetes is asked anew"
+
+
+def test_the_table_counts() -> None:
+    comparisons = [
+        Comparison("taints", ("Pod",), "cannot-fit", False, ("taints",)),
+        Comparison("taints", ("Pod",), "fits", False, ()),
+        Comparison("gpus", ("Job",), "undetermined", True, ()),
+    ]
+    assert "3 cases on Kubernetes v" in proof.summary(comparisons)
+    assert "33.3% cannot fit, 33.3% undetermined, 1 disagreements" in proof.summary(comparisons)
+    lines = proof.table(comparisons).splitlines()
+    assert "| taints | 2 | 1 (33.3%) | 1 | 1 | 0 | 1 |" in lines
+    assert lines[-1] == "| **all** | 3 |  | 1 | 1 | 1 | 1 |"

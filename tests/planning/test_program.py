@@ -1,0 +1,94 @@
+"""A program's resources as nodes and objects: clusters in all their forms, and what is not known."""
+
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations.gpu.driver_installer import driver_installer_manifest
+from ml_foundations.planning import UNKNOWN, Verdict
+from ml_foundations.planning.program import CLUSTER, NODE_POOL, RELEASE, Resource, judge_program, nodes_of
+
+from tests.planning.building import GPU, container, deployment, job, template
+
+A100 = {"type": "nvidia-tesla-a100", "count": 2}
+LEFT_TO_OPERATOR = {
+    "guestAccelerators": [A100 | {"gpuDriverInstallationConfig": {"gpuDriverVersion": "INSTALLATION_DISABLED"}}],
+    "labels": {"gke-no-default-nvidia-gpu-device-plugin": "true"},
+}
+SHARED = {"sharing": {"timeSlicing": {"resources": [{"name": GPU, "replicas": 4}]}}}
+
+
+def cluster(**inputs: Any) -> Resource:
+    return CLUSTER, {"name": "c", "location": "us-central1-a", "removeDefaultNodePool": True, **inputs}
+
+
+def pool(machine: str = "n2-standard-8", nodes: Any = 1, **config: Any) -> Resource:
+    inputs = {"name": "p", "location": "us-central1-a", "nodeCount": nodes}
+    return NODE_POOL, inputs | {"nodeConfig": {"machineType": machine, **config}}
+
+
+def kubernetes(manifest: dict[str, Any]) -> Resource:
+    return f"kubernetes:{manifest['apiVersion']}:{manifest['kind']}", manifest
+
+
+def operator(**values: Any) -> list[Resource]:
+    plugin = {"config": {"default": "all", "data": {"all": yaml.safe_dump(SHARED)}}}
+    release = {"chart": "gpu-operator", "values": {"devicePlugin": plugin, **values}}
+    return [(RELEASE, release), kubernetes(driver_installer_manifest("cos"))]
+
+
+def web(cpu: int) -> Resource:
+    return kubernetes(deployment("web", 1, template(containers=[container(cpu=cpu)])))
+
+
+def train(gpus: int) -> Resource:
+    return kubernetes(job("train", 1, template(containers=[container(gpu=gpus)])))
+
+
+FITS, CANNOT, OPEN = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ([cluster(), pool(), web(7)], FITS),
+        ([cluster(), pool(), web(8)], CANNOT),
+        ([cluster(), web(1)], CANNOT),
+        ([cluster(removeDefaultNodePool=None), web(1)], OPEN),  # e2-medium is not in the catalog
+        ([cluster(removeDefaultNodePool=None, nodeConfig={"machineType": "n2-standard-8"}), web(7)], FITS),
+        ([cluster(nodePools=[pool()[1]]), web(7)], FITS),
+        ([cluster(enableAutopilot=True), web(8)], OPEN),
+        ([cluster(), cluster(), pool(), web(7)], OPEN),
+        ([web(1)], OPEN),
+        ([pool(), web(7)], FITS),
+        ([pool(), web(8)], OPEN),
+        ([cluster(), pool("n9-of-tomorrow"), web(1)], OPEN),
+        ([cluster(), pool(nodes=UNKNOWN), web(1)], OPEN),
+        ([cluster(), pool(), ("kubernetes:apps/v1:DeploymentPatch", web(8)[1])], FITS),
+    ],
+)
+def test_clusters_and_their_pools(resources: list[Resource], expected: Verdict) -> None:
+    assert judge_program(resources).stack is expected
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ([train(8), *operator()], FITS),
+        ([train(9), *operator()], CANNOT),
+        ([train(1)], CANNOT),
+        ([train(1), operator()[0]], CANNOT),
+        ([train(1), *operator(driver={"version": UNKNOWN})], OPEN),
+        ([train(1), *operator(daemonsets={"tolerations": []})], CANNOT),
+    ],
+    ids=["shared by four", "not enough", "no operator", "no driver", "unknown values", "kept off by the taint"],
+)
+def test_the_gpu_operator_advertises_as_its_values_say(resources: list[Resource], expected: Verdict) -> None:
+    nodes = [cluster(), pool("a2-highgpu-2g", **LEFT_TO_OPERATOR)]
+    assert judge_program([*nodes, *resources]).workloads[-1 if expected is OPEN else 0].verdict is expected
+
+
+def test_the_pools_of_a_cluster_cost_what_they_cost() -> None:
+    (node,) = nodes_of([cluster(), pool(nodes=2)])
+    assert (node.name, node.fewest, node.count) == ("p", 2, 2)
+    assert judge_program([cluster(), pool(nodes=2)]).cost.unknown == []

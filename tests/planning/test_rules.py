@@ -1,0 +1,235 @@
+"""For each rule a small stack that trips it, and one that differs in a single number or name and does not."""
+
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from ml_foundations.planning import UNKNOWN, judge
+from ml_foundations.planning.cost import over_budget
+from ml_foundations.planning.rules import RULES
+
+from tests.conftest import CHECKOUT
+from tests.planning.building import (
+    GPU,
+    HOSTNAME,
+    ZONE,
+    Manifest,
+    affinity,
+    anti_affinity,
+    container,
+    daemon_set,
+    deployment,
+    job,
+    limit_range,
+    namespaced,
+    node,
+    node_affinity,
+    pool,
+    quota,
+    spread,
+    stateful_set,
+    template,
+)
+
+NODES = pool("cpu", 2, {ZONE: "a", "disk": "ssd"})
+TAINTED = pool("h100", 2, {}, [{"key": GPU, "value": "present", "effect": "NoSchedule"}], gpu="8")
+ANYWHERE = {"key": "disk", "operator": "In", "values": ["ssd"]}
+CLASS = {
+    "kind": "StorageClass",
+    "metadata": {"name": "fast"},
+    "provisioner": "pd.csi.storage.gke.io",
+    "volumeBindingMode": "WaitForFirstConsumer",
+    "parameters": {"type": "pd-balanced"},
+}
+
+
+def web(replicas: int = 1, **spec: Any) -> Manifest:
+    return deployment("web", replicas, template(**spec))
+
+
+def asks(**limits: Any) -> Manifest:
+    return web(containers=[container(**limits)])
+
+
+def requests(request: Manifest, limit: Manifest) -> Manifest:
+    return web(containers=[{"name": "main", "resources": {"requests": request, "limits": limit}}])
+
+
+def claim(mode: str = "ReadWriteOnce", **spec: Any) -> Manifest:
+    return namespaced("v1", "PersistentVolumeClaim", "data", spec={"accessModes": [mode], **spec})
+
+
+def mounting(replicas: int = 1) -> Manifest:
+    return web(replicas, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+
+
+def volume_in(zone: str) -> Manifest:
+    return {"kind": "PersistentVolume", "metadata": {"name": "pv", "labels": {ZONE: zone}}, "spec": {}}
+
+
+def on_machine(name: str) -> Manifest:
+    return pool("m", 1, {"node.kubernetes.io/instance-type": name})
+
+
+def autoscaled(most: int) -> list[Manifest]:
+    target = {"kind": "StatefulSet", "name": "web"}
+    scaler = namespaced(
+        "autoscaling/v2", "HorizontalPodAutoscaler", "web", spec={"scaleTargetRef": target, "maxReplicas": most}
+    )
+    return [stateful_set("web", 1, template()), scaler, NODES]
+
+
+def queued(gpus: int, *, queue: str = "training") -> list[Manifest]:
+    train = job("train", 1, template(containers=[container(gpu=gpus)]))
+    train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
+    resources = [{"name": GPU, "nominalQuota": 4}]
+    groups = [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": resources}]}]
+    return [
+        train,
+        TAINTED,
+        {"kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {}},
+        {"kind": "ClusterQueue", "metadata": {"name": "team"}, "spec": {"resourceGroups": groups}},
+        namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", "training", spec={"clusterQueue": "team"}),
+    ]
+
+
+def evicting(priority: int) -> list[Manifest]:
+    running = namespaced("v1", "Pod", "old", spec={"nodeName": "n", "containers": [container(cpu=4)]})
+    running["status"] = {"phase": "Running"}
+    urgent = {"kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": priority}
+    return [job("new", 1, template(priorityClassName="urgent")), urgent, running, node("n")]
+
+
+def defaults(*amounts: str) -> list[Manifest]:
+    limits = [limit_range({"type": "Container", "default": {"cpu": amount}}) for amount in amounts]
+    for index, item in enumerate(limits):
+        item["metadata"] = {**item["metadata"], "name": f"limits-{index}"}
+    return [web(containers=[{"name": "main"}]), NODES, *limits]
+
+
+CORDONED = node("n") | {"spec": {"unschedulable": True}}
+SKEWED = [pool("a", 1, {ZONE: "a"}), pool("b", 1, {ZONE: "b"})]
+EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
+    "resources": ([asks(cpu=5), NODES], [asks(cpu=4), NODES]),
+    "nodes": ([web(9), NODES], [web(8), NODES]),
+    "no-nodes": ([web()], [web(), NODES]),
+    "taint": ([web(nodeSelector={}), TAINTED], [asks(gpu=1), TAINTED]),
+    "node-selector": ([web(nodeSelector={"disk": "hdd"}), NODES], [web(nodeSelector={"disk": "ssd"}), NODES]),
+    "node-affinity": (
+        [web(affinity=node_affinity(ANYWHERE | {"values": ["hdd"]})), NODES],
+        [web(affinity=node_affinity(ANYWHERE)), NODES],
+    ),
+    "node-name": ([web(nodeName="gone"), node("n")], [web(nodeName="n"), node("n")]),
+    "node-unschedulable": ([web(), CORDONED], [web(), node("n")]),
+    "pod-affinity": ([web(affinity=affinity(app="other")), NODES], [web(affinity=affinity()), NODES]),
+    "pod-anti-affinity": (
+        [web(3, affinity=anti_affinity(ZONE)), *SKEWED],
+        [web(2, affinity=anti_affinity(ZONE)), *SKEWED],
+    ),
+    "topology-spread": (
+        [web(3, topologySpreadConstraints=[spread(minDomains=2)]), NODES],
+        [web(1, topologySpreadConstraints=[spread(minDomains=2)]), NODES],
+    ),
+    "volume-access": (
+        [mounting(2), claim("ReadWriteOncePod", storageClassName="fast"), CLASS, NODES],
+        [mounting(1), claim("ReadWriteOncePod", storageClassName="fast"), CLASS, NODES],
+    ),
+    "volume-zone": (
+        [mounting(), claim(volumeName="pv"), volume_in("b"), NODES],
+        [mounting(), claim(volumeName="pv"), volume_in("a"), NODES],
+    ),
+    "disk-type": (
+        [mounting(), claim(storageClassName="fast"), CLASS, on_machine("g4-standard-96")],
+        [mounting(), claim(storageClassName="fast"), CLASS, on_machine("n2-standard-8")],
+    ),
+    "competition": (
+        [web(4), deployment("other", 5, template()), NODES],
+        [web(4), deployment("other", 4, template()), NODES],
+    ),
+    "preemption": (evicting(10), [*evicting(10), node("free")]),
+    "runs-in-turns": ([job("sweep", 9, template()), NODES], [job("sweep", 8, template()), NODES]),
+    "rollout-surge": ([web(8), NODES], [web(6), NODES]),
+    "autoscaling-ceiling": (autoscaled(9), autoscaled(8)),
+    "daemon-set-room": (
+        [daemon_set("agent", template(containers=[container(cpu=5)])), NODES],
+        [daemon_set("agent", template(containers=[container(cpu=4)])), NODES],
+    ),
+    "daemon-set-spread": (
+        [daemon_set("agent", template(affinity=anti_affinity(ZONE))), NODES],
+        [daemon_set("agent", template(affinity=anti_affinity(HOSTNAME))), NODES],
+    ),
+    "daemon-set-without-nodes": (
+        [daemon_set("agent", template(nodeSelector={"disk": "hdd"})), NODES],
+        [daemon_set("agent", template(nodeSelector={"disk": "ssd"})), NODES],
+    ),
+    "quota": ([web(3), NODES, quota(hard={"pods": "2"})], [web(1), NODES, quota(hard={"pods": "2"})]),
+    "quota-sum": (
+        [web(), stateful_set("other", 2, template()), NODES, quota(hard={"requests.cpu": "2"})],
+        [web(), stateful_set("other", 1, template()), NODES, quota(hard={"requests.cpu": "3"})],
+    ),
+    "quota-requires": (
+        [web(containers=[{"name": "main"}]), NODES, quota(hard={"requests.cpu": "4"})],
+        [asks(cpu=1), NODES, quota(hard={"requests.cpu": "4"})],
+    ),
+    "limit-range-min": (
+        [web(), NODES, limit_range({"type": "Container", "min": {"cpu": "2"}})],
+        [web(), NODES, limit_range({"type": "Container", "min": {"cpu": "1"}})],
+    ),
+    "limit-range-max": (
+        [web(), NODES, limit_range({"type": "Container", "max": {"cpu": "500m"}})],
+        [web(), NODES, limit_range({"type": "Container", "max": {"cpu": "1"}})],
+    ),
+    "limit-range-ratio": (
+        [
+            requests({"cpu": "1"}, {"cpu": "3"}),
+            NODES,
+            limit_range(RATIO := {"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}}),
+        ],
+        [requests({"cpu": "1"}, {"cpu": "2"}), NODES, limit_range(RATIO)],
+    ),
+    "limit-range-defaults": (defaults("1", "2"), defaults("1", "1")),
+    "request-above-limit": (
+        [requests({"cpu": "2"}, {"cpu": "1"}), NODES],
+        [requests({"cpu": "1"}, {"cpu": "1"}), NODES],
+    ),
+    "extended-resource-limit": (
+        [requests({GPU: "2"}, {GPU: "1"}), TAINTED],
+        [requests({GPU: "1"}, {GPU: "1"}), TAINTED],
+    ),
+    "extended-resource-fraction": ([asks(gpu="500m"), TAINTED], [asks(gpu="1"), TAINTED]),
+    "queue": (queued(1, queue="trainig"), queued(1)),
+    "queue-quota": (queued(5), queued(4)),
+    "beyond-planning": ([web(schedulerName="mine"), NODES], [web(schedulerName="default-scheduler"), NODES]),
+    "unknown-value": ([web(UNKNOWN), NODES], [web(1), NODES]),  # pyright: ignore[reportArgumentType]
+}
+"""Of each rule: a stack that trips it, and one that does not."""
+
+
+def found(documents: list[Manifest]) -> set[str]:
+    return {finding.rule for finding in judge(documents).findings}
+
+
+def test_every_rule_is_here() -> None:
+    assert EDGE.keys() | {"monthly-budget"} == RULES.keys()
+
+
+def test_the_documentation_has_every_rule() -> None:
+    page = (CHECKOUT / "docs" / "planning.md").read_text()
+    assert [f"| `{rule}` | {wants} |" for rule, wants in RULES.items()] == re.findall(r"^\| `.*$", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize("rule", EDGE)
+def test_a_stack_trips_the_rule_and_one_like_it_does_not(rule: str) -> None:
+    trips, passes = EDGE[rule]
+    assert rule in found(trips)
+    assert rule not in found(passes)
+    assert found(trips) <= RULES.keys() | {"workload"}
+
+
+def test_the_budget() -> None:
+    cost = judge([on_machine("n2-standard-8")]).cost
+    excess = over_budget(cost, Decimal(100))
+    assert excess is not None
+    assert excess.rule == "monthly-budget"
+    assert over_budget(cost, Decimal(1000)) is None

@@ -1,0 +1,76 @@
+"""The proof in the program of our stacks: what a preview refuses, when, and what it says."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from rehearsal import environment, stack
+from rehearsal.layout import Rehearsal
+from rehearsal.toolchain import Tools
+from tests.conftest import Checkout
+from tests.previewing import preview, write
+from tests.stacks.test_settings import sections
+
+GANG = {"image": "i:1", "nodes": 4, "gpu": "A100", "gpus": 2, "cpu": "8", "memory": "64Gi"}
+SHORTAGE = (
+    'Job research/align: each pod needs 2 nvidia.com/gpu, 8 cpu, 64Gi memory; "a100" offers 2 nvidia.com/gpu per node'
+)
+
+
+@pytest.mark.parametrize("name", ["dev", "staging", "prod"])
+def test_nothing_is_undetermined_on_a_first_preview(
+    name: str, tools: Tools, copy_checkout: Callable[[], Checkout]
+) -> None:
+    said = preview(copy_checkout().root, tools, name)
+    assert said.ok, said.diagnostics
+    assert said.created
+    assert said.of("warning") == []
+    (summary,) = [text for text in said.of("info") if text.startswith("proof:")]
+    assert summary.startswith("proof: The stack fits.")
+    assert "USD per hour" in summary
+
+
+def test_a_stack_that_cannot_run_is_refused_before_anything_is_registered(
+    tools: Tools, copy_checkout: Callable[[], Checkout]
+) -> None:
+    """Even ``up --skip-preview`` creates nothing."""
+    checkout = copy_checkout()
+    given = sections()
+    given["teams"]["research"]["distributedTrainings"] = {"align": GANG}
+    given["teams"]["serving"]["inferenceServices"]["chat"]["replicas"] = 5
+    write(checkout, given)
+    rehearsal = Rehearsal.of("dev", checkout.root)
+    environment.install(rehearsal, tools)
+    stack.create(rehearsal, tools)
+    done = stack.pulumi(rehearsal, tools, "up", "--yes", "--skip-preview", "--stack", "dev", capture=True)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0, said
+    assert SHORTAGE in said
+    assert "Deployment serving/chat: it needs 5 requests.nvidia.com/gpu" in said
+    assert "Traceback" not in said
+    state = json.loads(stack.pulumi(rehearsal, tools, "stack", "export", "--stack", "dev", capture=True).stdout)
+    assert [item["type"] for item in state["deployment"]["resources"]] == ["pulumi:pulumi:Stack"]
+
+
+def test_a_stack_file_accepts_a_rule_with_a_reason_and_has_a_budget(
+    tools: Tools, copy_checkout: Callable[[], Checkout]
+) -> None:
+    checkout = copy_checkout()
+    given = sections()
+    given["teams"]["research"]["distributedTrainings"] = {"align": GANG}
+    given["proof"] = {"accept": {"nodes": "a reservation comes in May"}, "monthlyBudget": 100_000}
+    write(checkout, given)
+    said = preview(checkout.root, tools)
+    assert said.ok, said.diagnostics
+    (warning,) = said.of("warning")
+    assert warning.startswith(f"accepted, because a reservation comes in May: {SHORTAGE}")
+    assert warning.endswith("[nodes, spec.parallelism]")
+    given = sections() | {"proof": {"monthlyBudget": 100}}
+    write(checkout, given)
+    said = preview(checkout.root, tools)
+    assert not said.ok
+    assert said.created == []
+    (error, _) = said.of("error")
+    assert "above the budget of 100" in error
+    assert "[monthly-budget, monthly_budget]" in error

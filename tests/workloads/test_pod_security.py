@@ -1,0 +1,90 @@
+"""Pods of every component, as it makes them by default, under the levels of Pod Security, on a real API server."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+from ml_foundations._spec import check
+from ml_foundations.gpu import monitor
+from ml_foundations.workloads import inference_service, sharded_set
+
+from tests.conftest import Cluster
+from tests.workloads import building
+from tests.workloads.building import GPU, WORKLOAD, template_of
+
+LEVELS = ("privileged", "baseline", "restricted")
+
+
+def of_server(module: Any, component: str, **args: Any) -> dict[str, Any]:
+    """The main object of a server."""
+    spec = check(getattr(module, f"_{component}Spec"), component, WORKLOAD | args)
+    return module.deployment_manifest(spec) if component == "InferenceService" else module.stateful_set_manifest(spec)
+
+
+def of_monitor(**args: Any) -> dict[str, Any]:
+    return monitor.daemon_set_manifest(check(monitor._GpuMonitorSpec, "GpuMonitor", {"monitor_name": "dcgm"} | args))
+
+
+RESTRICTED: dict[str, dict[str, Any]] = {
+    "Task": building.pod(**GPU),
+    "TrainingJob": building.job(**GPU, mounts=building.DATA),
+    "TrainingJob without GPUs": building.job(),
+    "TrainingJob with a claim of GPUs": building.job(**building.CLAIM),
+    "TrainingJob with an init container": building.job(init_containers=[{"name": "fetch", "image": "fetch"}]),
+    "DistributedTraining": building.gang(**GPU)[-1],
+    "DistributedTraining as a JobSet": building.gang(**GPU, jobset=True)[-1],
+    "Sweep": building.searched(**GPU)[-1],
+    "ScheduledTraining": building.cron(**GPU),
+    "ShardedSet": of_server(sharded_set, "ShardedSet", set_name="parts", shards=2),
+    "InferenceService": of_server(inference_service, "InferenceService", service_name="chat", gpu="L4"),
+}
+BASELINE = {
+    "Task of root": building.pod(run_as_user=0),
+    "InferenceService of root": of_server(inference_service, "InferenceService", service_name="chat", run_as_user=0),
+}
+PRIVILEGED = {"GpuMonitor": of_monitor(), "GpuMonitor of the operator's driver": of_monitor(driver="operator")}
+
+
+@pytest.fixture(scope="module")
+def namespaces(cluster: Cluster) -> Iterator[client.CoreV1Api]:
+    """A namespace for each level that enforces it, named after it."""
+    core = client.CoreV1Api(cluster.api)
+    for level in LEVELS:
+        labels = {"pod-security.kubernetes.io/enforce": level}
+        core.create_namespace({"metadata": {"name": level, "labels": labels}})
+        core.create_namespaced_service_account(level, {"metadata": {"name": "trainer"}})
+    yield core
+    for level in LEVELS:
+        core.delete_namespace(level)
+
+
+def refusal(core: client.CoreV1Api, level: str, manifest: dict[str, Any]) -> str:
+    """What the API server has against a manifest's pod in a namespace of that level; nothing, if it takes it."""
+    # What else the namespace and the cluster would have to have.
+    given = {"serviceAccountName": "trainer", "priorityClassName": None, "runtimeClassName": None}
+    pod = {"metadata": {"name": "pod"}, "spec": template_of(manifest)["spec"] | given}
+    try:
+        core.create_namespaced_pod(level, pod, dry_run="All", field_validation="Strict")
+    except ApiException as error:
+        assert "violates PodSecurity" in error.body, error.body
+        return str(error.body)
+    return ""
+
+
+@pytest.mark.parametrize("name", RESTRICTED)
+def test_by_default_the_strictest_level_is_satisfied(namespaces: client.CoreV1Api, name: str) -> None:
+    assert not refusal(namespaces, "restricted", RESTRICTED[name])
+
+
+@pytest.mark.parametrize("name", BASELINE)
+def test_root_takes_baseline(namespaces: client.CoreV1Api, name: str) -> None:
+    assert "restricted" in refusal(namespaces, "restricted", BASELINE[name])
+    assert not refusal(namespaces, "baseline", BASELINE[name])
+
+
+@pytest.mark.parametrize("name", PRIVILEGED)
+def test_an_agent_that_looks_into_nodes_takes_privileged(namespaces: client.CoreV1Api, name: str) -> None:
+    assert "baseline" in refusal(namespaces, "baseline", PRIVILEGED[name])
+    assert not refusal(namespaces, "privileged", PRIVILEGED[name])
