@@ -290,6 +290,24 @@ def test_jobs_run_for_a_moment_or_as_long_as_they_say_and_deployments_get_ready(
     eventually(lambda: phases("long") == {"Running"})
 
 
+def test_a_deleted_pod_fails_before_it_goes(rehearsal: Rehearsal) -> None:
+    """Kueue and others hold a pod by a finalizer until it has ended."""
+    held = pod("held")
+    held["metadata"]["finalizers"] = ["tests.invalid/hold"]
+    apply(rehearsal, held)
+    core = api(rehearsal)
+
+    def read() -> client.V1Pod:
+        return core.read_namespaced_pod("held", "default")
+
+    eventually(lambda: read().status.phase == "Running")
+    core.delete_namespaced_pod("held", "default")
+    eventually(lambda: read().status.phase == "Failed")
+    assert read().status.container_statuses[0].state.terminated.exit_code == 143
+    core.patch_namespaced_pod("held", "default", {"metadata": {"finalizers": None}})
+    eventually(lambda: "held" not in {item.metadata.name for item in core.list_namespaced_pod("default").items})
+
+
 # --- Crashes
 
 

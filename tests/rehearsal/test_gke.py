@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,111 +13,23 @@ from ml_foundations.labels import GPU_RESOURCE
 from ml_foundations.planning.quantity import parse_quantity
 
 from rehearsal import gke
-from rehearsal.gke.api import Api
-from rehearsal.gke.store import Pool, Store
-from rehearsal.layout import Rehearsal
 from tests.conftest import Cluster
+from tests.rehearsal.simulation import GPU_TAINT, L4, OPERATED, ZONES, Cloud, Object, clean, simulated_gke, until
 
-ZONES = ("us-central1-a", "us-central1-b")
-GPU_TAINT = {"key": GPU_RESOURCE, "value": "present", "effect": "NoSchedule"}
-SYSTEM = Pool("system", "n2-standard-4", cluster="ml", min_nodes=2, max_nodes=2, initial_nodes=2, zones=ZONES)
-L4 = Pool(
-    "l4", "g2-standard-24", cluster="ml", max_nodes=3, zones=ZONES, taints=(GPU_TAINT,), gpu=PoolGpu("nvidia-l4", 2)
-)
-OPERATED = replace(
-    L4,
-    name="operated",
-    min_nodes=1,
-    initial_nodes=1,
-    labels={"gke-no-default-nvidia-gpu-device-plugin": "true", "node-type": "training"},
-    gpu=PoolGpu("nvidia-l4", 2, "INSTALLATION_DISABLED"),
-    image_type="UBUNTU_CONTAINERD",
-)
 SCALE_DOWN_SECONDS = 3
-
-Object = dict[str, Any]
-
-
-class Cloud:
-    """The simulated GKE of a test, and the replica behind it."""
-
-    def __init__(self, rehearsal: Rehearsal) -> None:
-        self.rehearsal = rehearsal
-        self.store = Store(rehearsal)
-        self.api = Api(rehearsal.kubeconfig)
-
-    def nodes(self, pool: str) -> list[Object]:
-        return self.api.get("/api/v1/nodes", labelSelector=f"cloud.google.com/gke-nodepool={pool}")["items"]
-
-    def pods(self, selector: str = "", namespace: str = "default") -> list[Object]:
-        return self.api.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
-
-    def report(self, pool: str) -> dict[str, Any]:
-        return next(entry for entry in gke.pools(self.rehearsal) if entry["name"] == pool)
-
-    def run(self, name: str, gpus: int = 0, copies: int = 1, **spec: Any) -> None:
-        """Start pods that run until they are deleted."""
-        limits = {GPU_RESOURCE: str(gpus)} if gpus else {}
-        for index in range(copies):
-            self.api.create(
-                "/api/v1/namespaces/default/pods",
-                {
-                    "metadata": {"name": f"{name}-{index}", "labels": {"run": name}},
-                    "spec": {"containers": [{"name": "main", "image": "busybox", "resources": {"limits": limits}}]}
-                    | spec,
-                },
-            )
-
-    def stop(self, name: str) -> None:
-        for pod in self.pods(f"run={name}"):
-            self.api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
-
-    def running(self, name: str) -> list[Object]:
-        return [pod for pod in self.pods(f"run={name}") if pod["status"]["phase"] == "Running"]
-
-    def gpus(self, pool: str) -> list[int]:
-        return [int(node["status"]["allocatable"].get(GPU_RESOURCE, 0)) for node in self.nodes(pool)]
-
-
-def until(done: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
 def running(cluster: Cluster) -> Iterator[Cloud]:
-    cloud = Cloud(cluster.rehearsal)
-    cloud.store.save_cluster("ml", {"inputs": {"name": "ml", "workloadIdentityConfig": {"workloadPool": "p"}}})
-    settings = cluster.rehearsal.gke_dir / "settings.json"
-    settings.write_text(json.dumps({"scale_down_seconds": SCALE_DOWN_SECONDS}))
-    cloud.store.save_pool(SYSTEM)
-    gke.start(cluster.rehearsal)
-    try:
-        until(lambda: len(cloud.nodes("system")) == 2)
+    inputs = {"name": "ml", "workloadIdentityConfig": {"workloadPool": "p"}}
+    with simulated_gke(cluster, inputs, SCALE_DOWN_SECONDS) as cloud:
         yield cloud
-        cloud.store.delete_pool("system")
-        until(lambda: not cloud.nodes("system"))
-    finally:
-        gke.stop(cluster.rehearsal)
-        cloud.store.delete_cluster("ml")
-        settings.unlink()
-        for item in cloud.api.get("/apis/apps/v1/namespaces/kube-system/daemonsets")["items"]:
-            cloud.api.delete(f"/apis/apps/v1/namespaces/kube-system/daemonsets/{item['metadata']['name']}")
 
 
 @pytest.fixture
 def cloud(running: Cloud) -> Iterator[Cloud]:
     yield running
-    for pod in running.pods():
-        running.api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
-    for release in running.rehearsal.releases_dir.glob("*.json"):
-        release.unlink()
-    others = [name for name in running.store.pools() if name != "system"]
-    for name in others:
-        running.store.delete_pool(name)
-    until(lambda: not any(running.nodes(name) for name in others) and not running.pods())
+    clean(running)
 
 
 def record_operator(cloud: Cloud, **values: Any) -> None:

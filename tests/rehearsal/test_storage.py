@@ -20,8 +20,7 @@ from rehearsal.gke.api import Api, ApiError
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.plugins.test_kubernetes import Project
-from tests.rehearsal.simulation import clean, simulated_gke
-from tests.rehearsal.test_gke import L4, ZONES, Cloud, Object, until
+from tests.rehearsal.simulation import L4, ZONES, Cloud, Object, clean, simulated_gke, until
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 EVERYTHING = {

@@ -1,8 +1,7 @@
 """A team's namespace, on a real API server: what its quotas, limits, rules and network let in and keep out."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pulumi
@@ -23,6 +22,7 @@ from ml_foundations.tenancy.team_namespace import _TeamNamespaceSpec, namespace_
 from rehearsal.gke.api import Api, ApiError
 from tests.components.declaring import declared, inputs
 from tests.conftest import Cluster
+from tests.rehearsal.simulation import until
 
 GPU = "nvidia.com/gpu"
 TEAM: Any = {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti"}
@@ -81,13 +81,6 @@ class Team:
         """Whether the quota controller has seen all quotas: before, every pod is refused."""
         found = self.api.get(self.path("resourcequotas"))["items"]
         return all(item.get("status", {}).get("hard") == item["spec"]["hard"] for item in found)
-
-
-def until(done: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
