@@ -18,7 +18,7 @@ down status report: .venv/.ready
 	@$(RUN) rehearsal $@ --project $(PROJECT) --stack $(STACK)
 
 test: lint
-	@$(RUN) pytest -n 2 --dist loadfile
+	@$(RUN) pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.ready
 	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright

@@ -21,17 +21,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import language_pb2 as lang
-from pulumi.runtime.proto import language_pb2_grpc, plugin_pb2
 
 from rehearsal.layout import CHECKOUT, Rehearsal
-from rehearsal.toolchain import Tools
+from rehearsal.protocol import language_pb2 as lang
+from rehearsal.protocol import language_pb2_grpc, plugin_pb2
+
+if TYPE_CHECKING:
+    from rehearsal.toolchain import Tools
 
 EXECUTOR = "pulumi-language-python-exec"
+PLUGIN_FILE = "*/pulumi-plugin.json"
+"""How an SDK says which plugin it needs, from the folder in which it is installed."""
 MESSAGE_SHOWN = 32
 """The executor's exit code for: the user has been told what is wrong."""
 
@@ -69,13 +73,13 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return plugin_pb2.PluginInfo(version=importlib.metadata.version("pulumi"))
 
     def GetRequiredPackages(self, request: Any, context: Any) -> Any:
-        return lang.GetRequiredPackagesResponse(packages=required_packages(_distributions(request.info)))
+        return lang.GetRequiredPackagesResponse(packages=required_packages(_folders(request.info)))
 
     def GetProgramDependencies(self, request: Any, context: Any) -> Any:
         return lang.GetProgramDependenciesResponse(
             dependencies=[
                 lang.DependencyInfo(name=distribution.metadata["Name"], version=distribution.version)
-                for distribution in _distributions(request.info)
+                for distribution in importlib.metadata.distributions(path=list(map(str, _folders(request.info))))
             ]
         )
 
@@ -140,34 +144,33 @@ def interpreter(info: Any) -> Path:
     return python if named and python.exists() else Path(sys.executable)
 
 
-def _distributions(info: Any) -> list[importlib.metadata.Distribution]:
-    """What is installed for the program's interpreter."""
+def _folders(info: Any) -> list[Path]:
+    """Where the packages lie that are installed for the program's interpreter."""
     python = interpreter(info)
     if python == Path(sys.executable):
-        return list(importlib.metadata.distributions())
-    folders = python.parent.parent.glob("lib/python*/site-packages")
-    return list(importlib.metadata.distributions(path=[str(folder) for folder in folders]))
+        return [Path(folder) for folder in sys.path if folder]
+    return list(python.parent.parent.glob("lib/python*/site-packages"))
 
 
-def required_packages(distributions: Iterable[importlib.metadata.Distribution]) -> list[Any]:
+def required_packages(folders: Iterable[Path]) -> list[Any]:
     """The plugins that the installed SDKs ask for, each by its own pulumi-plugin.json."""
-    found: list[Any] = []
-    for distribution in distributions:
-        for path in distribution.files or []:
-            if path.name == "pulumi-plugin.json":
-                described = json.loads(Path(str(path.locate())).read_text())
-                if described.get("resource"):
-                    found.append(_package(described, distribution.version))
-    return found
+    described = [(path, json.loads(path.read_text())) for folder in folders for path in folder.glob(PLUGIN_FILE)]
+    return [
+        plugin_pb2.PackageDependency(
+            name=plugin["name"],
+            kind="resource",
+            version=f"v{(plugin.get('version') or _version(path)).removeprefix('v')}",
+            server=plugin.get("server", ""),
+        )
+        for path, plugin in described
+        if plugin.get("resource")
+    ]
 
 
-def _package(described: dict[str, Any], version: str) -> Any:
-    return plugin_pb2.PackageDependency(
-        name=described["name"],
-        kind="resource",
-        version=f"v{described.get('version', version).removeprefix('v')}",
-        server=described.get("server", ""),
-    )
+def _version(plugin_file: Path) -> str:
+    """The version of the distribution that an SDK came in: it has the name of the SDK's module."""
+    folder = plugin_file.parent
+    return next(iter(importlib.metadata.distributions(name=folder.name, path=[str(folder.parent)]))).version
 
 
 def _run_arguments(request: Any, engine: str) -> list[str]:

@@ -36,8 +36,7 @@ def up(rehearsal: Rehearsal, tools: Tools, quiet: bool = False) -> None:
 
 def create(rehearsal: Rehearsal, tools: Tools) -> None:
     """Make the stack in the rehearsal's own backend, where it is not there yet."""
-    listed = json.loads(_checked(pulumi(rehearsal, tools, "stack", "ls", "--json", capture=True)))
-    if rehearsal.stack in {stack["name"] for stack in listed}:
+    if _state_file(rehearsal).exists():
         return
     # `stack init` writes into the stack file beside Pulumi.yaml, whatever else it is told: give it one of its own.
     scratch = rehearsal.root / "scratch"
@@ -47,14 +46,21 @@ def create(rehearsal: Rehearsal, tools: Tools) -> None:
     _checked(pulumi(rehearsal, tools, "stack", "init", rehearsal.stack, capture=True, cwd=scratch))
 
 
+def _state_file(rehearsal: Rehearsal) -> Path:
+    project = environment.project_settings(rehearsal.project)["name"]
+    return rehearsal.backend_dir / ".pulumi" / "stacks" / project / f"{rehearsal.stack}.json"
+
+
 def recover(rehearsal: Rehearsal, tools: Tools) -> None:
     """Release the lock of a run that was killed, and adopt what it created without writing that down."""
-    pulumi(rehearsal, tools, "cancel", "--yes", "--stack", rehearsal.stack, capture=True)
+    # Every pulumi command takes its second: where the backend's files show no trace of an interruption, none is run.
+    if any((rehearsal.backend_dir / ".pulumi" / "locks").rglob("*.json")):
+        pulumi(rehearsal, tools, "cancel", "--yes", "--stack", rehearsal.stack, capture=True)
+    if "pending_operations" not in json.loads(_state_file(rehearsal).read_text())["checkpoint"].get("latest", {}):
+        return
     exported = _checked(pulumi(rehearsal, tools, "stack", "export", "--stack", rehearsal.stack, capture=True))
     export: dict[str, Any] = json.loads(exported)
-    state: dict[str, Any] = export["deployment"] or {}
-    if not state.get("pending_operations"):
-        return
+    state: dict[str, Any] = export["deployment"]
     with step("adopting what an interrupted update created"):
         # `pulumi refresh --import-pending-creates` drops what it is told to import where there is no terminal (3.250).
         known = {resource["urn"] for resource in state["resources"]}

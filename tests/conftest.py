@@ -62,6 +62,11 @@ class Checkout:
         )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that run processes of a rehearsal: the quick ones then fill what is left of the workers."""
+    items.sort(key=lambda item: {"tools", "copy_checkout"}.isdisjoint(getattr(item, "fixturenames", ())))
+
+
 @pytest.fixture(scope="session")
 def tools() -> Tools:
     return toolchain.ensure()

@@ -1,4 +1,4 @@
-"""The Kubernetes API in plain JSON over the official client's connections: typed models are too slow here."""
+"""The Kubernetes API in plain JSON: typed models are too slow here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
-from kubernetes import config
+
+from rehearsal.access import Access
 
 Object = dict[str, Any]
 
@@ -34,9 +35,7 @@ class Api:
     """Requests to one API server, with the credentials of a kubeconfig. Safe to share between threads."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        api = config.new_client_from_config(str(kubeconfig))
-        self._host = api.configuration.host
-        self._pool = api.rest_client.pool_manager
+        self._access = Access(str(kubeconfig))
 
     def get(self, path: str, **query: str) -> Object:
         """Read an object or a list."""
@@ -95,11 +94,11 @@ class Api:
         timeout: float = _ANSWER_SECONDS,
         **options: Any,
     ) -> Any:
-        return self._pool.request(
+        return self._access.pool.request(
             method,
-            f"{self._host}{path}{'?' if query else ''}{urlencode(query)}",
+            f"{self._access.server}{path}{'?' if query else ''}{urlencode(query)}",
             body=body,
-            headers={"Accept": "application/json", "Content-Type": kind},
+            headers=self._access.headers | {"Accept": "application/json", "Content-Type": kind},
             timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=timeout),
             retries=False,
             **options,

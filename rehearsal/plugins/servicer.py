@@ -21,7 +21,9 @@ from typing import Any, ClassVar
 import grpc
 import grpc.aio
 from google.protobuf import empty_pb2, struct_pb2
-from pulumi.runtime.proto import (
+
+from rehearsal.progress import RehearsalError
+from rehearsal.protocol import (
     engine_pb2,
     engine_pb2_grpc,
     plugin_pb2,
@@ -96,7 +98,7 @@ class State:
     outputs: Properties
 
 
-class UserError(Exception):
+class UserError(RehearsalError):
     """An error meant for the user; it is shown as it is, without a traceback."""
 
 
@@ -288,7 +290,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             return await asyncio.get_running_loop().run_in_executor(self._threads, method, *args)
         except InitFailedError as error:
             await context.abort_with_status(_init_failed_status(error))
-        except UserError as error:
+        except RehearsalError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
 

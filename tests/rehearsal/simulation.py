@@ -1,8 +1,7 @@
 """The simulated GKE on the shared replica, for tests of what it does: pools, pods that run there, and their end."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,6 +14,7 @@ from rehearsal.gke.api import Api
 from rehearsal.gke.store import Pool, Store
 from rehearsal.layout import Rehearsal
 from tests.conftest import Cluster
+from tests.waiting import until
 
 ZONES = ("us-central1-a", "us-central1-b")
 GPU_TAINT = {"key": GPU_RESOURCE, "value": "present", "effect": "NoSchedule"}
@@ -73,13 +73,6 @@ class Cloud:
 
     def gpus(self, pool: str) -> list[int]:
         return [int(node["status"]["allocatable"].get(GPU_RESOURCE, 0)) for node in self.nodes(pool)]
-
-
-def until(done: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.1)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from rehearsal import control_plane
 from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.progress import RehearsalError
 from rehearsal.toolchain import Tools
+from tests.waiting import until
 
 GPU = "nvidia.com/gpu"
 
@@ -71,13 +72,6 @@ def pid_file(rehearsal: Rehearsal, name: str) -> Path:
 def apply(rehearsal: Rehearsal, *manifests: dict[str, Any]) -> None:
     for manifest in manifests:
         utils.create_from_dict(api(rehearsal).api_client, manifest)
-
-
-def eventually(check: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.2)
 
 
 def save(rehearsal: Rehearsal, name: str) -> None:
@@ -240,11 +234,11 @@ def test_claims_bind_and_grow_and_their_volumes_go_with_them(rehearsal: Rehearsa
     def size(name: str) -> str:
         return core.read_namespaced_persistent_volume_claim(name, "default").status.capacity["storage"]
 
-    eventually(lambda: phases()["checkpoints"] == "Bound")
+    until(lambda: phases()["checkpoints"] == "Bound")
     assert phases()["data"] == "Pending", "it binds when its first consumer is scheduled, and not before"
 
     apply(rehearsal, node("claims-node", **{GPU: "1"}), pod("reader", gpus=1, claims=("data", "checkpoints")))
-    eventually(lambda: core.read_namespaced_pod("reader", "default").status.phase == "Running")
+    until(lambda: core.read_namespaced_pod("reader", "default").status.phase == "Running")
     volumes = {volume.spec.claim_ref.name: volume.spec for volume in core.list_persistent_volume().items}
     assert phases() == {"data": "Bound", "checkpoints": "Bound"}
     assert volumes["data"].csi.driver == "pd.csi.storage.gke.io"
@@ -253,11 +247,11 @@ def test_claims_bind_and_grow_and_their_volumes_go_with_them(rehearsal: Rehearsa
 
     larger = {"spec": {"resources": {"requests": {"storage": "600Gi"}}}}
     core.patch_namespaced_persistent_volume_claim("data", "default", larger)
-    eventually(lambda: size("data") == "600Gi")
+    until(lambda: size("data") == "600Gi")
 
     core.delete_namespaced_pod("reader", "default")
     core.delete_collection_namespaced_persistent_volume_claim("default")
-    eventually(lambda: not core.list_persistent_volume().items)
+    until(lambda: not core.list_persistent_volume().items)
 
 
 def test_jobs_run_for_a_moment_or_as_long_as_they_say_and_deployments_get_ready(rehearsal: Rehearsal) -> None:
@@ -279,15 +273,15 @@ def test_jobs_run_for_a_moment_or_as_long_as_they_say_and_deployments_get_ready(
         seen.update(phases("short"))
         return bool(batch.read_namespaced_job("short", "default").status.succeeded)
 
-    eventually(lambda: apps.read_namespaced_deployment("web", "default").status.ready_replicas == 3)
-    eventually(completed)
+    until(lambda: apps.read_namespaced_deployment("web", "default").status.ready_replicas == 3)
+    until(completed)
     assert {"Running", "Succeeded"} <= seen
     time.sleep(4)  # Longer than any Job without the annotation runs.
     assert batch.read_namespaced_job("long", "default").status.active == 1
 
     # A deleted pod is gone at once, and its Job replaces it.
     core.delete_collection_namespaced_pod("default", label_selector="job-name=long")
-    eventually(lambda: phases("long") == {"Running"})
+    until(lambda: phases("long") == {"Running"})
 
 
 def test_a_deleted_pod_fails_before_it_goes(rehearsal: Rehearsal) -> None:
@@ -300,12 +294,12 @@ def test_a_deleted_pod_fails_before_it_goes(rehearsal: Rehearsal) -> None:
     def read() -> client.V1Pod:
         return core.read_namespaced_pod("held", "default")
 
-    eventually(lambda: read().status.phase == "Running")
+    until(lambda: read().status.phase == "Running")
     core.delete_namespaced_pod("held", "default")
-    eventually(lambda: read().status.phase == "Failed")
+    until(lambda: read().status.phase == "Failed")
     assert read().status.container_statuses[0].state.terminated.exit_code == 143
     core.patch_namespaced_pod("held", "default", {"metadata": {"finalizers": None}})
-    eventually(lambda: "held" not in {item.metadata.name for item in core.list_namespaced_pod("default").items})
+    until(lambda: "held" not in {item.metadata.name for item in core.list_namespaced_pod("default").items})
 
 
 # --- Crashes
@@ -316,14 +310,14 @@ def test_it_recovers_from_the_death_of(name: str, rehearsal: Rehearsal, tools: T
     kubeconfig = rehearsal.kubeconfig.read_text()
     save(rehearsal, f"before-{name}")
     os.kill(pids(rehearsal)[name] or 0, signal.SIGKILL)
-    eventually(lambda: pids(rehearsal)[name] is None)
+    until(lambda: pids(rehearsal)[name] is None)
     control_plane.start(rehearsal, tools)
     assert f"before-{name}" in saved(rehearsal)
     assert rehearsal.kubeconfig.read_text() == kubeconfig
     # All of it works again: the controllers, the scheduler, and kwok on the node of before.
     apply(rehearsal, deployment(f"after-{name}", 1))
     apps = client.AppsV1Api(api(rehearsal).api_client)
-    eventually(lambda: apps.read_namespaced_deployment(f"after-{name}", "default").status.ready_replicas == 1)
+    until(lambda: apps.read_namespaced_deployment(f"after-{name}", "default").status.ready_replicas == 1)
 
 
 def test_a_process_that_got_the_pid_of_one_of_ours_is_left_alone(rehearsal: Rehearsal, tools: Tools) -> None:
@@ -334,7 +328,7 @@ def test_a_process_that_got_the_pid_of_one_of_ours_is_left_alone(rehearsal: Rehe
     try:
         for name in control_plane.COMPONENTS:
             pid_file(rehearsal, name).write_text(str(innocent.pid))
-        eventually(lambda: not any(process.running for process in control_plane.processes(rehearsal)))
+        until(lambda: not any(process.running for process in control_plane.processes(rehearsal)))
         control_plane.start(rehearsal, tools)
         assert "before-reboot" in saved(rehearsal)
         pid_file(rehearsal, "etcd").write_text(str(innocent.pid))
@@ -356,7 +350,7 @@ def test_a_port_that_another_program_took_is_replaced(
     option = "etcdPort" if race else "kubeApiserverPort"
     port = yaml.safe_load((rehearsal.cluster_dir / "ports.json").read_text())[option]
     is_free, asked = control_plane._is_free, []
-    eventually(lambda: is_free(port))
+    until(lambda: is_free(port))
 
     def believed_free(port: int) -> bool:
         asked.append(port)
@@ -377,7 +371,7 @@ def test_what_a_killed_start_left_is_no_hindrance(another: Rehearsal, tools: Too
     starting = subprocess.Popen(
         [sys.executable, "-c", script, another.root], cwd=CHECKOUT, stderr=subprocess.DEVNULL, start_new_session=True
     )
-    eventually(lambda: pid_file(another, "etcd").exists())
+    until(lambda: pid_file(another, "etcd").exists())
     os.killpg(starting.pid, signal.SIGKILL)
     starting.wait()
     # The power failed while kwokctl wrote the certificates, and the pids were lost with them.

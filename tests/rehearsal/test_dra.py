@@ -21,7 +21,8 @@ from rehearsal.gke import dra
 from rehearsal.gke.api import ApiError
 from rehearsal.gke.store import Pool
 from tests.conftest import Cluster
-from tests.rehearsal.simulation import GPU_TAINT, Cloud, Object, clean, simulated_gke, until
+from tests.rehearsal.simulation import GPU_TAINT, Cloud, Object, clean, simulated_gke
+from tests.waiting import until
 
 TOLERATION = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
 A100 = Pool(

@@ -14,7 +14,8 @@ from ml_foundations.planning.quantity import parse_quantity
 
 from rehearsal import gke
 from tests.conftest import Cluster
-from tests.rehearsal.simulation import GPU_TAINT, L4, OPERATED, ZONES, Cloud, Object, clean, simulated_gke, until
+from tests.rehearsal.simulation import GPU_TAINT, L4, OPERATED, ZONES, Cloud, Object, clean, simulated_gke
+from tests.waiting import until
 
 SCALE_DOWN_SECONDS = 3
 

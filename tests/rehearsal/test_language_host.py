@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +15,9 @@ import pytest
 from pulumi.runtime.proto import language_pb2 as lang
 
 from rehearsal import environment, language_host, toolchain
-from rehearsal.layout import Rehearsal
+from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.toolchain import Tools
+from tests.waiting import until
 
 PROGRAM = """
 import os, sys
@@ -154,13 +153,6 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_up_runs_a_program(project: Project, tmp_path: Path) -> None:
     printed = project.checked("up", "--yes", PYTHONPATH="/users/own")
     assert "printed by the program" in printed
@@ -172,7 +164,7 @@ def test_up_runs_a_program(project: Project, tmp_path: Path) -> None:
         "python_path": "/users/own",
     }
     assert "2 unchanged" in project.checked("up", "--yes", PYTHONPATH="/users/own")
-    wait_until(lambda: not processes_of(tmp_path))
+    until(lambda: not processes_of(tmp_path))
 
 
 def test_a_program_that_raises_fails_the_update(project: Project) -> None:
@@ -218,7 +210,7 @@ def test_policy_pack(project: Project, tmp_path: Path) -> None:
     assert refused.returncode != 0
     assert "this name is refused" in refused.stdout
     assert "Traceback" not in refused.stdout + refused.stderr
-    wait_until(lambda: not processes_of(tmp_path))
+    until(lambda: not processes_of(tmp_path))
 
 
 def test_yaml_program_with_a_component_package_by_path(project: Project, tmp_path: Path) -> None:
@@ -237,7 +229,7 @@ def test_yaml_program_with_a_component_package_by_path(project: Project, tmp_pat
     assert project.outputs() == {"greeting": "hello world"}
     assert not sprung.exists()
     assert sorted(path.name for path in (tmp_path / "component").iterdir()) == ["PulumiPlugin.yaml", "__main__.py"]
-    wait_until(lambda: not processes_of(tmp_path))
+    until(lambda: not processes_of(tmp_path))
 
 
 def test_plugins_on_path_are_never_run(project: Project, tmp_path: Path) -> None:
@@ -272,13 +264,13 @@ def test_an_update_cut_short_leaves_no_process(project: Project, tmp_path: Path,
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until(started.exists)
+        until(started.exists)
         update.send_signal(number)
         assert update.wait(timeout=30) != 0
     finally:
         update.kill()
         update.wait()
-    wait_until(lambda: not processes_of(tmp_path))
+    until(lambda: not processes_of(tmp_path))
 
 
 def test_install_leaves_one_host(own_tools: Tools, tmp_path: Path) -> None:
@@ -298,8 +290,19 @@ def test_install_leaves_one_host(own_tools: Tools, tmp_path: Path) -> None:
 
 def test_required_packages_are_those_of_the_installed_sdks() -> None:
     info = lang.ProgramInfo(root_directory="/nowhere")
-    packages = language_host.required_packages(language_host._distributions(info))
+    packages = language_host.required_packages(language_host._folders(info))
     found = {package.name: package for package in packages}
     assert {"gcp", "kubernetes"} <= found.keys()
     assert found["gcp"].version.startswith("v10.")
     assert found["gcp"].kind == "resource"
+
+
+def test_a_host_starts_without_the_sdk_and_leaves_it_whole_to_others() -> None:
+    """Each command starts several of our processes: the SDK's import would be most of what they do."""
+    body = """
+import sys, rehearsal.language_host, rehearsal.plugins.kubernetes.__main__
+assert "pulumi" not in sys.modules, "the SDK is imported"
+import pulumi, pulumi.runtime.proto.language_pb2 as stubs
+assert stubs is rehearsal.language_host.lang and pulumi.ResourceOptions and pulumi.runtime.Settings
+"""
+    subprocess.run([sys.executable, "-c", body], check=True, cwd=CHECKOUT)

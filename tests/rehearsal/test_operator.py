@@ -13,8 +13,9 @@ from ml_foundations.gpu.operator import GpuOperatorSettings, chart_values
 
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
-from tests.rehearsal.plugins.test_kubernetes import Project
-from tests.rehearsal.simulation import OPERATED, Cloud, clean, simulated_gke, until
+from tests.rehearsal.project import Project
+from tests.rehearsal.simulation import OPERATED, Cloud, clean, simulated_gke
+from tests.waiting import until
 
 CHART = {
     "Chart.yaml": "apiVersion: v2\nname: gpu-operator\nversion: 26.7.0\n",

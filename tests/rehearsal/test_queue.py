@@ -17,10 +17,15 @@ from rehearsal import control_plane, controllers
 from rehearsal.layout import Rehearsal
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
-from tests.rehearsal.plugins.test_kubernetes import Project
-from tests.rehearsal.test_serving import until
+from tests.rehearsal.project import Project, fake_node
+from tests.waiting import until
 
 GPU = "nvidia.com/gpu"
+H100_NODE = {
+    "cloud.google.com/gke-nodepool": "h100",
+    "cloud.google.com/gke-accelerator": "nvidia-h100-80gb",
+    "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+}
 H100 = {"name": "h100", "gpu": "H100", "node_selector": {"cloud.google.com/gke-nodepool": "h100"}}
 
 
@@ -34,7 +39,7 @@ def replica(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         controllers.start(rehearsal, tools, controllers.CONTROLLERS)
         cluster = Cluster(rehearsal, rehearsal.kubeconfig, config.new_client_from_config(str(rehearsal.kubeconfig)))
         for index in range(3):
-            utils.create_from_dict(cluster.api, node(f"h100-{index}"))
+            utils.create_from_dict(cluster.api, fake_node(f"h100-{index}", H100_NODE, gpus=8))
         for team in ("red", "blue"):
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}
             utils.create_from_dict(cluster.api, namespace)
@@ -42,23 +47,6 @@ def replica(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     finally:
         controllers.stop(rehearsal)
         control_plane.delete(rehearsal)
-
-
-def node(name: str) -> dict[str, Any]:
-    resources = {"cpu": "200", "memory": "1800Gi", "pods": "110", GPU: "8"}
-    labels = {
-        "kubernetes.io/hostname": name,
-        "cloud.google.com/gke-nodepool": "h100",
-        "cloud.google.com/gke-accelerator": "nvidia-h100-80gb",
-        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
-        "spec": {"taints": [{"key": GPU, "value": "present", "effect": "NoSchedule"}]},
-        "status": {"capacity": resources, "allocatable": resources},
-    }
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +57,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, replica: Cluster, tools: T
 @pytest.fixture(autouse=True)
 def clean(project: Project) -> Iterator[None]:
     yield
-    project.up("")
+    project.clear()
 
 
 def queue(red: int = 8, blue: int = 8, **more: Any) -> str:

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,8 @@ from rehearsal.gke.addons import Addons
 from rehearsal.gke.api import Api
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
-from tests.rehearsal.plugins.test_kubernetes import Project
+from tests.rehearsal.project import Project, fake_node, project_over
+from tests.waiting import until
 
 GPU = "nvidia.com/gpu"
 NAMESPACE = "serving"
@@ -31,25 +32,11 @@ PARTS: dict[str, Any] = {
 }
 
 
-def node(name: str, accelerator: str = "", gpus: int = 0, **taints: str) -> dict[str, Any]:
-    resources = {"cpu": "32", "memory": "128Gi", "pods": "110"} | ({GPU: str(gpus)} if gpus else {})
-    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "us-central1-a"}
-    if accelerator:
-        taints |= {GPU: "present"}
-        labels |= {"cloud.google.com/gke-accelerator": accelerator, "nvidia.com/gpu.product": "NVIDIA-L4"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
-        "spec": {"taints": [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in taints.items()]},
-        "status": {"capacity": resources, "allocatable": resources},
-    }
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
     """A project over a replica with two GPUs, both of which a service of two pods takes, and a node without any."""
-    nodes = [node("serving-cpu"), node("serving-gpu", "nvidia-l4", gpus=2), node("serving-team", "nvidia-l4", team="x")]
+    gpu = {"cloud.google.com/gke-accelerator": "nvidia-l4", "nvidia.com/gpu.product": "NVIDIA-L4"}
+    team = {GPU: "present", "team": "x"}
     namespace = {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -64,16 +51,18 @@ def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: T
         "volumeBindingMode": "WaitForFirstConsumer",
         "allowVolumeExpansion": True,
     }
-    for manifest in (*nodes, namespace, storage_class):
-        utils.create_from_dict(cluster.api, manifest)
     Addons(Api(cluster.kubeconfig)).reconcile()
-    project = Project(tmp_path_factory.mktemp("serving"), cluster, tools)
-    yield project
-    project.up("")
-    core = client.CoreV1Api(cluster.api)
-    for item in nodes:
-        core.delete_node(item["metadata"]["name"])
-    core.delete_namespace(NAMESPACE)
+    with project_over(
+        cluster,
+        tools,
+        tmp_path_factory.mktemp("serving"),
+        fake_node("serving-cpu", {}),
+        fake_node("serving-gpu", gpu, gpus=2),
+        fake_node("serving-team", gpu, taints=team),
+        namespace,
+        storage_class,
+    ) as project:
+        yield project
 
 
 def program(component: str, name: str, args: dict[str, Any]) -> str:
@@ -106,13 +95,6 @@ def images(project: Project, app: str) -> set[str]:
     return {item["spec"]["containers"][0]["image"] for item in pods(project, app).values()}
 
 
-def until(met: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, "not within the time"
-        time.sleep(0.2)
-
-
 def kubectl(project: Project, *args: str) -> None:
     """Change something, as somebody else would."""
     command = [
@@ -128,11 +110,9 @@ def kubectl(project: Project, *args: str) -> None:
 
 @pytest.fixture(autouse=True)
 def clean(project: Project) -> Iterator[None]:
-    """Start each test with an empty stack; protected sets are let go first."""
+    """Start each test with an empty stack."""
     yield
-    project.program("")
-    project.pulumi("state", "unprotect", "--all", "--yes", "--stack", "t")
-    project.up("")
+    project.clear()
     kubectl(project, "delete", "pvc", "--all")
 
 
@@ -312,7 +292,8 @@ def test_a_monitor_is_on_every_gpu_node_and_on_no_other(project: Project) -> Non
     found = pods(project, "dcgm", "dcgm").values()
     assert {item["spec"]["containers"][0]["image"] for item in found} == {"nvcr.io/nvidia/k8s/dcgm-exporter:next"}
     # A node that joins gets its pod, whatever its taints.
-    utils.create_from_dict(project.cluster.api, node("serving-late", "nvidia-l4", gpus=1, late="true"))
+    late = fake_node("serving-late", {"cloud.google.com/gke-accelerator": "nvidia-l4"}, gpus=1, taints={"late": "true"})
+    utils.create_from_dict(project.cluster.api, late)
     try:
         until(lambda: len(pods(project, "dcgm", "dcgm")) == 3)
     finally:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from rehearsal.plugins.gcp import unmodelled_outputs
 from rehearsal.plugins.servicer import UNKNOWN_ON_THE_WIRE
 from tests.conftest import Checkout
 from tests.official import needs_kubernetes_plugin
+from tests.waiting import until
 
 GPU = "nvidia.com/gpu"
 
@@ -261,13 +261,6 @@ def test_without_the_operator_there_are_no_gpus_and_the_report_says_so(dev: Chec
 
 def row(checkout: Checkout, name: str) -> dict[str, Any]:
     return next(workload for workload in report(checkout)["workloads"] if workload["name"] == name)
-
-
-def until(met: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, "not within the time"
-        time.sleep(0.3)
 
 
 def test_down_leaves_no_process_and_no_file(copy_checkout: Callable[[], Checkout]) -> None:

@@ -19,8 +19,9 @@ from rehearsal.gke import addons, volumes
 from rehearsal.gke.api import Api, ApiError
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
-from tests.rehearsal.plugins.test_kubernetes import Project
-from tests.rehearsal.simulation import L4, ZONES, Cloud, Object, clean, simulated_gke, until
+from tests.rehearsal.project import Project
+from tests.rehearsal.simulation import L4, ZONES, Cloud, Object, clean, simulated_gke
+from tests.waiting import until
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 EVERYTHING = {
@@ -242,10 +243,7 @@ VOLUME = 'Volume("data", {{"namespace": "default", "size": "{size}", "storage_cl
 def project(tmp_path: Path, cluster: Cluster, tools: Tools) -> Iterator[Project]:
     project = Project(tmp_path, cluster, tools)
     yield project
-    for resource in project.resources():
-        if resource.get("protect"):
-            project.pulumi("state", "unprotect", resource["urn"], "--yes", "--stack", "t")
-    project.up("")
+    project.clear()
     project.kubectl("delete", "pvc", "data")
 
 

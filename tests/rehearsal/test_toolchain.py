@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from rehearsal import toolchain
 from rehearsal.layout import CHECKOUT
 from rehearsal.progress import RehearsalError
 from rehearsal.toolchain import Group, Tools
+from tests.waiting import until
 
 GREETING = 'package main\n\nfunc main() { println("hello") }\n'
 BUILD = (
@@ -93,13 +93,6 @@ def start_build(group: Group, path: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_builds_once(cache: Path, group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     built = toolchain.build(group)
     assert said(built / "greet") == "hello\n"
@@ -126,7 +119,7 @@ def test_a_killed_build_leaves_nothing_that_is_used(cache: Path, go: Path, group
     path, installs = slow_go(go, tmp_path / "bin", seconds=60)
     process = start_build(group, path)
     try:
-        wait_for(installs.exists)
+        until(installs.exists)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

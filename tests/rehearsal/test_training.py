@@ -3,15 +3,16 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubernetes import client, utils
+from kubernetes import utils
 
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
-from tests.rehearsal.plugins.test_kubernetes import Project
+from tests.rehearsal.project import Project, fake_node, project_over
+from tests.waiting import until
 from tests.workloads import building
 from tests.workloads.building import CASES, template_of
 
@@ -22,24 +23,10 @@ FOR_LONG = {"annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"}}
 """Pods with this run until they are stopped; others complete after some seconds."""
 
 
-def node(name: str, product: str = "", gpus: int = 0) -> dict[str, Any]:
-    resources = {"cpu": "32", "memory": "128Gi", "pods": "110"} | ({GPU: str(gpus)} if gpus else {})
-    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "us-central1-a", "pool": "training"}
-    if product:
-        labels |= {"cloud.google.com/gke-accelerator": "nvidia-l4", "nvidia.com/gpu.product": product}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
-        "spec": {"taints": [{"key": GPU, "value": "present", "effect": "NoSchedule"}] if gpus else []},
-        "status": {"capacity": resources, "allocatable": resources},
-    }
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
     """A project over a replica with one node of four GPUs, one of another product, and one without any."""
-    nodes = [node("training-cpu"), node("training-l4", "NVIDIA-L4", 4), node("training-t4", "Tesla-T4", 4)]
+    gpu = {"pool": "training", "cloud.google.com/gke-accelerator": "nvidia-l4"}
     namespace = {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -53,23 +40,24 @@ def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: T
         "provisioner": "pd.csi.storage.gke.io",
         "volumeBindingMode": "WaitForFirstConsumer",
     }
-    for manifest in (*nodes, namespace, storage_class):
-        utils.create_from_dict(cluster.api, manifest)
-    project = Project(tmp_path_factory.mktemp("training"), cluster, tools)
-    yield project
-    project.up("")
-    core = client.CoreV1Api(cluster.api)
-    for item in nodes:
-        core.delete_node(item["metadata"]["name"])
-    core.delete_namespace(NAMESPACE)
-    client.StorageV1Api(cluster.api).delete_storage_class("training-ssd")
+    with project_over(
+        cluster,
+        tools,
+        tmp_path_factory.mktemp("training"),
+        fake_node("training-cpu", {"pool": "training"}),
+        fake_node("training-l4", gpu | {"nvidia.com/gpu.product": "NVIDIA-L4"}, gpus=4),
+        fake_node("training-t4", gpu | {"nvidia.com/gpu.product": "Tesla-T4"}, gpus=4),
+        namespace,
+        storage_class,
+    ) as project:
+        yield project
 
 
 @pytest.fixture(autouse=True)
 def clean(project: Project) -> Iterator[None]:
     """Start each test with an empty stack."""
     yield
-    project.up("")
+    project.clear()
 
 
 def program(component: str, name: str, args: dict[str, Any]) -> str:
@@ -104,13 +92,6 @@ def phases(project: Project, app: str) -> set[str]:
 
 def uid(obj: dict[str, Any]) -> str:
     return obj["metadata"]["uid"]
-
-
-def until(met: Callable[[], bool], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, "not within the time"
-        time.sleep(0.2)
 
 
 def kubectl(project: Project, *args: str, stdin: str = "") -> str:

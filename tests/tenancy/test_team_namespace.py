@@ -22,7 +22,7 @@ from ml_foundations.tenancy.team_namespace import _TeamNamespaceSpec, namespace_
 from rehearsal.gke.api import Api, ApiError
 from tests.components.declaring import declared, inputs
 from tests.conftest import Cluster
-from tests.rehearsal.simulation import until
+from tests.waiting import until
 
 GPU = "nvidia.com/gpu"
 TEAM: Any = {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti"}

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import urllib3
 
-from rehearsal.plugins.kubernetes.access import Access
+from rehearsal.access import Access
 
 Object = dict[str, Any]
 

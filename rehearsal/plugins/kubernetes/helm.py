@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
+from rehearsal.access import private_file
 from rehearsal.controllers import CONTROLLERS
 from rehearsal.layout import Rehearsal
-from rehearsal.plugins.kubernetes.access import private_file
 from rehearsal.plugins.kubernetes.diff import changed_paths
 from rehearsal.plugins.servicer import (
     CheckError,

@@ -12,8 +12,8 @@ import time
 from functools import cached_property
 from typing import Any, ClassVar
 
+from rehearsal.access import Access, read_kubeconfig
 from rehearsal.plugins.kubernetes import waiting
-from rehearsal.plugins.kubernetes.access import Access, read_kubeconfig
 from rehearsal.plugins.kubernetes.client import FIELD_MANAGER, ApiError, Client, Object, UnknownKindError
 from rehearsal.plugins.kubernetes.diff import as_declared, changed_paths, group_kind, owned, replaced_paths
 from rehearsal.plugins.kubernetes.helm import RELEASE, Helm

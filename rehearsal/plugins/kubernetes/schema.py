@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import json
 import re
@@ -10,15 +11,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import pulumi_kubernetes
-
 ANY = {"$ref": "pulumi.json#/Any"}
 
 
 @cache
 def resources() -> dict[str, Any]:
     """The schema of each resource type, by its token."""
-    source = Path(pulumi_kubernetes.__file__).read_text()
+    sdk = importlib.util.find_spec("pulumi_kubernetes")
+    assert sdk and sdk.origin
+    source = Path(sdk.origin).read_text()
     modules = json.loads(source.partition('resource_modules="""')[2].partition('"""')[0])
     return {
         token: _resource(getattr(importlib.import_module(module["fqn"]), name))

@@ -5,91 +5,19 @@ import os
 import signal
 import subprocess
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from rehearsal import environment, stack
+from rehearsal import stack
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes.helm import unknown_keys
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
-
-PROLOGUE = """
-import pulumi, pulumi_kubernetes as k8s
-here = pulumi.ResourceOptions(provider=k8s.Provider("replica", kubeconfig=open({kubeconfig!r}).read(), cluster_identifier="x"))
-def options(**more): return pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(**more))
-"""
-
-
-class Project:
-    """A Pulumi project whose program is replaced from step to step."""
-
-    def __init__(self, root: Path, cluster: Cluster, tools: Tools) -> None:
-        self.root = root
-        self.cluster = cluster
-        (root / "stacks").mkdir()
-        (root / "stacks" / "Pulumi.t.yaml").write_text("config: {}\n")
-        (root / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
-        self.rehearsal = Rehearsal.of("t", root)
-        environment.install(self.rehearsal, tools)
-        self.environment = environment.process_environment(self.rehearsal, tools)
-        stack.create(self.rehearsal, tools)
-
-    def program(self, body: str) -> None:
-        prologue = PROLOGUE.format(kubeconfig=str(self.cluster.kubeconfig))
-        (self.root / "__main__.py").write_text(prologue + textwrap.dedent(body))
-
-    def pulumi(self, *args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.rehearsal.bin_dir / "pulumi", *args, "--non-interactive"],
-            cwd=self.root,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-
-    def up(self, body: str, *args: str) -> str:
-        self.program(body)
-        done = self.pulumi("up", "--yes", "--skip-preview", "--stack", "t", *args)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def fails(self, body: str, command: str = "up") -> str:
-        self.program(body)
-        done = self.pulumi(command, *(["--yes", "--skip-preview"] if command == "up" else []), "--stack", "t")
-        assert done.returncode != 0, done.stdout
-        return done.stdout + done.stderr
-
-    def patch(self, kind: str, name: str, change: dict[str, Any]) -> None:
-        """Change an object as a manager of another name."""
-        assert self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(change))
-
-    def urn(self, name: str) -> str:
-        return next(r["urn"] for r in self.resources() if r["urn"].endswith(f"::{name}"))
-
-    def resources(self) -> list[dict[str, Any]]:
-        return json.loads(self.pulumi("stack", "export", "--stack", "t").stdout)["deployment"]["resources"]
-
-    def kubectl(self, *args: str) -> Any:
-        """What kubectl answers, or None where there is no such object; any other failure fails the test."""
-        output = ["-o", "name" if args[0] == "delete" else "json"]
-        done = subprocess.run(
-            [self.rehearsal.bin_dir / "kubectl", "--kubeconfig", self.cluster.kubeconfig, *args, *output],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            assert "NotFound" in done.stderr, done.stderr
-            return None
-        return done.stdout if args[0] == "delete" else json.loads(done.stdout)
+from tests.rehearsal.project import Project
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -450,19 +378,12 @@ def test_an_interrupt_during_a_wait_ends_it_soon(project: Project) -> None:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    wait_until(lambda: project.kubectl("get", "deployment", "stuck") is not None)
+    until(lambda: project.kubectl("get", "deployment", "stuck") is not None)
     os.kill(process.pid, signal.SIGINT)
     printed, _ = process.communicate(timeout=20)
     assert process.returncode != 0
     assert "interrupted" in printed
     project.pulumi("cancel", "--yes", "--stack", "t")
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def test_pulumi_killed_during_an_update_leaves_no_process_and_the_next_up_converges(
@@ -478,7 +399,7 @@ def test_pulumi_killed_during_an_update_leaves_no_process_and_the_next_up_conver
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_until(lambda: project.kubectl("get", "deployment", "stuck") is not None)
+    until(lambda: project.kubectl("get", "deployment", "stuck") is not None)
     plugins = [
         p for p in psutil.Process(process.pid).children(recursive=True) if "rehearsal.plugins.kubernetes" in p.cmdline()
     ]

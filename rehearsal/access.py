@@ -16,7 +16,7 @@ from typing import Any
 import urllib3
 import yaml
 
-from rehearsal.plugins.servicer import UserError
+from rehearsal.progress import RehearsalError
 
 CONNECTIONS = 64
 EXEC_SECONDS = 60
@@ -65,7 +65,7 @@ def _tls(cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
             with private_file(f"{certificate}\n{_pem(user, 'client-key') or ''}") as path:
                 context.load_cert_chain(path)
     except (OSError, ValueError) as error:
-        raise UserError(f"the kubeconfig's certificates cannot be used: {error}") from None
+        raise RehearsalError(f"the kubeconfig's certificates cannot be used: {error}") from None
     return context
 
 
@@ -82,9 +82,9 @@ def read_kubeconfig(value: str) -> dict[str, Any]:
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UserError(f"the kubeconfig is no YAML: {error}") from None
+        raise RehearsalError(f"the kubeconfig is no YAML: {error}") from None
     if not isinstance(document, dict) or not document.get("clusters"):
-        raise UserError("the kubeconfig names no cluster")
+        raise RehearsalError("the kubeconfig names no cluster")
     return document
 
 
@@ -92,7 +92,7 @@ def _read_file(path: str) -> str:
     try:
         return Path(path).expanduser().read_text()
     except OSError as error:
-        raise UserError(f"the kubeconfig cannot be read: {error}") from None
+        raise RehearsalError(f"the kubeconfig cannot be read: {error}") from None
 
 
 def _chosen(document: dict[str, Any], context: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -104,7 +104,7 @@ def _chosen(document: dict[str, Any], context: str) -> tuple[dict[str, Any], dic
 def _named(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     entries = {entry["name"]: entry for entry in document.get(kind) or []}
     if name not in entries:
-        raise UserError(
+        raise RehearsalError(
             f'the kubeconfig has no entry "{name}" among its {kind}: {", ".join(entries) or "there is none"}'
         )
     return entries[name]
@@ -129,12 +129,12 @@ def _exec_credential(plugin: dict[str, Any], cluster: dict[str, Any]) -> dict[st
         )
     except FileNotFoundError:
         hint = plugin.get("installHint") or f"put {command} on PATH"
-        raise UserError(f"the credential plugin {command} is not there. {hint}") from None
+        raise RehearsalError(f"the credential plugin {command} is not there. {hint}") from None
     except subprocess.TimeoutExpired:
-        raise UserError(f"the credential plugin {command} gave no answer within {EXEC_SECONDS} s") from None
+        raise RehearsalError(f"the credential plugin {command} gave no answer within {EXEC_SECONDS} s") from None
     if done.returncode != 0:
         words = done.stderr.strip() or done.stdout.strip() or "it said nothing"
-        raise UserError(f"the credential plugin {command} failed with code {done.returncode}: {words}")
+        raise RehearsalError(f"the credential plugin {command} failed with code {done.returncode}: {words}")
     return _credential(command, done.stdout)
 
 
@@ -142,7 +142,7 @@ def _credential(command: str, printed: str) -> dict[str, Any]:
     try:
         status = json.loads(printed)["status"]
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"the credential plugin {command} printed no ExecCredential") from None
+        raise RehearsalError(f"the credential plugin {command} printed no ExecCredential") from None
     encoded = {
         f"{ours}-data": base64.b64encode(status[theirs].encode()).decode()
         for ours, theirs in (("client-certificate", "clientCertificateData"), ("client-key", "clientKeyData"))

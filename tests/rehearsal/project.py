@@ -1,0 +1,141 @@
+"""A small Pulumi project over a replica, whose program changes from step to step."""
+
+import json
+import subprocess
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kubernetes import utils
+from ml_foundations.labels import GPU_RESOURCE, GPU_TAINT_KEY, HOSTNAME, ZONE
+
+from rehearsal import environment, stack
+from rehearsal.access import Access
+from rehearsal.layout import Rehearsal
+from rehearsal.plugins.kubernetes.client import Client
+from rehearsal.toolchain import Tools
+from tests.conftest import Cluster
+from tests.waiting import until
+
+PROLOGUE = """
+import pulumi, pulumi_kubernetes as k8s
+here = pulumi.ResourceOptions(provider=k8s.Provider("replica", kubeconfig=open({kubeconfig!r}).read(), cluster_identifier="x"))
+def options(**more): return pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(**more))
+"""
+
+
+class Project:
+    """A Pulumi project whose program is replaced from step to step."""
+
+    def __init__(self, root: Path, cluster: Cluster, tools: Tools) -> None:
+        self.root = root
+        self.cluster = cluster
+        (root / "stacks").mkdir()
+        (root / "stacks" / "Pulumi.t.yaml").write_text("config: {}\n")
+        (root / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
+        self.rehearsal = Rehearsal.of("t", root)
+        environment.install(self.rehearsal, tools)
+        self.environment = environment.process_environment(self.rehearsal, tools)
+        stack.create(self.rehearsal, tools)
+
+    def program(self, body: str) -> None:
+        prologue = PROLOGUE.format(kubeconfig=str(self.cluster.kubeconfig))
+        (self.root / "__main__.py").write_text(prologue + textwrap.dedent(body))
+
+    def pulumi(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.rehearsal.bin_dir / "pulumi", *args, "--non-interactive"],
+            cwd=self.root,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    def up(self, body: str, *args: str) -> str:
+        self.program(body)
+        done = self.pulumi("up", "--yes", "--skip-preview", "--stack", "t", *args)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def fails(self, body: str, command: str = "up") -> str:
+        self.program(body)
+        done = self.pulumi(command, *(["--yes", "--skip-preview"] if command == "up" else []), "--stack", "t")
+        assert done.returncode != 0, done.stdout
+        return done.stdout + done.stderr
+
+    def clear(self) -> None:
+        """Delete what the program made and forget it, as an update to an empty program would, but quicker."""
+        path = self.rehearsal.backend_dir / ".pulumi" / "stacks" / "t" / "t.json"
+        state = json.loads(path.read_text())
+        made = state["checkpoint"].pop("latest", None) or {"resources": []}
+        path.write_text(json.dumps(state))
+        client = Client(Access(str(self.cluster.kubeconfig)))
+        for resource in reversed(made["resources"]):
+            if resource["type"].startswith("kubernetes:"):
+                delete(client, resource["outputs"])
+
+    def patch(self, kind: str, name: str, change: dict[str, Any]) -> None:
+        """Change an object as a manager of another name."""
+        assert self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(change))
+
+    def urn(self, name: str) -> str:
+        return next(r["urn"] for r in self.resources() if r["urn"].endswith(f"::{name}"))
+
+    def resources(self) -> list[dict[str, Any]]:
+        return json.loads(self.pulumi("stack", "export", "--stack", "t").stdout)["deployment"]["resources"]
+
+    def kubectl(self, *args: str) -> Any:
+        """What kubectl answers, or None where there is no such object; any other failure fails the test."""
+        output = ["-o", "name" if args[0] == "delete" else "json"]
+        done = subprocess.run(
+            [self.rehearsal.bin_dir / "kubectl", "--kubeconfig", self.cluster.kubeconfig, *args, *output],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            assert "NotFound" in done.stderr, done.stderr
+            return None
+        return done.stdout if args[0] == "delete" else json.loads(done.stdout)
+
+
+def delete(client: Client, obj: dict[str, Any]) -> None:
+    """Delete an object with all that it owns, and wait until it is gone."""
+    client.delete(obj, "Foreground")
+    until(lambda: client.get(obj) is None, seconds=60)
+
+
+@contextmanager
+def project_over(cluster: Cluster, tools: Tools, root: Path, *manifests: dict[str, Any]) -> Iterator[Project]:
+    """A project over a replica that has these objects for as long."""
+    for manifest in manifests:
+        utils.create_from_dict(cluster.api, manifest)
+    project = Project(root, cluster, tools)
+    yield project
+    project.clear()
+    client = Client(Access(str(cluster.kubeconfig)))
+    for manifest in reversed(manifests):
+        client.delete(manifest, "Background")
+
+
+def fake_node(
+    name: str, labels: Mapping[str, str], gpus: int = 0, taints: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """A large node that kwok plays, with the taint of GPUs where it has any."""
+    taints = {**(taints or {}), **({GPU_TAINT_KEY: "present"} if gpus else {})}
+    resources = {"cpu": "200", "memory": "1800Gi", "pods": "110"} | ({GPU_RESOURCE: str(gpus)} if gpus else {})
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {HOSTNAME: name, ZONE: "us-central1-a", **labels},
+        },
+        "spec": {"taints": [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in taints.items()]},
+        "status": {"capacity": resources, "allocatable": resources},
+    }

@@ -1,0 +1,11 @@
+"""How tests wait for what takes its time."""
+
+import time
+from collections.abc import Callable
+
+
+def until(met: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.2)
