@@ -45,9 +45,14 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 HOSTNAME = "kubernetes.io/hostname"
 ARCH = "kubernetes.io/arch"
 OS = "kubernetes.io/os"
-ZONES = (ZONE, "topology.gke.io/zone", "failure-domain.beta.kubernetes.io/zone")
-"""The labels in which GKE gives a node's zone; the last is Kubernetes' own of old."""
-REGIONS = (REGION, "failure-domain.beta.kubernetes.io/region")
+GKE_ZONE = "topology.gke.io/zone"
+"""The label by which GKE's CSI drivers name a zone."""
+OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+OLD_REGION = "failure-domain.beta.kubernetes.io/region"
+"""Kubernetes' own labels of old, which nodes and volumes still carry."""
+ZONES = (ZONE, GKE_ZONE, OLD_ZONE)
+"""The labels in which GKE gives a node's zone."""
+REGIONS = (REGION, OLD_REGION)
 """The labels in which GKE gives a node's region."""
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"

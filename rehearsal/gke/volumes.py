@@ -23,9 +23,6 @@ PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotations by which the controller manager asks for a volume, and the scheduler for one on a node."""
 
-ZONE = "topology.gke.io/zone"
-"""The label by which the driver says where a disk is."""
-
 NODE_PREFIX = "gke-"
 """Claims on other nodes, and those that wait for no node, are provisioned by the stage claim-provision."""
 
@@ -44,7 +41,7 @@ class Disks:
         waiting = [claim for claim in self._claims.items() if _waits_for_disk(claim)]
         if waiting:
             by_name = {node["metadata"]["name"]: node["metadata"] for node in nodes}
-            populated = sorted({meta["labels"][ZONE] for meta in by_name.values()})
+            populated = sorted({meta["labels"][labels.GKE_ZONE] for meta in by_name.values()})
             for claim in waiting:
                 found = classes.get(claim["spec"].get("storageClassName", ""))
                 node = by_name.get(_annotations(claim)[SELECTED_NODE])
@@ -54,8 +51,11 @@ class Disks:
 
     def zones(self, pod: Mapping[str, Any]) -> frozenset[str] | None:
         """The zones in which a pod reaches all of its disks, those to be made included; None where any zone will do."""
+        names = _claim_names(pod)
+        if not names:
+            return None
         claims = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in self._claims.items()}
-        named = [claims.get((pod["metadata"]["namespace"], name)) for name in _claim_names(pod)]
+        named = [claims.get((pod["metadata"]["namespace"], name)) for name in names]
         limits = [zones for claim in named if claim and (zones := self._zones_of(claim))]
         return frozenset.intersection(*map(frozenset, limits)) if limits else None
 
@@ -74,7 +74,7 @@ class Disks:
         if MACHINE_TYPES[machine].attaches(disk, regional=is_regional(storage_class)) is False:
             self._refuse(claim, node["name"], f"{describe(storage_class)} does not attach to {machine}", pods)
             return
-        zones = zones_of_disk(storage_class, node["labels"][ZONE], populated)
+        zones = zones_of_disk(storage_class, node["labels"][labels.GKE_ZONE], populated)
         try:
             self._api.create(VOLUMES, volume(claim, storage_class, zones))
         except ApiError as error:
@@ -134,21 +134,22 @@ def allowed_zones(storage_class: Object) -> Sequence[str]:
         for item in storage_class.get("allowedTopologies") or []
         for term in item.get("matchLabelExpressions") or []
     ]
-    return [zone for term in terms if term["key"] == ZONE for zone in term["values"]]
+    return [zone for term in terms if term["key"] == labels.GKE_ZONE for zone in term["values"]]
 
 
 def volume_zones(item: Object) -> Sequence[str]:
     """The zones in which a volume can be used; none where it can be used in all."""
     required = (item["spec"].get("nodeAffinity") or {}).get("required") or {}
     terms = [term for part in required.get("nodeSelectorTerms") or [] for term in part.get("matchExpressions") or []]
-    return [zone for term in terms if (term["key"], term["operator"]) == (ZONE, "In") for zone in term["values"]]
+    zoned = [term for term in terms if (term["key"], term["operator"]) == (labels.GKE_ZONE, "In")]
+    return [zone for term in zoned for zone in term["values"]]
 
 
 def volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Object:
     """The PersistentVolume that the CSI driver's provisioner makes for a claim."""
     meta, spec = claim["metadata"], claim["spec"]
     name = f"pvc-{meta['uid']}"
-    place = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": list(zones)}]}
+    place = {"matchExpressions": [{"key": labels.GKE_ZONE, "operator": "In", "values": list(zones)}]}
     return {
         "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": PD_CSI}},
         "spec": {

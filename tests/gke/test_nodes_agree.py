@@ -14,18 +14,10 @@ from rehearsal.gke.nodes import node_template
 from rehearsal.plugins.gcp import container
 from rehearsal.plugins.gcp.place import Place
 from tests.components.declaring import declared, inputs
+from tests.gke.test_changes import POOL
 
 CLUSTER = {"name": "c", "workloadIdentityConfig": {"workloadPool": "project.svc.id.goog"}}
 OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside([driver_installer_manifest("cos")])
-POOL: Any = {
-    "project": "project",
-    "location": "us-central1",
-    "cluster_name": "c",
-    "node_service_account": "s",
-    "machine_type": "a2-highgpu-1g",
-    "max_nodes": 2,
-    "zones": ["us-central1-a"],
-}
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,7 @@ def test_daemon_sets_take_their_part_of_every_node_that_they_match() -> None:
     assert verdict(deployment("web", 4, template()), pool("p", 1, {"disk": "ssd"}), agent) is CANNOT
     assert verdict(agent, pool("p", 9, {"disk": "ssd"}, cpu="900m")) is CANNOT
     assert warnings(agent, pool("p", 9)) == ["daemon-set-without-nodes"]
+    assert (rules(agent, unsure := pool("p", 9, {"disk": UNKNOWN})), warnings(agent, unsure)) == (["node-selector"], [])  # pyright: ignore[reportArgumentType]
 
 
 # --- Pods that look at each other

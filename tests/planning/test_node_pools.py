@@ -93,6 +93,11 @@ def test_an_unknown_machine_leaves_workloads_undetermined() -> None:
     assert node.unknown == ("nodeConfig.machineType",)
     verdicts = judge([deployment("web", 1, template())], [node])
     assert verdicts.workloads[0].verdict is Verdict.UNDETERMINED
+    (reason,) = verdicts.workloads[0].reasons
+    assert (reason.path, reason.remedy) == (
+        "spec.template.spec",
+        "Give it as a plain value, which is known at preview.",
+    )
 
 
 PER_ZONE = {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 1}}

@@ -1,12 +1,13 @@
 """The proof in the program of our stacks: what a preview refuses, when, and what it says."""
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
 
 from rehearsal import environment, stack
-from rehearsal.layout import Rehearsal
+from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.toolchain import Tools
 from tests.conftest import Checkout
 from tests.previewing import preview, write
@@ -47,7 +48,8 @@ def test_a_stack_that_cannot_run_is_refused_before_anything_is_registered(
     said = done.stdout + done.stderr
     assert done.returncode != 0, said
     assert SHORTAGE in said
-    assert "Deployment serving/chat: it needs 5 requests.nvidia.com/gpu" in said
+    (shown,) = re.findall(r"  (Deployment serving/chat: .*?])\n```", (CHECKOUT / "README.md").read_text(), re.DOTALL)
+    assert " ".join(shown.split()) in " ".join(said.split())
     assert "Traceback" not in said
     state = json.loads(stack.pulumi(rehearsal, tools, "stack", "export", "--stack", "dev", capture=True).stdout)
     assert [item["type"] for item in state["deployment"]["resources"]] == ["pulumi:pulumi:Stack"]

@@ -225,13 +225,16 @@ def evicts(workload: Workload, pods: PodSet, pod: PodClass) -> Finding:
 
 
 def unknown_nodes(workload: Workload, pods: PodSet, perhaps: Sequence[Place], refused: Sequence[Refusal]) -> Finding:
-    """Names of nodes decide that do not exist yet."""
+    """What is not known of the nodes decides."""
+    rule, path, message = refused[0][:3]
     return _error(
         workload,
-        refused[0].rule,
-        f"{pods.path}.{refused[0].path}",
-        f'"{perhaps[0].node.name}" may take the pods or not: {refused[0].message}',
-        "Select nodes by labels that the pool declares.",
+        rule,
+        f"{pods.path}.{path}" if path else pods.path,
+        f'"{perhaps[0].node.name}" may take the pods or not: {message}',
+        "Give it as a plain value, which is known at preview."
+        if rule == "unknown-value"
+        else "Select nodes by labels that the pool declares.",
     )
 
 

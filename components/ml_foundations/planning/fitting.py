@@ -73,11 +73,11 @@ class Fitting:
     def _place_daemons(self, candidate: Candidate) -> None:
         """A DaemonSet runs on every node that takes it."""
         workload, (pod_set, pod) = candidate.workload, candidate.sets[0]
-        accepting = self._cluster.accepting(pod)
+        accepting, perhaps = self._cluster.accepting(pod), self._cluster.perhaps(pod)
         candidate.decide(Verdict.FITS)
-        if not accepting:
+        if not accepting and not perhaps:
             candidate.warnings.append(explain.no_node_matches(workload, pod_set))
-        for place in self._cluster.perhaps(pod):
+        for place in perhaps:
             refused = pod.refusals(place.node)
             candidate.decide(Verdict.UNDETERMINED, explain.unknown_nodes(workload, pod_set, [place], refused))
         for place in accepting:

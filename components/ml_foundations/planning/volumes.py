@@ -16,12 +16,7 @@ DISK_DRIVER = "pd.csi.storage.gke.io"
 """The driver of Persistent Disks and Hyperdisks (GKE, "Compute Engine persistent disk CSI driver")."""
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _REPLICATION = "replication-type"
-_TOPOLOGY_LABELS = (
-    labels.ZONE,
-    labels.REGION,
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-)
+_TOPOLOGY_LABELS = (labels.ZONE, labels.REGION, labels.OLD_ZONE, labels.OLD_REGION)
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 

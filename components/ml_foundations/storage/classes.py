@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations import labels
 from ml_foundations._manifest import arguments, child_options, without_none
 from ml_foundations._spec import Name, Quantity, Spec, check
 from ml_foundations._versions import NFS_PROVISIONER
@@ -312,7 +313,7 @@ def _class(
     if retain:
         manifest["reclaimPolicy"] = "Retain"
     if zones:
-        terms = [{"key": "topology.gke.io/zone", "values": zones}]
+        terms = [{"key": labels.GKE_ZONE, "values": zones}]
         manifest["allowedTopologies"] = [{"matchLabelExpressions": terms}]
     return manifest
 

@@ -158,7 +158,7 @@ def volume_manifest(spec: _VolumeSpec) -> dict[str, Any] | None:
     if spec.mount_options:
         body["mountOptions"] = spec.mount_options
     if zone := _zone(spec.disk):
-        term = {"matchExpressions": [{"key": "topology.gke.io/zone", "operator": "In", "values": [zone]}]}
+        term = {"matchExpressions": [{"key": labels.GKE_ZONE, "operator": "In", "values": [zone]}]}
         body["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": spec.volume_name}, "spec": body}
 
