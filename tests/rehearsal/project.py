@@ -68,14 +68,14 @@ class Project:
         return done.stdout + done.stderr
 
     def clear(self) -> None:
-        """Delete what the program made and forget it, as an update to an empty program would, but quicker."""
+        """Delete the objects that the program made, and forget them: quicker than an update to an empty program."""
         path = self.rehearsal.backend_dir / ".pulumi" / "stacks" / "t" / "t.json"
         state = json.loads(path.read_text())
         made = state["checkpoint"].pop("latest", None) or {"resources": []}
         path.write_text(json.dumps(state))
         client = Client(Access(str(self.cluster.kubeconfig)))
         for resource in reversed(made["resources"]):
-            if resource["type"].startswith("kubernetes:"):
+            if "apiVersion" in resource.get("outputs", {}):
                 delete(client, resource["outputs"])
 
     def patch(self, kind: str, name: str, change: dict[str, Any]) -> None:

@@ -177,35 +177,40 @@ def test_another_image_replaces_the_job_and_the_old_run_is_gone_first(project: P
 
 
 def test_what_kubernetes_lets_change_is_updated_in_place(project: Project) -> None:
-    project.up(train(gpu="L4", gpus=1, **FOR_LONG))
-    before = uid(get(project, "job", "train"))
-    for change in (
-        {"active_deadline_seconds": 7200},
-        {"active_deadline_seconds": 3600, "backoff_limit": 9},
-        {"overrides": {"Job": {"metadata": {"labels": {"cost-centre": "ml"}}}}},
-    ):
-        assert "1 updated" in project.up(train(gpu="L4", gpus=1, **FOR_LONG, **change))
-    assert uid(get(project, "job", "train")) == before
-    assert get(project, "job", "train")["metadata"]["labels"]["cost-centre"] == "ml"
-    assert "activeDeadlineSeconds" not in get(project, "job", "train")["spec"]
+    steps: dict[str, list[dict[str, Any]]] = {
+        "limited": [{}, {"active_deadline_seconds": 7200}, {"active_deadline_seconds": 3600, "backoff_limit": 9}],
+        "unlimited": [{"active_deadline_seconds": 7200}, {"active_deadline_seconds": 3600}, {}],
+        "labelled": [{}, *({"overrides": {"Job": {"metadata": {"labels": {"team": team}}}}} for team in ("a", "b"))],
+    }
+    runs = list(update_in_steps(project, steps, "3 updated"))
+    assert runs[0] == runs[1] == runs[2]
+    assert get(project, "job", "labelled")["metadata"]["labels"]["team"] == "b"
+    assert "activeDeadlineSeconds" not in get(project, "job", "unlimited")["spec"]
 
 
 def test_what_kubernetes_keeps_replaces_the_job(project: Project) -> None:
-    project.up(train(**FOR_LONG))
-    before = uid(get(project, "job", "train"))
-    for change in (
-        {"completions": 3},
-        {"completions": 3, "parallelism": 2},
-        {"indexed": True},
-        {"indexed": True, "backoff_limit_per_index": 1},
-        {"indexed": True, "success_rules": [{"succeededCount": 1}]},
-        {"ignore_disruptions": False},
-        {"overrides": {"Job": {"spec": {"managedBy": "example.com/other"}}}},
-    ):
-        assert "1 replaced" in project.up(train(**FOR_LONG, **change)), change
-        now = uid(get(project, "job", "train"))
-        assert now != before, change
-        before = now
+    changes: dict[str, dict[str, Any]] = {
+        "completions": {"completions": 3},
+        "parallelism": {"completions": 3, "parallelism": 2},
+        "indexed": {"indexed": True},
+        "per-index": {"indexed": True, "backoff_limit_per_index": 1},
+        "success": {"indexed": True, "success_rules": [{"succeededCount": 1}]},
+        "disruptions": {"ignore_disruptions": False},
+        "manager": {"overrides": {"Job": {"spec": {"managedBy": "example.com/other"}}}},
+    }
+    runs = list(update_in_steps(project, {name: [{}, change, {}] for name, change in changes.items()}, "7 replaced"))
+    for name in changes:
+        assert len({run[name] for run in runs}) == 3, name
+
+
+def update_in_steps(project: Project, steps: dict[str, list[dict[str, Any]]], said: str) -> Iterator[dict[str, str]]:
+    """Bring Jobs up, change all of them at once from step to step, and tell their uids after each."""
+    for index, changes in enumerate(zip(*steps.values(), strict=True)):
+        printed = project.up(
+            "".join(train(name, **FOR_LONG, **change) for name, change in zip(steps, changes, strict=True))
+        )
+        assert index == 0 or said in printed, printed
+        yield {name: uid(get(project, "job", name)) for name in steps}
 
 
 def test_a_rename_ends_the_old_run_before_the_new_one_starts(project: Project) -> None:
@@ -362,7 +367,7 @@ def test_a_wait_that_may_never_end_is_refused_at_preview(project: Project) -> No
 def test_a_preview_says_that_a_change_would_end_the_run(project: Project) -> None:
     project.up(train(**FOR_LONG))
     before = uid(get(project, "job", "train"))
-    for change in ({"parallelism": 2, "completions": 2}, {"image": "i:2"}, {"indexed": True}):
+    for change in ({"parallelism": 2, "completions": 2, "indexed": True}, {"image": "i:2"}):
         project.program(train(**FOR_LONG, **change))
         said = project.pulumi("preview", "--stack", "t").stdout
         assert "1 to replace" in said, said
