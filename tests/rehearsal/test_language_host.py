@@ -301,6 +301,8 @@ def test_a_host_starts_without_the_sdk_and_leaves_it_whole_to_others() -> None:
     """Each command starts several of our processes: the SDK's import would be most of what they do."""
     body = """
 import sys, rehearsal.language_host, rehearsal.plugins.kubernetes.__main__
+from rehearsal.plugins.gcp import provider, sdk
+assert "location" in sdk.inputs("gcp:container/cluster:Cluster")
 assert "pulumi" not in sys.modules, "the SDK is imported"
 import pulumi, pulumi.runtime.proto.language_pb2 as stubs
 assert stubs is rehearsal.language_host.lang and pulumi.ResourceOptions and pulumi.runtime.Settings

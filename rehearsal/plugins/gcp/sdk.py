@@ -1,11 +1,15 @@
-"""What the stock pulumi_gcp SDK says about resource types: their inputs and outputs."""
+"""What the stock pulumi_gcp SDK says about resource types: their inputs and outputs.
+
+It is read, not imported: an import takes seconds, and a type's own file says all that is asked here.
+"""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from collections.abc import Iterable, Mapping
+import ast
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 
@@ -14,23 +18,38 @@ class UnknownTypeError(Exception):
 
 
 @cache
-def _class(token: str) -> type:
+def _class(token: str) -> ast.ClassDef:
+    """The class of ``gcp:container/nodePool:NodePool``: that name in container/node_pool.py."""
     _, module, name = token.split(":")
-    try:
-        return getattr(importlib.import_module(f"pulumi_gcp.{module.partition('/')[0].lower()}"), name)
-    except (ImportError, AttributeError) as error:
-        raise UnknownTypeError(f"{token} is not a resource type of the installed pulumi_gcp") from error
+    folder, _, file = module.lower().partition("/")
+    sdk = importlib.util.find_spec("pulumi_gcp")
+    root = Path(sdk.origin).parent if sdk and sdk.origin else Path()
+    for path in (root / folder).glob("*.py"):
+        if path.stem.replace("_", "") == file:
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and node.name == name:
+                    return node
+    raise UnknownTypeError(f"{token} is not a resource type of the installed pulumi_gcp")
 
 
 @cache
 def _properties(token: str) -> Mapping[str, str]:
     """The outputs of a type: their names in Python and on the wire."""
-    return {
-        name: getattr(member.fget, "_pulumi_name")  # noqa: B009  (set by the SDK's decorator)
-        for base in _class(token).__mro__
-        for name, member in vars(base).items()
-        if isinstance(member, property) and hasattr(member.fget, "_pulumi_name")
-    }
+    return dict(_getters(_class(token)))
+
+
+def _getters(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """The methods under ``@pulumi.getter``, which names what is called otherwise on the wire."""
+    for method in _methods(node):
+        for decorator in method.decorator_list:
+            call = decorator if isinstance(decorator, ast.Call) else None
+            if ast.unparse(call.func if call else decorator) == "pulumi.getter":
+                named = [ast.literal_eval(word.value) for word in call.keywords if word.arg == "name"] if call else []
+                yield method.name, named[0] if named else method.name
+
+
+def _methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    return (item for item in node.body if isinstance(item, ast.FunctionDef))
 
 
 @cache
@@ -42,7 +61,8 @@ def outputs(token: str) -> frozenset[str]:
 @cache
 def inputs(token: str) -> frozenset[str]:
     """The names of all inputs of a type."""
-    accepted = inspect.signature(_class(token)._internal_init).parameters
+    (init,) = (method.args for method in _methods(_class(token)) if method.name == "_internal_init")
+    accepted = {argument.arg for argument in (*init.args, *init.kwonlyargs)}
     return frozenset(wire for name, wire in _properties(token).items() if name in accepted)
 
 

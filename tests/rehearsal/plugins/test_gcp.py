@@ -1,6 +1,8 @@
 """The embedded gcp plugin: Google's checks, live clusters and pools, and what is only recorded."""
 
 import base64
+import importlib
+import inspect
 import json
 import os
 import ssl
@@ -146,6 +148,16 @@ def test_a_service_account(offline: GcpProvider) -> None:
     email = "trainer@acme.iam.gserviceaccount.com"
     assert state.id == state.outputs["name"] == f"projects/acme/serviceAccounts/{email}"
     assert (state.outputs["email"], state.outputs["member"]) == (email, f"serviceAccount:{email}")
+
+
+@pytest.mark.parametrize("token", [container.CLUSTER, container.NODE_POOL, *RECORDED])
+def test_what_is_read_of_the_sdk_is_what_it_has(token: str) -> None:
+    _, module, name = token.split(":")
+    kind = getattr(importlib.import_module(f"pulumi_gcp.{module.partition('/')[0]}"), name)
+    getters = {name: prop.fget._pulumi_name for name, prop in vars(kind).items() if isinstance(prop, property)}
+    assert sdk.outputs(token) == set(getters.values())
+    accepted = inspect.signature(kind._internal_init).parameters
+    assert sdk.inputs(token) == {wire for name, wire in getters.items() if name in accepted}
 
 
 def test_an_output_that_is_not_modelled_is_found() -> None:
