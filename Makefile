@@ -7,6 +7,8 @@ PYTHON ?= python3
 N ?= 10000
 RUN := .venv/bin/python -m
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Every command starts Python several times: let it keep what it compiled, whatever the user's shell says.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: up down status report test lint format bench differential lock schema clean
 .DEFAULT_GOAL := up

@@ -236,6 +236,8 @@ def serve(executor: Path, engine: str) -> None:
     while os.getppid() == parent and not stopped.wait(1):
         pass
     server.stop(grace=None).wait()
+    # There is nothing left to do, and the engine waits for it: do not take the interpreter apart.
+    os._exit(0)
 
 
 def main() -> None:

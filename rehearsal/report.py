@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kubernetes import client, config
 from ml_foundations.labels import GPU_RESOURCE
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from rehearsal import gke
+from rehearsal.gke.api import Api, Object
 from rehearsal.layout import Rehearsal
 
 STEADY = {"Completed", "Failed", "Ready", "Scheduled", "Suspended"}
@@ -70,7 +70,7 @@ class Report:
 
 def collect(rehearsal: Rehearsal) -> Report:
     """Read the replica and the simulated Google Cloud."""
-    api = config.new_client_from_config(str(rehearsal.kubeconfig))
+    api = Api(rehearsal.kubeconfig)
     return Report(
         stack=rehearsal.stack,
         pools=gke.pools(rehearsal),
@@ -80,17 +80,16 @@ def collect(rehearsal: Rehearsal) -> Report:
     )
 
 
-def _quotas(api: client.ApiClient) -> list[Quota]:
-    quotas: list[Any] = client.CoreV1Api(api).list_resource_quota_for_all_namespaces().items
+def _quotas(api: Api) -> list[Quota]:
     return [
         Quota(
-            q.metadata.namespace,
-            q.metadata.name,
-            dict(q.status.hard or q.spec.hard or {}),
-            dict(q.status.used or {}),
+            quota["metadata"]["namespace"],
+            quota["metadata"]["name"],
+            quota["status"].get("hard") or quota["spec"].get("hard") or {},
+            quota["status"].get("used") or {},
         )
-        for q in quotas
-        if not _is_system(q.metadata.namespace)
+        for quota in api.get("/api/v1/resourcequotas")["items"]
+        if not _is_system(quota["metadata"]["namespace"])
     ]
 
 
@@ -103,25 +102,32 @@ def _recorded_releases(rehearsal: Rehearsal) -> list[dict[str, str]]:
     ]
 
 
-def _workloads(api: client.ApiClient, history: list[dict[str, Any]], without_operator: list[str]) -> list[Workload]:
-    core, apps, batch = client.CoreV1Api(api), client.AppsV1Api(api), client.BatchV1Api(api)
-    listed: list[Any] = core.list_pod_for_all_namespaces().items
-    pods = [pod for pod in listed if not _is_system(pod.metadata.namespace)]
-    unattached = {event.involved_object.uid: event.message for event in _warnings(core, "FailedAttachVolume")}
-    seen = _Evidence(pods, _warnings(core, "FailedCreate"), history, without_operator, unattached)
+def _workloads(api: Api, history: list[dict[str, Any]], without_operator: list[str]) -> list[Workload]:
+    def ours(path: str) -> list[Object]:
+        """The objects that somebody declared: not a system namespace's, not made by another object."""
+        items = api.get(path)["items"]
+        return [
+            item
+            for item in items
+            if not _is_system(item["metadata"]["namespace"]) and not item["metadata"].get("ownerReferences")
+        ]
+
+    pods = [pod for pod in api.get("/api/v1/pods")["items"] if not _is_system(pod["metadata"]["namespace"])]
+    unattached = {event["involvedObject"]["uid"]: event["message"] for event in _warnings(api, "FailedAttachVolume")}
+    seen = _Evidence(pods, _warnings(api, "FailedCreate"), history, without_operator, unattached)
     rows = [
-        *(_job(job, seen) for job in _ours(batch.list_job_for_all_namespaces().items)),
-        *(_cron_job(cron) for cron in _ours(batch.list_cron_job_for_all_namespaces().items)),
-        *(_replicas("Deployment", item, seen) for item in _ours(apps.list_deployment_for_all_namespaces().items)),
-        *(_replicas("StatefulSet", item, seen) for item in _ours(apps.list_stateful_set_for_all_namespaces().items)),
-        *(_daemon_set(item, seen) for item in _ours(apps.list_daemon_set_for_all_namespaces().items)),
-        *(_pod(pod, seen) for pod in _ours(pods)),
+        *(_job(job, seen) for job in ours("/apis/batch/v1/jobs")),
+        *(_cron_job(cron) for cron in ours("/apis/batch/v1/cronjobs")),
+        *(_replicas("Deployment", item, seen) for item in ours("/apis/apps/v1/deployments")),
+        *(_replicas("StatefulSet", item, seen) for item in ours("/apis/apps/v1/statefulsets")),
+        *(_daemon_set(item, seen) for item in ours("/apis/apps/v1/daemonsets")),
+        *(_pod(pod, seen) for pod in pods if not pod["metadata"].get("ownerReferences")),
     ]
     return sorted(rows, key=lambda row: (row.namespace, row.kind, row.name))
 
 
-def _warnings(core: client.CoreV1Api, reason: str) -> list[Any]:
-    return core.list_event_for_all_namespaces(field_selector=f"type=Warning,reason={reason}").items
+def _warnings(api: Api, reason: str) -> list[Object]:
+    return api.get("/api/v1/events", fieldSelector=f"type=Warning,reason={reason}")["items"]
 
 
 class _Evidence:
@@ -129,8 +135,8 @@ class _Evidence:
 
     def __init__(
         self,
-        pods: list[Any],
-        warnings: list[Any],
+        pods: list[Object],
+        warnings: list[Object],
         history: list[dict[str, Any]],
         without_operator: list[str],
         unattached: dict[str, str],
@@ -141,40 +147,40 @@ class _Evidence:
         self._without_operator = without_operator
         self._unattached = unattached
 
-    def pods(self, workload: Any) -> list[Any]:
-        selector = workload.spec.selector.match_labels or {}
+    def pods(self, workload: Object) -> list[Object]:
+        selector = workload["spec"]["selector"].get("matchLabels") or {}
         return [
             pod
             for pod in self._pods
-            if pod.metadata.namespace == workload.metadata.namespace
-            and selector.items() <= (pod.metadata.labels or {}).items()
+            if pod["metadata"]["namespace"] == workload["metadata"]["namespace"]
+            and selector.items() <= pod["metadata"].get("labels", {}).items()
         ]
 
-    def nodes(self, kind: str, workload: Any) -> list[str]:
-        current = {pod.spec.node_name for pod in self.pods(workload) if pod.spec.node_name}
+    def nodes(self, kind: str, workload: Object) -> list[str]:
+        current = {node for pod in self.pods(workload) if (node := pod["spec"].get("nodeName"))}
         past = {
             entry["node"]
             for entry in self._history
             if kind == "Job"
             and (entry["namespace"], entry["owner_kind"], entry["owner_name"])
-            == (workload.metadata.namespace, kind, workload.metadata.name)
+            == (workload["metadata"]["namespace"], kind, workload["metadata"]["name"])
         }
         return sorted(current | past)
 
-    def reason(self, workload: Any) -> str:
+    def reason(self, workload: Object) -> str:
         unscheduled = filter(None, (self.unscheduled(pod) for pod in self.pods(workload)))
         refused = (
-            event.message
+            event["message"]
             for event in self._warnings
-            if event.involved_object.namespace == workload.metadata.namespace
-            and _belongs(event.involved_object, workload)
+            if event["involvedObject"].get("namespace") == workload["metadata"]["namespace"]
+            and _belongs(event["involvedObject"], workload)
         )
         return next(unscheduled, "") or next(refused, "")
 
-    def _not_attached(self, pod: Any) -> str:
-        return "" if pod.spec.node_name else self._unattached.get(pod.metadata.uid, "")
+    def _not_attached(self, pod: Object) -> str:
+        return "" if pod["spec"].get("nodeName") else self._unattached.get(pod["metadata"]["uid"], "")
 
-    def unscheduled(self, pod: Any) -> str:
+    def unscheduled(self, pod: Object) -> str:
         """Why a pod has no node: the cause where it is known, then the scheduler's words."""
         said = _unscheduled(pod) or self._not_attached(pod)
         if said and self._without_operator and _requests_gpus(pod):
@@ -183,76 +189,74 @@ class _Evidence:
         return said
 
 
-def _belongs(involved: Any, workload: Any) -> bool:
+def _belongs(involved: Object, workload: Object) -> bool:
     """Whether an event is about a workload, or about the ReplicaSet of a Deployment."""
-    return involved.uid == workload.metadata.uid or (
-        involved.kind == "ReplicaSet" and involved.name.rpartition("-")[0] == workload.metadata.name
+    return involved.get("uid") == workload["metadata"]["uid"] or (
+        involved["kind"] == "ReplicaSet" and involved["name"].rpartition("-")[0] == workload["metadata"]["name"]
     )
 
 
-def _unscheduled(pod: Any) -> str:
-    for condition in pod.status.conditions or []:
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return condition.message or ""
+def _unscheduled(pod: Object) -> str:
+    for condition in pod["status"].get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return condition.get("message", "")
     return ""
 
 
-def _requests_gpus(pod: Any) -> bool:
-    return any(GPU_RESOURCE in (container.resources.limits or {}) for container in pod.spec.containers)
+def _requests_gpus(pod: Object) -> bool:
+    return any(
+        GPU_RESOURCE in container.get("resources", {}).get("limits", {}) for container in pod["spec"]["containers"]
+    )
 
 
-def _job(job: Any, seen: _Evidence) -> Workload:
-    met = {c.type: c for c in job.status.conditions or [] if c.status == "True"}
+def _job(job: Object, seen: _Evidence) -> Workload:
+    met = {item["type"]: item for item in job["status"].get("conditions", []) if item["status"] == "True"}
     if "Complete" in met:
         state, reason = "Completed", ""
     elif "Failed" in met:
-        state, reason = "Failed", met["Failed"].message or met["Failed"].reason or ""
-    elif job.spec.suspend:
+        state, reason = "Failed", met["Failed"].get("message") or met["Failed"].get("reason", "")
+    elif job["spec"].get("suspend"):
         state, reason = "Suspended", ""
-    elif any(pod.status.phase == "Running" for pod in seen.pods(job)):
+    elif any(pod["status"]["phase"] == "Running" for pod in seen.pods(job)):
         state, reason = "Running", ""
     else:
         state, reason = "Pending", seen.reason(job)
     return _row("Job", job, state, seen.nodes("Job", job), reason)
 
 
-def _cron_job(cron: Any) -> Workload:
+def _cron_job(cron: Object) -> Workload:
     return _row(
         "CronJob",
         cron,
-        "Suspended" if cron.spec.suspend else "Scheduled",
+        "Suspended" if cron["spec"].get("suspend") else "Scheduled",
         [],
-        f"runs at {cron.spec.schedule}",
+        f"runs at {cron['spec']['schedule']}",
     )
 
 
-def _replicas(kind: str, item: Any, seen: _Evidence) -> Workload:
-    wanted, ready = item.spec.replicas, item.status.ready_replicas or 0
-    settled = item.status.observed_generation == item.metadata.generation
-    updated = (item.status.updated_replicas or 0) == wanted
-    if ready == wanted and updated and settled:
-        return _row(kind, item, "Ready", seen.nodes(kind, item), f"{ready}/{wanted}")
-    return _row(kind, item, "Pending", seen.nodes(kind, item), f"{ready}/{wanted} ready. {seen.reason(item)}".strip())
+def _replicas(kind: str, item: Object, seen: _Evidence) -> Workload:
+    status, wanted = item["status"], item["spec"]["replicas"]
+    ready, updated = status.get("readyReplicas", 0), status.get("updatedReplicas", 0)
+    nodes = seen.nodes(kind, item)
+    if ready == updated == wanted and status.get("observedGeneration") == item["metadata"]["generation"]:
+        return _row(kind, item, "Ready", nodes, f"{ready}/{wanted}")
+    return _row(kind, item, "Pending", nodes, f"{ready}/{wanted} ready. {seen.reason(item)}".strip())
 
 
-def _daemon_set(item: Any, seen: _Evidence) -> Workload:
-    wanted, ready = item.status.desired_number_scheduled or 0, item.status.number_ready or 0
+def _daemon_set(item: Object, seen: _Evidence) -> Workload:
+    wanted, ready = item["status"].get("desiredNumberScheduled", 0), item["status"].get("numberReady", 0)
     state = "Ready" if ready == wanted else "Pending"
     return _row("DaemonSet", item, state, seen.nodes("DaemonSet", item), f"{ready}/{wanted}")
 
 
-def _pod(pod: Any, seen: _Evidence) -> Workload:
-    state = "Completed" if pod.status.phase == "Succeeded" else str(pod.status.phase)
-    return _row("Pod", pod, state, [pod.spec.node_name] if pod.spec.node_name else [], seen.unscheduled(pod))
+def _pod(pod: Object, seen: _Evidence) -> Workload:
+    node, phase = pod["spec"].get("nodeName"), pod["status"]["phase"]
+    state = "Completed" if phase == "Succeeded" else phase
+    return _row("Pod", pod, state, [node] if node else [], seen.unscheduled(pod))
 
 
-def _row(kind: str, item: Any, state: str, nodes: list[str], reason: str) -> Workload:
-    return Workload(item.metadata.namespace, kind, item.metadata.name, state, nodes, reason)
-
-
-def _ours(items: Iterable[Any]) -> list[Any]:
-    """The objects that somebody declared: not a system namespace's, not made by another object."""
-    return [item for item in items if not _is_system(item.metadata.namespace) and not item.metadata.owner_references]
+def _row(kind: str, item: Object, state: str, nodes: list[str], reason: str) -> Workload:
+    return Workload(item["metadata"]["namespace"], kind, item["metadata"]["name"], state, nodes, reason)
 
 
 def _is_system(namespace: str) -> bool:

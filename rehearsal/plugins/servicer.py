@@ -418,6 +418,8 @@ def serve(provider: Provider) -> None:
     """Serve a provider to the engine whose address is the last argument, until the engine ends it."""
     addresses = [word for word in sys.argv[1:] if not word.startswith("-")]
     asyncio.run(_serve(provider, addresses[-1] if addresses else ""))
+    # There is nothing left to do, and the engine waits for it: do not take the interpreter apart.
+    os._exit(0)
 
 
 async def _serve(provider: Provider, engine: str) -> None:

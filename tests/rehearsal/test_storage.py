@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ml_foundations import labels
 from ml_foundations._spec import check
 from ml_foundations.storage.classes import (
     StorageClassesSettings,
@@ -175,7 +176,7 @@ def test_a_pool_grows_in_the_zone_of_a_pods_disk(cloud: Cloud) -> None:
     until(lambda: len(cloud.running("data")) == 1)
     (zone,) = zones(cloud)
     crowd = next(other for other in ZONES if other != zone)
-    cloud.run("elsewhere", gpus=2, nodeSelector={volumes.ZONE: zone})
+    cloud.run("elsewhere", gpus=2, nodeSelector={labels.GKE_ZONE: zone})
     until(lambda: len(cloud.running("elsewhere")) == 1)
     cloud.run("reader", gpus=2, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
     until(lambda: len(cloud.running("reader")) == 1)
@@ -183,7 +184,7 @@ def test_a_pool_grows_in_the_zone_of_a_pods_disk(cloud: Cloud) -> None:
 
 
 def zones(cloud: Cloud) -> list[str]:
-    return [node["metadata"]["labels"][volumes.ZONE] for node in cloud.nodes("l4")]
+    return [node["metadata"]["labels"][labels.GKE_ZONE] for node in cloud.nodes("l4")]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def zones(cloud: Cloud) -> list[str]:
     ],
 )
 def test_where_a_disk_is(parameters: dict[str, str], allowed: list[str], where: list[str]) -> None:
-    terms = [{"matchLabelExpressions": [{"key": volumes.ZONE, "values": allowed}]}] if allowed else []
+    terms = [{"matchLabelExpressions": [{"key": labels.GKE_ZONE, "values": allowed}]}] if allowed else []
     storage_class = {"parameters": parameters, "allowedTopologies": terms}
     assert volumes.zones_of_disk(storage_class, "b", ["a", "b"]) == where
 
