@@ -22,6 +22,12 @@ class Rehearsal:
         """The rehearsal of a stack of a Pulumi project, whether or not it is up."""
         return cls(stack=stack, root=project / ".rehearsal" / stack)
 
+    @classmethod
+    def of_this_process(cls) -> Rehearsal:
+        """The rehearsal that a plugin or one of its helpers was started in."""
+        root = Path(os.environ["ML_FOUNDATIONS_REHEARSAL"])
+        return cls(stack=root.name, root=root)
+
     @property
     def project(self) -> Path:
         """The folder that holds Pulumi.yaml."""

@@ -62,9 +62,17 @@ class Checkout:
         )
 
 
+LONGEST = (
+    *("test_training", "test_kubernetes", "test_serving", "test_examples", "test_stack", "test_queue"),
+    *("test_proof", "test_control_plane", "test_differential", "test_language_host", "test_storage", "test_pack"),
+)
+"""The modules that take minutes, the longest first: begun last, one of them would keep a single worker busy."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that run processes of a rehearsal: the quick ones then fill what is left of the workers."""
-    items.sort(key=lambda item: {"tools", "copy_checkout"}.isdisjoint(getattr(item, "fixturenames", ())))
+    """Begin with the longest modules; the others fill what is left of the workers."""
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
 @pytest.fixture(scope="session")

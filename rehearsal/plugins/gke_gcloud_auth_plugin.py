@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
 from rehearsal import control_plane
 from rehearsal.layout import Rehearsal
@@ -36,9 +35,8 @@ def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
 
 def main() -> None:
     """Print the credential, or say on standard error why there is none."""
-    root = Path(os.environ["ML_FOUNDATIONS_REHEARSAL"])
     try:
-        found = credential(Rehearsal(stack=root.name, root=root), os.environ.get("KUBERNETES_EXEC_INFO", ""))
+        found = credential(Rehearsal.of_this_process(), os.environ.get("KUBERNETES_EXEC_INFO", ""))
     except (RehearsalError, OSError) as error:
         sys.exit(str(error))
     print(json.dumps(found))

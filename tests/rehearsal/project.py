@@ -1,5 +1,6 @@
 """A small Pulumi project over a replica, whose program changes from step to step."""
 
+import argparse
 import json
 import subprocess
 import textwrap
@@ -13,6 +14,7 @@ from ml_foundations.labels import GPU_RESOURCE, GPU_TAINT_KEY, HOSTNAME, ZONE
 
 from rehearsal import environment, stack
 from rehearsal.access import Access
+from rehearsal.gke.api import Api, ApiError
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes.client import Client
 from rehearsal.toolchain import Tools
@@ -32,6 +34,7 @@ class Project:
     def __init__(self, root: Path, cluster: Cluster, tools: Tools) -> None:
         self.root = root
         self.cluster = cluster
+        self._api = Api(cluster.kubeconfig)
         (root / "stacks").mkdir()
         (root / "stacks" / "Pulumi.t.yaml").write_text("config: {}\n")
         (root / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
@@ -71,10 +74,10 @@ class Project:
         """Delete the objects that the program made, and forget them: quicker than an update to an empty program."""
         path = self.rehearsal.backend_dir / ".pulumi" / "stacks" / "t" / "t.json"
         state = json.loads(path.read_text())
-        made = state["checkpoint"].pop("latest", None) or {"resources": []}
+        made = (state["checkpoint"].pop("latest", None) or {}).get("resources", [])
         path.write_text(json.dumps(state))
         client = Client(Access(str(self.cluster.kubeconfig)))
-        for resource in reversed(made["resources"]):
+        for resource in reversed(made):
             if "apiVersion" in resource.get("outputs", {}):
                 delete(client, resource["outputs"])
 
@@ -90,6 +93,8 @@ class Project:
 
     def kubectl(self, *args: str) -> Any:
         """What kubectl answers, or None where there is no such object; any other failure fails the test."""
+        if args[0] == "get":
+            return self._get(*args[1:])
         output = ["-o", "name" if args[0] == "delete" else "json"]
         done = subprocess.run(
             [self.rehearsal.bin_dir / "kubectl", "--kubeconfig", self.cluster.kubeconfig, *args, *output],
@@ -101,6 +106,37 @@ class Project:
             assert "NotFound" in done.stderr, done.stderr
             return None
         return done.stdout if args[0] == "delete" else json.loads(done.stdout)
+
+    def _get(self, *args: str) -> Any:
+        """``kubectl get`` without its process: tests that wait ask several times a second."""
+        parser = argparse.ArgumentParser(exit_on_error=False)
+        parser.add_argument("kind")
+        parser.add_argument("name", nargs="?", default="")
+        parser.add_argument("-n", default="default")
+        parser.add_argument("-l", default="")
+        parser.add_argument("-A", action="store_true")
+        asked = parser.parse_args(args)
+        path = self._path(asked.kind, "" if asked.A else asked.n) + (f"/{asked.name}" if asked.name else "")
+        try:
+            return self._api.get(path, **({"labelSelector": asked.l} if asked.l else {}))
+        except ApiError as error:
+            assert error.status == 404, error
+            return None
+
+    def _path(self, kind: str, namespace: str) -> str:
+        """Where the objects of a kind are, by a name that kubectl knows, such as ``pvc`` or ``jobs.v1.batch``."""
+        plural, _, place = kind.partition(".")
+        groups = self._api.get("/apis")["groups"]
+        for served in ["v1", *(version["groupVersion"] for group in groups for version in group["versions"])]:
+            group, _, version = served.rpartition("/")
+            if place not in ("", group, f"{version}.{group}"):
+                continue
+            root = f"/apis/{served}" if group else f"/api/{served}"
+            for item in self._api.get(root)["resources"]:
+                if plural in (item["name"], item["singularName"], *item.get("shortNames", ())):
+                    inside = f"/namespaces/{namespace}" if item["namespaced"] and namespace else ""
+                    return f"{root}{inside}/{item['name']}"
+        raise AssertionError(f"the server has no resource type {kind}")
 
 
 def delete(client: Client, obj: dict[str, Any]) -> None:

@@ -30,13 +30,18 @@ H100 = {"name": "h100", "gpu": "H100", "node_selector": {"cloud.google.com/gke-n
 
 
 @pytest.fixture(scope="module")
-def replica(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A control plane of this module's own, with both controllers and three nodes of 8 H100."""
-    rehearsal = Rehearsal.of("queue", tmp_path_factory.mktemp("queue"))
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("queue")
+
+
+@pytest.fixture(scope="module")
+def replica(tools: Tools, root: Path) -> Iterator[Cluster]:
+    """The project's own replica with JobSet and three nodes of 8 H100; the first program brings Kueue, by its chart."""
+    rehearsal = Rehearsal.of("t", root)
     rehearsal.make()
     try:
         control_plane.start(rehearsal, tools)
-        controllers.start(rehearsal, tools, controllers.CONTROLLERS)
+        controllers.start(rehearsal, tools, [controllers.JOBSET])
         cluster = Cluster(rehearsal, rehearsal.kubeconfig, config.new_client_from_config(str(rehearsal.kubeconfig)))
         for index in range(3):
             utils.create_from_dict(cluster.api, fake_node(f"h100-{index}", H100_NODE, gpus=8))
@@ -50,8 +55,8 @@ def replica(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, replica: Cluster, tools: Tools) -> Iterator[Project]:
-    yield Project(tmp_path_factory.mktemp("project"), replica, tools)
+def project(root: Path, replica: Cluster, tools: Tools) -> Project:
+    return Project(root, replica, tools)
 
 
 @pytest.fixture(autouse=True)

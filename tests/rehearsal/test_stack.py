@@ -15,6 +15,7 @@ import yaml
 from rehearsal import control_plane, gke
 from rehearsal.plugins.gcp import unmodelled_outputs
 from rehearsal.plugins.servicer import UNKNOWN_ON_THE_WIRE
+from rehearsal.report import Report, Workload, collect
 from tests.conftest import Checkout
 from tests.official import needs_kubernetes_plugin
 from tests.waiting import until
@@ -44,6 +45,11 @@ def files(checkout: Checkout) -> dict[str, int]:
 
 def report(checkout: Checkout) -> dict[str, Any]:
     return json.loads(checkout.run("report", "--json").stdout)
+
+
+def seen(checkout: Checkout) -> Report:
+    """The report again, without a process: for tests that wait."""
+    return collect(checkout.rehearsal())
 
 
 def get(checkout: Checkout, what: str) -> list[dict[str, Any]]:
@@ -182,8 +188,8 @@ def test_a_claim_of_more_gpus_than_a_node_has_stays_pending(dev: Checkout) -> No
     )
     assert result.returncode == 0, result.stderr
     try:
-        until(lambda: f"Insufficient {GPU}" in row(dev, "greedy")["reason"])
-        assert row(dev, "greedy")["state"] == "Pending"
+        until(lambda: f"Insufficient {GPU}" in row(dev, "greedy").reason)
+        assert row(dev, "greedy").state == "Pending"
     finally:
         dev.shell("kubectl delete pod greedy --now")
 
@@ -246,21 +252,21 @@ def test_without_the_operator_there_are_no_gpus_and_the_report_says_so(dev: Chec
     content = release.read_text()
     release.unlink()
     try:
-        until(lambda: all(pool["gpus"] == 0 for pool in report(dev)["pools"]))
+        until(lambda: all(pool["gpus"] == 0 for pool in seen(dev).pools))
         limits = f'{{"limits": {{"{GPU}": "1"}}}}'
         container = f'{{"name": "late", "image": "busybox", "resources": {limits}}}'
         dev.shell(f"""kubectl run late --image=busybox --overrides='{{"spec": {{"containers": [{container}]}}}}'""")
-        until(lambda: "The GPU Operator is not installed" in row(dev, "late")["reason"])
-        assert row(dev, "late")["state"] == "Pending"
-        assert "a100, l4" in row(dev, "late")["reason"]
+        until(lambda: "The GPU Operator is not installed" in row(dev, "late").reason)
+        assert row(dev, "late").state == "Pending"
+        assert "a100, l4" in row(dev, "late").reason
     finally:
         release.write_text(content)
         dev.shell("kubectl delete pod late --now")
-    until(lambda: any(pool["gpus"] for pool in report(dev)["pools"]))
+    until(lambda: any(pool["gpus"] for pool in seen(dev).pools))
 
 
-def row(checkout: Checkout, name: str) -> dict[str, Any]:
-    return next(workload for workload in report(checkout)["workloads"] if workload["name"] == name)
+def row(checkout: Checkout, name: str) -> Workload:
+    return next(workload for workload in seen(checkout).workloads if workload.name == name)
 
 
 def test_down_leaves_no_process_and_no_file(copy_checkout: Callable[[], Checkout]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -15,8 +14,8 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
+from rehearsal import controllers, toolchain
 from rehearsal.access import private_file
-from rehearsal.controllers import CONTROLLERS
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes.diff import changed_paths
 from rehearsal.plugins.servicer import (
@@ -31,8 +30,8 @@ from rehearsal.plugins.servicer import (
 )
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
-BESIDE = {controller.name for controller in CONTROLLERS}
-"""Charts whose controllers run as processes: what they install is there before the program runs."""
+BESIDE = {controller.name: controller for controller in controllers.CONTROLLERS}
+"""Charts whose controllers run as processes beside the control plane."""
 CHART_KEYS = Path(__file__).parent / "charts"
 FETCH_SECONDS = 10
 DEFAULT_SECONDS = 300
@@ -111,6 +110,7 @@ class Helm:
             unknown = list(unknown_keys(_chart_name(inputs), inputs.get("values") or {}))
             if unknown:
                 raise UserError("\n".join(unknown))
+            self._run_beside(resource, _chart_name(inputs))
             self._provider.log(resource, "warning", f"recorded, chart not installed: {why}")
             return self._recorded(inputs, installed=False)
         name, namespace = str(inputs["name"]), str(inputs["namespace"])
@@ -125,6 +125,13 @@ class Helm:
                 raise
             raise InitFailedError(self._recorded(inputs, installed=True), [str(error)]) from None
         return self._recorded(inputs, installed=True)
+
+    def _run_beside(self, resource: Resource, chart: str) -> None:
+        """Start the controller of a chart that runs as a process, unless it runs because the stack file asks for it."""
+        rehearsal = Rehearsal.of_this_process()
+        if chart in BESIDE and rehearsal.kubeconfig.exists():
+            self._provider.log(resource, "status", f"{chart} starts beside the control plane")
+            controllers.start(rehearsal, toolchain.ensure(), [BESIDE[chart]])
 
     def read(self, resource: Resource, old: State) -> State | None:
         """The release as it was recorded, unless Helm no longer knows it."""
@@ -306,5 +313,4 @@ def _outputs(inputs: Properties, installed: bool) -> Properties:
 
 
 def _record_path(namespace: str, name: str) -> Path:
-    root = Path(os.environ["ML_FOUNDATIONS_REHEARSAL"])
-    return Rehearsal(root.name, root).releases_dir / f"{namespace}.{name}.json"
+    return Rehearsal.of_this_process().releases_dir / f"{namespace}.{name}.json"
