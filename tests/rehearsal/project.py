@@ -5,12 +5,16 @@ import json
 import subprocess
 import textwrap
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import grpc
 from kubernetes import utils
 from ml_foundations.labels import GPU_RESOURCE, GPU_TAINT_KEY, HOSTNAME, ZONE
+from pulumi.automation._server import LanguageServer
+from pulumi.runtime.proto import language_pb2_grpc
 
 from rehearsal import environment, stack
 from rehearsal.access import Access
@@ -44,19 +48,35 @@ class Project:
         stack.create(self.rehearsal, tools)
 
     def program(self, body: str) -> None:
+        """Say what the program is from now on."""
         prologue = PROLOGUE.format(kubeconfig=str(self.cluster.kubeconfig))
         (self.root / "__main__.py").write_text(prologue + textwrap.dedent(body))
 
     def pulumi(self, *args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.rehearsal.bin_dir / "pulumi", *args, "--non-interactive"],
-            cwd=self.root,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        """Run a command of the real CLI; what needs the program finds it in this process."""
+        with self._program() if args[0] in ("up", "preview", "refresh") else nullcontext([]) as client:
+            return subprocess.run(
+                [self.rehearsal.bin_dir / "pulumi", *args, *client, "--non-interactive"],
+                cwd=self.root,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=300,
+            )
+
+    @contextmanager
+    def _program(self) -> Iterator[list[str]]:
+        """Offer the program as the Automation API does; an interpreter of its own would be half of a command's work."""
+        text = (self.root / "__main__.py").read_text()
+        server = grpc.server(ThreadPoolExecutor(max_workers=4))
+        language_pb2_grpc.add_LanguageRuntimeServicer_to_server(LanguageServer(lambda: exec(text, {})), server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield [f"--client=127.0.0.1:{port}", "--exec-kind=auto.inline"]
+        finally:
+            server.stop(grace=None)
 
     def up(self, body: str, *args: str) -> str:
         self.program(body)

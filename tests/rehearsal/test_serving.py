@@ -297,4 +297,6 @@ def test_a_monitor_is_on_every_gpu_node_and_on_no_other(project: Project) -> Non
     try:
         until(lambda: len(pods(project, "dcgm", "dcgm")) == 3)
     finally:
+        # The pod goes with its DaemonSet: left on a node that is gone, it would stay for a minute.
+        project.clear()
         client.CoreV1Api(project.cluster.api).delete_node("serving-late")
