@@ -170,11 +170,12 @@ def _settle(rehearsal: Rehearsal) -> report.Report:
 def _show_hints(rehearsal: Rehearsal) -> None:
     option = "" if rehearsal.project == CHECKOUT else f" --project {os.path.relpath(rehearsal.project)}"
     option += "" if rehearsal.stack == "dev" else f" --stack {rehearsal.stack}"
+    folder = "" if rehearsal.project == CHECKOUT else f" -C {os.path.relpath(rehearsal.project)}"
     _stdout().print(
         f"\nLook further:\n"
         f'  eval "$(.venv/bin/python -m rehearsal env{option})"\n'
         f"  kubectl get nodes,pods,pvc,quota -A\n"
-        f"  pulumi stack -s {rehearsal.stack}\n"
+        f"  pulumi{folder} preview -s {rehearsal.stack}\n"
         f"Remove it: make down{rehearsal.make_options}"
     )
 

@@ -76,6 +76,12 @@ def _pem(entry: dict[str, Any], key: str) -> str | None:
     return Path(entry[key]).expanduser().read_text() if entry.get(key) else None
 
 
+def server_of(kubeconfig: str, context: str = "") -> str:
+    """The API server that a kubeconfig leads to."""
+    document = read_kubeconfig(kubeconfig)
+    return _chosen(document, context or document.get("current-context", ""))[0]["server"].rstrip("/")
+
+
 def read_kubeconfig(value: str) -> dict[str, Any]:
     """The kubeconfig that a provider was given, as a path or as the document itself."""
     text = value if "\n" in value or value.lstrip().startswith("{") else _read_file(value)

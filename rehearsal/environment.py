@@ -46,6 +46,7 @@ def variables(rehearsal: Rehearsal, tools: Tools, ambient: Mapping[str, str] = o
     return {
         "PATH": os.pathsep.join([str(rehearsal.bin_dir), *path]),
         "KUBECONFIG": str(rehearsal.kubeconfig),
+        "KUBECACHEDIR": str(rehearsal.root / "kubectl"),
         "HELM_CACHE_HOME": str(rehearsal.root / "helm"),
         "HELM_CONFIG_HOME": str(rehearsal.root / "helm"),
         "HELM_DATA_HOME": str(rehearsal.root / "helm"),

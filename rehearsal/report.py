@@ -272,13 +272,18 @@ def show(report: Report, console: Console) -> None:
 def _verdict(report: Report) -> Text:
     nodes = sum(pool["nodes"] for pool in report.pools)
     gpus = sum(pool["gpus"] for pool in report.pools)
-    facts = ", ".join(
+    workloads, *rest = (
         f"{count} {what}{'' if count == 1 else 's'}"
         for count, what in ((len(report.workloads), "workload"), (nodes, "node"), (gpus, "GPU"))
     )
-    if report.unwell:
-        return Text(f"\n{report.stack}: {len(report.unwell)} of {facts} do not run\n", style="bold red")
-    return Text(f"\n{report.stack}: all is well: {facts}\n", style="bold green")
+    room = ", ".join(rest)
+    if not report.unwell:
+        return Text(f"\n{report.stack}: all is well: {workloads}, {room}\n", style="bold green")
+    verb = "does" if len(report.unwell) == 1 else "do"
+    said = f"\n{report.stack}: {len(report.unwell)} of {workloads} {verb} not run, on {room}\n"
+    if not nodes:
+        said += "There is no node. Declare node pools, or bring copies of a cluster's: make up NODES=nodes.yaml\n"
+    return Text(said, style="bold red")
 
 
 def _tables(report: Report) -> Iterable[RenderableType]:

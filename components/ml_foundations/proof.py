@@ -111,7 +111,8 @@ _LOGS: Mapping[Severity, Callable[[str], None]] = {
 
 
 def _sentence(finding: Finding) -> str:
-    return f"{finding.object}: {finding.message}. {finding.remedy} [{finding.rule}, {finding.path}]"
+    where = f"{finding.rule}, {finding.path}" if finding.path else finding.rule
+    return f"{finding.object}: {finding.message}. {finding.remedy} [{where}]"
 
 
 def _merged(findings: Iterable[Finding]) -> Iterable[Finding]:

@@ -190,6 +190,28 @@ def test_servers_wait_in_queues_too(project: Project, component: str, more: dict
     assert "updated" not in project.up(body)
 
 
+def test_a_program_that_names_another_cluster_does_not_leave_the_replica(project: Project) -> None:
+    """Whatever the user's own kubeconfig leads to, or none is there: the replica stands for it."""
+    body = f"""
+        for name, kubeconfig in {{"elsewhere": {ELSEWHERE!r}, "missing": "~/no/such/kubeconfig"}}.items():
+            foreign = pulumi.ResourceOptions(provider=k8s.Provider(name, kubeconfig=kubeconfig))
+            k8s.core.v1.ConfigMap(name, metadata={{"name": name}}, data={{"a": "1"}}, opts=foreign)
+    """
+    project.up(body)
+    for name in ("elsewhere", "missing"):
+        assert project.kubectl("get", "configmap", name)["data"] == {"a": "1"}
+
+
+ELSEWHERE = json.dumps(
+    {
+        "clusters": [{"name": "prod", "cluster": {"server": "https://127.0.0.1:9"}}],
+        "users": [{"name": "me", "user": {}}],
+        "contexts": [{"name": "prod", "context": {"cluster": "prod", "user": "me"}}],
+        "current-context": "prod",
+    }
+)
+
+
 def test_a_wrong_queue_is_refused_by_kueues_own_webhook(project: Project) -> None:
     wrong = {"ClusterQueue": {"spec": {"cohortName": None, "preemption": {"reclaimWithinCohort": "Sometimes"}}}}
     assert "Sometimes" in project.fails(queue(overrides=wrong))

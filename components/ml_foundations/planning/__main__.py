@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         return UNREADABLE
+    if not found:
+        print("error: there is nothing to judge: name files of YAML documents, or pipe them in", file=sys.stderr)
+        return UNREADABLE
     verdicts = judge(found)
     print(json.dumps(report.as_json(verdicts), indent=2) if given.json else report.as_text(verdicts))
     return EXIT_CODES[verdicts.stack]

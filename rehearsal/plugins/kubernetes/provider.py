@@ -12,7 +12,8 @@ import time
 from functools import cached_property
 from typing import Any, ClassVar
 
-from rehearsal.access import Access, read_kubeconfig
+from rehearsal.access import Access, read_kubeconfig, server_of
+from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes import waiting
 from rehearsal.plugins.kubernetes.client import FIELD_MANAGER, ApiError, Client, Object, UnknownKindError
 from rehearsal.plugins.kubernetes.diff import as_declared, changed_paths, group_kind, owned, replaced_paths
@@ -30,6 +31,7 @@ from rehearsal.plugins.servicer import (
     UserError,
     has_unknown,
 )
+from rehearsal.progress import RehearsalError
 
 AUTONAMED = "pulumi.com/autonamed"
 FORCE = "pulumi.com/patchForce"
@@ -184,7 +186,11 @@ class KubernetesProvider(Provider):
         kubeconfig = self._config.get("kubeconfig") or os.environ.get("KUBECONFIG")
         if not kubeconfig:
             raise UserError("the kubernetes provider has no kubeconfig. Give the resource a provider of your cluster")
-        return Access(str(kubeconfig), str(self._config.get("context", "")))
+        context, replica = str(self._config.get("context", "")), Rehearsal.of_this_process().kubeconfig
+        if replica.exists() and not _leads_to(str(replica), str(kubeconfig), context):
+            # Whatever cluster the program names: in a rehearsal the replica stands for it.
+            return Access(str(replica))
+        return Access(str(kubeconfig), context)
 
     @cached_property
     def _client(self) -> Client:
@@ -274,6 +280,14 @@ class KubernetesProvider(Provider):
             self.cancelled.wait(POLL_SECONDS)
 
 
+def _leads_to(replica: str, kubeconfig: str, context: str) -> bool:
+    """Whether a kubeconfig is of the replica; one that cannot be read is of some other cluster."""
+    try:
+        return server_of(kubeconfig, context) == server_of(replica)
+    except RehearsalError:
+        return False
+
+
 def _refuse_unsupported(resource: Resource) -> None:
     group, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
     built_in = group.partition("/")[0].endswith(".k8s.io") or "." not in group.partition("/")[0]
@@ -288,7 +302,7 @@ def _cluster(config: Properties) -> Any:
     """What a kubeconfig says of its clusters: where they are."""
     try:
         clusters = read_kubeconfig(str(config.get("kubeconfig", "")))["clusters"]
-    except UserError:
+    except RehearsalError:
         return config.get("kubeconfig")
     return [entry["cluster"].get("server") for entry in clusters]
 
