@@ -1,6 +1,7 @@
 """A small Pulumi project over a replica, whose program changes from step to step."""
 
 import argparse
+import gc
 import json
 import subprocess
 import textwrap
@@ -76,7 +77,8 @@ class Project:
         try:
             yield [f"--client=127.0.0.1:{port}", "--exec-kind=auto.inline"]
         finally:
-            server.stop(grace=None)
+            server.stop(grace=None).wait(5)
+            gc.collect()
 
     def up(self, body: str, *args: str) -> str:
         self.program(body)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,10 @@ from typing import Any
 
 class UnknownTypeError(Exception):
     """A resource type that the installed pulumi_gcp does not have."""
+
+
+_PARSER = threading.Lock()
+"""Python 3.11 cannot parse in two threads at once (python/cpython#106905)."""
 
 
 @cache
@@ -26,7 +31,9 @@ def _class(token: str) -> ast.ClassDef:
     root = Path(sdk.origin).parent if sdk and sdk.origin else Path()
     for path in (root / folder).glob("*.py"):
         if path.stem.replace("_", "") == file:
-            for node in ast.parse(path.read_text()).body:
+            with _PARSER:
+                body = ast.parse(path.read_text()).body
+            for node in body:
                 if isinstance(node, ast.ClassDef) and node.name == name:
                     return node
     raise UnknownTypeError(f"{token} is not a resource type of the installed pulumi_gcp")
