@@ -36,7 +36,7 @@ def up(rehearsal: Rehearsal, tools: Tools, quiet: bool = False) -> None:
 
 def create(rehearsal: Rehearsal, tools: Tools) -> None:
     """Make the stack in the rehearsal's own backend, where it is not there yet."""
-    if _state_file(rehearsal).exists():
+    if state_file(rehearsal).exists():
         return
     # `stack init` writes into the stack file beside Pulumi.yaml, whatever else it is told: give it one of its own.
     scratch = rehearsal.root / "scratch"
@@ -46,7 +46,8 @@ def create(rehearsal: Rehearsal, tools: Tools) -> None:
     _checked(pulumi(rehearsal, tools, "stack", "init", rehearsal.stack, capture=True, cwd=scratch))
 
 
-def _state_file(rehearsal: Rehearsal) -> Path:
+def state_file(rehearsal: Rehearsal) -> Path:
+    """Where the backend keeps the state of the stack."""
     project = environment.project_settings(rehearsal.project)["name"]
     return rehearsal.backend_dir / ".pulumi" / "stacks" / project / f"{rehearsal.stack}.json"
 
@@ -56,7 +57,7 @@ def recover(rehearsal: Rehearsal, tools: Tools) -> None:
     # Every pulumi command takes its second: where the backend's files show no trace of an interruption, none is run.
     if any((rehearsal.backend_dir / ".pulumi" / "locks").rglob("*.json")):
         pulumi(rehearsal, tools, "cancel", "--yes", "--stack", rehearsal.stack, capture=True)
-    if "pending_operations" not in json.loads(_state_file(rehearsal).read_text())["checkpoint"].get("latest", {}):
+    if "pending_operations" not in json.loads(state_file(rehearsal).read_text())["checkpoint"].get("latest", {}):
         return
     exported = _checked(pulumi(rehearsal, tools, "stack", "export", "--stack", rehearsal.stack, capture=True))
     export: dict[str, Any] = json.loads(exported)

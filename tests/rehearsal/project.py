@@ -94,7 +94,7 @@ class Project:
 
     def clear(self) -> None:
         """Delete the objects that the program made, and forget them: quicker than an update to an empty program."""
-        path = self.rehearsal.backend_dir / ".pulumi" / "stacks" / "t" / "t.json"
+        path = stack.state_file(self.rehearsal)
         state = json.loads(path.read_text())
         made = (state["checkpoint"].pop("latest", None) or {}).get("resources", [])
         path.write_text(json.dumps(state))

@@ -24,6 +24,7 @@ from rehearsal import control_plane
 from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.progress import RehearsalError
 from rehearsal.toolchain import Tools
+from tests.rehearsal.project import fake_node
 from tests.waiting import until
 
 GPU = "nvidia.com/gpu"
@@ -35,7 +36,7 @@ def own(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehe
     rehearsal = Rehearsal.of("own", tmp_path_factory.mktemp("own"))
     try:
         control_plane.start(rehearsal, tools)
-        apply(rehearsal, node("own-node"))
+        apply(rehearsal, fake_node("own-node", {}))
         yield rehearsal
     finally:
         control_plane.delete(rehearsal)
@@ -81,22 +82,6 @@ def save(rehearsal: Rehearsal, name: str) -> None:
 
 def saved(rehearsal: Rehearsal) -> set[str]:
     return {item.metadata.name for item in api(rehearsal).list_namespaced_config_map("default").items}
-
-
-def node(name: str, **capacity: str) -> dict[str, Any]:
-    resources = {"cpu": "8", "memory": "32Gi", "pods": "110"} | capacity
-    taints = [{"key": GPU, "value": "present", "effect": "NoSchedule"}] if GPU in capacity else []
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "annotations": {"kwok.x-k8s.io/node": "fake"},
-            "labels": {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "us-central1-a"},
-        },
-        "spec": {"taints": taints},
-        "status": {"capacity": resources, "allocatable": resources},
-    }
 
 
 def storage_class(name: str, provisioner: str, mode: str) -> dict[str, Any]:
@@ -237,7 +222,7 @@ def test_claims_bind_and_grow_and_their_volumes_go_with_them(rehearsal: Rehearsa
     until(lambda: phases()["checkpoints"] == "Bound")
     assert phases()["data"] == "Pending", "it binds when its first consumer is scheduled, and not before"
 
-    apply(rehearsal, node("claims-node", **{GPU: "1"}), pod("reader", gpus=1, claims=("data", "checkpoints")))
+    apply(rehearsal, fake_node("claims-node", {}, gpus=1), pod("reader", gpus=1, claims=("data", "checkpoints")))
     until(lambda: core.read_namespaced_pod("reader", "default").status.phase == "Running")
     volumes = {volume.spec.claim_ref.name: volume.spec for volume in core.list_persistent_volume().items}
     assert phases() == {"data": "Bound", "checkpoints": "Bound"}
