@@ -1,6 +1,3 @@
-# make up     rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
-# make down   remove the rehearsal and all it made: make down [STACK=dev]
-# make test   lint, type-check and run the whole test suite
 STACK ?= dev
 PROJECT ?= .
 PYTHON ?= python3
@@ -10,48 +7,55 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every command starts Python several times: let it keep what it compiled, whatever the user's shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up down status report test lint format bench differential lock schema clean
+.PHONY: up down status report test lint format bench differential lock schema install clean help
 .DEFAULT_GOAL := up
 
-up: .venv/.ready
+up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
 	@$(RUN) rehearsal up --project $(PROJECT) --stack $(STACK) $(if $(NODES),--nodes $(NODES))
 
+down: ## remove the rehearsal and all it made: make down [STACK=dev] [PROJECT=examples/minimal]
+status: ## which processes of a rehearsal run
+report: ## show again what a rehearsal came to
 down status report: .venv/.ready
 	@$(RUN) rehearsal $@ --project $(PROJECT) --stack $(STACK)
 
-test: lint
+test: lint ## lint, type-check and run the whole test suite
 	@$(RUN) pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.ready
 	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright
 
-format: .venv/.ready
+format: .venv/.ready ## mend what ruff can mend
 	@$(RUN) ruff check --fix && $(RUN) ruff format
 
-bench: .venv/.ready
+bench: .venv/.ready ## measure, and print the figures
 	@$(RUN) benchmarks
 
 differential: .venv/.ready ## compare planning with the real scheduler: make differential [N=10000]; goes on where it was
 	@$(RUN) tests.differential $(N)
 
-lock: .venv/.ready ## after a change of the dependencies in pyproject.toml
+lock: .venv/.ready ## make the lock anew, after a change of the dependencies in pyproject.toml
 	@$(RUN) uv pip compile pyproject.toml --all-extras --universal --generate-hashes --no-header -q -o requirements.lock
 	@$(RUN) uv pip compile pyproject.toml -c requirements.lock --universal --generate-hashes --no-header --no-annotate -q \
 		-o components/requirements.txt
 
-schema: .venv/.ready ## after a change of a component's arguments
+schema: .venv/.ready ## make schemas and generated pages anew, after a change of a component's arguments
 	@.venv/bin/python stacks/schema.py
 	@UPDATE_GOLDEN=1 $(RUN) pytest -q tests/components/test_package.py
 	@.venv/bin/python docs/generate.py
 
-# Python's own environment, made from the lock; made anew when the lock or the project's metadata change.
+install: .venv/.ready ## make .venv, the Python environment, and no more
+
+# Made from the lock; made anew when the lock or the project's metadata change.
 .venv/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; name one: make PYTHON=python3.12")'
-	@echo "installing the Python packages of requirements.lock into .venv (once, about a minute)"
 	@$(PYTHON) -m venv .venv
-	@.venv/bin/python -m pip install -q --require-hashes -r requirements.lock
+	@.venv/bin/python rehearsal/packages.py requirements.lock
 	@.venv/bin/python -m pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 
-clean:
+clean: ## remove .venv and what tests and builds left
 	rm -rf .venv dist .pytest_cache .ruff_cache
+
+help: ## this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 20

@@ -1,4 +1,4 @@
-"""Writes docs/components/, a page per component from components/schema.json, and the tables of docs/workloads.md."""
+"""Writes docs/components/, a page per component from its schema, docs/stack-file.md and docs/workloads.md."""
 
 import json
 import re
@@ -109,6 +109,8 @@ if __name__ == "__main__":
     (DOCS / "components").mkdir(exist_ok=True)
     for name, text in pages().items():
         (DOCS / "components" / name).write_text(text)
-    import workloads  # the script's own folder is where Python looks first
+    import stack_file  # the script's own folder is where Python looks first
+    import workloads
 
-    workloads.PAGE.write_text(workloads.page())
+    for generated in (stack_file, workloads):
+        generated.PAGE.write_text(generated.page())

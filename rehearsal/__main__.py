@@ -46,7 +46,7 @@ def up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         controllers.start(rehearsal, tools, controllers.wanted(rehearsal, environment.stack_file(rehearsal)))
         stack.up(rehearsal, tools, quiet=args.quiet)
         result = _settle(rehearsal)
-    report.show(result, _stdout())
+    report.show(result, rehearsal.title, _stdout())
     _show_hints(rehearsal)
     if result.unwell:
         raise RehearsalError(
@@ -84,7 +84,7 @@ def show_report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     if args.json:
         print(result.to_json())
     else:
-        report.show(result, _stdout())
+        report.show(result, rehearsal.title, _stdout())
 
 
 def env(rehearsal: Rehearsal, args: argparse.Namespace) -> None:

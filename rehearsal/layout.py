@@ -34,6 +34,11 @@ class Rehearsal:
         return self.root.parent.parent
 
     @property
+    def title(self) -> str:
+        """What to call it: the stack, behind the folder of a project that is not this checkout."""
+        return self.stack if self.project == CHECKOUT else f"{self.project.name} {self.stack}"
+
+    @property
     def make_options(self) -> str:
         """What to say behind ``make up`` to mean this rehearsal: nothing, or `` STACK=prod``."""
         project = "" if self.project == CHECKOUT else f" PROJECT={os.path.relpath(self.project)}"

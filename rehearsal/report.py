@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ml_foundations._versions import DRA_DRIVER, GPU_OPERATOR, NFS_PROVISIONER
 from ml_foundations.labels import GPU_RESOURCE
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -22,6 +23,14 @@ STEADY = {"Completed", "Failed", "Ready", "Scheduled", "Suspended"}
 
 GOOD = {"Completed", "Ready", "Running", "Scheduled"}
 """Workload states with which a rehearsal has succeeded."""
+
+RELEASE = "kubernetes:helm.sh/v3:Release"
+SIMULATED = {
+    GPU_OPERATOR.name: "its labels and GPUs are simulated",
+    DRA_DRIVER.name: "its ResourceSlices are simulated",
+    NFS_PROVISIONER.name: "its volumes are simulated",
+}
+"""What a rehearsal has in place of a chart that it only records."""
 
 SYSTEM_NAMESPACES = ("kube-", "gke-", "gmp-")
 
@@ -96,7 +105,11 @@ def _quotas(api: Api) -> list[Quota]:
 def _recorded_releases(rehearsal: Rehearsal) -> list[dict[str, str]]:
     releases = (json.loads(path.read_text()) for path in sorted(rehearsal.releases_dir.glob("*.json")))
     return [
-        {"type": "kubernetes:helm.sh/v3:Release", "name": f"{r['namespace']}/{r['name']}"}
+        {
+            "type": RELEASE,
+            "name": f"{r['namespace']}/{r['name']}",
+            "instead": SIMULATED.get(r["chart"]) or r["instead"],
+        }
         for r in releases
         if not r["installed"]
     ]
@@ -263,13 +276,13 @@ def _is_system(namespace: str) -> bool:
     return namespace.startswith(SYSTEM_NAMESPACES)
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: Report, title: str, console: Console) -> None:
     """Print the report as tables, the answer first."""
-    console.print(_verdict(report))
+    console.print(_verdict(report, title))
     console.print(Group(*_tables(report)))
 
 
-def _verdict(report: Report) -> Text:
+def _verdict(report: Report, title: str) -> Text:
     nodes = sum(pool["nodes"] for pool in report.pools)
     gpus = sum(pool["gpus"] for pool in report.pools)
     workloads, *rest = (
@@ -278,9 +291,9 @@ def _verdict(report: Report) -> Text:
     )
     room = ", ".join(rest)
     if not report.unwell:
-        return Text(f"\n{report.stack}: all is well: {workloads}, {room}\n", style="bold green")
+        return Text(f"\n{title}: all is well: {workloads}, {room}\n", style="bold green")
     verb = "does" if len(report.unwell) == 1 else "do"
-    said = f"\n{report.stack}: {len(report.unwell)} of {workloads} {verb} not run, on {room}\n"
+    said = f"\n{title}: {len(report.unwell)} of {workloads} {verb} not run, on {room}\n"
     if not nodes:
         said += "There is no node. Declare node pools, or bring copies of a cluster's: make up NODES=nodes.yaml\n"
     return Text(said, style="bold red")
@@ -317,16 +330,19 @@ def _tables(report: Report) -> Iterable[RenderableType]:
         quotas.add_row(quota.namespace, quota.name, *_quota_cells(quota))
     yield quotas
 
-    if report.recorded:
-        yield Text(f"\nRecorded only, not simulated: {_recorded_summary(report.recorded)}", style="dim")
+    if text := _recorded_text(report.recorded):
+        yield Text(f"\n{text}", style="dim")
 
 
-def _recorded_summary(recorded: list[dict[str, str]]) -> str:
-    """How many of each type: ``2 IAMMember, 1 Network``; ``report --json`` has their names."""
-    counts = Counter(item["type"].rpartition(":")[2] for item in recorded)
-    charts = [item["name"].rpartition("/")[2] for item in recorded if item["type"].endswith(":Release")]
+def _recorded_text(recorded: list[dict[str, str]]) -> str:
+    """How many of each type, ``2 IAMMember, 1 Network``, and each chart; ``report --json`` has all names."""
+    counts = Counter(item["type"].rpartition(":")[2] for item in recorded if item["type"] != RELEASE)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    return kinds + (f". Charts that could not be fetched: {', '.join(charts)}" if charts else "")
+    charts = [
+        f"{item['name'].rpartition('/')[2]} ({item['instead']})" for item in recorded if item["type"] == RELEASE
+    ]
+    lines = (("Recorded only, not simulated", kinds), ("Charts that are not installed", ", ".join(charts)))
+    return "\n".join(f"{title}: {text}" for title, text in lines if text)
 
 
 QUOTA_COLUMNS = {

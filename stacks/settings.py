@@ -90,16 +90,22 @@ Cluster = Annotated[
 class Team(TeamNamespaceSettings):
     """A team: its namespace and quota, its volumes and workloads."""
 
-    quota: QuotaSettings
-    queue: TeamQueue | None = None
-    volumes: dict[Name, VolumeSettings] = {}
-    training_jobs: dict[Name, TrainingJobSettings] = {}
-    distributed_trainings: dict[Name, DistributedTrainingSettings] = {}
-    sweeps: dict[Name, SweepSettings] = {}
-    scheduled_trainings: dict[Name, ScheduledTrainingSettings] = {}
-    tasks: dict[Name, TaskSettings] = {}
-    inference_services: dict[Name, InferenceServiceSettings] = {}
-    sharded_sets: dict[Name, ShardedSetSettings] = {}
+    quota: QuotaSettings = Field(description="What the team may have at once.")
+    queue: TeamQueue | None = Field(default=None, description="The team's share in the queues of Kueue.")
+    volumes: dict[Name, VolumeSettings] = Field(default={}, description="Claims, by name.")
+    training_jobs: dict[Name, TrainingJobSettings] = Field(default={}, description="Jobs on one node, by name.")
+    distributed_trainings: dict[Name, DistributedTrainingSettings] = Field(
+        default={}, description="Trainings on several nodes, by name."
+    )
+    sweeps: dict[Name, SweepSettings] = Field(default={}, description="Searches for hyperparameters, by name.")
+    scheduled_trainings: dict[Name, ScheduledTrainingSettings] = Field(
+        default={}, description="Trainings by a schedule, by name."
+    )
+    tasks: dict[Name, TaskSettings] = Field(default={}, description="Single pods that run once, by name.")
+    inference_services: dict[Name, InferenceServiceSettings] = Field(default={}, description="Model servers, by name.")
+    sharded_sets: dict[Name, ShardedSetSettings] = Field(
+        default={}, description="Servers of which each pod holds a shard, by name."
+    )
 
     @property
     def tenancy(self) -> Any:
@@ -138,15 +144,27 @@ class Settings(Spec):
     """A whole stack file."""
 
     project: str = Field(min_length=6)
-    cluster: Cluster
-    node_pools: dict[Name, NodePool] = {}
-    gpu_operator: GpuOperatorSettings | None = None
-    device_classes: DeviceClassesSettings | None = None
-    gpu_monitors: dict[Name, GpuMonitorSettings] = {}
-    storage: StorageClassesSettings = StorageClassesSettings()
-    training_queue: TrainingQueueSettings = TrainingQueueSettings()
-    teams: dict[Name, Team] = {}
-    proof: ProofSettings = ProofSettings()
+    cluster: Cluster = Field(
+        description="The cluster to make; with `kubeconfig` or `context`, the one that is there already."
+    )
+    node_pools: dict[Name, NodePool] = Field(
+        default={}, description="Node pools, by name: of GPU nodes where the machine type or the keys say so."
+    )
+    gpu_operator: GpuOperatorSettings | None = Field(
+        default=None, description="The NVIDIA GPU Operator; without it, no pool may leave its GPUs to it."
+    )
+    device_classes: DeviceClassesSettings | None = Field(
+        default=None, description="GPUs by claims (DRA); without it, no workload may claim any."
+    )
+    gpu_monitors: dict[Name, GpuMonitorSettings] = Field(
+        default={}, description="DaemonSets that watch GPU nodes, by name."
+    )
+    storage: StorageClassesSettings = Field(default=StorageClassesSettings(), description="The storage classes.")
+    training_queue: TrainingQueueSettings = Field(
+        default=TrainingQueueSettings(), description="Kueue, which is installed where a team has a `queue`."
+    )
+    teams: dict[Name, Team] = Field(default={}, description="Teams with all that is theirs, by namespace.")
+    proof: ProofSettings = Field(default=ProofSettings(), description="The proof before spend.")
 
     @property
     def gpu_pools(self) -> dict[str, GpuNodePoolSettings]:

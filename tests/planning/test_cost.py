@@ -52,7 +52,7 @@ def test_a_budget_that_the_nodes_may_exceed_is_a_finding() -> None:
     assert finding.message == (
         "at their most, the nodes cost 129763 USD in a month of 730 h, 29763 above the budget of 100000"
     )
-    assert finding.remedy == 'Lower max_nodes of the dearest pool "h100" (2), or raise the budget.'
+    assert finding.remedy == 'Lower the maximum of the dearest pool "h100" (2 nodes), or raise the budget.'
     unknown = over_budget(cost_of([node_class(priced("b200", "a4-highgpu-8g"))]), Decimal(1))
     assert unknown is not None
     assert unknown.severity == "warning"

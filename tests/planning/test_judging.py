@@ -348,12 +348,31 @@ def test_one_pod_at_a_time_uses_a_claim_that_says_so() -> None:
     exclusive = claim(storageClassName="fast", accessModes=["ReadWriteOncePod"])
     assert verdict(deployment("web", 1, template(**DATA)), pool("p", 1), storage_class(), exclusive) is FITS
     assert verdict(deployment("web", 2, template(**DATA)), pool("p", 1), storage_class(), exclusive) is CANNOT
-    assert (
-        warnings(deployment("web", 2, template(**DATA)), pool("p", 1), storage_class(), claim(storageClassName="fast"))[
-            -1
-        ]
-        == "volume-access"
-    )
+
+
+@pytest.mark.parametrize(
+    ("documents", "warned"),
+    [
+        ([deployment("web", 2, template(**DATA)), pool("p", 2)], True),
+        ([deployment("web", 2, template(**DATA)), pool("p", 1)], False),
+        ([deployment("web", 1, template(**DATA)), pool("p", 2)], False),
+        ([deployment("a", 1, template(**DATA)), job("b", 1, template(**DATA)), pool("p", 2)], True),
+        ([deployment("a", 1, template(**DATA)), job("b", 1, template()), pool("p", 2)], False),
+    ],
+)
+def test_a_disk_that_pods_on_several_nodes_mount_is_warned_of(documents: list[Manifest], warned: bool) -> None:
+    disk = storage_class(), claim(storageClassName="fast")
+    workloads = judge([*documents, *disk]).workloads
+    assert {item.verdict for item in workloads} == {FITS}
+    rules = [warning.rule for item in workloads for warning in item.warnings]
+    assert rules.count("volume-access") == warned
+
+
+def test_all_that_keeps_a_workload_from_running_is_said_at_once() -> None:
+    (found,) = judge([deployment("web", 5, template()), pool("p", 1), quota(hard={"pods": "2"})]).workloads
+    assert {reason.rule for reason in found.reasons} == {"quota", "nodes"}
+    (found,) = judge([deployment("web", 4, template()), pool("p", 1), quota(hard={"pods": "2"})]).workloads
+    assert {reason.rule for reason in found.reasons} == {"quota"}
 
 
 # --- All together

@@ -15,6 +15,7 @@ from tests.planning.building import (
     deployment,
     job,
     limit_range,
+    namespaced,
     pool,
     quota,
     spread,
@@ -23,6 +24,14 @@ from tests.planning.building import (
 
 H100 = pool("h100", 2, {"gpu": "h100", ZONE: "a"}, [{"key": GPU, "value": "present", "effect": "NoSchedule"}], gpu="8")
 CPU = pool("cpu", 3, {ZONE: "b"})
+HUNGRY = template(containers=[container(gpu=8, cpu=4)])
+DATA = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+DISK = [
+    {"kind": "StorageClass", "metadata": {"name": "fast"}, "volumeBindingMode": "WaitForFirstConsumer"},
+    namespaced(
+        "v1", "PersistentVolumeClaim", "data", spec={"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
+    ),
+]
 
 
 def gpus(count: int, **spec: Any) -> Manifest:
@@ -35,7 +44,7 @@ def gpus(count: int, **spec: Any) -> Manifest:
         (
             [job("train", 4, gpus(8), gang=True), H100, CPU],
             'nodes at spec.parallelism: each pod needs 8 nvidia.com/gpu; "h100" offers 8 nvidia.com/gpu per node on at most 2 nodes: '
-            "room for 2 of the 4 pods that must run at once. | Raise max_nodes of h100 to 4 or lower spec.parallelism to 2.",
+            "room for 2 of the 4 pods that must run at once. | Raise the maximum of h100 to 4 nodes or lower spec.parallelism to 2.",
         ),
         (
             [job("train", 1, gpus(16)), H100, CPU],
@@ -51,12 +60,12 @@ def gpus(count: int, **spec: Any) -> Manifest:
         (
             [deployment("web", 13, template()), CPU],
             'nodes at spec.replicas: each pod needs 1 cpu; "cpu" offers 4 cpu per node on at most 3 nodes: '
-            "room for 12 of the 13 pods that must run at once. | Raise max_nodes of cpu to 4 or lower spec.replicas to 12.",
+            "room for 12 of the 13 pods that must run at once. | Raise the maximum of cpu to 4 nodes or lower spec.replicas to 12.",
         ),
         (
             [deployment("web", 4, template(affinity=anti_affinity())), CPU],
             'nodes at spec.replicas: each pod needs 1 cpu; "cpu" takes one per node on at most 3 nodes: '
-            "room for 3 of the 4 pods that must run at once. | Raise max_nodes of cpu to 4 or lower spec.replicas to 3.",
+            "room for 3 of the 4 pods that must run at once. | Raise the maximum of cpu to 4 nodes or lower spec.replicas to 3.",
         ),
         (
             [deployment("web", 3, template(topologySpreadConstraints=[spread(minDomains=2)])), CPU],
@@ -104,6 +113,12 @@ def test_reasons(documents: list[Manifest], expected: str) -> None:
             "rollout-surge at spec.replicas: 15 pods during a rollout do not fit: the nodes take 12 pods of 1 cpu. | "
             "Make room for 3 more, or set strategy.rollingUpdate to maxSurge 0 and maxUnavailable 1.",
         ),
+        (
+            [job("prepare", 1, template(**DATA)), job("train", 1, template(**DATA)), *DISK, CPU],
+            "volume-access at volumes: Job team/prepare and Job team/train mount the claim data, which one node at a time "
+            "may attach (ReadWriteOnce): pods on another one wait. | "
+            "Give data the access mode ReadWriteMany, or run the pods one after the other.",
+        ),
     ],
 )
 def test_warnings(documents: list[Manifest], expected: str) -> None:
@@ -117,7 +132,23 @@ def test_warnings(documents: list[Manifest], expected: str) -> None:
         (
             [deployment("a", 6, template()), deployment("b", 8, template()), CPU],
             "competition: Deployment team/a and Deployment team/b run at the same time: together they need 14 cpu, and cpu "
-            "offers 12 at most. | Raise max_nodes of cpu, or give the workloads pools of their own.",
+            "offers 12 at most. | Raise the maximum of cpu, or give the workloads pools of their own.",
+        ),
+        (
+            [deployment("a", 1, HUNGRY), deployment("b", 2, HUNGRY), H100],
+            "competition: Deployment team/a and Deployment team/b run at the same time: together they need "
+            "24 nvidia.com/gpu and 12 cpu, and h100 offers 16 and 8 at most. | "
+            "Raise the maximum of h100, or give the workloads pools of their own.",
+        ),
+        (
+            [deployment("a", 12, template()), job("j", 1, template()), CPU],
+            "competition: beside Deployment team/a it may wait for ever: together they need 13 cpu, and cpu offers 12 "
+            "at most. | Let its pools have more nodes, or give it one of its own.",
+        ),
+        (
+            [job("a", 12, template(), gang=True), job("j", 1, template()), CPU],
+            "competition: beside Job team/a it may wait until they have ended: together they need 13 cpu, and cpu offers "
+            "12 at most. | Let its pools have more nodes, or give it one of its own.",
         ),
         (
             [deployment("a", 2, template()), deployment("b", 2, template()), CPU, quota(hard={"requests.cpu": "3"})],

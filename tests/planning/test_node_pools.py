@@ -129,7 +129,7 @@ def test_a_pool_that_is_split_over_zones_is_one_in_a_message() -> None:
     assert found.verdict is Verdict.CANNOT_FIT
     (reason,) = found.reasons
     assert "at most 3 nodes" in reason.message
-    assert "max_nodes of train to 4 " in reason.remedy
+    assert "maximum of train to 4 nodes " in reason.remedy
 
 
 def test_zones_matter_only_to_those_who_name_them() -> None:

@@ -93,7 +93,7 @@ def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
         f"at their most, the nodes cost {most:.0f} {cost.currency} in a month of {HOURS_PER_MONTH} h, "
         f"{most - monthly_budget:.0f} above the budget of {monthly_budget:.0f}"
     )
-    remedy = f'Lower max_nodes of the dearest pool "{dearest.name}" ({dearest.most}), or raise the budget.'
+    remedy = f'Lower the maximum of the dearest pool "{dearest.name}" ({dearest.most} nodes), or raise the budget.'
     return Finding("monthly-budget", Severity.ERROR, "stack", "monthly_budget", message, remedy)
 
 

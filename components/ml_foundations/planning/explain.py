@@ -17,7 +17,6 @@ from ml_foundations.planning.pods import PodSet, Workload
 from ml_foundations.planning.quantity import format_milli
 from ml_foundations.planning.resources import PODS, is_extended
 from ml_foundations.planning.stack import Demand, Judgement
-from ml_foundations.planning.volumes import Volumes
 
 Refused = Mapping[int, Sequence[Refusal]]
 """Why nodes refuse the pods, by the id of the place; nothing where they accept them."""
@@ -345,7 +344,7 @@ def _too_many(
     whole = [replace(place, node=replace(place.node, count=counts[name])) for name, place in by_pool.items()]
     offers = _names(_offer(pod, place) for place in whole)
     limit = (
-        f"max_nodes of {largest.node.name} to {counts[largest.node.name] + missing}"
+        f"the maximum of {largest.node.name} to {counts[largest.node.name] + missing} nodes"
         if largest.node.is_template
         else "the number of nodes"
     )
@@ -429,7 +428,7 @@ def _resource_path(pods: PodSet, short: Sequence[tuple[str, int, int]]) -> str:
 def sets_compete(workload: Workload, judgement: Judgement) -> Finding:
     """The sets of a JobSet do not find their places at once, or perhaps not."""
     text = judgement.shortage or "its jobs may take each other's places"
-    return _error(workload, "nodes", "spec.replicatedJobs", text, "Raise max_nodes, or lower replicas and parallelism.")
+    return _error(workload, "nodes", "spec.replicatedJobs", text, "Let pools have more nodes, or lower replicas.")
 
 
 def stack_member(workload: Workload, verdict: Verdict | None) -> Finding:
@@ -454,28 +453,33 @@ def competition(demands: Sequence[Demand], judgement: Judgement) -> Finding:
         "stack",
         "",
         f"{names} run at the same time: {text}",
-        f"Raise max_nodes of {pools}, or give the workloads pools of their own.",
+        f"Raise the maximum of {pools}, or give the workloads pools of their own.",
     )
 
 
-def job_waits(job: Workload, judgement: Judgement) -> Finding:
-    """Always-on workloads may leave no room for a Job."""
-    text = judgement.shortage or "what runs always may take all the room"
+def job_waits(job: Workload, beside: Sequence[Workload], judgement: Judgement) -> Finding:
+    """Workloads that keep their places may leave no room for a Job."""
+    until = "until they have ended" if all(workload.is_finite for workload in beside) else "for ever"
+    text = judgement.shortage or "they may take all the room"
     return _error(
-        job, "competition", "", f"beside the workloads that run always it may wait for ever: {text}", "Raise max_nodes."
+        job,
+        "competition",
+        "",
+        f"beside {_names(map(str, beside))} it may wait {until}: {text}",
+        "Let its pools have more nodes, or give it one of its own.",
     )
 
 
-def volume_warnings(workload: Workload, volumes: Volumes) -> Iterable[Finding]:
-    """Claims that only one node can attach, though several pods mount them."""
-    for name in volumes.shared_by_nodes(workload):
-        yield _warning(
-            workload,
-            "volume-access",
-            "volumes",
-            f"several pods mount the claim {name}, which one node at a time may attach (ReadWriteOnce)",
-            f"Give {name} the access mode ReadWriteMany, or run one pod.",
-        )
+def shared_claim(workloads: Sequence[Workload], claim: str) -> Finding:
+    """A claim that only one node can attach, though pods on several nodes may mount it."""
+    who = f"{_names(map(str, workloads))} mount" if len(workloads) > 1 else "several pods mount"
+    return _warning(
+        workloads[0],
+        "volume-access",
+        "volumes",
+        f"{who} the claim {claim}, which one node at a time may attach (ReadWriteOnce): pods on another one wait",
+        f"Give {claim} the access mode ReadWriteMany, or run the pods one after the other.",
+    )
 
 
 def _needs(pod: PodClass) -> str:

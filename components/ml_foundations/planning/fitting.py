@@ -58,8 +58,29 @@ class Fitting:
             self._place_one_set(candidate)
         else:
             self._place_sets(candidate)
-        candidate.warnings += explain.volume_warnings(workload, self._cluster.volumes)
         candidate.run_cost = self._run_cost(candidate)
+
+    def place_refused(self, candidate: Candidate) -> None:
+        """Say of a workload that the API server refuses what else keeps it from running: all errors at once."""
+        beyond = Candidate(candidate.workload, candidate.sets)
+        self.place(beyond)
+        if beyond.verdict is Verdict.CANNOT_FIT:
+            candidate.reasons += beyond.reasons
+
+    def warn_of_shared_claims(self) -> None:
+        """Warn of claims that one node at a time may attach, where pods on several nodes may mount them.
+
+        The scheduler does not look at that: the later pods wait on their nodes until the disk is detached.
+        """
+        mounting: dict[tuple[str, str], list[Candidate]] = {}
+        for candidate in self._candidates:
+            for claim in self._cluster.volumes.on_one_node(candidate.workload):
+                mounting.setdefault((candidate.workload.namespace, claim), []).append(candidate)
+        for (_, claim), candidates in mounting.items():
+            sets = [(pod_set, pod) for candidate in candidates for pod_set, pod in candidate.sets]
+            places = {id(place): place.count for _, pod in sets for place in self._cluster.accepting(pod)}
+            if sum(pod_set.count for pod_set, _ in sets) > 1 and sum(places.values()) > 1:
+                candidates[0].warnings.append(explain.shared_claim([c.workload for c in candidates], claim))
 
     def _run_cost(self, candidate: Candidate) -> RunCost | None:
         """What a run costs, where the workload says how long it may last."""

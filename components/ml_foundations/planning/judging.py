@@ -9,7 +9,7 @@ from ml_foundations.planning import explain, quota, stack
 from ml_foundations.planning.candidates import Admission, Candidate
 from ml_foundations.planning.cluster import Cluster, Spread
 from ml_foundations.planning.cost import Cost, RunCost, cost_of
-from ml_foundations.planning.findings import Finding, Verdict, together
+from ml_foundations.planning.findings import Finding, Severity, Verdict, together
 from ml_foundations.planning.fitting import Fitting
 from ml_foundations.planning.manifests import Manifest, name_of
 from ml_foundations.planning.nodes import NodeClass
@@ -82,10 +82,12 @@ def _judge(cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
     for candidate in candidates:
         if candidate.verdict is None:
             fitting.place(candidate)
+        elif candidate.is_refused and candidate.workload.queue is None:  # a queue sends its pods to a flavor's nodes
+            fitting.place_refused(candidate)
+    fitting.warn_of_shared_claims()
     for index, candidate in enumerate(candidates):
-        if roomier and _is_doubtful(candidate.verdict, [other.workloads[index].verdict for other in roomier]):
-            candidate.verdict = Verdict.UNDETERMINED
-            candidate.reasons = [reason.weighed(Verdict.UNDETERMINED) for reason in candidate.reasons]
+        if roomier:
+            _doubt(candidate, [other.workloads[index] for other in roomier])
     combined = _Together(cluster, fitting, candidates)
     verdict, reasons = combined.verdict()
     if (
@@ -106,6 +108,14 @@ def _judge(cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
         cost_of(cluster.declared),
         tuple(combined.quotas_left()),
     )
+
+
+def _doubt(candidate: Candidate, elsewhere: Sequence[WorkloadVerdict]) -> None:
+    """Take back what is so in none of some roomier clusters."""
+    if _is_doubtful(candidate.verdict, [other.verdict for other in elsewhere]):
+        candidate.verdict = Verdict.UNDETERMINED
+    certain = {r.rule for other in elsewhere for r in other.reasons if r.severity is Severity.ERROR}
+    candidate.reasons = [r if r.rule in certain else r.weighed(Verdict.UNDETERMINED) for r in candidate.reasons]
 
 
 def _is_doubtful(verdict: Verdict | None, elsewhere: Iterable[Verdict]) -> bool:
@@ -166,7 +176,9 @@ class _Together:
             if judgement.verdict is not Verdict.FITS:
                 # Whoever comes first runs: a Job that ends makes room.
                 worst = Verdict.UNDETERMINED
-                reasons.append(explain.job_waits(job.workload, judgement).weighed(Verdict.UNDETERMINED))
+                theirs = {demand.pod.name for demand in component}
+                beside = [c.workload for c in always if str(c.workload) in theirs]
+                reasons.append(explain.job_waits(job.workload, beside, judgement).weighed(Verdict.UNDETERMINED))
         return worst, reasons
 
     def _sum_quotas(self) -> tuple[Verdict, list[Finding]]:

@@ -49,13 +49,13 @@ def as_text(verdicts: Verdicts) -> str:
                 f"  A run costs {run.amount:.2f} {verdicts.cost.currency} at most: {run.nodes} x {run.pool} "
                 f"for {run.hours:.1f} h."
             )
+    lines += [f"{f.object}: {_sentence(f)}" for f in verdicts.reasons if f.rule != "workload"]
     return "\n".join([*lines, as_summary(verdicts)])
 
 
 def as_summary(verdicts: Verdicts) -> str:
-    """The verdict on the stack for people, what is left of each quota, and the cost."""
+    """The verdict on the stack for people, what is left of each quota, and the cost; no findings."""
     lines = [f"The stack {_SHOWN[verdicts.stack]}."]
-    lines += [f"  {_sentence(finding)}" for finding in verdicts.reasons if finding.rule != "workload"]
     for left in verdicts.quotas:
         amounts = ", ".join(
             f"{name} {format_milli(amount)} of {format_milli(left.hard[name])}"

@@ -10,7 +10,7 @@ from ml_foundations.planning.capacity import is_repelled
 from ml_foundations.planning.findings import Verdict
 from ml_foundations.planning.placement import HOSTNAME, Place, PodClass, take
 from ml_foundations.planning.quantity import format_milli
-from ml_foundations.planning.resources import Amounts, total
+from ml_foundations.planning.resources import Amounts, is_extended, total
 from ml_foundations.planning.search import search
 
 SHARE = 10**9
@@ -135,7 +135,7 @@ def _may_evict(demands: Iterable[Demand], places: Iterable[Place]) -> bool:
 
 
 def _shortage(demands: Sequence[Demand]) -> str:
-    """A resource that the demands need more of than all nodes that take any of them have; nothing if there is none."""
+    """The resources that demands need more of than all nodes that take any of them have; nothing if there are none."""
     for competing in _competing_sets(demands):
         places = {id(place): place for demand in competing for place in demand.places}
         needed = total(
@@ -145,14 +145,15 @@ def _shortage(demands: Sequence[Demand]) -> str:
         for place in places.values():
             for name in needed:
                 free[name] = free.get(name, 0) + max(0, place.free.get(name, 0)) * place.count
-        for name, amount in sorted(needed.items()):
-            if amount > free.get(name, 0):
-                names = sorted({place.node.name for place in places.values()})
-                offer = f"{', '.join(names) or 'no node'} offer{'' if len(names) > 1 else 's'}"
-                return (
-                    f"together they need {format_milli(amount)} {name}, and {offer} "
-                    f"{format_milli(free.get(name, 0))} at most"
-                )
+        short = [name for name, amount in needed.items() if amount > free.get(name, 0)]
+        if short:
+            short.sort(key=lambda name: (not is_extended(name), name))
+            names = sorted({place.node.name for place in places.values()})
+            return (
+                f"together they need {' and '.join(f'{format_milli(needed[name])} {name}' for name in short)}, "
+                f"and {', '.join(names) or 'no node'} offer{'' if len(names) > 1 else 's'} "
+                f"{' and '.join(format_milli(free.get(name, 0)) for name in short)} at most"
+            )
     return ""
 
 

@@ -51,13 +51,9 @@ class Volumes:
             if "ReadWriteOncePod" in _access_modes(self._claims.get((namespace, name)))
         )
 
-    def shared_by_nodes(self, workload: Workload) -> list[str]:
-        """The claims that several pods of a workload mount and that one node at a time may attach."""
-        return [
-            name_of(claim)
-            for claim in self.claims_of(workload)
-            if set(_access_modes(claim)) == {"ReadWriteOnce"} and sum(p.count for p in workload.pods) > 1
-        ]
+    def on_one_node(self, workload: Workload) -> list[str]:
+        """The claims that a workload's pods mount and that one node at a time may attach."""
+        return [name_of(c) for c in self.claims_of(workload) if set(_access_modes(c)) == {"ReadWriteOnce"}]
 
     def refusals(self, spec: Manifest, workload: Workload) -> Callable[[NodeClass], list[Refusal]] | None:
         """Why volumes keep pods from nodes, as a function of the node; None for pods without such volumes."""

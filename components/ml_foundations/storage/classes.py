@@ -78,7 +78,7 @@ class FilestoreArgs(TypedDict):
     """Filestore, for ReadWriteMany volumes of 1Ti and more: an instance for each."""
 
     tiers: NotRequired[list[str]]
-    """basic-hdd, zonal or enterprise (in several zones): a class filestore-<tier> for each. Default zonal."""
+    """basic-hdd, zonal or enterprise (in several zones): a class `filestore-<tier>` for each. Default zonal."""
     reserved_range: NotRequired[str]
     """The name of the address range of private service access, for a shared VPC; default direct peering."""
 

@@ -42,7 +42,7 @@ class VolumeArgs(TypedDict):
     snapshot: NotRequired[str]
     """A VolumeSnapshot of the namespace that it starts from."""
     disk: NotRequired[pulumi.Input[str]]
-    """A disk that exists: projects/<project>/zones/<zone>/disks/<name>. Its class says the disk's type."""
+    """A disk that exists: `projects/<project>/zones/<zone>/disks/<name>`. Its class says the disk's type."""
     bucket: NotRequired[pulumi.Input[str]]
     """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
     mount_options: NotRequired[list[str]]

@@ -36,7 +36,7 @@ class QuotaArgs(TypedDict):
     """The most GPUs that the team's pods may request at once; 0 for none."""
     gpus_by_model: NotRequired[dict[str, int]]
     """The most GPUs of each model, by any of its names. Pods with GPUs then need the PriorityClass of their model,
-    <namespace>-<accelerator type>, such as research-nvidia-l4, and no other GPUs are given."""
+    `<namespace>-<accelerator type>`, such as research-nvidia-l4, and no other GPUs are given."""
     claimed_gpus: NotRequired[int]
     """The most GPUs that resource claims may take (DRA), beside gpus; default 0."""
     cpu: str

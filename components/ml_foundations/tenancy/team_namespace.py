@@ -56,7 +56,7 @@ class TeamNamespaceArgs(QuotaArgs):
     service_account: NotRequired[ServiceAccountArgs]
     """A service account for the team's pods."""
     priorities: NotRequired[dict[str, int]]
-    """PriorityClasses, each as <namespace>-<name>: a pod of a higher one may displace pods of a lower one."""
+    """PriorityClasses, each as `<namespace>-<name>`: a pod of a higher one may displace pods of a lower one."""
     internet: NotRequired[str]
     """What the pods may reach outside of private networks: none, https or any; default https."""
     ingress_namespaces: NotRequired[list[str]]

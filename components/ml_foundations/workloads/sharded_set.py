@@ -37,7 +37,7 @@ class ShardVolumeArgs(TypedDict):
     """A volume that each shard has for itself."""
 
     name: str
-    """The volume's name; the claim of shard 0 is <name>-<set>-0."""
+    """The volume's name; the claim of shard 0 is `<name>-<set>-0`."""
     size: str
     """Its size, such as 500Gi. A set that exists keeps the size it was made with."""
     storage_class: str

@@ -112,7 +112,7 @@ class Helm:
                 raise UserError("\n".join(unknown))
             self._run_beside(resource, _chart_name(inputs))
             self._provider.log(resource, "warning", f"recorded, chart not installed: {why}")
-            return self._recorded(inputs, installed=False)
+            return self._recorded(inputs, instead=why)
         name, namespace = str(inputs["name"]), str(inputs["namespace"])
         seconds = float(resource.timeout or inputs.get("timeout") or DEFAULT_SECONDS)
         self._end_interrupted(name, namespace)
@@ -123,8 +123,8 @@ class Helm:
         except UserError as error:
             if not self._provider.cancelled.is_set() and not self._status(name, namespace):
                 raise
-            raise InitFailedError(self._recorded(inputs, installed=True), [str(error)]) from None
-        return self._recorded(inputs, installed=True)
+            raise InitFailedError(self._recorded(inputs), [str(error)]) from None
+        return self._recorded(inputs)
 
     def _run_beside(self, resource: Resource, chart: str) -> None:
         """Start the controller of a chart that runs as a process, unless it runs because the stack file asks for it."""
@@ -158,7 +158,7 @@ class Helm:
         """Why the chart cannot be had on this machine, or nothing."""
         chart, home = str(inputs["chart"]), _home(inputs)
         if _chart_name(inputs) in BESIDE:
-            return "its controller runs beside the control plane, with the kinds and webhooks of the chart"
+            return "its controller runs as a process, with the kinds and webhooks of the chart"
         if Path(chart).exists():
             return ""
         if home not in self._unreachable:
@@ -215,12 +215,14 @@ class Helm:
             raise UserError(f"helm {args[0]} failed: {said.strip()[-3000:]}")
         return printed
 
-    def _recorded(self, inputs: Properties, installed: bool) -> State:
+    def _recorded(self, inputs: Properties, instead: str = "") -> State:
+        """The state of a release, and its record; ``instead`` says why its chart is not installed."""
         record = {key: inputs.get(key) for key in ("namespace", "name", "version")} | {
             "chart": _chart_name(inputs),
             "repo": (inputs.get("repositoryOpts") or {}).get("repo"),
             "values": inputs.get("values") or {},
-            "installed": installed,
+            "installed": not instead,
+            "instead": instead,
         }
         path = _record_path(inputs["namespace"], inputs["name"])
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -228,7 +230,7 @@ class Helm:
         draft.touch(mode=0o600)
         draft.write_text(json.dumps(record, indent=1))
         draft.replace(path)
-        return State(f"{inputs['namespace']}/{inputs['name']}", inputs, _outputs(inputs, installed))
+        return State(f"{inputs['namespace']}/{inputs['name']}", inputs, _outputs(inputs, not instead))
 
 
 def unknown_keys(chart: str, values: Mapping[str, Any]) -> Iterator[str]:
