@@ -338,9 +338,7 @@ def _recorded_text(recorded: list[dict[str, str]]) -> str:
     """How many of each type, ``2 IAMMember, 1 Network``, and each chart; ``report --json`` has all names."""
     counts = Counter(item["type"].rpartition(":")[2] for item in recorded if item["type"] != RELEASE)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    charts = [
-        f"{item['name'].rpartition('/')[2]} ({item['instead']})" for item in recorded if item["type"] == RELEASE
-    ]
+    charts = [f"{item['name'].rpartition('/')[2]} ({item['instead']})" for item in recorded if item["type"] == RELEASE]
     lines = (("Recorded only, not simulated", kinds), ("Charts that are not installed", ", ".join(charts)))
     return "\n".join(f"{title}: {text}" for title, text in lines if text)
 
