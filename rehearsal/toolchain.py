@@ -95,6 +95,7 @@ class Group:
         for part in (
             (self.source / "go.mod").read_bytes(),
             (self.source / "go.sum").read_bytes(),
+            *(path.read_bytes() for path in sorted(self.source.rglob("*.go"))),
             self.linker_flags.encode(),
             json.dumps([dict(self.binaries), dict(self.copies)]).encode(),
             f"{platform.system()}/{platform.machine()}".encode(),

@@ -63,8 +63,9 @@ class Checkout:
 
 
 LONGEST = (
-    *("test_training", "test_kubernetes", "test_serving", "test_examples", "test_stack", "test_queue"),
-    *("test_proof", "test_control_plane", "test_differential", "test_language_host", "test_storage", "test_pack"),
+    *("test_training", "test_examples", "test_stack", "test_kubernetes", "test_serving", "test_queue"),
+    *("test_language_host", "test_differential", "test_control_plane", "test_proof", "test_storage", "test_gke"),
+    *("test_pack", "test_typescript", "test_wheel", "test_planned"),
 )
 """The modules that take minutes, the longest first: begun last, one of them would keep a single worker busy."""
 
