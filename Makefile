@@ -20,7 +20,7 @@ down status report: .venv/.ready
 	@$(RUN) rehearsal $@ --project $(PROJECT) --stack $(STACK)
 
 test: lint ## lint, type-check and run the whole test suite
-	@$(RUN) pytest -n 6 --dist loadfile --no-loadscope-reorder
+	@$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.ready
 	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright

@@ -53,7 +53,8 @@ def variables(rehearsal: Rehearsal, tools: Tools, ambient: Mapping[str, str] = o
         "ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root),
         "SSL_CERT_FILE": str(_ca_bundle(rehearsal)),
         "PULUMI_HOME": str(rehearsal.pulumi_home),
-        "PULUMI_BACKEND_URL": f"file://{rehearsal.backend_dir}",
+        # Attributes beside each file are not written atomically: where a run is killed then, no file can be read again.
+        "PULUMI_BACKEND_URL": f"file://{rehearsal.backend_dir}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(_passphrase_file(rehearsal)),
         "PULUMI_OPTION_CONFIG_FILE": str(stack_file(rehearsal)),
         "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",

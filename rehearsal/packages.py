@@ -16,7 +16,7 @@ POLL_SECONDS = 0.5
 def main() -> None:
     """Run pip; its errors go to standard error as they are, and its status is this command's."""
     lock = Path(sys.argv[1])
-    named = len(re.findall(r"^\w\S*==", lock.read_text(), re.MULTILINE))
+    wanted = len(re.findall(r"^\w\S*==", lock.read_text(), re.MULTILINE))
     print(f"installing the Python packages of {lock} into .venv (once, about two minutes)", flush=True)
     command = [sys.executable, "-m", "pip", "install", "--progress-bar=off", "--require-hashes", "-r", str(lock)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as pip:
@@ -25,8 +25,9 @@ def main() -> None:
         for line in pip.stdout:
             if line.startswith("Installing collected packages"):
                 break
+            wanted -= line.startswith("Ignoring")  # it is for another platform
             fetched += line.startswith("Collecting")
-            _show(f"{fetched} of {named} fetched")
+            _show(f"{fetched} of {wanted} fetched")
         while pip.poll() is None:
             _show(f"{_installed()} of {fetched} installed")
             time.sleep(POLL_SECONDS)

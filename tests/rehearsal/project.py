@@ -24,6 +24,7 @@ from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes.client import Client
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
+from tests.rehearsal import vault
 from tests.waiting import until
 
 PROLOGUE = """
@@ -47,6 +48,7 @@ class Project:
         environment.install(self.rehearsal, tools)
         self.environment = environment.process_environment(self.rehearsal, tools)
         stack.create(self.rehearsal, tools)
+        self.environment |= vault.use(environment.stack_file(self.rehearsal))
 
     def program(self, body: str) -> None:
         """Say what the program is from now on."""

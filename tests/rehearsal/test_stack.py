@@ -273,6 +273,7 @@ def test_down_leaves_no_process_and_no_file(copy_checkout: Callable[[], Checkout
     checkout = copy_checkout()
     before = files(checkout)
     interrupted_up(checkout)
+    assert not list(checkout.rehearsal().backend_dir.rglob("*.attrs"))
     assert checkout.run("up").returncode == 0
     state_ids(checkout)
     assert checkout.run("down").returncode == 0
