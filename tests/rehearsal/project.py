@@ -3,6 +3,7 @@
 import argparse
 import gc
 import json
+import os
 import subprocess
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -46,9 +47,9 @@ class Project:
         (root / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
         self.rehearsal = Rehearsal.of("t", root)
         environment.install(self.rehearsal, tools)
-        self.environment = environment.process_environment(self.rehearsal, tools)
         stack.create(self.rehearsal, tools)
-        self.environment |= vault.use(environment.stack_file(self.rehearsal))
+        os.environ |= vault.use(environment.stack_file(self.rehearsal))
+        self.environment = environment.process_environment(self.rehearsal, tools)
 
     def program(self, body: str) -> None:
         """Say what the program is from now on."""
