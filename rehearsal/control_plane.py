@@ -18,6 +18,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -372,8 +373,12 @@ def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
     try:
         _wait_until_ready(rehearsal, kwokctl, log, progress)
     finally:
-        kwokctl.kill()
-        kwokctl.wait()
+        if kwokctl.poll() is None:
+            # Its kubectl, which asks whether the API server is ready, would outlive it.
+            for process in (*psutil.Process(kwokctl.pid).children(recursive=True), kwokctl):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            kwokctl.wait()
 
 
 def _environment(rehearsal: Rehearsal, tools: Tools) -> dict[str, str]:
