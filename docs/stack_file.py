@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from generate import cell
+
 DOCS = Path(__file__).parent
 PAGE = DOCS / "stack-file.md"
 PREFIX = "ml-foundations:"
@@ -47,8 +49,7 @@ def _table(section: dict[str, Any]) -> list[str]:
 
 def _row(key: str, value: dict[str, Any], required: bool) -> str:
     star = " *" if required else ""
-    said = " ".join(value.get("description", "").split()).replace("|", "\\|")
-    return f"| `{key.removeprefix(PREFIX)}`{star} | {said} | {_takes(value)} |"
+    return f"| `{key.removeprefix(PREFIX)}`{star} | {cell(value)} | {_takes(value)} |"
 
 
 def _takes(value: dict[str, Any]) -> str:

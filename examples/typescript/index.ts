@@ -1,12 +1,10 @@
 import * as ml from "@pulumi/ml-foundations";
 
+const team = new ml.TeamNamespace("research", { gpus: 8, cpu: "64", memory: "512Gi", storage: "4Ti" });
+
 // Names are plain strings, so that the proof knows them at preview.
-const namespace = "research";
-
-const team = new ml.TeamNamespace("research", { namespace, gpus: 8, cpu: "64", memory: "512Gi", storage: "4Ti" });
-
 new ml.TrainingJob("finetune", {
-    namespace,
+    namespace: "research",
     image: "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime",
     command: ["python", "train.py"],
     gpu: "H100",

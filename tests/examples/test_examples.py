@@ -1,6 +1,7 @@
 """Every example is a Pulumi project that rehearses; of each, what it is there to show."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,3 +86,15 @@ def test_a_copied_node_leaves_the_machine_behind(tmp_path: Path) -> None:
         "spec": {"taints": [taints[1]], "unschedulable": False},
         "status": {"capacity": {"cpu": "2"}, "allocatable": {"cpu": "2"}},
     }
+
+
+def test_the_typescript_example_uses_what_the_schema_has() -> None:
+    schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())["resources"]
+    source = (EXAMPLES / "typescript" / "index.ts").read_text()
+    used = re.findall(r"new ml\.(\w+)\(\"[\w-]+\", \{(.*?)\}(?:, \{ dependsOn.*?)?\);", source, re.DOTALL)
+    assert [name for name, _ in used] == ["TeamNamespace", "TrainingJob"]
+    for name, arguments in used:
+        known = schema[f"ml-foundations:index:{name}"]["inputProperties"]
+        given = set(re.findall(r"(\w+): ", arguments))
+        assert given <= known.keys()
+        assert set(schema[f"ml-foundations:index:{name}"].get("requiredInputs", [])) <= given

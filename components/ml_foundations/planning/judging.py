@@ -85,8 +85,8 @@ def _judge(cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
         elif candidate.is_refused and candidate.workload.queue is None:  # a queue sends its pods to a flavor's nodes
             fitting.place_refused(candidate)
     fitting.warn_of_shared_claims()
-    for index, candidate in enumerate(candidates):
-        if roomier:
+    if roomier:
+        for index, candidate in enumerate(candidates):
             _doubt(candidate, [other.workloads[index] for other in roomier])
     combined = _Together(cluster, fitting, candidates)
     verdict, reasons = combined.verdict()
