@@ -36,6 +36,18 @@ if TYPE_CHECKING:
 EXECUTOR = "pulumi-language-python-exec"
 PLUGIN_FILE = "*/pulumi-plugin.json"
 """How an SDK says which plugin it needs, from the folder in which it is installed."""
+LAUNCH = """
+import atexit, gc, os, runpy, sys
+gc.set_threshold(100_000)
+atexit.register(gc.freeze)
+del sys.argv[0]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs the executor as Python runs a script, but collects garbage seldom, and none at the end.
+
+The SDKs' hundreds of thousands of objects stay until a program ends; going through them was a third of its work.
+"""
 MESSAGE_SHOWN = 32
 """The executor's exit code for: the user has been told what is wrong."""
 
@@ -98,7 +110,8 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             "PULUMI_CONFIG": json.dumps(dict(request.config)),
             "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
         }
-        command = [interpreter(request.info), "-u", self._executor, *_run_arguments(request, self._engine)]
+        arguments = _run_arguments(request, self._engine)
+        command = [interpreter(request.info), "-u", "-c", LAUNCH, self._executor, *arguments]
         with self._process(context, command, env=environment) as process:
             code = process.wait()
         if code == MESSAGE_SHOWN:

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ class Project:
         language_pb2_grpc.add_LanguageRuntimeServicer_to_server(LanguageServer(lambda: exec(text, {})), server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
+        # What the program leaves behind is collected when it ends; all that was there before need not be gone through.
+        gc.freeze()
         try:
             yield [f"--client=127.0.0.1:{port}", "--exec-kind=auto.inline"]
         finally:
@@ -114,7 +117,7 @@ class Project:
         return next(r["urn"] for r in self.resources() if r["urn"].endswith(f"::{name}"))
 
     def resources(self) -> list[dict[str, Any]]:
-        return json.loads(self.pulumi("stack", "export", "--stack", "t").stdout)["deployment"]["resources"]
+        return json.loads(stack.state_file(self.rehearsal).read_text())["checkpoint"]["latest"]["resources"]
 
     def kubectl(self, *args: str) -> Any:
         """What kubectl answers, or None where there is no such object; any other failure fails the test."""
@@ -141,27 +144,30 @@ class Project:
         parser.add_argument("-l", default="")
         parser.add_argument("-A", action="store_true")
         asked = parser.parse_args(args)
-        path = self._path(asked.kind, "" if asked.A else asked.n) + (f"/{asked.name}" if asked.name else "")
+        root, plural, namespaced = served(self._api, asked.kind)
+        inside = f"/namespaces/{asked.n}" if namespaced and not asked.A else ""
+        path = f"{root}{inside}/{plural}" + (f"/{asked.name}" if asked.name else "")
         try:
             return self._api.get(path, **({"labelSelector": asked.l} if asked.l else {}))
         except ApiError as error:
             assert error.status == 404, error
             return None
 
-    def _path(self, kind: str, namespace: str) -> str:
-        """Where the objects of a kind are, by a name that kubectl knows, such as ``pvc`` or ``jobs.v1.batch``."""
-        plural, _, place = kind.partition(".")
-        groups = self._api.get("/apis")["groups"]
-        for served in ["v1", *(version["groupVersion"] for group in groups for version in group["versions"])]:
-            group, _, version = served.rpartition("/")
-            if place not in ("", group, f"{version}.{group}"):
-                continue
-            root = f"/apis/{served}" if group else f"/api/{served}"
-            for item in self._api.get(root)["resources"]:
-                if plural in (item["name"], item["singularName"], *item.get("shortNames", ())):
-                    inside = f"/namespaces/{namespace}" if item["namespaced"] and namespace else ""
-                    return f"{root}{inside}/{item['name']}"
-        raise AssertionError(f"the server has no resource type {kind}")
+
+@cache
+def served(api: Api, kind: str) -> tuple[str, str, bool]:
+    """Where a kind that kubectl knows as ``pvc`` or ``jobs.v1.batch`` is: its group's path, its plural, if namespaced."""
+    plural, _, place = kind.partition(".")
+    groups = api.get("/apis")["groups"]
+    for group_version in ["v1", *(version["groupVersion"] for group in groups for version in group["versions"])]:
+        group, _, version = group_version.rpartition("/")
+        if place not in ("", group, f"{version}.{group}"):
+            continue
+        root = f"/apis/{group_version}" if group else f"/api/{group_version}"
+        for item in api.get(root)["resources"]:
+            if plural in (item["name"], item["singularName"], *item.get("shortNames", ())):
+                return root, item["name"], item["namespaced"]
+    raise AssertionError(f"the server has no resource type {kind}")
 
 
 def delete(client: Client, obj: dict[str, Any]) -> None:
