@@ -3,7 +3,8 @@
 import ast
 import inspect
 import sys
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
+from functools import cache
 from typing import Any, cast, is_typeddict
 
 import ml_foundations
@@ -25,12 +26,13 @@ class DescribingAnalyzer(Analyzer):
         return own or next(filter(None, (self.get_docstring(base, name) for base in _bases(typ))), None)
 
 
-def _bases(typ: type) -> Iterator[type]:
+@cache
+def _bases(typ: type) -> tuple[type, ...]:
     """The bases of a TypedDict, by its source: at run time it has forgotten them."""
     definition = ast.parse(inspect.getsource(typ)).body[0]
     names = [base.id for base in getattr(definition, "bases", []) if isinstance(base, ast.Name)]
     found = (getattr(sys.modules[typ.__module__], name, None) for name in names)
-    yield from (base for base in found if base is not None and is_typeddict(base))
+    return tuple(base for base in found if base is not None and is_typeddict(base))
 
 
 # The provider makes its analyzer itself.

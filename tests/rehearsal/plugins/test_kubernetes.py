@@ -316,7 +316,7 @@ def test_a_local_chart_is_installed_upgraded_and_removed_by_helm(project: Projec
     assert project.kubectl("get", "configmap", "tiny")["data"]["level"] == "4"
     project.up(body)
     assert project.kubectl("get", "configmap", "tiny")["data"]["level"] == "5"
-    assert "1 updated" in project.up(body.replace("5", "6"))
+    assert "1 updated" in project.up(body.replace('"level": 5', '"level": 6'))
     assert project.kubectl("get", "configmap", "tiny")["data"]["level"] == "6"
     project.up("")
     assert project.kubectl("get", "configmap", "tiny") is None
