@@ -39,7 +39,7 @@ def measure() -> dict[str, Any]:
         "pods": WORKLOADS * PODS_PER_WORKLOAD,
         "seconds_of_cpu_median": {
             "judge": round(judging_seconds(documents(WORKLOADS, NODES_PER_POOL)), 3),
-            "command line, empty input": round(statistics.median(start_up() for _ in range(RUNS)), 3),
+            "command line, one workload": round(statistics.median(start_up() for _ in range(RUNS)), 3),
         },
     }
 
@@ -61,8 +61,11 @@ def judging_seconds(documents: list[Manifest]) -> float:
 
 
 def start_up() -> float:
+    """The CPU time of the command line, of which next to nothing is judging."""
+    command = [sys.executable, "-m", "ml_foundations.planning"]
+    given = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents(1, 1)}).encode()
     before = os.times()
-    subprocess.run([sys.executable, "-m", "ml_foundations.planning"], input=b"", check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, input=given, check=True, stdout=subprocess.DEVNULL)
     after = os.times()
     return after.children_user + after.children_system - before.children_user - before.children_system
 
