@@ -329,7 +329,12 @@ def _find(rehearsal: Rehearsal, controller: Controller) -> psutil.Process | None
 
 def _kubectl(rehearsal: Rehearsal, tools: Tools, *arguments: str, text: str | None = None) -> str:
     done = subprocess.run(
-        [tools.kubectl, f"--kubeconfig={rehearsal.kubeconfig}", *arguments],
+        [
+            tools.kubectl,
+            f"--kubeconfig={rehearsal.kubeconfig}",
+            f"--cache-dir={rehearsal.kubectl_cache_dir}",
+            *arguments,
+        ],
         input=text,
         capture_output=True,
         text=True,

@@ -46,7 +46,7 @@ def variables(rehearsal: Rehearsal, tools: Tools, ambient: Mapping[str, str] = o
     return {
         "PATH": os.pathsep.join([str(rehearsal.bin_dir), *path]),
         "KUBECONFIG": str(rehearsal.kubeconfig),
-        "KUBECACHEDIR": str(rehearsal.root / "kubectl"),
+        "KUBECACHEDIR": str(rehearsal.kubectl_cache_dir),
         "HELM_CACHE_HOME": str(rehearsal.root / "helm"),
         "HELM_CONFIG_HOME": str(rehearsal.root / "helm"),
         "HELM_DATA_HOME": str(rehearsal.root / "helm"),
@@ -200,7 +200,10 @@ def _embedded_plugin(rehearsal: Rehearsal, package: str) -> None:
 
 def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
     """Take the newest kubernetes plugin of the user's own plugin folder, under the version that the SDK asks for."""
-    home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
+    home = Path(os.environ.get("PULUMI_HOME", ""))
+    # In a rehearsal's own shell it names the rehearsal's, with the embedded plugin.
+    if not home.parts or ".rehearsal" in home.parts:
+        home = Path.home() / ".pulumi"
     found = [path for path in home.glob("plugins/resource-kubernetes-v*") if path.is_dir()]
     if not found:
         raise RehearsalError(
@@ -208,7 +211,7 @@ def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
             "Install it: pulumi plugin install resource kubernetes"
         )
     newest = max(found, key=lambda path: Version(path.name.removeprefix("resource-kubernetes-v")))
-    _plugin_folder(rehearsal, "kubernetes").symlink_to(newest)
+    _plugin_folder(rehearsal, "kubernetes").symlink_to(newest.resolve())
     console.print(f"using the official kubernetes plugin {newest.name.rpartition('-')[2]}")
 
 

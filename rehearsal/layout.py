@@ -55,6 +55,11 @@ class Rehearsal:
         return self.root / "kubeconfig"
 
     @property
+    def kubectl_cache_dir(self) -> Path:
+        """Where kubectl notes what the API server serves: replicas come and go, and would fill the user's own cache."""
+        return self.root / "kubectl"
+
+    @property
     def bin_dir(self) -> Path:
         """First on PATH in a rehearsal: pulumi, kubectl, helm and the exec authentication plugin."""
         return self.root / "bin"

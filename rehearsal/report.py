@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import http
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ml_foundations._versions import DRA_DRIVER, GPU_OPERATOR, NFS_PROVISIONER
 from ml_foundations.labels import GPU_RESOURCE
+from ml_foundations.planning.program import RELEASE
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from rehearsal import gke
-from rehearsal.gke.api import Api, Object
+from rehearsal.gke.api import Api, ApiError, Object
 from rehearsal.layout import Rehearsal
+
+JOBS = "/apis/batch/v1/jobs"
+JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 
 STEADY = {"Completed", "Failed", "Ready", "Scheduled", "Suspended"}
 """Workload states that do not change by waiting."""
@@ -24,7 +29,6 @@ STEADY = {"Completed", "Failed", "Ready", "Scheduled", "Suspended"}
 GOOD = {"Completed", "Ready", "Running", "Scheduled"}
 """Workload states with which a rehearsal has succeeded."""
 
-RELEASE = "kubernetes:helm.sh/v3:Release"
 SIMULATED = {
     GPU_OPERATOR.name: "its labels and GPUs are simulated",
     DRA_DRIVER.name: "its ResourceSlices are simulated",
@@ -128,15 +132,33 @@ def _workloads(api: Api, history: list[dict[str, Any]], without_operator: list[s
     pods = [pod for pod in api.get("/api/v1/pods")["items"] if not _is_system(pod["metadata"]["namespace"])]
     unattached = {event["involvedObject"]["uid"]: event["message"] for event in _warnings(api, "FailedAttachVolume")}
     seen = _Evidence(pods, _warnings(api, "FailedCreate"), history, without_operator, unattached)
+    jobs = api.get(JOBS)["items"]
     rows = [
-        *(_job(job, seen) for job in ours("/apis/batch/v1/jobs")),
-        *(_cron_job(cron) for cron in ours("/apis/batch/v1/cronjobs")),
+        *(_job(job, seen) for job in ours(JOBS)),
+        *(_cron_job(cron, _owned_by(cron, jobs), seen) for cron in ours("/apis/batch/v1/cronjobs")),
+        *(_job_set(item, _owned_by(item, jobs), seen) for item in _where_served(ours, JOB_SETS)),
         *(_replicas("Deployment", item, seen) for item in ours("/apis/apps/v1/deployments")),
         *(_replicas("StatefulSet", item, seen) for item in ours("/apis/apps/v1/statefulsets")),
         *(_daemon_set(item, seen) for item in ours("/apis/apps/v1/daemonsets")),
         *(_pod(pod, seen) for pod in pods if not pod["metadata"].get("ownerReferences")),
     ]
     return sorted(rows, key=lambda row: (row.namespace, row.kind, row.name))
+
+
+def _where_served(list_items: Callable[[str], list[Object]], path: str) -> list[Object]:
+    """The objects of a kind that not every cluster has."""
+    try:
+        return list_items(path)
+    except ApiError as error:
+        if error.status == http.HTTPStatus.NOT_FOUND:
+            return []
+        raise
+
+
+def _owned_by(owner: Object, items: list[Object]) -> list[Object]:
+    """Those of the items that another object made."""
+    uid = owner["metadata"]["uid"]
+    return [item for item in items if uid in (o["uid"] for o in item["metadata"].get("ownerReferences") or [])]
 
 
 def _warnings(api: Api, reason: str) -> list[Object]:
@@ -237,14 +259,31 @@ def _job(job: Object, seen: _Evidence) -> Workload:
     return _row("Job", job, state, seen.nodes("Job", job), reason)
 
 
-def _cron_job(cron: Object) -> Workload:
-    return _row(
-        "CronJob",
-        cron,
-        "Suspended" if cron["spec"].get("suspend") else "Scheduled",
-        [],
-        f"runs at {cron['spec']['schedule']}",
-    )
+def _cron_job(cron: Object, jobs: list[Object], seen: _Evidence) -> Workload:
+    state = "Suspended" if cron["spec"].get("suspend") else "Scheduled"
+    return _row("CronJob", cron, state, _nodes_of(jobs, seen), f"runs at {cron['spec']['schedule']}")
+
+
+def _job_set(job_set: Object, jobs: list[Object], seen: _Evidence) -> Workload:
+    """A JobSet, by its own conditions, or else by its Jobs: it runs when all of them do."""
+    met = {c["type"]: c for c in (job_set.get("status") or {}).get("conditions", []) if c["status"] == "True"}
+    rows = [_job(job, seen) for job in jobs]
+    reason = ""
+    if "Completed" in met:
+        state = "Completed"
+    elif "Failed" in met:
+        state, reason = "Failed", met["Failed"].get("message", "")
+    elif job_set["spec"].get("suspend"):
+        state = "Suspended"
+    elif rows and all(row.state in GOOD for row in rows):
+        state = "Running"
+    else:
+        state, reason = "Pending", next((row.reason for row in rows if row.reason), "")
+    return _row("JobSet", job_set, state, _nodes_of(jobs, seen), reason)
+
+
+def _nodes_of(jobs: list[Object], seen: _Evidence) -> list[str]:
+    return sorted({node for job in jobs for node in seen.nodes("Job", job)})
 
 
 def _replicas(kind: str, item: Object, seen: _Evidence) -> Workload:
@@ -339,7 +378,7 @@ def _recorded_text(recorded: list[dict[str, str]]) -> str:
     counts = Counter(item["type"].rpartition(":")[2] for item in recorded if item["type"] != RELEASE)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     charts = [f"{item['name'].rpartition('/')[2]} ({item['instead']})" for item in recorded if item["type"] == RELEASE]
-    lines = (("Recorded only, not simulated", kinds), ("Charts that are not installed", ", ".join(charts)))
+    lines = (("Recorded only, not simulated", kinds), ("Recorded, chart not installed", ", ".join(charts)))
     return "\n".join(f"{title}: {text}" for title, text in lines if text)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 from rehearsal import environment
@@ -55,7 +58,10 @@ def state_file(rehearsal: Rehearsal) -> Path:
 def recover(rehearsal: Rehearsal, tools: Tools) -> None:
     """Release the lock of a run that was killed, and adopt what it created without writing that down."""
     # Every pulumi command takes its second: where the backend's files show no trace of an interruption, none is run.
-    if any((rehearsal.backend_dir / ".pulumi" / "locks").rglob("*.json")):
+    locks = list((rehearsal.backend_dir / ".pulumi" / "locks").rglob("*.json"))
+    for lock in locks:
+        _require_abandoned(lock, rehearsal)
+    if locks:
         pulumi(rehearsal, tools, "cancel", "--yes", "--stack", rehearsal.stack, capture=True)
     if "pending_operations" not in json.loads(state_file(rehearsal).read_text())["checkpoint"].get("latest", {}):
         return
@@ -86,6 +92,17 @@ def recover(rehearsal: Rehearsal, tools: Tools) -> None:
         )
 
 
+def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
+    """Fail where the pulumi that holds a lock of the backend still lives."""
+    holder = json.loads(lock.read_text())
+    with suppress(psutil.NoSuchProcess):
+        if holder["hostname"] == socket.gethostname() and psutil.Process(holder["pid"]).name().startswith("pulumi"):
+            raise RehearsalError(
+                f"pulumi is already at work on {rehearsal.stack} (process {holder['pid']}). "
+                "Wait until it has ended, or end it, then try again"
+            )
+
+
 def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     """The urn and id of each Kubernetes object that an interrupted create did make."""
     for operation in pending:
@@ -101,6 +118,8 @@ def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) 
                 tools.kubectl,
                 "--kubeconfig",
                 rehearsal.kubeconfig,
+                "--cache-dir",
+                rehearsal.kubectl_cache_dir,
                 "get",
                 _kubectl_kind(kind),
                 metadata["name"],

@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
+import urllib3
+from ml_foundations._versions import GPU_OPERATOR
 
 from rehearsal import toolchain
 
@@ -16,6 +18,15 @@ def has_plugin(package: str) -> bool:
 
 def has_cli() -> bool:
     return toolchain.official_pulumi(toolchain.PULUMI.pinned(toolchain.PULUMI.version_of)) is not None
+
+
+def can_fetch_charts() -> bool:
+    """Whether the home of the GPU Operator's chart answers."""
+    try:
+        urllib3.request("HEAD", GPU_OPERATOR.repo, timeout=5, retries=False)
+    except urllib3.exceptions.HTTPError:
+        return False
+    return True
 
 
 needs_kubernetes_plugin = pytest.mark.skipif(

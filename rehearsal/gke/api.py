@@ -79,10 +79,9 @@ class Api:
         kind: str = "application/json",
     ) -> Object:
         answer = self._send(method, path, query, None if body is None else json.dumps(body), kind)
-        data = json.loads(answer.data or b"{}")
         if answer.status >= 400:
-            raise ApiError(answer.status, data.get("message", answer.reason))
-        return data
+            raise ApiError(answer.status, _message(answer.data) or answer.reason)
+        return json.loads(answer.data or b"{}")
 
     def _send(
         self,
@@ -186,3 +185,11 @@ class Informer(threading.Thread):
             if event["type"] == "DELETED":
                 self._removed(item)
             self._changed.set()
+
+
+def _message(answer: bytes) -> str:
+    """What the server says of a failure: a Status, or plain text of a path that it does not serve."""
+    try:
+        return json.loads(answer).get("message", "")
+    except ValueError:
+        return answer.decode(errors="replace").strip()

@@ -14,7 +14,7 @@ from types import FrameType
 import psutil
 
 from rehearsal.control_plane import Process
-from rehearsal.gke.store import read_json, write_json
+from rehearsal.gke.store import SCALE_DOWN_SECONDS, read_json, settings_file, write_json
 from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.progress import RehearsalError
 
@@ -24,8 +24,20 @@ _START_SECONDS = 30
 _STOP_SECONDS = 10
 
 
+SCALE_DOWN_VARIABLE = "ML_FOUNDATIONS_SCALE_DOWN_SECONDS"
+
+
 def start(rehearsal: Rehearsal) -> None:
-    """Start the process and wait until it has read the replica; nothing to do where it runs."""
+    """Start the process and wait until it has read the replica; one that runs gets the settings alone.
+
+    Raises:
+        RehearsalError: it did not start, or a setting is no number.
+    """
+    given = os.environ.get(SCALE_DOWN_VARIABLE, str(SCALE_DOWN_SECONDS))
+    try:
+        write_json(settings_file(rehearsal.gke_dir), {"scale_down_seconds": float(given)})
+    except ValueError:
+        raise RehearsalError(f"{SCALE_DOWN_VARIABLE} is a number of seconds, and not {given!r}") from None
     if _find(rehearsal) is not None:
         return
     with _log_file(rehearsal).open("ab") as log:

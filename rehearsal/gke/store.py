@@ -16,6 +16,8 @@ from ml_foundations.gke.nodes import PoolGpu, PoolTraits
 from rehearsal.layout import Rehearsal
 
 DEFAULT_ZONES = ("us-central1-a",)
+SCALE_DOWN_SECONDS = 600.0
+"""How long a node must be idle before it goes, as GKE's autoscaler has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +121,11 @@ class Store:
     def _all(self, folder: str) -> list[dict[str, Any]]:
         read = (read_json(path, None) for path in sorted((self.root / folder).glob("*.json")))
         return [data for data in read if data is not None]
+
+
+def settings_file(root: Path) -> Path:
+    """What the supervised process reads while it runs, such as how long a node may idle."""
+    return root / "settings.json"
 
 
 def read_json(path: Path, default: Any) -> Any:

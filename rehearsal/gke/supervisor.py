@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections import Counter, defaultdict
@@ -18,14 +17,12 @@ from rehearsal.gke import addons, autoscaler, daemonsets, dra, nodes, operator, 
 from rehearsal.gke.api import Api, ApiError, Informer, Object
 from rehearsal.gke.autoscaler import REMOVING_TAINT, is_busy, is_finished
 from rehearsal.gke.history import History
-from rehearsal.gke.store import Pool, Store, read_json
+from rehearsal.gke.store import SCALE_DOWN_SECONDS, Pool, Store, read_json, settings_file
 from rehearsal.layout import Rehearsal
 
 _log = logging.getLogger(__name__)
 
 NODES = "/api/v1/nodes"
-SCALE_DOWN_SECONDS = 600.0
-"""How long a node must be idle before it goes, as GKE's autoscaler has it."""
 
 _REMOVAL_GRACE_SECONDS = 1.0
 _TICK_SECONDS = 0.5
@@ -289,9 +286,8 @@ class Supervisor:
         return next((_label(n, labels.GKE_NODE_POOL) for n in self._nodes.items() if _name(n) == name), "")
 
     def _scale_down_seconds(self) -> float:
-        settings = read_json(self._store.root / "settings.json", {})
-        fallback = os.environ.get("ML_FOUNDATIONS_SCALE_DOWN_SECONDS", SCALE_DOWN_SECONDS)
-        return float(settings.get("scale_down_seconds", fallback))
+        settings = read_json(settings_file(self._store.root), {})
+        return settings.get("scale_down_seconds", SCALE_DOWN_SECONDS)
 
 
 def _name(item: Mapping[str, Any]) -> str:

@@ -78,6 +78,10 @@ class Resource:
     """Seconds that the user allows, by customTimeouts; 0 where nothing was said."""
     ignore: tuple[str, ...] = ()
     """Paths whose changes the user ignores (ignoreChanges)."""
+    proposed_name: str = ""
+    """The name to give it where the program gives none (pulumi:autonaming); empty where the user said nothing."""
+    must_be_named: bool = False
+    """Whether the user wants an error where the program gives no name."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,8 @@ class Provider:
 
     name: ClassVar[str]
     version: ClassVar[str]
+    takes_names: ClassVar[bool] = False
+    """Whether it gives the names that the engine proposes."""
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
@@ -133,6 +139,10 @@ class Provider:
 
     def schema(self) -> dict[str, Any]:
         """The schema of each resource type by token, for programs that are no Python; by default of none."""
+        return {}
+
+    def provider_schema(self) -> dict[str, Any]:
+        """The schema of the provider itself, for programs that are no Python; by default it has no properties."""
         return {}
 
     def diff_config(self, old: Properties, new: Properties) -> Diff:
@@ -182,7 +192,11 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     async def Handshake(self, request: Any, context: Any) -> Any:
         self._connect(request.engine_address)
-        return provider_pb2.ProviderHandshakeResponse(accept_secrets=False, accept_resources=False)
+        return provider_pb2.ProviderHandshakeResponse(
+            accept_secrets=False,
+            accept_resources=False,
+            supports_autonaming_configuration=self._provider.takes_names,
+        )
 
     async def Attach(self, request: Any, context: Any) -> Any:
         self._connect(request.address)
@@ -192,8 +206,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return plugin_pb2.PluginInfo(version=self._provider.version)
 
     async def GetSchema(self, request: Any, context: Any) -> Any:
-        resources = await asyncio.to_thread(self._provider.schema)
-        schema = {"name": self._provider.name, "version": self._provider.version, "resources": resources}
+        schema = {
+            "name": self._provider.name,
+            "version": self._provider.version,
+            "provider": await asyncio.to_thread(self._provider.provider_schema),
+            "resources": await asyncio.to_thread(self._provider.schema),
+        }
         return provider_pb2.GetSchemaResponse(schema=json.dumps(schema))
 
     async def GetMapping(self, request: Any, context: Any) -> Any:
@@ -212,7 +230,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     async def Configure(self, request: Any, context: Any) -> Any:
         await self._call(context, self._provider.configure, read_struct(request.args))
-        return provider_pb2.ConfigureResponse(acceptSecrets=False, supportsPreview=True, acceptOutputs=False)
+        return provider_pb2.ConfigureResponse(
+            acceptSecrets=False,
+            supportsPreview=True,
+            acceptOutputs=False,
+            supports_autonaming_configuration=self._provider.takes_names,
+        )
 
     async def Invoke(self, request: Any, context: Any) -> Any:
         await context.abort(
@@ -297,6 +320,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 def _resource(request: Any) -> Resource:
     """What a request is about. In a child's urn the type is preceded by its parents', behind a ``$``."""
     *_, types, name = request.urn.split("::")
+    autonaming = getattr(request, "autonaming", None) or provider_pb2.CheckRequest.AutonamingOptions()
     return Resource(
         urn=request.urn,
         type=types.rpartition("$")[2],
@@ -304,6 +328,8 @@ def _resource(request: Any) -> Resource:
         id=getattr(request, "id", ""),
         timeout=getattr(request, "timeout", 0) or 0,
         ignore=tuple(getattr(request, "ignoreChanges", ())),
+        proposed_name=autonaming.proposed_name,
+        must_be_named=autonaming.mode == autonaming.DISABLE,
     )
 
 

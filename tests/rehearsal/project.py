@@ -126,6 +126,7 @@ class Project:
         output = ["-o", "name" if args[0] == "delete" else "json"]
         done = subprocess.run(
             [self.rehearsal.bin_dir / "kubectl", "--kubeconfig", self.cluster.kubeconfig, *args, *output],
+            env=self.environment,
             capture_output=True,
             text=True,
             check=False,

@@ -1,6 +1,6 @@
 """The simulated GKE on the shared replica, for tests of what it does: pools, pods that run there, and their end."""
 
-import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +11,7 @@ from ml_foundations.labels import GPU_RESOURCE
 
 from rehearsal import gke
 from rehearsal.gke.api import Api
+from rehearsal.gke.life import SCALE_DOWN_VARIABLE
 from rehearsal.gke.store import Pool, Store
 from rehearsal.layout import Rehearsal
 from tests.conftest import Cluster
@@ -81,8 +82,7 @@ def simulated_gke(cluster: Cluster, inputs: Object | None = None, scale_down_sec
     cloud = Cloud(cluster.rehearsal)
     cloud.store.save_cluster("ml", {"inputs": inputs or {"name": "ml"}})
     cloud.store.save_pool(SYSTEM)
-    settings = cluster.rehearsal.gke_dir / "settings.json"
-    settings.write_text(json.dumps({"scale_down_seconds": scale_down_seconds}))
+    os.environ[SCALE_DOWN_VARIABLE] = str(scale_down_seconds)
     gke.start(cluster.rehearsal)
     try:
         until(lambda: len(cloud.nodes("system")) == 2)
@@ -92,7 +92,7 @@ def simulated_gke(cluster: Cluster, inputs: Object | None = None, scale_down_sec
     finally:
         gke.stop(cluster.rehearsal)
         cloud.store.delete_cluster("ml")
-        settings.unlink()
+        del os.environ[SCALE_DOWN_VARIABLE]
         daemon_sets = "/apis/apps/v1/namespaces/kube-system/daemonsets"
         for item in cloud.api.get(daemon_sets)["items"]:
             cloud.api.delete(f"{daemon_sets}/{item['metadata']['name']}")

@@ -13,6 +13,8 @@ from ml_foundations.labels import GPU_RESOURCE
 from ml_foundations.planning.quantity import parse_quantity
 
 from rehearsal import gke
+from rehearsal.gke.life import SCALE_DOWN_VARIABLE
+from rehearsal.progress import RehearsalError
 from tests.conftest import Cluster
 from tests.rehearsal.simulation import GPU_TAINT, L4, OPERATED, ZONES, Cloud, Object, clean, simulated_gke
 from tests.waiting import until
@@ -314,6 +316,12 @@ def test_a_restart_finds_everything_as_it_was(cloud: Cloud) -> None:
     assert gke.process(cloud.rehearsal).running
     time.sleep(2)
     assert {node["metadata"]["uid"] for pool in ("system", "l4") for node in cloud.nodes(pool)} == before
+
+
+def test_how_long_a_node_may_idle_is_a_number(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SCALE_DOWN_VARIABLE, "soon")
+    with pytest.raises(RehearsalError, match="is a number of seconds, and not 'soon'"):
+        gke.start(cloud.rehearsal)
 
 
 def test_a_pid_that_is_not_ours_is_left_alone(cloud: Cloud) -> None:

@@ -15,6 +15,7 @@ from kubernetes import client, config, utils
 
 from rehearsal import control_plane, controllers
 from rehearsal.layout import Rehearsal
+from rehearsal.report import collect
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.project import Project, fake_node
@@ -293,11 +294,19 @@ def images(pods: list[dict[str, Any]]) -> set[str]:
     return {container["image"] for pod in pods for container in pod["spec"]["containers"]}
 
 
+def job_sets(project: Project) -> list[tuple[str, str, list[str]]]:
+    """What the report says of JobSets; it has no row of its own for their Jobs."""
+    rows = collect(project.cluster.rehearsal).workloads
+    assert "Job" not in {row.kind for row in rows}
+    return [(row.name, row.state, row.nodes) for row in rows if row.kind == "JobSet"]
+
+
 def test_a_gang_of_a_job_set_runs_on_gpu_nodes_over_updates(project: Project) -> None:
     """Two of three nodes are taken: the new gang could not start beside the old one."""
     project.up(gang())
     until(lambda: len(members(project)) == 2)
     assert set(nodes_of(members(project))) < {"h100-0", "h100-1", "h100-2"}
+    until(lambda: job_sets(project) == [("gang", "Running", nodes_of(members(project)))])
     first = get(project, "red", "jobset", "gang")
     assert "updated" not in project.up(gang())
     assert uid(get(project, "red", "jobset", "gang")) == uid(first)
@@ -354,6 +363,7 @@ def test_a_gang_of_a_job_set_waits_in_a_queue_for_all_of_its_gpus(project: Proje
     project.up(queue(borrowing=False, red=16) + gang(queue="training", nodes=3))
     until(lambda: "insufficient" in messages(project, "red"))
     assert not members(project)
+    assert job_sets(project) == [("gang", "Suspended", [])]
     project.up(queue(borrowing=False, red=24) + gang(queue="training", nodes=3))
     until(lambda: len(members(project)) == 3)
 

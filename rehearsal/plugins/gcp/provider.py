@@ -22,6 +22,7 @@ from rehearsal.plugins.gcp import container, recorded, sdk
 from rehearsal.plugins.gcp.container import CLUSTER, NODE_POOL
 from rehearsal.plugins.gcp.errors import already_exists, not_found
 from rehearsal.plugins.gcp.place import Place
+from rehearsal.plugins.gcp.schema import provider, resources
 from rehearsal.plugins.servicer import (
     UNKNOWN,
     CheckError,
@@ -69,6 +70,14 @@ class GcpProvider(Provider):
         self._rehearsal = rehearsal
         self._store = Store(rehearsal)
         self._place = Place()
+
+    def schema(self) -> dict[str, Any]:
+        """Every resource type of the SDK."""
+        return resources()
+
+    def provider_schema(self) -> dict[str, Any]:
+        """What ``pulumi:providers:gcp`` takes."""
+        return provider()
 
     def configure(self, config: Properties) -> None:
         """Take project, region and zone as defaults."""

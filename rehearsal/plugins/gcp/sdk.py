@@ -5,72 +5,96 @@ It is read, not imported: an import takes seconds, and a type's own file says al
 
 from __future__ import annotations
 
-import ast
 import importlib.util
-import threading
-from collections.abc import Iterable, Iterator, Mapping
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+# Patterns, as the files are generated, and a parser takes ten seconds for all of them.
+_GETTER = re.compile(r'@pulumi\.getter(?:\(name="(\w+)"\))?\n(?:    @.*\n)?    def (\w+)\(self\)')
+_SIGNATURE = re.compile(r"def _internal_init\((.*?)\):\n", re.DOTALL)
+_ARGUMENT = re.compile(r"^ *(\w+):", re.MULTILINE)
+_REQUIRED = re.compile(r"Missing required property '(\w+)'")
 
 
 class UnknownTypeError(Exception):
     """A resource type that the installed pulumi_gcp does not have."""
 
 
-_PARSER = threading.Lock()
-"""Python 3.11 cannot parse in two threads at once (python/cpython#106905)."""
+@dataclass(frozen=True)
+class _Type:
+    """A resource type. Names are those on the wire, such as ``nodeConfig``."""
+
+    inputs: frozenset[str]
+    required: frozenset[str]
+    outputs: frozenset[str]
 
 
-@cache
-def _class(token: str) -> ast.ClassDef:
-    """The class of ``gcp:container/nodePool:NodePool``: that name in container/node_pool.py."""
+def tokens() -> list[str]:
+    """Every resource type of the SDK, such as ``gcp:container/nodePool:NodePool``."""
+    registered = (_root() / "__init__.py").read_text().partition('resource_modules="""')[2].partition('"""')[0]
+    return [token for module in json.loads(registered) for token in module["classes"]]
+
+
+def _root() -> Path:
+    sdk = importlib.util.find_spec("pulumi_gcp")
+    return Path(sdk.origin).parent if sdk and sdk.origin else Path()
+
+
+def _source(token: str) -> str:
+    """The body of the class of ``gcp:container/nodePool:NodePool``: that name in container/node_pool.py."""
     _, module, name = token.split(":")
     folder, _, file = module.lower().partition("/")
-    sdk = importlib.util.find_spec("pulumi_gcp")
-    root = Path(sdk.origin).parent if sdk and sdk.origin else Path()
-    for path in (root / folder).glob("*.py"):
+    # Case is no guide in either name: the SDK has an entitlement:entitlement, whose class is Entitlement.
+    heading = re.compile(rf"^class {re.escape(name)}\(pulumi\.CustomResource\):$", re.MULTILINE | re.IGNORECASE)
+    for path in (_root() / folder).glob("*.py"):
         if path.stem.replace("_", "") == file:
-            with _PARSER:
-                body = ast.parse(path.read_text()).body
-            for node in body:
-                if isinstance(node, ast.ClassDef) and node.name == name:
-                    return node
+            source = path.read_text()
+            if found := heading.search(source):
+                return source[found.end() :]
     raise UnknownTypeError(f"{token} is not a resource type of the installed pulumi_gcp")
 
 
 @cache
-def _properties(token: str) -> Mapping[str, str]:
-    """The outputs of a type: their names in Python and on the wire."""
-    return dict(_getters(_class(token)))
+def _type(token: str) -> _Type:
+    source = _source(token)
+    wire = _names(source)
+    signature = _SIGNATURE.search(source)
+    assert signature, f"{token} has no constructor in the installed pulumi_gcp"
+    return _Type(
+        inputs=frozenset(wire[name] for name in _ARGUMENT.findall(signature[1]) if name in wire),
+        required=frozenset(wire[name] for name in _REQUIRED.findall(source)),
+        outputs=frozenset(wire.values()),
+    )
 
 
-def _getters(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """The methods under ``@pulumi.getter``, which names what is called otherwise on the wire."""
-    for method in _methods(node):
-        for decorator in method.decorator_list:
-            call = decorator if isinstance(decorator, ast.Call) else None
-            if ast.unparse(call.func if call else decorator) == "pulumi.getter":
-                named = [ast.literal_eval(word.value) for word in call.keywords if word.arg == "name"] if call else []
-                yield method.name, named[0] if named else method.name
+def _names(source: str) -> dict[str, str]:
+    """What has a getter: its name in Python, and the one on the wire, which the getter says where they differ."""
+    return {python: named or python for named, python in _GETTER.findall(source)}
 
 
-def _methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
-    return (item for item in node.body if isinstance(item, ast.FunctionDef))
+def provider_inputs() -> frozenset[str]:
+    """The names of all that ``pulumi:providers:gcp`` takes."""
+    return frozenset(_names((_root() / "provider.py").read_text()).values())
 
 
-@cache
 def outputs(token: str) -> frozenset[str]:
     """The names of all outputs of a type."""
-    return frozenset(_properties(token).values())
+    return _type(token).outputs
 
 
-@cache
 def inputs(token: str) -> frozenset[str]:
     """The names of all inputs of a type."""
-    (init,) = (method.args for method in _methods(_class(token)) if method.name == "_internal_init")
-    accepted = {argument.arg for argument in (*init.args, *init.kwonlyargs)}
-    return frozenset(wire for name, wire in _properties(token).items() if name in accepted)
+    return _type(token).inputs
+
+
+def required(token: str) -> frozenset[str]:
+    """The names of the inputs that a type cannot do without."""
+    return _type(token).required
 
 
 def unmodelled(token: str, state: Mapping[str, Any]) -> set[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ml_foundations.planning.quantity import parse_quantity
@@ -43,6 +44,12 @@ IMMUTABLE: Mapping[str, tuple[str, ...]] = {
 }
 """Fields that cannot change on a live object, by kind and group: the official plugin replaces for them."""
 
+CONTENT: Mapping[str, tuple[str, ...]] = {"ConfigMap": ("binaryData", "data"), "Secret": ("data", "stringData")}
+"""Fields for which the official plugin replaces too, unless it is told that the kind is mutable.
+
+From forceNewProperties of pulumi-kubernetes, provider/pkg/provider/diff.go.
+"""
+
 POD_MUTABLE = re.compile(r"spec\.(initContainers|containers)\[\d+\]\.image$|spec\.(activeDeadlineSeconds|tolerations)")
 """The only parts of a Pod's spec that the API server lets change."""
 
@@ -65,13 +72,27 @@ def group_kind(obj: Mapping[str, Any]) -> str:
     return f"{obj['kind']}.{group}" if slash else obj["kind"]
 
 
-def replaced_paths(kind: str, changed: list[str], old: Mapping[str, Any]) -> list[str]:
-    """Those of the changed paths for which the object of that kind and group must be made anew."""
+def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A Secret with its stringData in its data, as the API server keeps it; anything else as it is.
+
+    So the official plugin compares them: normalizeSecret in its provider/pkg/clients/unstructured.go.
+    """
+    plain, data = obj.get("stringData"), obj.get("data") or {}
+    is_secret = (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Secret")
+    if not is_secret or not isinstance(plain, Mapping) or not isinstance(data, Mapping):
+        return obj
+    encoded = {key: _base64(value) if isinstance(value, str) else value for key, value in plain.items()}
+    return {key: value for key, value in obj.items() if key != "stringData"} | {"data": {**data, **encoded}}
+
+
+def replaced_paths(changed: list[str], new: Mapping[str, Any], mutable: Collection[str] = ()) -> list[str]:
+    """Those of the changed paths for which an object must be made anew; the content of mutable kinds may change."""
+    kind = group_kind(new)
     if kind == "Pod":
         return [p for p in changed if _below(p, IDENTITY) or (p.startswith("spec") and not POD_MUTABLE.match(p))]
     immutable = (*IDENTITY, *IMMUTABLE.get(kind, ()))
-    if kind in ("ConfigMap", "Secret") and old.get("immutable"):
-        immutable = (*immutable, "data", "binaryData", "stringData", "immutable")
+    if kind not in mutable or new.get("immutable"):
+        immutable = (*immutable, *CONTENT.get(kind, ()))
     return [path for path in changed if _below(path, immutable)]
 
 
@@ -131,6 +152,10 @@ def _owned_item(item: Any, fields: Mapping[str, Any]) -> Any:
             if all(item.get(name) == value for name, value in wanted.items()):
                 return _owned_value(item, below)
     return None
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def _below(path: str, roots: tuple[str, ...]) -> bool:

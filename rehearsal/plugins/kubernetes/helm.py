@@ -29,7 +29,6 @@ from rehearsal.plugins.servicer import (
     UserError,
 )
 
-RELEASE = "kubernetes:helm.sh/v3:Release"
 BESIDE = {controller.name: controller for controller in controllers.CONTROLLERS}
 """Charts whose controllers run as processes beside the control plane."""
 CHART_KEYS = Path(__file__).parent / "charts"

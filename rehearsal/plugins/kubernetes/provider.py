@@ -12,13 +12,15 @@ import time
 from functools import cached_property
 from typing import Any, ClassVar
 
+from ml_foundations.planning.program import RELEASE
+
 from rehearsal.access import Access, read_kubeconfig, server_of
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes import waiting
 from rehearsal.plugins.kubernetes.client import FIELD_MANAGER, ApiError, Client, Object, UnknownKindError
-from rehearsal.plugins.kubernetes.diff import as_declared, changed_paths, group_kind, owned, replaced_paths
-from rehearsal.plugins.kubernetes.helm import RELEASE, Helm
-from rehearsal.plugins.kubernetes.schema import resources
+from rehearsal.plugins.kubernetes.diff import as_declared, as_stored, changed_paths, group_kind, owned, replaced_paths
+from rehearsal.plugins.kubernetes.helm import Helm
+from rehearsal.plugins.kubernetes.schema import provider, resources
 from rehearsal.plugins.servicer import (
     UNKNOWN,
     Diff,
@@ -37,6 +39,11 @@ AUTONAMED = "pulumi.com/autonamed"
 FORCE = "pulumi.com/patchForce"
 PROPAGATION = "pulumi.com/deletionPropagationPolicy"
 REPLACE_UNREADY_PATH = f'metadata.annotations["{waiting.REPLACE_UNREADY}"]'
+MUTABLE = {
+    "ConfigMap": ("enableConfigMapMutable", "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE"),
+    "Secret": ("enableSecretMutable", "PULUMI_K8S_ENABLE_SECRET_MUTABLE"),
+}
+"""What makes a kind mutable: an input of the provider and, where it is not given, an environment variable."""
 POLL_SECONDS = 0.25
 DELETE_SECONDS = 600
 SERVER_SET = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
@@ -48,10 +55,15 @@ class KubernetesProvider(Provider):
 
     name: ClassVar[str] = "kubernetes"
     version: ClassVar[str] = importlib.metadata.version("pulumi-kubernetes")
+    takes_names: ClassVar[bool] = True
 
     def schema(self) -> dict[str, Any]:
         """Every kind of the SDK."""
         return resources()
+
+    def provider_schema(self) -> dict[str, Any]:
+        """What ``pulumi:providers:kubernetes`` takes."""
+        return provider()
 
     def configure(self, config: Properties) -> None:
         """Take the provider's inputs; the cluster is not asked before it is needed."""
@@ -76,8 +88,7 @@ class KubernetesProvider(Provider):
         metadata = inputs.setdefault("metadata", {})
         if not isinstance(metadata, dict) or metadata.get("name") or metadata.get("generateName"):
             return inputs
-        suffix = hashlib.sha256(seed).hexdigest()[:8]
-        metadata["name"] = old["metadata"]["name"] if _is_autonamed(old) else f"{resource.name}-{suffix}"
+        metadata["name"] = old["metadata"]["name"] if _is_autonamed(old) else _new_name(resource, seed)
         metadata["annotations"] = (metadata.get("annotations") or {}) | {AUTONAMED: "true"}
         return inputs
 
@@ -86,8 +97,9 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.diff(old, new)
         before = {key: value for key, value in old.inputs.items() if not key.startswith("__")}
-        changed = [path for path in changed_paths(before, new) if not _is_ignored(path, ignore)]
-        replaces = replaced_paths(group_kind(new), changed, before)
+        differing = changed_paths(as_stored(before), as_stored(new))
+        changed = [path for path in differing if not _is_ignored(path, ignore)]
+        replaces = replaced_paths(changed, new, self._mutable())
         if self._is_to_be_replaced(old, new):
             changed, replaces = ([*paths, REPLACE_UNREADY_PATH] for paths in (changed, replaces))
         # The replacement of an object that was named by us gets a new name, so both can be there.
@@ -203,6 +215,11 @@ class KubernetesProvider(Provider):
     def _namespace(self) -> str:
         return str(self._config.get("namespace") or "default")
 
+    def _mutable(self) -> list[str]:
+        """The kinds whose content changes in place."""
+        given = {kind: self._config.get(key, os.environ.get(variable)) for kind, (key, variable) in MUTABLE.items()}
+        return [kind for kind, value in given.items() if str(value).lower() == "true"]
+
     def _located(self, inputs: Properties, old: State | None = None) -> Object:
         """The object to apply: with a namespace, where its kind has one, and a name."""
         obj: Object = {key: value for key, value in copy.deepcopy(inputs).items() if not key.startswith("__")}
@@ -234,7 +251,7 @@ class KubernetesProvider(Provider):
             applied = None
         if applied is not None and _content(applied) == _content(live):
             return inputs
-        return as_declared(inputs, live)
+        return as_declared(as_stored(inputs), live)
 
     def _await_ready(self, resource: Resource, inputs: Properties, live: Object) -> State:
         """Wait by the kind's rule; raise InitFailedError with the reasons where time runs out."""
@@ -311,9 +328,18 @@ def _is_ignored(path: str, ignore: list[str]) -> bool:
     return any(path == item or path.startswith((f"{item}.", f"{item}[")) for item in ignore)
 
 
+def _new_name(resource: Resource, seed: bytes) -> str:
+    """The name that the engine proposes, or one of our own; AssignNameIfAutonamable of the official plugin."""
+    if resource.must_be_named:
+        raise UserError(f"autonaming is disabled (pulumi:autonaming): give {resource.name} a metadata.name")
+    return resource.proposed_name or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
+
+
 def _same_object(old: Properties, new: Properties) -> bool:
     """Whether both are one object of the cluster, so that the new one cannot be there before the old one is gone."""
     before, after = old.get("metadata", {}), new.get("metadata", {})
+    if not after.get("name"):
+        return False  # Each object gets a generated name of its own.
     keys = ("name", "namespace")
     return old.get("kind") == new["kind"] and all(before.get(key) == after.get(key) for key in keys)
 

@@ -28,6 +28,11 @@ def resources() -> dict[str, Any]:
     }
 
 
+def provider() -> dict[str, Any]:
+    """The schema of the provider itself."""
+    return {"inputProperties": _resource(importlib.import_module("pulumi_kubernetes").Provider)["inputProperties"]}
+
+
 def _resource(kind: Any) -> dict[str, Any]:
     parameters = list(inspect.signature(kind._internal_init).parameters.values())[3:-1]
     inputs = {_camel_case(parameter.name): _property(parameter.annotation) for parameter in parameters}

@@ -5,8 +5,9 @@ import os
 import signal
 import subprocess
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from rehearsal import stack
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes.helm import unknown_keys
+from rehearsal.plugins.kubernetes.provider import KubernetesProvider
+from rehearsal.plugins.servicer import UNKNOWN, Diff, Properties, Resource, State
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.project import Project
@@ -28,27 +31,141 @@ def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: T
 
 
 CONFIG_MAP = """
-k8s.core.v1.ConfigMap("settings", metadata={{"name": "settings"}}, data={{"level": "{level}"}}, opts=here)
+k8s.core.v1.ConfigMap("settings", metadata={{"name": "settings", "labels": {{"level": "{level}"}}}}, data={{"a": "1"}},
+                      opts=here)
 """
+
+
+def level_of(project: Project) -> str:
+    return project.kubectl("get", "configmap", "settings")["metadata"]["labels"]["level"]
 
 
 def test_create_unchanged_update_and_delete(project: Project) -> None:
     project.up(CONFIG_MAP.format(level="1"))
-    assert project.kubectl("get", "configmap", "settings")["data"] == {"level": "1"}
+    made = project.kubectl("get", "configmap", "settings")
+    assert (level_of(project), made["data"]) == ("1", {"a": "1"})
     assert "3 unchanged" in project.up(CONFIG_MAP.format(level="1"))
     assert "1 updated" in project.up(CONFIG_MAP.format(level="2"))
-    assert project.kubectl("get", "configmap", "settings")["data"] == {"level": "2"}
+    assert level_of(project) == "2"
     project.up("")
     assert project.kubectl("get", "configmap", "settings") is None
 
 
+AUTONAMED = """
+m = k8s.core.v1.ConfigMap("auto", metadata={"labels": {"l": "x"}}, data={"a": "1"}, opts=here)
+pulumi.export("name", m.metadata.name)
+"""
+
+
+def name_of(project: Project) -> str:
+    """The name that the program exports."""
+    return project.pulumi("stack", "output", "name", "--stack", "t").stdout.strip()
+
+
 def test_a_name_is_made_where_none_is_given_and_kept(project: Project) -> None:
-    body = 'm = k8s.core.v1.ConfigMap("auto", data={"a": "1"}, opts=here)\npulumi.export("name", m.metadata.name)'
-    project.up(body)
-    name = project.pulumi("stack", "output", "name", "--stack", "t").stdout.strip()
+    project.up(AUTONAMED)
+    name = name_of(project)
     assert name.startswith("auto-")
-    project.up(body.replace('"1"', '"2"'))
-    assert project.pulumi("stack", "output", "name", "--stack", "t").stdout.strip() == name
+    assert "1 updated" in project.up(AUTONAMED.replace('"x"', '"y"'))
+    assert name_of(project) == name
+
+
+def test_an_autonamed_object_whose_content_changes_is_made_before_the_old_one_goes(project: Project) -> None:
+    project.up(AUTONAMED)
+    name = name_of(project)
+    replaced = AUTONAMED.replace('"1"', '"2"')
+    assert "1 replaced" in project.up(replaced)
+    assert name_of(project) != name
+    assert project.kubectl("get", "configmap", name) is None
+    assert project.kubectl("get", "configmap", name_of(project))["data"] == {"a": "2"}
+
+
+@pytest.fixture
+def autonaming(project: Project) -> Iterator[Callable[[str], None]]:
+    """Sets the mode of pulumi:autonaming for one test."""
+    project.up("")
+    command = ("--path", "pulumi:autonaming.mode")
+
+    def set_(mode: str) -> None:
+        done = project.pulumi("config", "set", *command, mode, "--stack", "t")
+        assert done.returncode == 0, done.stderr
+
+    yield set_
+    project.pulumi("config", "rm", "--path", "pulumi:autonaming", "--stack", "t")
+
+
+def test_the_name_is_the_one_that_the_engine_proposes(project: Project, autonaming: Callable[[str], None]) -> None:
+    autonaming("verbatim")
+    project.up(AUTONAMED)
+    assert name_of(project) == "auto"
+    assert "1 replaced" in project.up(AUTONAMED.replace('"1"', '"2"'))
+    assert project.kubectl("get", "configmap", "auto")["data"] == {"a": "2"}
+
+
+def test_no_name_is_made_where_the_user_wants_none(project: Project, autonaming: Callable[[str], None]) -> None:
+    autonaming("disabled")
+    assert "autonaming is disabled" in project.fails(AUTONAMED)
+    project.up(CONFIG_MAP.format(level="1"))
+
+
+@pytest.mark.parametrize(("mutable", "step"), [("False", "1 replaced"), ("True", "1 updated")])
+def test_the_content_of_a_config_map_changes_in_place_only_where_the_provider_is_told_so(
+    project: Project, mutable: str, step: str
+) -> None:
+    path = str(project.cluster.kubeconfig)
+    body = f"""
+    mine = k8s.Provider("mine", kubeconfig=open({path!r}).read(), enable_config_map_mutable={mutable})
+    k8s.core.v1.ConfigMap("content", metadata={{"name": "content"}}, data={{"a": "1"}},
+                          opts=pulumi.ResourceOptions(provider=mine))
+    """
+    project.up("")
+    project.up(body)
+    assert step in project.up(body.replace('"1"', '"2"'))
+    assert project.kubectl("get", "configmap", "content")["data"] == {"a": "2"}
+
+
+def change(kind: str, old: Properties, new: Properties, **config: Any) -> Diff:
+    """What a change of a named object means to a provider of this configuration."""
+    provider = KubernetesProvider()
+    provider.configure(config)
+    common = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}}
+    resource = Resource(urn="", type=f"kubernetes:core/v1:{kind}", name="x")
+    return provider.diff(resource, State("default/x", common | old, {}), common | new, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "option"),
+    [
+        ("ConfigMap", "data", "enableConfigMapMutable"),
+        ("ConfigMap", "binaryData", "enableConfigMapMutable"),
+        ("Secret", "data", "enableSecretMutable"),
+        ("Secret", "stringData", "enableSecretMutable"),
+    ],
+)
+def test_changed_content_replaces_unless_its_kind_is_mutable_and_the_object_is_not_immutable(
+    kind: str, field: str, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = ({field: {"k": value}} for value in ("MQ==", "Mg=="))
+    path = "data.k" if kind == "Secret" else f"{field}.k"
+    replaced = Diff([path], [path], delete_before_replace=True)
+    assert change(kind, old, new) == replaced
+    assert change(kind, old, new, **{option: "true"}) == Diff([path])
+    immutable = {"immutable": True}
+    assert change(kind, old | immutable, new | immutable, **{option: "true"}) == replaced
+    other = "enableSecretMutable" if kind == "ConfigMap" else "enableConfigMapMutable"
+    assert change(kind, old, new, **{other: "true"}) == replaced
+    monkeypatch.setenv(f"PULUMI_K8S_ENABLE_{kind.upper()}_MUTABLE", "true")
+    assert change(kind, old, new) == Diff([path])
+    assert change(kind, old, new, **{option: "false"}) == replaced
+
+
+def test_a_secret_is_compared_as_the_api_server_keeps_it() -> None:
+    plain, encoded = {"stringData": {"k": "1"}}, {"data": {"k": "MQ=="}}
+    assert change("Secret", plain, encoded) == Diff()
+    assert change("Secret", encoded, plain | {"data": {"k": "Mg=="}}) == Diff()
+    assert change("Secret", plain, {"stringData": {"k": UNKNOWN}}).replaces == ["data.k"]
+    assert "stringData" in change("Secret", plain, {"stringData": UNKNOWN}).replaces
+    assert change("Secret", {"type": "a"}, {"type": "b"}, enableSecretMutable="true").replaces == ["type"]
 
 
 def test_a_change_of_the_name_replaces(project: Project) -> None:
@@ -61,24 +178,24 @@ def test_a_change_of_the_name_replaces(project: Project) -> None:
 
 def test_refresh_sees_drift_and_up_restores_what_it_is_told_to(project: Project) -> None:
     project.up(CONFIG_MAP.format(level="1"))
-    project.patch("configmap", "settings", {"data": {"level": "9"}})
+    project.patch("configmap", "settings", {"metadata": {"labels": {"level": "9"}}})
     refreshed = project.pulumi("refresh", "--yes", "--stack", "t")
     assert "1 updated" in refreshed.stdout, refreshed.stdout + refreshed.stderr
     assert 'conflict with "kubectl-patch"' in project.fails(CONFIG_MAP.format(level="1"))
     forced = '"name": "settings", "annotations": {"pulumi.com/patchForce": "true"}'
     project.up(CONFIG_MAP.format(level="1").replace('"name": "settings"', forced))
-    assert project.kubectl("get", "configmap", "settings")["data"] == {"level": "1"}
+    assert level_of(project) == "1"
 
 
 def test_an_ignored_field_stays_with_whoever_changed_it(project: Project) -> None:
     body = """
-    k8s.core.v1.ConfigMap("settings", metadata={{"name": "settings"}}, data={{"level": "1", "other": "{other}"}},
-                          opts=options(ignore_changes=["data.level"]))
+    k8s.core.v1.ConfigMap("settings", metadata={{"name": "settings", "labels": {{"level": "1", "other": "{other}"}}}},
+                          opts=options(ignore_changes=["metadata.labels.level"]))
     """
     project.up(body.format(other="1"))
-    project.patch("configmap", "settings", {"data": {"level": "9"}})
+    project.patch("configmap", "settings", {"metadata": {"labels": {"level": "9"}}})
     assert "1 updated" in project.up(body.format(other="2"))
-    assert project.kubectl("get", "configmap", "settings")["data"] == {"level": "9", "other": "2"}
+    assert project.kubectl("get", "configmap", "settings")["metadata"]["labels"] == {"level": "9", "other": "2"}
     project.up("")
 
 
@@ -111,6 +228,19 @@ def test_a_secret_is_nowhere_in_plain(project: Project) -> None:
     assert "hunter2" not in exported
     assert "aHVudGVyMg==" not in exported
     assert "3 unchanged" in project.pulumi("refresh", "--yes", "--stack", "t").stdout
+
+
+def test_a_secret_of_which_somebody_changed_only_a_label_is_not_made_anew(project: Project) -> None:
+    body = """
+    k8s.core.v1.Secret("drifts", string_data={"key": "hunter2"}, metadata={"name": "drifts", "labels": {"l": "1"},
+                       "annotations": {"pulumi.com/patchForce": "true"}}, opts=here)
+    """
+    project.up(body)
+    project.patch("secret", "drifts", {"metadata": {"labels": {"l": "9"}}})
+    assert "1 updated" in project.pulumi("refresh", "--yes", "--stack", "t").stdout
+    assert "1 updated" in project.up(body)
+    live = project.kubectl("get", "secret", "drifts")
+    assert (live["metadata"]["labels"], live["data"]) == ({"l": "1"}, {"key": "aHVudGVyMg=="})
 
 
 def test_a_secret_that_nobody_marked_is_hidden_too_and_so_is_an_imported_one(project: Project) -> None:
@@ -243,14 +373,19 @@ def test_a_refresh_of_declared_zero_values_and_other_spellings_changes_nothing(p
 
 
 def test_a_generated_name_is_kept(project: Project) -> None:
-    body = 'm = k8s.core.v1.ConfigMap("g", metadata={"generate_name": "g-"}, data={"a": "1"}, opts=here)\npulumi.export("name", m.metadata.name)'
+    body = AUTONAMED.replace('"labels"', '"generate_name": "g-", "labels"')
     project.up(body)
-    name = project.pulumi("stack", "output", "name", "--stack", "t").stdout.strip()
+    name = name_of(project)
     assert name.startswith("g-")
-    assert "1 updated" in project.up(body.replace('"1"', '"2"'))
-    assert project.kubectl("get", "configmap", name)["data"] == {"a": "2"}
+    assert "1 updated" in project.up(body.replace('"x"', '"y"'))
+    assert project.kubectl("get", "configmap", name)["metadata"]["labels"] == {"l": "y"}
     project.up("")
     assert project.kubectl("get", "configmap", name) is None
+
+
+def test_an_object_of_a_generated_name_is_made_before_the_old_one_goes() -> None:
+    old, new = ({"metadata": {"generateName": "g-"}, "data": {"k": value}} for value in "12")
+    assert change("ConfigMap", old, new) == Diff(["data.k"], ["data.k"])
 
 
 def test_wait_for_a_condition_of_ones_own(project: Project) -> None:

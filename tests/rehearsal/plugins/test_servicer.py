@@ -1,10 +1,12 @@
 """The servicer of the embedded plugins, over gRPC in this process."""
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import grpc
@@ -14,6 +16,9 @@ import pytest
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
+from rehearsal.layout import Rehearsal
+from rehearsal.plugins.gcp.provider import GcpProvider
+from rehearsal.plugins.kubernetes.provider import KubernetesProvider
 from rehearsal.plugins.servicer import (
     SECRET_SIGNATURE,
     SIGNATURE,
@@ -162,6 +167,31 @@ def test_what_a_rehearsal_does_not_do_is_named(method: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         ask(Fake(), lambda stub: getattr(stub, method)(request[method]))
     assert (caught.value.details() or "").startswith("t:x")
+
+
+def schema_of(provider: Provider) -> dict[str, Any]:
+    """The schema that a provider answers, for programs that are no Python."""
+    schema = json.loads(ask(provider, lambda stub: stub.GetSchema(provider_pb2.GetSchemaRequest())).schema)
+    assert (schema["name"], schema["version"]) == (provider.name, provider.version)
+    return schema
+
+
+def test_the_schema_of_gcp(tmp_path: Path) -> None:
+    schema = schema_of(GcpProvider(Rehearsal.of("dev", tmp_path)))
+    pool = schema["resources"]["gcp:container/nodePool:NodePool"]
+    assert "autoscaling" in pool["inputProperties"]
+    assert "instanceGroupUrls" not in pool["inputProperties"]
+    assert {"autoscaling", "instanceGroupUrls"} <= pool["properties"].keys()
+    assert pool["requiredInputs"] == ["cluster"]
+    assert {"project", "addPulumiAttributionLabel"} <= schema["provider"]["inputProperties"].keys()
+
+
+def test_the_schema_of_kubernetes() -> None:
+    schema = schema_of(KubernetesProvider())
+    assert {"kubeconfig", "enableConfigMapMutable"} <= schema["provider"]["inputProperties"].keys()
+    deployment = schema["resources"]["kubernetes:apps/v1:Deployment"]
+    assert "spec" in deployment["inputProperties"]
+    assert {"spec", "status"} <= deployment["properties"].keys()
 
 
 PLUGIN = [sys.executable, "-m", "rehearsal.plugins.kubernetes"]
