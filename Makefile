@@ -56,6 +56,7 @@ install: .venv/.ready ## make .venv, the Python environment, and no more
 
 clean: ## remove .venv and what tests and builds left
 	rm -rf .venv dist .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 20
