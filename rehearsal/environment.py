@@ -42,7 +42,7 @@ CLOUD_VARIABLES = (
 
 def variables(rehearsal: Rehearsal, tools: Tools, ambient: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that a rehearsal sets, over an ambient environment without those that ``dropped`` names."""
-    path = [entry for entry in ambient.get("PATH", "").split(os.pathsep) if ".rehearsal" not in Path(entry).parts]
+    path = [entry for entry in ambient.get("PATH", "").split(os.pathsep) if not _is_a_rehearsals(Path(entry))]
     return {
         "PATH": os.pathsep.join([str(rehearsal.bin_dir), *path]),
         "KUBECONFIG": str(rehearsal.kubeconfig),
@@ -62,6 +62,11 @@ def variables(rehearsal: Rehearsal, tools: Tools, ambient: Mapping[str, str] = o
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_AUTOMATION_API_SKIP_VERSION_CHECK": "true",
     }
+
+
+def _is_a_rehearsals(path: Path) -> bool:
+    """Whether a path of the ambient environment was put there by a rehearsal's own shell."""
+    return ".rehearsal" in path.parts
 
 
 def dropped(ambient: Mapping[str, str] = os.environ) -> list[str]:
@@ -202,7 +207,7 @@ def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
     """Take the newest kubernetes plugin of the user's own plugin folder, under the version that the SDK asks for."""
     home = Path(os.environ.get("PULUMI_HOME", ""))
     # In a rehearsal's own shell it names the rehearsal's, with the embedded plugin.
-    if not home.parts or ".rehearsal" in home.parts:
+    if not home.parts or _is_a_rehearsals(home):
         home = Path.home() / ".pulumi"
     found = [path for path in home.glob("plugins/resource-kubernetes-v*") if path.is_dir()]
     if not found:

@@ -17,10 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rehearsal import gke
-from rehearsal.gke.api import Api, ApiError, Object
+from rehearsal.gke.api import Api, ApiError, Object, owners
 from rehearsal.layout import Rehearsal
 
-JOBS = "/apis/batch/v1/jobs"
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 
 STEADY = {"Completed", "Failed", "Ready", "Scheduled", "Suspended"}
@@ -121,26 +120,19 @@ def _recorded_releases(rehearsal: Rehearsal) -> list[dict[str, str]]:
 
 def _workloads(api: Api, history: list[dict[str, Any]], without_operator: list[str]) -> list[Workload]:
     def ours(path: str) -> list[Object]:
-        """The objects that somebody declared: not a system namespace's, not made by another object."""
-        items = api.get(path)["items"]
-        return [
-            item
-            for item in items
-            if not _is_system(item["metadata"]["namespace"]) and not item["metadata"].get("ownerReferences")
-        ]
+        return [item for item in api.get(path)["items"] if not _is_system(item["metadata"]["namespace"])]
 
-    pods = [pod for pod in api.get("/api/v1/pods")["items"] if not _is_system(pod["metadata"]["namespace"])]
+    pods, jobs = ours("/api/v1/pods"), ours("/apis/batch/v1/jobs")
     unattached = {event["involvedObject"]["uid"]: event["message"] for event in _warnings(api, "FailedAttachVolume")}
     seen = _Evidence(pods, _warnings(api, "FailedCreate"), history, without_operator, unattached)
-    jobs = api.get(JOBS)["items"]
     rows = [
-        *(_job(job, seen) for job in ours(JOBS)),
-        *(_cron_job(cron, _owned_by(cron, jobs), seen) for cron in ours("/apis/batch/v1/cronjobs")),
-        *(_job_set(item, _owned_by(item, jobs), seen) for item in _where_served(ours, JOB_SETS)),
-        *(_replicas("Deployment", item, seen) for item in ours("/apis/apps/v1/deployments")),
-        *(_replicas("StatefulSet", item, seen) for item in ours("/apis/apps/v1/statefulsets")),
-        *(_daemon_set(item, seen) for item in ours("/apis/apps/v1/daemonsets")),
-        *(_pod(pod, seen) for pod in pods if not pod["metadata"].get("ownerReferences")),
+        *(_job(job, seen) for job in _declared(jobs)),
+        *(_cron_job(cron, _owned_by(cron, jobs), seen) for cron in _declared(ours("/apis/batch/v1/cronjobs"))),
+        *(_job_set(item, _owned_by(item, jobs), seen) for item in _declared(_where_served(ours, JOB_SETS))),
+        *(_replicas("Deployment", item, seen) for item in _declared(ours("/apis/apps/v1/deployments"))),
+        *(_replicas("StatefulSet", item, seen) for item in _declared(ours("/apis/apps/v1/statefulsets"))),
+        *(_daemon_set(item, seen) for item in _declared(ours("/apis/apps/v1/daemonsets"))),
+        *(_pod(pod, seen) for pod in _declared(pods)),
     ]
     return sorted(rows, key=lambda row: (row.namespace, row.kind, row.name))
 
@@ -155,10 +147,14 @@ def _where_served(list_items: Callable[[str], list[Object]], path: str) -> list[
         raise
 
 
+def _declared(items: list[Object]) -> list[Object]:
+    """Those of the items that somebody declared: no other object made them."""
+    return [item for item in items if not owners(item)]
+
+
 def _owned_by(owner: Object, items: list[Object]) -> list[Object]:
     """Those of the items that another object made."""
-    uid = owner["metadata"]["uid"]
-    return [item for item in items if uid in (o["uid"] for o in item["metadata"].get("ownerReferences") or [])]
+    return [item for item in items if owner["metadata"]["uid"] in owners(item)]
 
 
 def _warnings(api: Api, reason: str) -> list[Object]:
@@ -244,8 +240,14 @@ def _requests_gpus(pod: Object) -> bool:
     )
 
 
+def _met(item: Object) -> dict[str, Object]:
+    """The conditions of an object that are true, by type."""
+    conditions: list[Object] = (item.get("status") or {}).get("conditions", [])
+    return {condition["type"]: condition for condition in conditions if condition["status"] == "True"}
+
+
 def _job(job: Object, seen: _Evidence) -> Workload:
-    met = {item["type"]: item for item in job["status"].get("conditions", []) if item["status"] == "True"}
+    met = _met(job)
     if "Complete" in met:
         state, reason = "Completed", ""
     elif "Failed" in met:
@@ -266,7 +268,7 @@ def _cron_job(cron: Object, jobs: list[Object], seen: _Evidence) -> Workload:
 
 def _job_set(job_set: Object, jobs: list[Object], seen: _Evidence) -> Workload:
     """A JobSet, by its own conditions, or else by its Jobs: it runs when all of them do."""
-    met = {c["type"]: c for c in (job_set.get("status") or {}).get("conditions", []) if c["status"] == "True"}
+    met = _met(job_set)
     rows = [_job(job, seen) for job in jobs]
     reason = ""
     if "Completed" in met:

@@ -187,6 +187,11 @@ class Informer(threading.Thread):
             self._changed.set()
 
 
+def owners(item: Object) -> set[str]:
+    """The uids of the objects that made an object."""
+    return {owner["uid"] for owner in item["metadata"].get("ownerReferences") or []}
+
+
 def _message(answer: bytes) -> str:
     """What the server says of a failure: a Status, or plain text of a path that it does not serve."""
     try:

@@ -16,7 +16,7 @@ from ml_foundations.planning.filters import why_not
 from ml_foundations.planning.quantity import parse_quantity
 
 from rehearsal.gke import nodes
-from rehearsal.gke.api import Api, ApiError, Informer, Object
+from rehearsal.gke.api import Api, ApiError, Informer, Object, owners
 from rehearsal.gke.autoscaler import is_busy
 from rehearsal.gke.store import Pool
 
@@ -107,7 +107,7 @@ class Driver:
             claim
             for claim in self._claims.items()
             if claim["metadata"]["namespace"] == pod["metadata"]["namespace"]
-            and (claim["metadata"]["name"] in named or uid in _owners(claim))
+            and (claim["metadata"]["name"] in named or uid in owners(claim))
         ]
 
     def _create(self, path: str, manifest: Object) -> Object:
@@ -235,10 +235,6 @@ def _waits_for_devices(pod: Object) -> bool:
 
 def _is_ours(item: Object) -> bool:
     return item["spec"].get("driver") == DRIVER
-
-
-def _owners(item: Object) -> set[str]:
-    return {owner["uid"] for owner in item["metadata"].get("ownerReferences") or []}
 
 
 def _emptiest(pool: Pool, existing: Iterable[Object]) -> str:

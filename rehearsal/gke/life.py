@@ -19,12 +19,10 @@ from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.progress import RehearsalError
 
 NAME = "gke"
+SCALE_DOWN_VARIABLE = "ML_FOUNDATIONS_SCALE_DOWN_SECONDS"
 _MODULE = "rehearsal.gke"
 _START_SECONDS = 30
 _STOP_SECONDS = 10
-
-
-SCALE_DOWN_VARIABLE = "ML_FOUNDATIONS_SCALE_DOWN_SECONDS"
 
 
 def start(rehearsal: Rehearsal) -> None:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from rehearsal import control_plane, gke, stack
+from rehearsal.gke.autoscaler import is_of_daemon_set
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.gcp import unmodelled_outputs
 from rehearsal.plugins.servicer import UNKNOWN_ON_THE_WIRE
@@ -84,7 +85,8 @@ def test_gpu_pods_run_on_tainted_nodes_of_the_declared_product_and_no_others_do(
     on_gpu_nodes = {True: 0, False: 0}
     for pod in pods:
         node = nodes.get(pod["spec"].get("nodeName", ""))
-        if node is None or _is_on_every_node(pod):
+        # Where the operator's chart can be fetched, it has DaemonSets on every node.
+        if node is None or is_of_daemon_set(pod):
             continue
         tainted = any(taint["key"] == GPU for taint in node["spec"].get("taints", []))
         assert tainted == requests_gpu(pod), pod["metadata"]["name"]
@@ -92,11 +94,6 @@ def test_gpu_pods_run_on_tainted_nodes_of_the_declared_product_and_no_others_do(
         if tainted:
             assert node["metadata"]["labels"]["nvidia.com/gpu.product"].startswith("NVIDIA-")
     assert on_gpu_nodes[True] >= 3
-
-
-def _is_on_every_node(pod: dict[str, Any]) -> bool:
-    """Whether it is a DaemonSet's, such as those that the operator's chart brings where it can be fetched."""
-    return any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences") or [])
 
 
 def test_every_claim_is_bound(dev: Checkout) -> None:

@@ -7,8 +7,7 @@ from functools import cache
 from typing import Any
 
 from rehearsal.plugins.gcp import sdk
-
-_ANY = {"$ref": "pulumi.json#/Any"}
+from rehearsal.plugins.sdk import ANY
 
 
 @cache
@@ -31,4 +30,4 @@ def _resource(token: str) -> dict[str, Any]:
 
 
 def _untyped(names: Iterable[str]) -> dict[str, Any]:
-    return dict.fromkeys(sorted(names), _ANY)
+    return dict.fromkeys(sorted(names), ANY)

@@ -5,14 +5,15 @@ It is read, not imported: an import takes seconds, and a type's own file says al
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
+
+from rehearsal.plugins.sdk import folder, modules
+
+PACKAGE = "pulumi_gcp"
 
 # Patterns, as the files are generated, and a parser takes ten seconds for all of them.
 _GETTER = re.compile(r'@pulumi\.getter(?:\(name="(\w+)"\))?\n(?:    @.*\n)?    def (\w+)\(self\)')
@@ -36,22 +37,16 @@ class _Type:
 
 def tokens() -> list[str]:
     """Every resource type of the SDK, such as ``gcp:container/nodePool:NodePool``."""
-    registered = (_root() / "__init__.py").read_text().partition('resource_modules="""')[2].partition('"""')[0]
-    return [token for module in json.loads(registered) for token in module["classes"]]
-
-
-def _root() -> Path:
-    sdk = importlib.util.find_spec("pulumi_gcp")
-    return Path(sdk.origin).parent if sdk and sdk.origin else Path()
+    return [token for module in modules(PACKAGE) for token in module["classes"]]
 
 
 def _source(token: str) -> str:
     """The body of the class of ``gcp:container/nodePool:NodePool``: that name in container/node_pool.py."""
     _, module, name = token.split(":")
-    folder, _, file = module.lower().partition("/")
+    place, _, file = module.lower().partition("/")
     # Case is no guide in either name: the SDK has an entitlement:entitlement, whose class is Entitlement.
     heading = re.compile(rf"^class {re.escape(name)}\(pulumi\.CustomResource\):$", re.MULTILINE | re.IGNORECASE)
-    for path in (_root() / folder).glob("*.py"):
+    for path in (folder(PACKAGE) / place).glob("*.py"):
         if path.stem.replace("_", "") == file:
             source = path.read_text()
             if found := heading.search(source):
@@ -79,7 +74,7 @@ def _names(source: str) -> dict[str, str]:
 
 def provider_inputs() -> frozenset[str]:
     """The names of all that ``pulumi:providers:gcp`` takes."""
-    return frozenset(_names((_root() / "provider.py").read_text()).values())
+    return frozenset(_names((folder(PACKAGE) / "provider.py").read_text()).values())
 
 
 def outputs(token: str) -> frozenset[str]:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
-import json
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-ANY = {"$ref": "pulumi.json#/Any"}
+from rehearsal.plugins.sdk import ANY, modules
 
 
 @cache
 def resources() -> dict[str, Any]:
     """The schema of each resource type, by its token."""
-    sdk = importlib.util.find_spec("pulumi_kubernetes")
-    assert sdk and sdk.origin
-    source = Path(sdk.origin).read_text()
-    modules = json.loads(source.partition('resource_modules="""')[2].partition('"""')[0])
     return {
         token: _resource(getattr(importlib.import_module(module["fqn"]), name))
-        for module in modules
+        for module in modules("pulumi_kubernetes")
         for token, name in module["classes"].items()
     }
 
