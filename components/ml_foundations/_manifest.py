@@ -5,6 +5,9 @@ from typing import Any
 
 import pulumi
 
+# What is not awaited must be gone at once when it is deleted, or its replacement would meet it.
+NOT_AWAITED = {"pulumi.com/skipAwait": "true", "pulumi.com/deletionPropagationPolicy": "background"}
+
 PARTS = {
     "metadata": "metadata",
     "spec": "spec",

@@ -19,6 +19,7 @@ from ml_foundations import (
     TrainingQueue,
     Volume,
 )
+from ml_foundations._manifest import NOT_AWAITED
 from ml_foundations._spec import quantity
 from pulumi_gcp.container import outputs as container
 
@@ -155,7 +156,7 @@ def test_a_rollout_waits_longer_than_the_model_loads_and_pulumi_longer_than_the_
     loading = startup["periodSeconds"] * startup["failureThreshold"]
     assert 605 <= loading < spec["progressDeadlineSeconds"]
     assert requests["x-deployment"].customTimeouts.create == f"{int(spec['progressDeadlineSeconds']) + 60}s"
-    assert inputs(requests["x-service"])["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
+    assert inputs(requests["x-service"])["metadata"]["annotations"] == NOT_AWAITED
 
 
 def test_a_user_label_cannot_break_the_selector() -> None:

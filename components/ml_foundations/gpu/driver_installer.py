@@ -7,6 +7,7 @@ nvidia-driver-installer, read at commit 992db81). Each installs the driver that 
 from typing import Any, Literal
 
 from ml_foundations import labels
+from ml_foundations._manifest import NOT_AWAITED
 from ml_foundations._versions import DRIVER_INSTALLER_IMAGES, GPU_PARTITIONER_IMAGE, PAUSE_IMAGE
 
 NodeImage = Literal["cos", "ubuntu"]
@@ -73,7 +74,7 @@ def driver_installer_manifest(image: NodeImage) -> dict[str, Any]:
             "namespace": NAMESPACE,
             "labels": selector,
             # The driver takes minutes per node, and a pool may have no node for now.
-            "annotations": {"pulumi.com/skipAwait": "true"},
+            "annotations": NOT_AWAITED,
         },
         "spec": {
             "selector": {"matchLabels": selector},

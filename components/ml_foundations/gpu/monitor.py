@@ -11,7 +11,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations import labels
-from ml_foundations._manifest import arguments, child_options, without_none
+from ml_foundations._manifest import NOT_AWAITED, arguments, child_options, without_none
 from ml_foundations._monitoring import MonitoringSystem, monitor_kinds, monitor_manifest
 from ml_foundations._overrides import overridden, unknown_kinds
 from ml_foundations._spec import GpuProduct, Name, Quantity, Spec, check
@@ -264,7 +264,7 @@ def service_manifest(spec: _GpuMonitorSpec) -> dict[str, Any]:
         {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": _metadata(spec) | {"annotations": {"pulumi.com/skipAwait": "true"}},
+            "metadata": _metadata(spec) | {"annotations": NOT_AWAITED},
             "spec": {
                 "selector": _labels(spec),
                 "ports": [{"name": PORT, "port": spec.port, "targetPort": PORT, "protocol": "TCP"}],

@@ -7,7 +7,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 from typing_extensions import override
 
-from ml_foundations._manifest import arguments, child_options
+from ml_foundations._manifest import NOT_AWAITED, arguments, child_options
 from ml_foundations._overrides import overridden
 from ml_foundations.workloads._job import JobSettings, JobSpec
 
@@ -20,9 +20,6 @@ IMMUTABLE = (
 )
 """Fields that a live Job keeps: the provider does not know them all, so a change must replace the Job."""
 
-SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
-# A Job that is not awaited must be gone at once when it is deleted, or its replacement would meet it.
-NOT_AWAITED = SKIP_AWAIT | {"pulumi.com/deletionPropagationPolicy": "background"}
 # A Job that failed stays failed: the next update makes it anew.
 AWAITED = {"pulumi.com/replaceUnready": "true"}
 

@@ -9,12 +9,10 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations import labels
-from ml_foundations._manifest import arguments, child_options, without_none
+from ml_foundations._manifest import NOT_AWAITED, arguments, child_options, without_none
 from ml_foundations._overrides import overridden
 from ml_foundations._spec import Name, check
 from ml_foundations.workloads._awaited import (
-    NOT_AWAITED,
-    SKIP_AWAIT,
     AwaitedArgs,
     AwaitedSettings,
     AwaitedSpec,
@@ -177,7 +175,7 @@ def service_manifest(spec: _DistributedTrainingSpec) -> dict[str, Any]:
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {
-                **object_metadata(spec, SKIP_AWAIT),
+                **object_metadata(spec, NOT_AWAITED),
                 "name": spec.subdomain,
                 "labels": {"app.kubernetes.io/name": spec.workload_name},
             },

@@ -9,11 +9,10 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations import labels as known
-from ml_foundations._manifest import arguments, child_options
+from ml_foundations._manifest import NOT_AWAITED, arguments, child_options
 from ml_foundations._overrides import overridden
 from ml_foundations._spec import Name, check
 from ml_foundations.workloads._autoscaling import Autoscaling, AutoscalingArgs, autoscaler_manifest
-from ml_foundations.workloads._awaited import SKIP_AWAIT
 from ml_foundations.workloads._gpu_claim import declare_claim_template
 from ml_foundations.workloads._pod import app_labels
 from ml_foundations.workloads._pod_template import pod_template
@@ -218,7 +217,7 @@ def service_manifest(spec: _InferenceServiceSpec) -> dict[str, Any]:
         {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": metadata(spec) | {"annotations": SKIP_AWAIT},
+            "metadata": metadata(spec) | {"annotations": NOT_AWAITED},
             "spec": {
                 "type": "ClusterIP",
                 "selector": app_labels(spec),

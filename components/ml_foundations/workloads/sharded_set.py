@@ -8,10 +8,9 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations._manifest import arguments, child_options
+from ml_foundations._manifest import NOT_AWAITED, arguments, child_options
 from ml_foundations._overrides import overridden
 from ml_foundations._spec import MAX_LABEL, Name, Quantity, Spec, check
-from ml_foundations.workloads._awaited import SKIP_AWAIT
 from ml_foundations.workloads._gpu_claim import declare_claim_template
 from ml_foundations.workloads._pod import app_labels
 from ml_foundations.workloads._pod_template import pod_template
@@ -214,7 +213,7 @@ def service_manifest(spec: _ShardedSetSpec) -> dict[str, Any]:
         {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": metadata(spec) | {"name": spec.subdomain, "annotations": SKIP_AWAIT},
+            "metadata": metadata(spec) | {"name": spec.subdomain, "annotations": NOT_AWAITED},
             "spec": {
                 "clusterIP": "None",
                 "publishNotReadyAddresses": True,
