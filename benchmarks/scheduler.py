@@ -20,7 +20,8 @@ from ml_foundations.planning.nodes import MAX_NODES
 
 from benchmarks import planning
 from rehearsal import control_plane, toolchain
-from rehearsal.gke.api import Api, ApiError
+from rehearsal.access import Access
+from rehearsal.api import Api, ApiError
 from rehearsal.layout import Rehearsal
 
 WORKLOADS, NODES_PER_POOL = 100, 50
@@ -63,7 +64,7 @@ def scheduling_seconds(documents: Iterable[Manifest]) -> tuple[float, float]:
 
 
 def _schedule(rehearsal: Rehearsal, documents: list[Manifest]) -> tuple[float, float]:
-    api = Api(rehearsal.kubeconfig)
+    api = Api(Access(rehearsal.kubeconfig))
     nodes = [node for document in documents if document["kind"] == "Node" for node in nodes_of(document)]
     pods = [pod for document in documents if document["kind"] != "Node" for pod in pods_of(document)]
     namespaces = sorted({pod["metadata"]["namespace"] for pod in pods})

@@ -25,8 +25,8 @@ EXEC_SECONDS = 60
 class Access:
     """A connection pool that speaks for a kubeconfig's user. Keys lie on disk only while they are read."""
 
-    def __init__(self, kubeconfig: str, context: str = "") -> None:
-        document = read_kubeconfig(kubeconfig)
+    def __init__(self, kubeconfig: str | Path, context: str = "") -> None:
+        document = read_kubeconfig(str(kubeconfig))
         context = context or document.get("current-context", "")
         cluster, user = _chosen(document, context)
         user = _exec_credential(user["exec"], cluster) if "exec" in user else user

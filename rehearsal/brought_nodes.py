@@ -8,8 +8,9 @@ from typing import Any
 
 import yaml
 
+from rehearsal.access import Access
+from rehearsal.api import Api, ApiError
 from rehearsal.gke.addons import Addons
-from rehearsal.gke.api import Api, ApiError
 from rehearsal.gke.nodes import KWOK_NODE
 from rehearsal.layout import Rehearsal
 from rehearsal.progress import RehearsalError, step
@@ -27,7 +28,7 @@ def copy(rehearsal: Rehearsal, file: Path) -> None:
         RehearsalError: the file cannot be read, or holds no node.
     """
     nodes = list(read(file))
-    api = Api(rehearsal.kubeconfig)
+    api = Api(Access(rehearsal.kubeconfig))
     Addons(api).reconcile()
     with step(f"copying {len(nodes)} nodes of {file.name}"):
         for node in nodes:

@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rehearsal import gke
-from rehearsal.gke.api import Api, ApiError, Object, owners
+from rehearsal.access import Access
+from rehearsal.api import Api, ApiError, Object, owners
 from rehearsal.layout import Rehearsal
 
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
@@ -82,7 +83,7 @@ class Report:
 
 def collect(rehearsal: Rehearsal) -> Report:
     """Read the replica and the simulated Google Cloud."""
-    api = Api(rehearsal.kubeconfig)
+    api = Api(Access(rehearsal.kubeconfig))
     return Report(
         stack=rehearsal.stack,
         pools=gke.pools(rehearsal),

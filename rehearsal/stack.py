@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import yaml
+from ml_foundations.planning.program import RELEASE
 
 from rehearsal import environment
 from rehearsal.layout import Rehearsal
@@ -104,10 +105,12 @@ def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
 
 
 def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """The urn and id of each Kubernetes object that an interrupted create did make."""
+    """The urn and id of each Kubernetes object or Helm release that an interrupted create did make."""
     for operation in pending:
         resource = operation["resource"]
         inputs = resource.get("inputs", {})
+        if resource["type"] == RELEASE and _is_released(rehearsal, tools, operation["type"], inputs):
+            yield resource["urn"], f"{inputs['namespace']}/{inputs['name']}"
         metadata = inputs.get("metadata", {})
         if operation["type"] != "creating" or "apiVersion" not in inputs or not metadata.get("name"):
             continue
@@ -132,6 +135,22 @@ def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) 
         if found.returncode == 0:
             live = json.loads(found.stdout)["metadata"]
             yield resource["urn"], "/".join(filter(None, (live.get("namespace"), live["name"])))
+
+
+def _is_released(rehearsal: Rehearsal, tools: Tools, operation: str, inputs: dict[str, Any]) -> bool:
+    """Whether Helm had ended its work on a release. What it had not is undone: it refuses to go on from there."""
+
+    def helm(*args: str) -> subprocess.CompletedProcess[str]:
+        to = ["--kubeconfig", rehearsal.kubeconfig, "--namespace", inputs["namespace"]]
+        return subprocess.run([tools.helm, *to, *args, inputs["name"]], capture_output=True, text=True, check=False)
+
+    said = helm("status", "--output=json")
+    status = json.loads(said.stdout)["info"]["status"] if said.returncode == 0 else ""
+    if operation == "creating" and status not in ("", "deployed"):
+        _checked(helm("uninstall", "--wait"))
+    elif status.startswith("pending-"):
+        _checked(helm("rollback"))
+    return status == "deployed"
 
 
 def _kubectl_kind(kind: str) -> str:

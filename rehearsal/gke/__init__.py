@@ -7,8 +7,9 @@ from typing import Any
 from ml_foundations import labels
 from ml_foundations.planning.filters import pod_requests
 
+from rehearsal.access import Access
+from rehearsal.api import Api, Object
 from rehearsal.gke import operator
-from rehearsal.gke.api import Api, Object
 from rehearsal.gke.autoscaler import is_busy
 from rehearsal.gke.life import process, start, stop
 from rehearsal.gke.store import Store
@@ -20,7 +21,7 @@ __all__ = ["history", "pools", "pools_without_operator", "process", "recorded", 
 def pools(rehearsal: Rehearsal) -> list[dict[str, Any]]:
     """The node pools as they are now, with their nodes and GPUs; nodes of no pool by their machine type."""
     declared = Store(rehearsal).pools()
-    api = Api(rehearsal.kubeconfig)
+    api = Api(Access(rehearsal.kubeconfig))
     nodes: dict[str, list[Object]] = {name: [] for name in declared}
     for node in api.get("/api/v1/nodes")["items"]:
         nodes.setdefault(_pool_name(node["metadata"].get("labels") or {}), []).append(node)
@@ -57,7 +58,7 @@ def pools_without_operator(rehearsal: Rehearsal) -> list[str]:
     left = [name for name, pool in Store(rehearsal).pools().items() if pool.is_left_to_operator]
     if not left:
         return []
-    secrets = Api(rehearsal.kubeconfig).get("/api/v1/secrets", labelSelector=operator.HELM_SECRETS)["items"]
+    secrets = Api(Access(rehearsal.kubeconfig)).get("/api/v1/secrets", labelSelector=operator.HELM_SECRETS)["items"]
     return [] if operator.find(rehearsal, map(operator.read_release, secrets)) else left
 
 

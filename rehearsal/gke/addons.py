@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from rehearsal.gke.api import Api, ApiError
+from rehearsal.api import Api
 
 MANIFESTS = Path(__file__).with_suffix(".yaml")
 PATHS = {
@@ -27,9 +27,5 @@ class Addons:
         if self._made:
             return
         for manifest in yaml.safe_load_all(MANIFESTS.read_text()):
-            try:
-                self._api.create(PATHS[manifest["kind"]], manifest)
-            except ApiError as error:
-                if error.status != 409:
-                    raise
+            self._api.ensure(PATHS[manifest["kind"]], manifest)
         self._made = True

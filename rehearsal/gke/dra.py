@@ -15,9 +15,10 @@ from ml_foundations.gpu import on_nodes
 from ml_foundations.planning.filters import why_not
 from ml_foundations.planning.quantity import parse_quantity
 
+from rehearsal.api import Api, Object, owners
 from rehearsal.gke import nodes
-from rehearsal.gke.api import Api, ApiError, Informer, Object, owners
 from rehearsal.gke.autoscaler import is_busy
+from rehearsal.gke.informer import Informer
 from rehearsal.gke.store import Pool
 
 CHART = "dra-driver-nvidia-gpu"
@@ -56,10 +57,10 @@ class Driver:
         published = {item["spec"].get("nodeName"): item for item in self._slices.items() if _is_ours(item)}
         if wanted and not self._has_classes:
             for name, kind in _TYPES.items():
-                self._create(CLASSES, device_class(name, kind))
+                self._api.ensure(CLASSES, device_class(name, kind))
             self._has_classes = True
         for name in wanted.keys() - published.keys():
-            self._slices.put(self._create(SLICES, resource_slice(*wanted[name])))
+            self._slices.put(self._api.ensure(SLICES, resource_slice(*wanted[name])))
         for name in published.keys() - wanted.keys():
             self._api.delete(f"{SLICES}/{published[name]['metadata']['name']}")
             self._slices.drop(published[name]["metadata"]["uid"])
@@ -109,14 +110,6 @@ class Driver:
             if claim["metadata"]["namespace"] == pod["metadata"]["namespace"]
             and (claim["metadata"]["name"] in named or uid in owners(claim))
         ]
-
-    def _create(self, path: str, manifest: Object) -> Object:
-        try:
-            return self._api.create(path, manifest)
-        except ApiError as error:
-            if error.status != 409:
-                raise
-            return self._api.get(f"{path}/{manifest['metadata']['name']}")
 
 
 def has_driver(pool: Pool) -> bool:

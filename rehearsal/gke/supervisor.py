@@ -11,12 +11,13 @@ from datetime import datetime
 from typing import Any
 
 from ml_foundations import labels
-from urllib3.exceptions import HTTPError
 
+from rehearsal.access import Access
+from rehearsal.api import Api, ApiError, Object
 from rehearsal.gke import addons, autoscaler, daemonsets, dra, nodes, operator, volumes
-from rehearsal.gke.api import Api, ApiError, Informer, Object
 from rehearsal.gke.autoscaler import REMOVING_TAINT, is_busy, is_finished
 from rehearsal.gke.history import History
+from rehearsal.gke.informer import Informer
 from rehearsal.gke.store import SCALE_DOWN_SECONDS, Pool, Store, read_json, settings_file
 from rehearsal.layout import Rehearsal
 
@@ -36,7 +37,7 @@ class Supervisor:
         self._rehearsal = rehearsal
         self._store = Store(rehearsal)
         self._history = History(self._store, self._pool_of)
-        self._api = Api(rehearsal.kubeconfig)
+        self._api = Api(Access(rehearsal.kubeconfig))
         self._changed = threading.Event()
         self._idle_since: dict[str, float] = {}
         self._settled: dict[str, tuple[tuple[Pool, operator.Operator | None], dict[str, Object]]] = {}
@@ -76,7 +77,7 @@ class Supervisor:
                 continue
             try:
                 self.reconcile()
-            except (ApiError, HTTPError, OSError, ValueError, KeyError) as error:
+            except (ApiError, OSError, ValueError, KeyError) as error:
                 # The next round finds what this one left: a lost race or an absent server is not the end.
                 _log.warning("will try again: %s: %s", type(error).__name__, error)
             except Exception:
@@ -119,14 +120,7 @@ class Supervisor:
         running = {item["metadata"]["name"] for item in self._daemon_sets.items() if _in_system_namespace(item)}
         for manifest in daemonsets.manifests(cluster):
             if manifest["metadata"]["name"] not in running:
-                self._create(f"/apis/apps/v1/namespaces/{daemonsets.NAMESPACE}/daemonsets", manifest)
-
-    def _create(self, path: str, manifest: Object) -> None:
-        try:
-            self._api.create(path, manifest)
-        except ApiError as error:
-            if error.status != 409:
-                raise
+                self._api.ensure(f"/apis/apps/v1/namespaces/{daemonsets.NAMESPACE}/daemonsets", manifest)
 
     def _nodes_by_pool(self) -> defaultdict[str, list[Object]]:
         by_pool: defaultdict[str, list[Object]] = defaultdict(list)

@@ -11,7 +11,8 @@ from ml_foundations import labels
 from ml_foundations.gke.machine_types import MACHINE_TYPES
 from ml_foundations.storage._catalog import DISK_TYPES, PD_CSI
 
-from rehearsal.gke.api import Api, ApiError, Informer, Object
+from rehearsal.api import Api, Object
+from rehearsal.gke.informer import Informer
 
 _log = logging.getLogger(__name__)
 
@@ -75,11 +76,7 @@ class Disks:
             self._refuse(claim, node["name"], f"{describe(storage_class)} does not attach to {machine}", pods)
             return
         zones = zones_of_disk(storage_class, node["labels"][labels.GKE_ZONE], populated)
-        try:
-            self._api.create(VOLUMES, volume(claim, storage_class, zones))
-        except ApiError as error:
-            if error.status != 409:
-                raise
+        self._api.ensure(VOLUMES, volume(claim, storage_class, zones))
 
     def _refuse(self, claim: Object, node: str, reason: str, pods: Iterable[Object]) -> None:
         key = (claim["metadata"]["uid"], node)

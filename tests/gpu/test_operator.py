@@ -11,7 +11,8 @@ from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_instal
 from ml_foundations.gpu.on_nodes import Operator
 from ml_foundations.gpu.operator import GpuOperatorSettings, chart_values, namespace_manifest, quota_manifest
 
-from rehearsal.gke.api import Api
+from rehearsal.access import Access
+from rehearsal.api import Api
 from rehearsal.plugins.kubernetes.helm import unknown_keys
 from tests.components.declaring import declared, inputs
 from tests.conftest import Cluster
@@ -199,11 +200,11 @@ def test_the_installer_goes_to_driverless_gpu_nodes_of_its_system_only(image: An
 @pytest.mark.parametrize("image", ["cos", "ubuntu"])
 def test_the_api_server_takes_the_installer(cluster: Cluster, image: Any) -> None:
     path = "/apis/apps/v1/namespaces/kube-system/daemonsets?dryRun=All&fieldValidation=Strict"
-    Api(cluster.kubeconfig).create(path, driver_installer_manifest(image))
+    Api(Access(cluster.kubeconfig)).create(path, driver_installer_manifest(image))
 
 
 def test_the_api_server_takes_namespace_and_quota(cluster: Cluster) -> None:
-    api, spec = Api(cluster.kubeconfig), spec_of()
+    api, spec = Api(Access(cluster.kubeconfig)), spec_of()
     api.create("/api/v1/namespaces?fieldValidation=Strict", namespace_manifest(spec))
     api.create("/api/v1/namespaces/gpu-operator/resourcequotas?fieldValidation=Strict", quota_manifest(spec))
     api.delete("/api/v1/namespaces/gpu-operator")

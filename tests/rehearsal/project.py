@@ -21,7 +21,7 @@ from pulumi.runtime.proto import language_pb2_grpc
 
 from rehearsal import environment, stack
 from rehearsal.access import Access
-from rehearsal.gke.api import Api, ApiError
+from rehearsal.api import Api, ApiError
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes.client import Client
 from rehearsal.toolchain import Tools
@@ -42,7 +42,7 @@ class Project:
     def __init__(self, root: Path, cluster: Cluster, tools: Tools) -> None:
         self.root = root
         self.cluster = cluster
-        self._api = Api(cluster.kubeconfig)
+        self._api = Api(Access(cluster.kubeconfig))
         (root / "stacks").mkdir()
         (root / "stacks" / "Pulumi.t.yaml").write_text("config: {}\n")
         (root / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
@@ -104,7 +104,7 @@ class Project:
         state = json.loads(path.read_text())
         made = (state["checkpoint"].pop("latest", None) or {}).get("resources", [])
         path.write_text(json.dumps(state))
-        client = Client(Access(str(self.cluster.kubeconfig)))
+        client = Client(self._api)
         for resource in reversed(made):
             if "apiVersion" in resource.get("outputs", {}):
                 delete(client, resource["outputs"])
@@ -185,7 +185,7 @@ def project_over(cluster: Cluster, tools: Tools, root: Path, *manifests: dict[st
     project = Project(root, cluster, tools)
     yield project
     project.clear()
-    client = Client(Access(str(cluster.kubeconfig)))
+    client = Client(Api(Access(cluster.kubeconfig)))
     for manifest in reversed(manifests):
         client.delete(manifest, "Background")
 

@@ -10,7 +10,8 @@ from ml_foundations.gke.nodes import PoolGpu
 from ml_foundations.labels import GPU_RESOURCE
 
 from rehearsal import gke
-from rehearsal.gke.api import Api
+from rehearsal.access import Access
+from rehearsal.api import Api
 from rehearsal.gke.life import SCALE_DOWN_VARIABLE
 from rehearsal.gke.store import Pool, Store
 from rehearsal.layout import Rehearsal
@@ -41,7 +42,7 @@ class Cloud:
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.rehearsal = rehearsal
         self.store = Store(rehearsal)
-        self.api = Api(rehearsal.kubeconfig)
+        self.api = Api(Access(rehearsal.kubeconfig))
 
     def nodes(self, pool: str) -> list[Object]:
         return self.api.get("/api/v1/nodes", labelSelector=f"cloud.google.com/gke-nodepool={pool}")["items"]

@@ -17,8 +17,8 @@ from ml_foundations.gpu.device_classes import (
 )
 from ml_foundations.labels import DRA_POOL_LABELS, GPU_RESOURCE
 
+from rehearsal.api import ApiError
 from rehearsal.gke import dra
-from rehearsal.gke.api import ApiError
 from rehearsal.gke.store import Pool
 from tests.conftest import Cluster
 from tests.rehearsal.simulation import GPU_TAINT, Cloud, Object, clean, simulated_gke

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from kubernetes import client, utils
 
+from rehearsal.access import Access
+from rehearsal.api import Api
 from rehearsal.gke.addons import Addons
-from rehearsal.gke.api import Api
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.project import Project, fake_node, project_over
@@ -51,7 +52,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: T
         "volumeBindingMode": "WaitForFirstConsumer",
         "allowVolumeExpansion": True,
     }
-    Addons(Api(cluster.kubeconfig)).reconcile()
+    Addons(Api(Access(cluster.kubeconfig))).reconcile()
     with project_over(
         cluster,
         tools,

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rehearsal import control_plane, gke, stack
 from rehearsal.gke.autoscaler import is_of_daemon_set
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.gcp import unmodelled_outputs
+from rehearsal.plugins.gcp.container import CLUSTER
 from rehearsal.plugins.servicer import UNKNOWN_ON_THE_WIRE
 from rehearsal.progress import RehearsalError
 from rehearsal.report import Report, Workload, collect
@@ -28,6 +30,7 @@ from tests.official import can_fetch_charts, needs_kubernetes_plugin
 from tests.waiting import until
 
 GPU = "nvidia.com/gpu"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("official", marks=needs_kubernetes_plugin)])
@@ -141,8 +144,20 @@ def test_plain_pulumi_works_in_the_printed_environment(dev: Checkout) -> None:
 
 
 def test_every_output_that_the_program_reads_is_modelled(dev: Checkout) -> None:
-    exported = json.loads(dev.shell("pulumi stack export -s dev").stdout)["deployment"]
-    assert unmodelled_outputs(exported["resources"]) == {}
+    resources = json.loads(dev.shell("pulumi stack export -s dev").stdout)["deployment"]["resources"]
+    assert unmodelled_outputs(resources) == {}
+    said = subprocess.run(
+        [sys.executable, "-m", "tests.stacks.reads", "dev"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    read = json.loads(said.stdout)
+    assert [CLUSTER, "endpoint"] in read
+    missing = {
+        (resource["urn"], name)
+        for resource in resources
+        for type_, name in read
+        if resource["type"] == type_ and resource["outputs"].get(name) is None
+    }
+    assert not missing, "None, where Google has a value"
 
 
 def test_every_resource_belongs_to_a_component(dev: Checkout) -> None:

@@ -16,8 +16,9 @@ from ml_foundations.storage.classes import (
 from ml_foundations.storage.volume import _VolumeSpec, claim_manifest, volume_manifest
 
 from rehearsal import report
+from rehearsal.access import Access
+from rehearsal.api import Api, ApiError
 from rehearsal.gke import addons, volumes
-from rehearsal.gke.api import Api, ApiError
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.project import Project
@@ -94,15 +95,15 @@ def test_the_api_server_takes_every_class(cloud: Cloud) -> None:
 
 
 def test_a_claim_of_no_class_takes_the_default_one_of_gke(cluster: Cluster) -> None:
-    addons.Addons(Api(cluster.kubeconfig)).reconcile()
-    classes = Api(cluster.kubeconfig).get(volumes.CLASSES)["items"]
+    addons.Addons(Api(Access(cluster.kubeconfig))).reconcile()
+    classes = Api(Access(cluster.kubeconfig)).get(volumes.CLASSES)["items"]
     annotations = {item["metadata"]["name"]: item["metadata"].get("annotations") or {} for item in classes}
     assert annotations["standard-rwo"]["storageclass.kubernetes.io/is-default-class"] == "true"
     claim = {
         "metadata": {"name": "plain"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
-    made = Api(cluster.kubeconfig).create(f"{CLAIMS}?dryRun=All", claim)
+    made = Api(Access(cluster.kubeconfig)).create(f"{CLAIMS}?dryRun=All", claim)
     assert made["spec"]["storageClassName"] == "standard-rwo"
 
 

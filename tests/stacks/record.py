@@ -37,7 +37,8 @@ class Recorder(pulumi.runtime.Mocks):
         raise AssertionError(f"the program calls a provider function: {args.token}")
 
 
-def main(stack: str, file: Path | None = None) -> None:
+def run(stack: str, file: Path | None = None) -> list[dict[str, Any]]:
+    """Run a stack's program; answer what it registered."""
     recorder = Recorder()
     config = yaml.safe_load((file or ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]
     strings = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
@@ -51,8 +52,7 @@ def main(stack: str, file: Path | None = None) -> None:
         await run_pulumi_func(lambda: runpy.run_path(str(ROOT / "stacks"), run_name="__main__"))
 
     loop.run_until_complete(program())
-    seen = sorted(recorder.seen, key=lambda item: (item["type"], item["name"]))
-    print(yaml.safe_dump(whole(seen), sort_keys=True, width=110), end="")
+    return sorted(recorder.seen, key=lambda item: (item["type"], item["name"]))
 
 
 def whole(value: Any) -> Any:
@@ -68,4 +68,5 @@ if __name__ == "__main__":
     # The SDKs' many objects stay until the end: collecting garbage would be a third of the work.
     gc.disable()
     atexit.register(gc.freeze)
-    main(sys.argv[1], *map(Path, sys.argv[2:]))
+    seen = run(sys.argv[1], *map(Path, sys.argv[2:]))
+    print(yaml.safe_dump(whole(seen), sort_keys=True, width=110), end="")

@@ -19,7 +19,8 @@ from ml_foundations.tenancy._quota import (
 )
 from ml_foundations.tenancy.team_namespace import _TeamNamespaceSpec, namespace_manifest
 
-from rehearsal.gke.api import Api, ApiError
+from rehearsal.access import Access
+from rehearsal.api import Api, ApiError
 from tests.components.declaring import declared, inputs
 from tests.conftest import Cluster
 from tests.waiting import until
@@ -85,7 +86,7 @@ class Team:
 
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Api:
-    return Api(cluster.kubeconfig)
+    return Api(Access(cluster.kubeconfig))
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 from ml_foundations import labels
 
 from rehearsal import control_plane, gke
+from rehearsal.access import Access
+from rehearsal.api import Api, Object
 from rehearsal.gke import nodes
-from rehearsal.gke.api import Api, Object
 from rehearsal.gke.store import Pool, Store
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.gcp import container, recorded, sdk
@@ -41,22 +42,8 @@ DEFAULTS = "__defaults"
 _TIMEOUT_SECONDS = 300
 _POLL_SECONDS = 0.2
 _LONGEST_NAME = {CLUSTER: 40, NODE_POOL: 40}
-_COMPUTED_INPUTS: Mapping[str, tuple[str, ...]] = {
-    CLUSTER: (
-        "clusterIpv4Cidr",
-        "controlPlaneEndpointsConfig",
-        "datapathProvider",
-        "location",
-        "masterAuth",
-        "network",
-        "nodeLocations",
-        "nodeVersion",
-        "project",
-        "subnetwork",
-    ),
-    NODE_POOL: ("initialNodeCount", "location", "maxPodsPerNode", "nodeCount", "nodeLocations", "project", "version"),
-}
-"""Inputs that Google fills in where the program leaves them out."""
+_DEFAULTED: Mapping[str, frozenset[str]] = {CLUSTER: frozenset({"network"})}
+"""Outputs that are always there, and that the SDK does not promise."""
 
 
 class GcpProvider(Provider):
@@ -111,9 +98,8 @@ class GcpProvider(Provider):
         if old is not None:
             gone = old.inputs.keys() - new.keys()
             return {key: value for key, value in old.outputs.items() if key not in gone} | _declared(new)
-        computed = sdk.outputs(resource.type) - sdk.inputs(resource.type)
-        filled = {*computed, *_COMPUTED_INPUTS.get(resource.type, ("project",))} & sdk.outputs(resource.type)
-        return {key: UNKNOWN for key in filled} | _declared(new)
+        filled = sdk.promised(resource.type) | _DEFAULTED.get(resource.type, frozenset())
+        return dict.fromkeys(filled, UNKNOWN) | _declared(new)
 
     def create(self, resource: Resource, new: Properties) -> State:
         """Create a cluster or node pool, or record a resource."""
@@ -256,7 +242,7 @@ class GcpProvider(Provider):
         return container.Endpoint(found.server.removeprefix("https://"), authority)
 
     def _nodes(self, pool: str) -> list[Object]:
-        api = Api(self._rehearsal.kubeconfig)
+        api = Api(Access(self._rehearsal.kubeconfig))
         return api.get("/api/v1/nodes", labelSelector=f"{labels.GKE_NODE_POOL}={pool}")["items"]
 
     def _wait_for_nodes(self, resource: Resource, pool: Pool) -> None:

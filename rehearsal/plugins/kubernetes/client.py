@@ -1,30 +1,14 @@
-"""The Kubernetes API as this plugin needs it: plain JSON, server-side apply, discovery."""
+"""The Kubernetes API as this plugin needs it: by kind and name, with server-side apply and discovery."""
 
 from __future__ import annotations
 
-import json
 import threading
-from typing import Any
-from urllib.parse import quote, urlencode
+from contextlib import suppress
+from urllib.parse import quote
 
-import urllib3
-
-from rehearsal.access import Access
-
-Object = dict[str, Any]
+from rehearsal.api import Api, ApiError, Object
 
 FIELD_MANAGER = "pulumi-kubernetes"
-SECONDS = urllib3.Timeout(connect=5, read=60)
-
-
-class ApiError(Exception):
-    """An answer of the API server that is not a success, or none at all (status 0)."""
-
-    def __init__(self, status: int, message: str, reason: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.reason = reason
 
 
 class UnknownKindError(ApiError):
@@ -34,15 +18,15 @@ class UnknownKindError(ApiError):
 class Client:
     """Requests to one cluster. Safe to share between threads."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, api: Api) -> None:
+        self._api = api
         self._kinds: dict[str, dict[str, tuple[str, bool]]] = {}
         self._lock = threading.Lock()
 
     def get(self, obj: Object) -> Object | None:
         """The live object of that kind, namespace and name, or None."""
         try:
-            return self._request("GET", self.path(obj))
+            return self._api.get(self.path(obj))
         except UnknownKindError:
             return None
         except ApiError as error:
@@ -55,20 +39,17 @@ class Client:
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", "force": "true" if force else "false"}
         if dry_run:
             query["dryRun"] = "All"
-        return self._request("PATCH", self.path(obj), query, obj, "application/apply-patch+yaml")
+        return self._api.request("PATCH", self.path(obj), query, obj, "application/apply-patch+yaml")
 
     def delete(self, obj: Object, propagation: str) -> None:
         """Ask for the deletion of an object; that it is gone already is no error."""
-        try:
-            self._request("DELETE", self.path(obj), body={"propagationPolicy": propagation})
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        with suppress(UnknownKindError):
+            self._api.delete(self.path(obj), propagationPolicy=propagation)
 
     def list(self, api_version: str, kind: str, namespace: str, **query: str) -> list[Object]:
         """The objects of a kind in a namespace."""
         path = self.path({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace}})
-        return self._request("GET", path, query)["items"]
+        return self._api.get(path, **query)["items"]
 
     def is_namespaced(self, api_version: str, kind: str) -> bool:
         """Whether objects of a kind live in a namespace."""
@@ -94,38 +75,12 @@ class Client:
 
     def _discover(self, api_version: str) -> dict[str, tuple[str, bool]]:
         try:
-            listed = self._request("GET", _root(api_version))["resources"]
+            listed = self._api.get(_root(api_version))["resources"]
         except ApiError as error:
             if error.status != 404:
                 raise
             listed = []
         return {item["kind"]: (item["name"], item["namespaced"]) for item in listed if "/" not in item["name"]}
-
-    def _request(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str] | None = None,
-        body: Any = None,
-        kind: str = "application/json",
-    ) -> Object:
-        try:
-            answer = self._access.pool.request(
-                method,
-                f"{self._access.server}{path}{'?' + urlencode(query) if query else ''}",
-                body=None if body is None else json.dumps(body),
-                headers=self._access.headers | {"Accept": "application/json", "Content-Type": kind},
-                timeout=SECONDS,
-            )
-        except urllib3.exceptions.HTTPError as error:
-            raise ApiError(0, f"the API server at {self._access.server} cannot be reached: {error}") from None
-        try:
-            data: Object = json.loads(answer.data or b"{}")
-        except ValueError:
-            raise ApiError(answer.status, f"the API server answered no JSON: {answer.data[:200]!r}") from None
-        if answer.status >= 400:
-            raise ApiError(answer.status, data.get("message") or str(answer.reason), data.get("reason", ""))
-        return data
 
 
 def _root(api_version: str) -> str:

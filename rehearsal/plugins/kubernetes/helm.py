@@ -14,11 +14,14 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rehearsal import controllers, toolchain
 from rehearsal.access import private_file
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes.diff import changed_paths
 from rehearsal.plugins.servicer import (
+    UNKNOWN,
     CheckError,
     Diff,
     InitFailedError,
@@ -103,12 +106,15 @@ class Helm:
         replaces = [path for path in changed if path in ("name", "namespace")]
         return Diff(changed, replaces, delete_before_replace=False)
 
+    def preview(self, inputs: Properties) -> Properties:
+        """The inputs, unless they have values of which it is known that the chart does not have them."""
+        self._refuse_unknown_values(inputs)
+        return inputs | {"status": UNKNOWN, "resourceNames": UNKNOWN}
+
     def install(self, resource: Resource, inputs: Properties) -> State:
         """Install or upgrade the release, or record it where its chart cannot be fetched."""
+        self._refuse_unknown_values(inputs)
         if why := self._cannot_be_fetched(inputs):
-            unknown = list(unknown_keys(_chart_name(inputs), inputs.get("values") or {}))
-            if unknown:
-                raise UserError("\n".join(unknown))
             self._run_beside(resource, _chart_name(inputs))
             self._provider.log(resource, "warning", f"recorded, chart not installed: {why}")
             return self._recorded(inputs, instead=why)
@@ -124,6 +130,14 @@ class Helm:
                 raise
             raise InitFailedError(self._recorded(inputs), [str(error)]) from None
         return self._recorded(inputs)
+
+    def _refuse_unknown_values(self, inputs: Properties) -> None:
+        """Fail for values that the chart does not have; where it can be fetched, that is between it and Helm."""
+        unknown = [
+            error for place, values in _values(inputs) for error in unknown_keys(_chart_name(inputs), values, place)
+        ]
+        if unknown and self._cannot_be_fetched(inputs):
+            raise UserError("\n".join(unknown))
 
     def _run_beside(self, resource: Resource, chart: str) -> None:
         """Start the controller of a chart that runs as a process, unless it runs because the stack file asks for it."""
@@ -232,7 +246,7 @@ class Helm:
         return State(f"{inputs['namespace']}/{inputs['name']}", inputs, _outputs(inputs, not instead))
 
 
-def unknown_keys(chart: str, values: Mapping[str, Any]) -> Iterator[str]:
+def unknown_keys(chart: str, values: Mapping[str, Any], place: str = "values") -> Iterator[str]:
     """An error for each value that the chart does not have, by the list of its keys where there is one."""
     listed = CHART_KEYS / f"{chart}.txt"
     if not listed.exists():
@@ -242,7 +256,7 @@ def unknown_keys(chart: str, values: Mapping[str, Any]) -> Iterator[str]:
     for path in _paths(values, known):
         if path not in known and not any(path.startswith(f"{key[:-2]}.") for key in known if key.endswith(".*")):
             near = ", ".join(difflib.get_close_matches(path, known, 3)) or "see the chart's values.yaml"
-            yield f"values.{path}: the chart {chart} has no such value. Near: {near}"
+            yield f"{place}.{path}: the chart {chart} has no such value. Near: {near}"
 
 
 def _paths(values: Mapping[str, Any], known: set[str], prefix: str = "") -> Iterator[str]:
@@ -281,6 +295,27 @@ def _install_arguments(inputs: Properties, seconds: float) -> list[str]:
         *(flag for key, flag in FLAGS.items() if inputs.get(key)),
         *(word for flag, value in options.items() if value for word in (flag, str(value))),
     ]
+
+
+def _values(inputs: Properties) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The values that are on this machine, each map with where it is declared."""
+    files = inputs.get("valueYamlFiles")
+    for index, asset in enumerate(files if isinstance(files, list) else []):
+        if isinstance(asset, Mapping) and ("text" in asset or "path" in asset):
+            yield f"valueYamlFiles[{index}]", _read_values(index, asset)
+    if isinstance(values := inputs.get("values"), Mapping):
+        yield "values", values
+
+
+def _read_values(index: int, asset: Mapping[str, str]) -> Mapping[str, Any]:
+    try:
+        text = asset["text"] if "text" in asset else Path(asset["path"]).read_text()
+        values = yaml.safe_load(text) or {}
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise UserError(f"valueYamlFiles[{index}] cannot be read: {error}") from None
+    if not isinstance(values, Mapping):
+        raise UserError(f"valueYamlFiles[{index}] is no map of values")
+    return values
 
 
 def _value_files(inputs: Properties, files: ExitStack) -> Iterator[str]:

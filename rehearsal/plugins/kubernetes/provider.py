@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 from ml_foundations.planning.program import RELEASE
 
 from rehearsal.access import Access, read_kubeconfig, server_of
+from rehearsal.api import Api, ApiError, Object
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes import waiting
-from rehearsal.plugins.kubernetes.client import FIELD_MANAGER, ApiError, Client, Object, UnknownKindError
+from rehearsal.plugins.kubernetes.client import FIELD_MANAGER, Client, UnknownKindError
 from rehearsal.plugins.kubernetes.diff import as_declared, as_stored, changed_paths, group_kind, owned, replaced_paths
 from rehearsal.plugins.kubernetes.helm import Helm
 from rehearsal.plugins.kubernetes.schema import provider, resources
@@ -109,7 +110,7 @@ class KubernetesProvider(Provider):
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
         """What the API server would make of it; the inputs, where it cannot tell yet."""
         if resource.type == RELEASE:
-            return new | {"status": UNKNOWN, "resourceNames": UNKNOWN}
+            return self._helm.preview(new)
         if has_unknown(new) or (old is None and not new["metadata"].get("name")):
             return new
         try:
@@ -206,7 +207,7 @@ class KubernetesProvider(Provider):
 
     @cached_property
     def _client(self) -> Client:
-        return Client(self._access)
+        return Client(Api(self._access))
 
     @cached_property
     def _helm(self) -> Helm:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.plugins.kubernetes.client import Client, Object
+from rehearsal.api import Object
+from rehearsal.plugins.kubernetes.client import Client
 from rehearsal.plugins.kubernetes.diff import group_kind
 from rehearsal.plugins.servicer import UserError
 

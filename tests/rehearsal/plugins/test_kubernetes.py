@@ -1,5 +1,7 @@
 """The embedded kubernetes plugin, by real ``pulumi`` runs of small programs on a bare replica."""
 
+import base64
+import gzip
 import json
 import os
 import signal
@@ -478,10 +480,57 @@ def test_a_value_that_only_the_templates_of_a_chart_read_is_known() -> None:
     assert not list(unknown_keys("gpu-operator", {"dcgmExporter": {"config": {"name": "metrics"}}}))
 
 
-def test_an_unknown_value_of_a_recorded_chart_is_refused(project: Project) -> None:
-    printed = project.fails(UNREACHABLE.format(values={"driver": {"enbled": False}}))
-    assert "values.driver.enbled" in printed
-    assert "driver.enabled" in printed
+@pytest.mark.parametrize("command", ["preview", "up"])
+def test_an_unknown_value_of_a_recorded_chart_is_refused(project: Project, command: str) -> None:
+    body = UNREACHABLE.format(values={"driver": {"enbled": False}})
+    printed = project.fails(
+        body.replace("values=", 'value_yaml_files=[pulumi.StringAsset("toolkit: {versoin: 1}")], values='), command
+    )
+    assert "values.driver.enbled: the chart gpu-operator has no such value. Near: driver.enabled" in printed
+    assert "valueYamlFiles[0].toolkit.versoin" in printed
+
+
+def test_a_release_that_helm_had_ended_when_pulumi_was_killed_is_adopted(
+    project: Project, tools: Tools, tmp_path: Path
+) -> None:
+    body = release(tmp_path, CHART, 'values={"level": 5}')
+    project.up(body)
+    as_if_killed(project, "r")
+    stack.recover(replace_kubeconfig(project), tools)
+    assert project.urn("r")
+    assert "3 unchanged" in project.up(body)
+    assert [item["metadata"]["labels"]["version"] for item in releases(project)] == ["1"]
+
+
+def test_a_release_that_helm_had_not_ended_makes_room(project: Project, tools: Tools, tmp_path: Path) -> None:
+    body = release(tmp_path, CHART, 'values={"level": 5}')
+    project.up(body)
+    as_if_killed(project, "r")
+    secret = releases(project)[-1]
+    record = json.loads(gzip.decompress(base64.b64decode(base64.b64decode(secret["data"]["release"]))))
+    record["info"]["status"] = "pending-install"
+    packed = base64.b64encode(base64.b64encode(gzip.compress(json.dumps(record).encode()))).decode()
+    project.patch("secret", secret["metadata"]["name"], {"data": {"release": packed}})
+    stack.recover(replace_kubeconfig(project), tools)
+    assert not releases(project)
+    assert "1 created" in project.up(body)
+
+
+def as_if_killed(project: Project, name: str) -> None:
+    """Make the state as it was while a resource was being created."""
+    path = stack.state_file(project.rehearsal)
+    state = json.loads(path.read_text())
+    latest = state["checkpoint"]["latest"]
+    made = next(resource for resource in latest["resources"] if resource["urn"].endswith(f"::{name}"))
+    latest["resources"].remove(made)
+    pending = {key: value for key, value in made.items() if key not in ("id", "outputs")}
+    latest["pending_operations"] = [{"resource": pending, "type": "creating"}]
+    path.write_text(json.dumps(state))
+
+
+def releases(project: Project) -> list[dict[str, Any]]:
+    """What Helm keeps of its releases: a Secret for each revision."""
+    return project.kubectl("get", "secrets", "-l", "owner=helm")["items"]
 
 
 def test_a_chart_whose_pods_never_get_ready_is_in_the_state_and_can_be_mended(project: Project, tmp_path: Path) -> None:
