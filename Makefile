@@ -11,13 +11,13 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := up
 
 up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
-	@$(RUN) rehearsal up --project $(PROJECT) --stack $(STACK) $(if $(NODES),--nodes $(NODES))
+	@$(RUN) rehearsal up --project "$(PROJECT)" --stack "$(STACK)" $(if $(NODES),--nodes "$(NODES)")
 
 down: ## remove the rehearsal and all it made: make down [STACK=dev] [PROJECT=examples/minimal]
 status: ## which processes of a rehearsal run
 report: ## show again what a rehearsal came to
 down status report: .venv/.ready
-	@$(RUN) rehearsal $@ --project $(PROJECT) --stack $(STACK)
+	@$(RUN) rehearsal $@ --project "$(PROJECT)" --stack "$(STACK)"
 
 test: lint ## lint, type-check and run the whole test suite
 	@$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder

@@ -26,9 +26,8 @@ QUIET_SECONDS = 20
 def main() -> None:
     """Run one command; status 0 only on success."""
     args = _arguments()
-    rehearsal = Rehearsal.of(args.stack, args.project.resolve())
     with user_errors():
-        args.command(rehearsal, args)
+        args.command(Rehearsal.of(args.stack, args.project.resolve()), args)
 
 
 def up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -90,7 +89,7 @@ def show_report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 def env(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Print shell exports with which plain pulumi, kubectl and helm work on the replica."""
     _require_up(rehearsal)
-    print(environment.shell_exports(rehearsal, toolchain.ensure()))
+    print(environment.shell_exports(rehearsal))
 
 
 def kubeconfig(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -135,14 +134,19 @@ def _alone(rehearsal: Rehearsal) -> Iterator[None]:
     rehearsal.make()
     folder = os.open(rehearsal.root, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(folder, rehearsal)
         yield
+    finally:
+        os.close(folder)
+
+
+def _lock(folder: int, rehearsal: Rehearsal) -> None:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RehearsalError(
             f"another command is changing the rehearsal of {rehearsal.stack}. Wait for it to end, then run this again"
         ) from None
-    finally:
-        os.close(folder)
 
 
 def _require_up(rehearsal: Rehearsal) -> None:

@@ -103,7 +103,9 @@ def _read_file(path: str) -> str:
 
 def _chosen(document: dict[str, Any], context: str) -> tuple[dict[str, Any], dict[str, Any]]:
     chosen = _named(document, "contexts", context).get("context", {})
-    cluster = _named(document, "clusters", chosen.get("cluster", ""))["cluster"]
+    cluster = _named(document, "clusters", chosen.get("cluster", "")).get("cluster") or {}
+    if not cluster.get("server"):
+        raise RehearsalError(f'the kubeconfig says of the cluster "{chosen["cluster"]}" no server')
     return cluster, _named(document, "users", chosen.get("user", "")).get("user", {})
 
 

@@ -113,7 +113,8 @@ def stop(rehearsal: Rehearsal) -> None:
     an innocent process. Nor is a pid file left for kwokctl to trust. A kill is what etcd is built to survive.
     """
     for _, process in _own_processes(rehearsal):
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     while _own_processes(rehearsal):
         time.sleep(0.02)
     shutil.rmtree(_cluster(rehearsal) / "pids", ignore_errors=True)

@@ -22,7 +22,7 @@ from packaging.version import Version
 
 from rehearsal import control_plane, language_host
 from rehearsal.layout import CHECKOUT, Rehearsal
-from rehearsal.progress import RehearsalError, console
+from rehearsal.progress import RehearsalError, console, user_errors
 from rehearsal.toolchain import LANGUAGE_YAML, Tools, build
 
 CLOUD_VARIABLES = (
@@ -39,8 +39,17 @@ CLOUD_VARIABLES = (
 )
 """Prefixes of the variables that a rehearsal drops: credentials, and settings that would lead out of the replica."""
 
+NO_CREDENTIALS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("CLOUDSDK_CONFIG", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AZURE_CONFIG_DIR"), os.devnull
+    ),
+    "NO_GCE_CHECK": "true",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+"""What keeps a program from credentials that lie in the user's home, or that the machine itself has in a cloud."""
 
-def variables(rehearsal: Rehearsal, tools: Tools, ambient: Mapping[str, str] = os.environ) -> dict[str, str]:
+
+def variables(rehearsal: Rehearsal, ambient: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that a rehearsal sets, over an ambient environment without those that ``dropped`` names."""
     path = [entry for entry in ambient.get("PATH", "").split(os.pathsep) if not _is_a_rehearsals(Path(entry))]
     return {
@@ -61,6 +70,7 @@ def variables(rehearsal: Rehearsal, tools: Tools, ambient: Mapping[str, str] = o
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_AUTOMATION_API_SKIP_VERSION_CHECK": "true",
+        **NO_CREDENTIALS,
     }
 
 
@@ -74,16 +84,16 @@ def dropped(ambient: Mapping[str, str] = os.environ) -> list[str]:
     return sorted(name for name in ambient if name.startswith(CLOUD_VARIABLES))
 
 
-def process_environment(rehearsal: Rehearsal, tools: Tools) -> dict[str, str]:
+def process_environment(rehearsal: Rehearsal) -> dict[str, str]:
     """The whole environment for a child process."""
     drop = set(dropped())
     kept = {name: value for name, value in os.environ.items() if name not in drop}
-    return kept | variables(rehearsal, tools)
+    return kept | variables(rehearsal)
 
 
-def shell_exports(rehearsal: Rehearsal, tools: Tools) -> str:
+def shell_exports(rehearsal: Rehearsal) -> str:
     """Lines for ``eval``: after them, plain ``pulumi up -s <stack>``, ``kubectl`` and ``helm`` work on the replica."""
-    exports = variables(rehearsal, tools)
+    exports = variables(rehearsal)
     lines = [f"unset {name}" for name in dropped() if name not in exports]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
     return "\n".join(lines)
@@ -100,10 +110,23 @@ def project_settings(project: Path) -> dict[str, Any]:
     Raises:
         RehearsalError: the folder is no Pulumi project.
     """
+    file = project / "Pulumi.yaml"
+    if not file.exists():
+        raise RehearsalError(f"{project} is no Pulumi project: it has no Pulumi.yaml")
+    settings = _read_settings(file)
+    if missing := [key for key in ("name", "runtime") if not settings.get(key)]:
+        raise RehearsalError(f"{file} says no {' and no '.join(missing)}")
+    return settings
+
+
+def _read_settings(file: Path) -> dict[str, Any]:
     try:
-        return yaml.safe_load((project / "Pulumi.yaml").read_text())
-    except OSError:
-        raise RehearsalError(f"{project} is no Pulumi project: it has no Pulumi.yaml") from None
+        settings = yaml.safe_load(file.read_text()) or {}
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise RehearsalError(f"{file} cannot be read: {error}") from None
+    if not isinstance(settings, dict):
+        raise RehearsalError(f"{file} is no map of settings")
+    return settings
 
 
 def source_stack_file(rehearsal: Rehearsal) -> Path:
@@ -123,20 +146,38 @@ def source_stack_file(rehearsal: Rehearsal) -> Path:
 
 def refresh_stack_file(rehearsal: Rehearsal) -> None:
     """Copy the project's stack file into the rehearsal, with the rehearsal's own encryption salt."""
-    source = source_stack_file(rehearsal)
-    target = stack_file(rehearsal)
-    if target.exists() and not (source.exists() and target.stat().st_mtime_ns < source.stat().st_mtime_ns):
+    source, target, seen = source_stack_file(rehearsal), stack_file(rehearsal), _seen_stack_file(rehearsal)
+    text = source.read_bytes() if source.exists() else b""
+    if target.exists() and seen.exists() and seen.read_bytes() == text:
         return
-    text = source.read_text() if source.exists() else ""
-    settings = yaml.safe_load(text) or {}
-    if "secure:" in text:
+    settings = _read_settings(source) if text else {}
+    name = source.relative_to(rehearsal.project)
+    if _holds_secrets(settings.get("config")):
         raise RehearsalError(
-            f"{source.relative_to(rehearsal.project)} holds encrypted values, and a rehearsal has no key to them. "
+            f"{name} holds encrypted values, and a rehearsal has no key to them. "
             "Give a rehearsal plain stand-ins in a stack file of its own, and rehearse that stack."
         )
-    salt = (yaml.safe_load(target.read_text()) or {}).get("encryptionsalt") if target.exists() else None
-    copy = {"config": settings.get("config", {})} | ({"encryptionsalt": salt} if salt else {})
+    if "environment" in settings:
+        raise RehearsalError(
+            f"{name} imports environments, which are kept in Pulumi Cloud. "
+            "Give a rehearsal their values in a stack file of its own, and rehearse that stack."
+        )
+    salt = _read_settings(target).get("encryptionsalt") if target.exists() else None
+    copy = {"config": settings.get("config") or {}} | ({"encryptionsalt": salt} if salt else {})
     _write(target, yaml.safe_dump(copy, sort_keys=False))
+    _write(seen, text.decode())
+
+
+def _seen_stack_file(rehearsal: Rehearsal) -> Path:
+    """The project's stack file as it was when it was copied. Times are no guide: an older file may come back."""
+    return rehearsal.root / "stack-file.seen"
+
+
+def _holds_secrets(config: Any) -> bool:
+    """Whether any value is encrypted: ``secure`` alone in a mapping (Pulumi, "Stack settings file reference")."""
+    if isinstance(config, dict):
+        return config.keys() == {"secure"} or any(map(_holds_secrets, config.values()))
+    return isinstance(config, list) and any(map(_holds_secrets, config))
 
 
 def trust(rehearsal: Rehearsal) -> None:
@@ -222,23 +263,20 @@ def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
 
 def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
     """The real CLI, after an edited stack file has been copied: an edit is never rehearsed stale."""
-    source = source_stack_file(rehearsal)
-    refresh = f"{_python(rehearsal)} -m rehearsal.environment {shlex.quote(str(rehearsal.root))}"
+    named = shlex.quote(str(source_stack_file(rehearsal)))
+    refresh = f"{_python()} -m rehearsal.environment {shlex.quote(str(rehearsal.root))}"
     return (
-        f"if [ {shlex.quote(str(source))} -nt {shlex.quote(str(stack_file(rehearsal)))} ]; then\n"
+        f"if [ -e {named} ] && ! cmp -s {named} {shlex.quote(str(_seen_stack_file(rehearsal)))}; then\n"
         f"  {refresh} || exit 1\nfi\n"
         f'exec {shlex.quote(str(tools.pulumi))} "$@"\n'
     )
 
 
 def _python_module(rehearsal: Rehearsal, module: str) -> str:
-    return (
-        f"export ML_FOUNDATIONS_REHEARSAL={shlex.quote(str(rehearsal.root))}\n"
-        f'exec {_python(rehearsal)} -m {module} "$@"\n'
-    )
+    return f'export ML_FOUNDATIONS_REHEARSAL={shlex.quote(str(rehearsal.root))}\nexec {_python()} -m {module} "$@"\n'
 
 
-def _python(rehearsal: Rehearsal) -> str:
+def _python() -> str:
     """This interpreter with this checkout's modules, whatever the caller's own PYTHONPATH or folder."""
     return f"env PYTHONPATH={shlex.quote(str(CHECKOUT))} {shlex.quote(sys.executable)} -P"
 
@@ -269,4 +307,5 @@ def _passphrase_file(rehearsal: Rehearsal) -> Path:
 
 if __name__ == "__main__":
     root = Path(sys.argv[1])
-    refresh_stack_file(Rehearsal(stack=root.name, root=root))
+    with user_errors():
+        refresh_stack_file(Rehearsal(stack=root.name, root=root))

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from rehearsal.progress import RehearsalError
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 """The root of this checkout, and the project that is rehearsed unless another is named."""
+
+_STACK = re.compile(r"(?!\.+$)[A-Za-z0-9_.-]{1,100}")
+"""A stack's name, as Pulumi has it. It names a folder here, which ``down`` removes: never ``..``."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,15 @@ class Rehearsal:
 
     @classmethod
     def of(cls, stack: str, project: Path = CHECKOUT) -> Rehearsal:
-        """The rehearsal of a stack of a Pulumi project, whether or not it is up."""
+        """The rehearsal of a stack of a Pulumi project, whether or not it is up.
+
+        Raises:
+            RehearsalError: no stack can have that name.
+        """
+        if not _STACK.fullmatch(stack):
+            raise RehearsalError(
+                f"no stack can be named {stack!r}: a name has 1 to 100 letters, digits, hyphens, underscores and dots"
+            )
         return cls(stack=stack, root=project / ".rehearsal" / stack)
 
     @classmethod

@@ -72,13 +72,18 @@ class Report:
     recorded: list[dict[str, str]]
 
     def to_json(self) -> str:
-        """The report as JSON, in the shape that README documents."""
+        """The report as JSON."""
         return json.dumps(asdict(self), indent=2)
 
     @property
     def unwell(self) -> list[Workload]:
         """The workloads that neither run nor have run to completion."""
-        return [workload for workload in self.workloads if workload.state not in GOOD]
+        return [
+            workload
+            for workload in self.workloads
+            # A CronJob is suspended by whoever declares it; a Job, by a queue as well.
+            if workload.state not in GOOD and (workload.kind, workload.state) != ("CronJob", "Suspended")
+        ]
 
 
 def collect(rehearsal: Rehearsal) -> Report:
@@ -131,6 +136,7 @@ def _workloads(api: Api, history: list[dict[str, Any]], without_operator: list[s
         *(_cron_job(cron, _owned_by(cron, jobs), seen) for cron in _declared(ours("/apis/batch/v1/cronjobs"))),
         *(_job_set(item, _owned_by(item, jobs), seen) for item in _declared(_where_served(ours, JOB_SETS))),
         *(_replicas("Deployment", item, seen) for item in _declared(ours("/apis/apps/v1/deployments"))),
+        *(_replicas("ReplicaSet", item, seen) for item in _declared(ours("/apis/apps/v1/replicasets"))),
         *(_replicas("StatefulSet", item, seen) for item in _declared(ours("/apis/apps/v1/statefulsets"))),
         *(_daemon_set(item, seen) for item in _declared(ours("/apis/apps/v1/daemonsets"))),
         *(_pod(pod, seen) for pod in _declared(pods)),
@@ -291,7 +297,8 @@ def _nodes_of(jobs: list[Object], seen: _Evidence) -> list[str]:
 
 def _replicas(kind: str, item: Object, seen: _Evidence) -> Workload:
     status, wanted = item["status"], item["spec"]["replicas"]
-    ready, updated = status.get("readyReplicas", 0), status.get("updatedReplicas", 0)
+    ready = status.get("readyReplicas", 0)
+    updated = status.get("updatedReplicas", 0) if kind in ("Deployment", "StatefulSet") else ready
     nodes = seen.nodes(kind, item)
     if ready == updated == wanted and status.get("observedGeneration") == item["metadata"]["generation"]:
         return _row(kind, item, "Ready", nodes, f"{ready}/{wanted}")

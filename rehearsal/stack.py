@@ -16,7 +16,11 @@ import yaml
 from ml_foundations.planning.program import RELEASE
 
 from rehearsal import environment
+from rehearsal.access import Access
+from rehearsal.api import Api
+from rehearsal.gke.store import Store
 from rehearsal.layout import Rehearsal
+from rehearsal.plugins.kubernetes.client import Client
 from rehearsal.progress import RehearsalError, console, step
 from rehearsal.toolchain import Tools
 
@@ -29,16 +33,16 @@ def up(rehearsal: Rehearsal, tools: Tools, quiet: bool = False) -> None:
     Raises:
         RehearsalError: pulumi failed; its own words are on the terminal.
     """
-    create(rehearsal, tools)
+    create(rehearsal)
     recover(rehearsal, tools)
     console.print(f"[bold]pulumi up[/] --stack {rehearsal.stack}")
-    done = pulumi(rehearsal, tools, "up", "--yes", "--stack", rehearsal.stack, capture=quiet)
+    done = pulumi(rehearsal, "up", "--yes", "--stack", rehearsal.stack, capture=quiet)
     if done.returncode != 0:
         print(done.stdout or "", done.stderr or "", sep="", file=sys.stderr, end="")
         raise RehearsalError("pulumi up failed; its own words are above. Mend what it names, then run make up again")
 
 
-def create(rehearsal: Rehearsal, tools: Tools) -> None:
+def create(rehearsal: Rehearsal) -> None:
     """Make the stack in the rehearsal's own backend, where it is not there yet."""
     if state_file(rehearsal).exists():
         return
@@ -47,7 +51,7 @@ def create(rehearsal: Rehearsal, tools: Tools) -> None:
     scratch.mkdir(mode=0o700, exist_ok=True)
     project = environment.project_settings(rehearsal.project)["name"]
     (scratch / "Pulumi.yaml").write_text(yaml.safe_dump({"name": project, "runtime": "python"}))
-    _checked(pulumi(rehearsal, tools, "stack", "init", rehearsal.stack, capture=True, cwd=scratch))
+    _checked(pulumi(rehearsal, "stack", "init", rehearsal.stack, capture=True, cwd=scratch))
 
 
 def state_file(rehearsal: Rehearsal) -> Path:
@@ -63,10 +67,10 @@ def recover(rehearsal: Rehearsal, tools: Tools) -> None:
     for lock in locks:
         _require_abandoned(lock, rehearsal)
     if locks:
-        pulumi(rehearsal, tools, "cancel", "--yes", "--stack", rehearsal.stack, capture=True)
+        pulumi(rehearsal, "cancel", "--yes", "--stack", rehearsal.stack, capture=True)
     if "pending_operations" not in json.loads(state_file(rehearsal).read_text())["checkpoint"].get("latest", {}):
         return
-    exported = _checked(pulumi(rehearsal, tools, "stack", "export", "--stack", rehearsal.stack, capture=True))
+    exported = _checked(pulumi(rehearsal, "stack", "export", "--stack", rehearsal.stack, capture=True))
     export: dict[str, Any] = json.loads(exported)
     state: dict[str, Any] = export["deployment"]
     with step("adopting what an interrupted update created"):
@@ -82,15 +86,13 @@ def recover(rehearsal: Rehearsal, tools: Tools) -> None:
         try:
             _checked(
                 pulumi(
-                    *(rehearsal, tools, "stack", "import", "--stack", rehearsal.stack, "--file", str(edited)),
+                    *(rehearsal, "stack", "import", "--stack", rehearsal.stack, "--file", str(edited)),
                     capture=True,
                 )
             )
         finally:
             edited.unlink()
-        _checked(
-            pulumi(rehearsal, tools, "refresh", "--yes", "--skip-preview", "--stack", rehearsal.stack, capture=True)
-        )
+        _checked(pulumi(rehearsal, "refresh", "--yes", "--skip-preview", "--stack", rehearsal.stack, capture=True))
 
 
 def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
@@ -105,36 +107,26 @@ def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
 
 
 def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """The urn and id of each Kubernetes object or Helm release that an interrupted create did make."""
+    """The urn and id of each resource that an interrupted create did make."""
+    in_google_cloud = {found["urn"]: found["id"] for found in Store(rehearsal).resources()}
+    client = Client(Api(Access(rehearsal.kubeconfig)))
     for operation in pending:
         resource = operation["resource"]
-        inputs = resource.get("inputs", {})
-        if resource["type"] == RELEASE and _is_released(rehearsal, tools, operation["type"], inputs):
-            yield resource["urn"], f"{inputs['namespace']}/{inputs['name']}"
-        metadata = inputs.get("metadata", {})
-        if operation["type"] != "creating" or "apiVersion" not in inputs or not metadata.get("name"):
-            continue
-        kind = f"{inputs['kind']}.{inputs['apiVersion']}" if "/" in inputs["apiVersion"] else inputs["kind"]
-        namespace = ["--namespace", metadata["namespace"]] if metadata.get("namespace") else []
-        found = subprocess.run(
-            [
-                tools.kubectl,
-                "--kubeconfig",
-                rehearsal.kubeconfig,
-                "--cache-dir",
-                rehearsal.kubectl_cache_dir,
-                "get",
-                _kubectl_kind(kind),
-                metadata["name"],
-                *namespace,
-                "--output=json",
-            ],
-            capture_output=True,
-            check=False,
-        )
-        if found.returncode == 0:
-            live = json.loads(found.stdout)["metadata"]
-            yield resource["urn"], "/".join(filter(None, (live.get("namespace"), live["name"])))
+        urn, inputs = resource["urn"], resource.get("inputs", {})
+        if resource["type"] == RELEASE:
+            found = _id(inputs) if _is_released(rehearsal, tools, operation["type"], inputs) else None
+        elif "apiVersion" in inputs:
+            live = client.get(inputs) if inputs.get("metadata", {}).get("name") else None
+            found = _id(live["metadata"]) if live else None
+        else:
+            found = in_google_cloud.get(urn)
+        if found and operation["type"] == "creating":
+            yield urn, found
+
+
+def _id(metadata: dict[str, Any]) -> str:
+    """The id that Pulumi knows an object or a release by."""
+    return "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
 
 
 def _is_released(rehearsal: Rehearsal, tools: Tools, operation: str, inputs: dict[str, Any]) -> bool:
@@ -153,25 +145,32 @@ def _is_released(rehearsal: Rehearsal, tools: Tools, operation: str, inputs: dic
     return status == "deployed"
 
 
-def _kubectl_kind(kind: str) -> str:
-    """``Deployment.apps/v1`` as kubectl wants it: ``Deployment.v1.apps``."""
-    name, _, api_version = kind.partition(".")
-    group, _, version = api_version.rpartition("/")
-    return f"{name}.{version}.{group}" if group else name
-
-
 def pulumi(
-    rehearsal: Rehearsal, tools: Tools, *args: str, capture: bool = False, cwd: Path | None = None
+    rehearsal: Rehearsal, *args: str, capture: bool = False, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the rehearsal's pulumi in the project; its words go to the terminal, or are captured."""
-    return subprocess.run(
-        [rehearsal.bin_dir / "pulumi", *args, "--non-interactive"],
-        env=environment.process_environment(rehearsal, tools),
-        cwd=cwd or rehearsal.project,
-        capture_output=capture,
-        text=True,
-        check=False,
-    )
+    pipe = subprocess.PIPE if capture else None
+    command = [str(rehearsal.bin_dir / "pulumi"), *args, "--non-interactive"]
+    environ = environment.process_environment(rehearsal)
+    with subprocess.Popen(
+        command, env=environ, cwd=cwd or rehearsal.project, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        printed, said = _outlive(process)
+    return subprocess.CompletedProcess(command, process.returncode, printed, said)
+
+
+def _outlive(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process prints. A terminal sends Ctrl-C to it as well, and it then ends as it should: it is waited for."""
+    interrupted = False
+    while True:
+        try:
+            printed = process.communicate()
+            break
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        raise KeyboardInterrupt
+    return printed
 
 
 def _checked(done: subprocess.CompletedProcess[str]) -> str:

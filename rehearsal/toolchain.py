@@ -111,7 +111,7 @@ KUBERNETES = Group(
         **{name: name for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")},
         **{name: name for name in ("kubectl", "kwok", "kwokctl")},
     },
-    minutes=5,
+    minutes=10,
     version_of="k8s.io/kubernetes",
     version_variables=(
         "k8s.io/component-base/version.gitVersion={v}",
@@ -120,20 +120,20 @@ KUBERNETES = Group(
     ),
     copies={"kwok-stages": ("sigs.k8s.io/kwok", "kustomize/stage")},
 )
-HELM = Group("helm", {"helm": "helm"}, minutes=1)
+HELM = Group("helm", {"helm": "helm"}, minutes=2.5)
 PULUMI = Group(
     "pulumi",
     {"pulumi": "pulumi"},
-    minutes=3.5,
+    minutes=6,
     version_of="github.com/pulumi/pulumi/pkg/v3",
     version_variables=("github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={v}",),
     copies={"python": ("github.com/pulumi/pulumi/sdk/v3", "python/cmd")},
 )
-LANGUAGE_YAML = Group("language-yaml", {"pulumi-language-yaml": "pulumi-language-yaml"}, minutes=1)
+LANGUAGE_YAML = Group("language-yaml", {"pulumi-language-yaml": "pulumi-language-yaml"}, minutes=2)
 KUEUE = Group(
     "kueue",
     {"kueue": "kueue"},
-    minutes=3,
+    minutes=6,
     version_of="sigs.k8s.io/kueue",
     version_variables=("sigs.k8s.io/kueue/pkg/version.GitVersion={v}",),
     copies={"chart": ("sigs.k8s.io/kueue", "charts/kueue")},
@@ -141,7 +141,7 @@ KUEUE = Group(
 JOBSET = Group(
     "jobset",
     {"jobset": "jobset"},
-    minutes=2,
+    minutes=4,
     version_of="sigs.k8s.io/jobset",
     version_variables=("sigs.k8s.io/jobset/pkg/version.GitVersion={v}",),
     copies={"chart": ("sigs.k8s.io/jobset", "charts/jobset")},
@@ -270,7 +270,7 @@ def _build(group: Group, target: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        with step(f"building {group.name} (once, about {group.minutes:g} min on 2 cores)") as progress:
+        with step(f"building {group.name} (once, up to {group.minutes:g} min on 2 cores)") as progress:
             _install(_Go(go, group, draft, progress))
             _write_manifest(draft)
         if target.exists():

@@ -39,8 +39,8 @@ def preview(project: Path, tools: Tools, name: str = "dev", *options: str) -> Sa
     """Preview a stack of a project."""
     rehearsal = Rehearsal.of(name, project)
     environment.install(rehearsal, tools)
-    stack.create(rehearsal, tools)
-    done = stack.pulumi(rehearsal, tools, "preview", "--json", "--stack", name, *options, capture=True)
+    stack.create(rehearsal)
+    done = stack.pulumi(rehearsal, "preview", "--json", "--stack", name, *options, capture=True)
     found = json.loads(done.stdout)
     urns = [step["urn"] for step in found.get("steps") or []]
     created = [urn.rpartition("::")[2] for urn in urns if "::pulumi:pulumi:Stack::" not in urn]

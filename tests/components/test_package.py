@@ -24,7 +24,7 @@ def schema(tools: Tools, copy_checkout: Callable[[], Checkout]) -> dict[str, Any
     done = subprocess.run(
         [rehearsal.bin_dir / "pulumi", "package", "get-schema", "./components"],
         cwd=checkout.root,
-        env=environment.process_environment(rehearsal, tools),
+        env=environment.process_environment(rehearsal),
         capture_output=True,
         text=True,
         check=False,

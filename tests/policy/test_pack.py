@@ -43,7 +43,7 @@ def preview(
         (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "p", "runtime": "yaml", "resources": resources}))
         rehearsal = Rehearsal.of("dev", project)
         environment.install(rehearsal, tools)
-        settings = environment.process_environment(rehearsal, tools) | {"KUBECONFIG": str(cluster.kubeconfig)}
+        settings = environment.process_environment(rehearsal) | {"KUBECONFIG": str(cluster.kubeconfig)}
         subprocess.run(
             [*pulumi(rehearsal), "stack", "select", "--create", "dev"], cwd=project, env=settings, check=True
         )
@@ -117,8 +117,8 @@ def test_the_pack_sees_the_pools_of_a_program(tools: Tools, copy_checkout: Calla
     write(checkout, given | {"proof": {"accept": {"nodes": "a reservation comes in May"}}})
     rehearsal = Rehearsal.of("dev", checkout.root)
     environment.install(rehearsal, tools)
-    stack.create(rehearsal, tools)
-    said = judged(rehearsal, checkout, environment.process_environment(rehearsal, tools))
+    stack.create(rehearsal)
+    said = judged(rehearsal, checkout, environment.process_environment(rehearsal))
     assert not said.startswith("0\n"), said
     assert "error nodes: Job research/align: each pod needs 2 nvidia.com/gpu" in said
     assert said.count("error ") == 1 + said.count("an unhandled error "), said

@@ -48,9 +48,9 @@ class Project:
         (root / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
         self.rehearsal = Rehearsal.of("t", root)
         environment.install(self.rehearsal, tools)
-        stack.create(self.rehearsal, tools)
+        stack.create(self.rehearsal)
         os.environ |= vault.use(environment.stack_file(self.rehearsal))
-        self.environment = environment.process_environment(self.rehearsal, tools)
+        self.environment = environment.process_environment(self.rehearsal)
 
     def program(self, body: str) -> None:
         """Say what the program is from now on."""
@@ -108,6 +108,17 @@ class Project:
         for resource in reversed(made):
             if "apiVersion" in resource.get("outputs", {}):
                 delete(client, resource["outputs"])
+
+    def as_if_killed(self, name: str) -> None:
+        """Make the state as it was while a resource was being created."""
+        path = stack.state_file(self.rehearsal)
+        state = json.loads(path.read_text())
+        latest = state["checkpoint"]["latest"]
+        made = next(resource for resource in latest["resources"] if resource["urn"].endswith(f"::{name}"))
+        latest["resources"].remove(made)
+        pending = {key: value for key, value in made.items() if key not in ("id", "outputs")}
+        latest["pending_operations"] = [{"resource": pending, "type": "creating"}]
+        path.write_text(json.dumps(state))
 
     def patch(self, kind: str, name: str, change: dict[str, Any]) -> None:
         """Change an object as a manager of another name."""

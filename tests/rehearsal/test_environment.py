@@ -1,8 +1,11 @@
 """What a rehearsal puts in place: the plugins that the engine finds."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from rehearsal import environment
 from rehearsal.layout import Rehearsal
@@ -50,3 +53,67 @@ def test_in_a_rehearsals_own_shell_the_official_plugin_is_still_the_users(
     own = plant(tmp_path / "home" / ".pulumi", "v4.30.0")
     environment.install(rehearsal, tools, official_kubernetes=True)
     assert plugin(rehearsal).resolve() == own
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../up", "x" * 101])
+def test_a_name_that_is_no_stacks_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RehearsalError, match="no stack can be named"):
+        Rehearsal.of(name, tmp_path)
+    assert Rehearsal.of("a.b_c-1", tmp_path).root == tmp_path / ".rehearsal" / "a.b_c-1"
+
+
+def stack_file(rehearsal: Rehearsal, text: str | bytes) -> Path:
+    """Write the stack file of the project, with the time of an older one."""
+    path = rehearsal.project / "Pulumi.dev.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    os.utime(path, (0, 0))
+    rehearsal.make()
+    return path
+
+
+def rehearsed(rehearsal: Rehearsal) -> Any:
+    environment.refresh_stack_file(rehearsal)
+    return yaml.safe_load(environment.stack_file(rehearsal).read_text())
+
+
+def test_a_stack_file_is_copied_again_whatever_its_time_and_keeps_the_salt(rehearsal: Rehearsal) -> None:
+    stack_file(rehearsal, "config: {t:insecure: true}")
+    assert rehearsed(rehearsal) == {"config": {"t:insecure": True}}
+    environment.stack_file(rehearsal).write_text("config: {t:insecure: true, t:more: 1}\nencryptionsalt: s\n")
+    assert rehearsed(rehearsal)["config"]["t:more"] == 1, "what `pulumi config set` said"
+    stack_file(rehearsal, "config: {t:insecure: false}")
+    assert rehearsed(rehearsal) == {"config": {"t:insecure": False}, "encryptionsalt": "s"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("config: {t:deep: {list: [{secure: AAAB}]}}", "Pulumi.dev.yaml holds encrypted values"),
+        ("environment: [shared]", "Pulumi.dev.yaml imports environments"),
+        ("config: {a: [}", "Pulumi.dev.yaml cannot be read"),
+        ("config: {}".encode("utf-16"), "Pulumi.dev.yaml cannot be read"),
+        ("- a", "Pulumi.dev.yaml is no map of settings"),
+    ],
+)
+def test_a_stack_file_that_cannot_be_rehearsed_is_an_error(rehearsal: Rehearsal, text: str | bytes, said: str) -> None:
+    stack_file(rehearsal, text)
+    with pytest.raises(RehearsalError, match=said):
+        environment.refresh_stack_file(rehearsal)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "says no name and no runtime"), ("name: [", "cannot be read"), ("name: t", "no runtime")]
+)
+def test_a_project_that_is_none_is_an_error(rehearsal: Rehearsal, text: str, said: str) -> None:
+    (rehearsal.project / "Pulumi.yaml").write_text(text)
+    with pytest.raises(RehearsalError, match=said):
+        environment.project_settings(rehearsal.project)
+
+
+def test_no_credentials_of_the_users_are_found(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
+    rehearsal.make()
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/a/key.json")
+    given = environment.process_environment(rehearsal)
+    assert "GOOGLE_APPLICATION_CREDENTIALS" not in given
+    assert {given[name] for name in ("CLOUDSDK_CONFIG", "AWS_CONFIG_FILE", "AZURE_CONFIG_DIR")} == {os.devnull}
+    assert f"export CLOUDSDK_CONFIG={os.devnull}" in environment.shell_exports(rehearsal)

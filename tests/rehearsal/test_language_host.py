@@ -124,7 +124,7 @@ def project(own_tools: Tools, tmp_path: Path) -> Project:
     write(folder / "__main__.py", PROGRAM)
     rehearsal = Rehearsal.of("dev", folder)
     environment.install(rehearsal, own_tools)
-    result = Project(folder, rehearsal, environment.process_environment(rehearsal, own_tools))
+    result = Project(folder, rehearsal, environment.process_environment(rehearsal))
     result.checked("stack", "init", "dev")
     return result
 

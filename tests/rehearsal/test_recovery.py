@@ -1,0 +1,71 @@
+"""What an interruption leaves, and how the next ``make up`` goes on from there."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rehearsal import stack
+from rehearsal.gke.store import Store
+from rehearsal.layout import CHECKOUT, Rehearsal
+from rehearsal.toolchain import Tools
+from tests.conftest import Cluster
+from tests.rehearsal.project import Project
+from tests.waiting import until
+
+UP = """
+from pathlib import Path
+from rehearsal import stack
+from rehearsal.layout import Rehearsal
+from rehearsal.progress import user_errors
+with user_errors():
+    stack.pulumi(Rehearsal.of("dev", Path({project!r})), "up")
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
+    project = Project(tmp_path_factory.mktemp("project"), cluster, tools)
+    project.rehearsal.kubeconfig.symlink_to(cluster.kubeconfig)
+    yield project
+    project.up("")
+
+
+def test_ctrl_c_leaves_pulumi_the_time_to_end(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    rehearsal.make()
+    pulumi = rehearsal.bin_dir / "pulumi"
+    pulumi.write_text(
+        f"#!/bin/sh\ntrap 'sleep 1; touch {tmp_path}/ended; exit 1' INT\ntouch {tmp_path}/begun\nsleep 60\n"
+    )
+    pulumi.chmod(0o700)
+    up = subprocess.Popen(
+        [sys.executable, "-c", UP.format(project=str(tmp_path))],
+        cwd=CHECKOUT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    until((tmp_path / "begun").exists)
+    os.killpg(up.pid, signal.SIGINT)
+    _, said = up.communicate(timeout=20)
+    assert (tmp_path / "ended").exists()
+    assert up.returncode == 130
+    assert "interrupted: run the same command again" in said
+
+
+def test_what_google_cloud_had_made_when_pulumi_was_killed_is_adopted(project: Project, tools: Tools) -> None:
+    body = """
+        import pulumi_gcp as gcp
+        gcp.storage.Bucket("data", location="US", project="p")
+        """
+    project.up(body)
+    project.as_if_killed("data")
+    stack.recover(project.rehearsal, tools)
+    assert "3 unchanged" in project.up(body)
+    assert len(Store(project.rehearsal).resources()) == 1
