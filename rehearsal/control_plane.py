@@ -26,6 +26,7 @@ from typing import Any
 import psutil
 import yaml
 
+from rehearsal.files import write
 from rehearsal.layout import Rehearsal
 from rehearsal.progress import RehearsalError, Step, step
 from rehearsal.toolchain import Tools
@@ -184,8 +185,8 @@ def _configure(rehearsal: Rehearsal, tools: Tools) -> None:
     (cluster / "kwok.yaml").unlink(missing_ok=True)
     shutil.rmtree(cluster / "bin", ignore_errors=True)
     ports = free_ports(PORT_OPTIONS, _ports(rehearsal))
-    _write(_ports_file(rehearsal), json.dumps(ports))
-    _write(_config_file(rehearsal), _configuration(rehearsal, tools, ports))
+    write(_ports_file(rehearsal), json.dumps(ports))
+    write(_config_file(rehearsal), _configuration(rehearsal, tools, ports))
 
 
 def _has_certificates(rehearsal: Rehearsal) -> bool:
@@ -340,19 +341,11 @@ def _write_kubeconfig(rehearsal: Rehearsal) -> None:
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
     }
-    _write(rehearsal.kubeconfig, yaml.safe_dump(kubeconfig, sort_keys=False))
+    write(rehearsal.kubeconfig, yaml.safe_dump(kubeconfig, sort_keys=False))
 
 
 def _base64(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file whole, readable by its owner alone."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.touch(mode=0o600)
-    draft.write_text(text)
-    draft.replace(path)
 
 
 # --- Start and readiness

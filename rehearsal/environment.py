@@ -21,6 +21,7 @@ import yaml
 from packaging.version import Version
 
 from rehearsal import control_plane, language_host
+from rehearsal.files import write
 from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.progress import RehearsalError, console, user_errors
 from rehearsal.toolchain import LANGUAGE_YAML, Tools, build
@@ -164,8 +165,8 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
         )
     salt = _read_settings(target).get("encryptionsalt") if target.exists() else None
     copy = {"config": settings.get("config") or {}} | ({"encryptionsalt": salt} if salt else {})
-    _write(target, yaml.safe_dump(copy, sort_keys=False))
-    _write(seen, text.decode())
+    write(target, yaml.safe_dump(copy, sort_keys=False))
+    write(seen, text.decode())
 
 
 def _seen_stack_file(rehearsal: Rehearsal) -> Path:
@@ -184,7 +185,7 @@ def trust(rehearsal: Rehearsal) -> None:
     """Let clients trust the replica as they trust the public certificate of a real cluster's DNS endpoint."""
     known = os.environ.get("SSL_CERT_FILE", "") or ssl.get_default_verify_paths().cafile
     public = Path(known).read_text() if known and Path(known).is_file() else ""
-    _write(_ca_bundle(rehearsal), public + control_plane.credentials(rehearsal).ca.read_text())
+    write(_ca_bundle(rehearsal), public + control_plane.credentials(rehearsal).ca.read_text())
 
 
 def _ca_bundle(rehearsal: Rehearsal) -> Path:
@@ -282,7 +283,7 @@ def _python() -> str:
 
 
 def _script(path: Path, body: str) -> None:
-    _write(path, f"#!/bin/sh\n{body}", mode=0o700)
+    write(path, f"#!/bin/sh\n{body}", mode=0o700)
 
 
 def _link(path: Path, target: Path) -> None:
@@ -290,18 +291,10 @@ def _link(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
-def _write(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace a file whole: a reader sees the old text or the new."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text)
-    draft.chmod(mode)
-    draft.replace(path)
-
-
 def _passphrase_file(rehearsal: Rehearsal) -> Path:
     path = rehearsal.root / "passphrase"
     if not path.exists() and rehearsal.root.exists():
-        _write(path, secrets.token_urlsafe(32))
+        write(path, secrets.token_urlsafe(32))
     return path
 
 

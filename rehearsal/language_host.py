@@ -26,6 +26,7 @@ from typing import IO, TYPE_CHECKING, Any
 import grpc
 from google.protobuf import empty_pb2
 
+from rehearsal.files import write
 from rehearsal.layout import CHECKOUT, Rehearsal
 from rehearsal.protocol import language_pb2 as lang
 from rehearsal.protocol import language_pb2_grpc, plugin_pb2
@@ -63,10 +64,7 @@ def install(rehearsal: Rehearsal, tools: Tools) -> None:
     start = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from rehearsal.language_host import main; main()"
     executor = tools.pulumi.parent / "python" / EXECUTOR
     command = shlex.join([sys.executable, "-P", "-c", start, str(executor)])
-    draft = folder / f".pulumi-language-python.{os.getpid()}"
-    draft.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-    draft.chmod(0o700)
-    draft.replace(folder / "pulumi-language-python")
+    write(folder / "pulumi-language-python", f'#!/bin/sh\nexec {command} "$@"\n', mode=0o700)
 
 
 class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):

@@ -18,6 +18,7 @@ import yaml
 
 from rehearsal import controllers, toolchain
 from rehearsal.access import private_file
+from rehearsal.files import write
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes.diff import changed_paths
 from rehearsal.plugins.servicer import (
@@ -239,10 +240,7 @@ class Helm:
         }
         path = _record_path(inputs["namespace"], inputs["name"])
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_suffix(".new")
-        draft.touch(mode=0o600)
-        draft.write_text(json.dumps(record, indent=1))
-        draft.replace(path)
+        write(path, json.dumps(record, indent=1))
         return State(f"{inputs['namespace']}/{inputs['name']}", inputs, _outputs(inputs, not instead))
 
 
