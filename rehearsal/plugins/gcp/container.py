@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ GKE_VERSION = KUBERNETES_VERSION.removeprefix("v")
 Inputs = Mapping[str, Any]
 
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_PREFIX = re.compile(r"(?=.{1,253}$)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 _DRIVER_VERSIONS = ("DEFAULT", "LATEST", "INSTALLATION_DISABLED", "GPU_DRIVER_VERSION_UNSPECIFIED")
 _SHARING_STRATEGIES = ("TIME_SHARING", "MPS")
@@ -244,8 +247,8 @@ def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
         autoscaled=autoscaled,
         max_nodes_per_zone=_int((inputs.get("autoscaling") or {}).get("maxNodeCount")),
         zones=tuple(zones),
-        labels=dict(config.get("labels") or {}),
-        taints=tuple(map(_taint, config.get("taints") or [])),
+        labels=dict(_label("label", *item) for item in (config.get("labels") or {}).items()),
+        taints=_taints(config),
         gpu=gpu,
         spot=bool(config.get("spot") or config.get("preemptible")),
         flex_start=bool(config.get("flexStart")),
@@ -383,11 +386,37 @@ def _one_of(field: str, value: str | None, allowed: tuple[str, ...]) -> str | No
     return value or None
 
 
+def _taints(config: Inputs) -> tuple[dict[str, str], ...]:
+    taints = tuple(map(_taint, config.get("taints") or []))
+    if len({(taint["key"], taint["effect"]) for taint in taints}) < len(taints):
+        raise bad_request("Two node taints have the same key and effect")
+    return taints
+
+
 def _taint(taint: Inputs) -> dict[str, str]:
     effect = _one_of("effect", taint.get("effect"), tuple(_EFFECTS))
     if effect is None:
         raise bad_request(f"Taint {taint.get('key')} has no effect")
-    return {"key": taint["key"], "value": taint.get("value") or "", "effect": _EFFECTS[effect]}
+    key, value = _label("taint", taint.get("key") or "", taint.get("value") or "")
+    return {"key": key, "value": value, "effect": _EFFECTS[effect]}
+
+
+def _label(what: str, key: str, value: Any) -> tuple[str, str]:
+    """A label or taint of nodes, checked as Kubernetes checks it."""
+    # Programs may give numbers and booleans; the provider makes text of them.
+    text = value if isinstance(value, str) else json.dumps(value)
+    prefix, slash, name = key.rpartition("/")
+    if not _LABEL_NAME.fullmatch(name) or (slash and not _LABEL_PREFIX.fullmatch(prefix)):
+        raise bad_request(
+            f'Invalid node {what} key "{key}": an optional DNS subdomain with "/", then up to 63 letters, digits, '
+            '"-", "_" and ".", that begin and end with a letter or digit'
+        )
+    if text and not _LABEL_NAME.fullmatch(text):
+        raise bad_request(
+            f'Invalid value "{text}" of node {what} "{key}": up to 63 letters, digits, "-", "_" and ".", '
+            "that begin and end with a letter or digit, or nothing"
+        )
+    return key, text
 
 
 def _boot_disk_type(config: Inputs, machine: MachineType) -> str:

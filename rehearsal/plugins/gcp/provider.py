@@ -6,6 +6,7 @@ import base64
 import hashlib
 import importlib.metadata
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -42,6 +43,8 @@ DEFAULTS = "__defaults"
 _TIMEOUT_SECONDS = 300
 _POLL_SECONDS = 0.2
 _LONGEST_NAME = {CLUSTER: 40, NODE_POOL: 40}
+_PREFIXED_DIGITS = 26
+"""The length of what the provider puts behind a namePrefix."""
 _DEFAULTED: Mapping[str, frozenset[str]] = {CLUSTER: frozenset({"network"})}
 """Outputs that are always there, and that the SDK does not promise."""
 
@@ -51,12 +54,15 @@ class GcpProvider(Provider):
 
     name: ClassVar[str] = "gcp"
     version: ClassVar[str] = importlib.metadata.version("pulumi-gcp")
+    takes_names: ClassVar[bool] = True
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         super().__init__()
         self._rehearsal = rehearsal
         self._store = Store(rehearsal)
         self._place = Place()
+        # Creates run side by side: of two with one id or name, the second must see the first.
+        self._claiming = threading.Lock()
 
     def schema(self) -> dict[str, Any]:
         """Every resource type of the SDK."""
@@ -79,10 +85,10 @@ class GcpProvider(Provider):
         unknown = [key for key in new if key not in known and not key.startswith("__")]
         if unknown:
             raise CheckError([(key, f"{resource.type} has no property of this name") for key in unknown])
-        if "name" not in known or new.get("name") is not None or new.get("namePrefix") is not None:
+        if "name" not in known or new.get("name") is not None:
             return new
         kept = old["name"] if "name" in old.get(DEFAULTS, []) else None
-        return new | {"name": kept or _auto_name(resource, seed), DEFAULTS: ["name"]}
+        return new | {"name": kept or _new_name(resource, new.get("namePrefix"), seed), DEFAULTS: ["name"]}
 
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
         """Compare inputs; some properties cannot change in place."""
@@ -123,14 +129,8 @@ class GcpProvider(Provider):
 
     def read(self, resource: Resource, old: State) -> State | None:
         """The resource as the simulated Google Cloud has it."""
-        return next(
-            (
-                State(found["id"], found["inputs"], found["outputs"])
-                for found in self._store.resources()
-                if (found["type"], found["id"]) == (resource.type, old.id)
-            ),
-            None,
-        )
+        found = self._found(resource.type, old.id)
+        return State(found["id"], found["inputs"], found["outputs"]) if found else None
 
     def delete(self, resource: Resource, old: State) -> None:
         """Delete it; nodes are drained first."""
@@ -146,11 +146,15 @@ class GcpProvider(Provider):
         inputs = _declared(new)
         container.check_cluster(inputs, self._place)
         identity = container.cluster_id(inputs, self._place)
-        self._refuse_second(resource, identity, self._store.clusters().get(inputs["name"]))
         pool = container.default_pool(inputs, self._place)
-        state = self._save_cluster(resource, new)
+        with self._claiming:
+            self._refuse_second(resource, identity, self._store.clusters().get(inputs["name"]))
+            if pool is not None:
+                self._refuse_shared_name(resource, pool)
+            state = self._save_cluster(resource, new)
+            if pool is not None:
+                self._store.save_pool(pool)
         if pool is not None:
-            self._store.save_pool(pool)
             self._wait_for_nodes(resource, pool)
         return state
 
@@ -175,17 +179,19 @@ class GcpProvider(Provider):
 
     def _create_pool(self, resource: Resource, new: Properties) -> State:
         inputs, cluster = self._pool_inputs(new)
-        existing = self._store.pools()
         pool = container.node_pool(inputs, self._place, cluster)
-        others = [other for other in existing.values() if other.cluster == pool.cluster]
-        pool = replace(
-            pool,
+        with self._claiming:
+            self._refuse_shared_name(resource, pool)
+            existing = self._store.pools()
+            found = existing.get(pool.name)
+            self._refuse_second(resource, container.pool_id(inputs, self._place), found.resource if found else None)
+            others = [other for other in existing.values() if other.cluster == pool.cluster]
             # GKE taints a GPU pool only if the cluster already has nodes for everything else.
-            automatic_gpu_taint=container.is_gpu_pool(pool) and not all(map(container.is_gpu_pool, others)),
-        )
-        found = existing.get(pool.name)
-        self._refuse_second(resource, container.pool_id(inputs, self._place), found.resource if found else None)
-        return self._save_pool(resource, new, inputs, pool)
+            tainted = container.is_gpu_pool(pool) and not all(map(container.is_gpu_pool, others))
+            pool = replace(pool, automatic_gpu_taint=tainted)
+            state = self._save_pool(resource, new, inputs, pool)
+        self._wait_for_nodes(resource, pool)
+        return state
 
     def _update_pool(self, resource: Resource, new: Properties) -> State:
         inputs, cluster = self._pool_inputs(new)
@@ -193,13 +199,15 @@ class GcpProvider(Provider):
         before = self._store.pools().get(pool.name)
         if before is None:
             raise not_found(container.pool_id(inputs, self._place))
-        return self._save_pool(resource, new, inputs, replace(pool, automatic_gpu_taint=before.automatic_gpu_taint))
+        pool = replace(pool, automatic_gpu_taint=before.automatic_gpu_taint)
+        state = self._save_pool(resource, new, inputs, pool)
+        self._wait_for_nodes(resource, pool)
+        return state
 
     def _save_pool(self, resource: Resource, new: Properties, inputs: Properties, pool: Pool) -> State:
         outputs = container.pool_outputs(_declared(new), self._place, pool)
         state = State(container.pool_id(inputs, self._place), new, outputs)
         self._store.save_pool(replace(pool, resource=_as_resource(resource, state)))
-        self._wait_for_nodes(resource, pool)
         return state
 
     def _pool_inputs(self, new: Properties) -> tuple[Properties, Properties]:
@@ -221,20 +229,41 @@ class GcpProvider(Provider):
     def _record(self, resource: Resource, new: Properties, old: State | None = None) -> State:
         inputs = _declared(new)
         try:
-            identity = old.id if old else recorded.identity(resource.type, inputs, self._place)
-            outputs = recorded.outputs(resource.type, inputs, self._place)
+            identity = old.id if old else recorded.identity(resource.type, inputs, self._place, resource.urn)
+            outputs = recorded.outputs(resource.type, inputs, self._place, identity)
         except KeyError as error:
             raise UserError(f"{error.args[0]}: required field is not set") from error
         kept = {key: old.outputs[key] for key in recorded.CREATED if key in old.outputs} if old else {}
         state = State(identity, new, outputs | kept)
         name = str(inputs.get("name") or inputs.get("accountId") or identity)
-        self._store.save_recorded(_record_key(resource.type, identity), {"name": name} | _as_resource(resource, state))
+        entry = {"name": name} | _as_resource(resource, state)
+        with self._claiming:
+            if old is None and not recorded.is_shared(resource.type):
+                self._refuse_second(resource, identity, self._found(resource.type, identity))
+            self._store.save_recorded(_record_key(resource.type, identity), entry)
         return state
+
+    def _found(self, token: str, identity: str) -> Mapping[str, Any] | None:
+        found = self._store.resources()
+        return next((entry for entry in found if (entry["type"], entry["id"]) == (token, identity)), None)
 
     def _refuse_second(self, resource: Resource, identity: str, found: Mapping[str, Any] | None) -> None:
         # The same resource with the same id: an earlier create whose answer the engine did not live to hear.
         if found is not None and (found.get("urn"), found.get("id")) != (resource.urn, identity):
             raise already_exists(identity)
+
+    def _refuse_shared_name(self, resource: Resource, pool: Pool) -> None:
+        found = self._store.pools().get(pool.name)
+        if found is None or found.cluster == pool.cluster:
+            return
+        # The default pool of the cluster that this one replaces goes with it.
+        if self._store.clusters().get(found.cluster, {}).get("urn") == resource.urn:
+            return
+        raise UserError(
+            f"node pool {pool.name} of cluster {pool.cluster}: cluster {found.cluster} has a pool of this name. "
+            "Google takes that, but a rehearsal needs pool names that differ between clusters, as all of them are one "
+            "API server here. Give one another name (a default-pool has none of its own: removeDefaultNodePool)"
+        )
 
     def _endpoint(self) -> container.Endpoint:
         found = control_plane.credentials(self._rehearsal)
@@ -272,13 +301,25 @@ def _declared(inputs: Mapping[str, Any]) -> Properties:
     return {key: value for key, value in inputs.items() if key != DEFAULTS}
 
 
-def _auto_name(resource: Resource, seed: bytes) -> str:
-    suffix = hashlib.sha256(seed).hexdigest()[:7] if seed else secrets.token_hex(4)[:7]
-    longest = _LONGEST_NAME.get(resource.type, 63) - len(suffix) - 1
-    return f"{resource.name.lower()[:longest].rstrip('-')}-{suffix}"
+def _new_name(resource: Resource, prefix: Any, seed: bytes) -> Any:
+    """A name where the program gives none: behind its prefix, as the engine proposes it, or one of our own."""
+    digits = hashlib.sha256(seed).hexdigest() if seed else secrets.token_hex(16)
+    longest = _LONGEST_NAME.get(resource.type, 63)
+    if prefix is not None:
+        return UNKNOWN if has_unknown(prefix) else f"{prefix}{digits[:_PREFIXED_DIGITS]}"
+    if resource.must_be_named:
+        raise CheckError([("name", f"autonaming is disabled (pulumi:autonaming): give {resource.name} a name")])
+    if resource.proposed_name:
+        return resource.proposed_name.lower()[:longest]
+    return f"{resource.name.lower()[: longest - 8].rstrip('-')}-{digits[:7]}"
 
 
 def _changed_paths(old: Any, new: Any, path: str = "") -> set[str]:
+    # A block that appears or goes changes what is in it; an empty one is itself the change.
+    if new and old is None and isinstance(new, Mapping):
+        old = {}
+    if old and new is None and isinstance(old, Mapping):
+        new = {}
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return {
             found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,34 +18,23 @@ Inputs = Mapping[str, Any]
 ACCOUNT = "gcp:serviceaccount/account:Account"
 
 _ID_FORMATS = {
-    ACCOUNT: "projects/{project}/serviceAccounts/{email}",
-    "gcp:artifactregistry/repository:Repository": "projects/{project}/locations/{location}/repositories/{repositoryId}",
-    "gcp:compute/address:Address": "projects/{project}/regions/{region}/addresses/{name}",
-    "gcp:compute/firewall:Firewall": "projects/{project}/global/firewalls/{name}",
-    "gcp:compute/globalAddress:GlobalAddress": "projects/{project}/global/addresses/{name}",
-    "gcp:compute/network:Network": "projects/{project}/global/networks/{name}",
-    "gcp:compute/resourcePolicy:ResourcePolicy": "projects/{project}/regions/{region}/resourcePolicies/{name}",
-    "gcp:compute/router:Router": "projects/{project}/regions/{region}/routers/{name}",
+    ACCOUNT: "projects/{project}/serviceAccounts/{accountId}@{project}.iam.gserviceaccount.com",
     "gcp:compute/routerNat:RouterNat": "{project}/{region}/{router}/{name}",
-    "gcp:compute/subnetwork:Subnetwork": "projects/{project}/regions/{region}/subnetworks/{name}",
-    "gcp:filestore/instance:Instance": "projects/{project}/locations/{location}/instances/{name}",
-    "gcp:projects/service:Service": "{project}/{service}",
+    "gcp:dns/recordSet:RecordSet": "projects/{project}/managedZones/{managedZone}/rrsets/{name}/{type}",
+    "gcp:organizations/iAMCustomRole:IAMCustomRole": "organizations/{orgId}/roles/{roleId}",
+    "gcp:projects/iAMCustomRole:IAMCustomRole": "projects/{project}/roles/{roleId}",
     "gcp:storage/bucket:Bucket": "{name}",
+    "gcp:storage/bucketObject:BucketObject": "{bucket}-{name}",
+    "gcp:workflows/workflow:Workflow": "projects/{project}/locations/{region}/workflows/{name}",
 }
-"""Ids as the provider forms them, of the types that foundations use."""
+"""Ids as the provider forms them, where the SDK's documentation does not say it, or says it otherwise."""
 
-_FORCES_NEW = (
-    "name",
-    "accountId",
-    "location",
-    "project",
-    "region",
-    "zone",
-    "repositoryId",
-    "service",
-    "role",
-    "member",
-)
+_SERVICE = "gcp:projects/service:Service"
+_IAM = re.compile(r":\w*(IAM|Iam)(Member|Binding|Policy|AuditConfig)$")
+_GRANTED = {"members", "policyData", "auditLogConfigs"}
+"""What IAM resources change in place."""
+_PLACE = {"project", "region", "zone", "location"}
+_FIELD = re.compile(r"\{([^{}]+)\}")
 
 
 @dataclass(frozen=True)
@@ -119,25 +109,40 @@ _COMPUTED: Mapping[str, Callable[[_Facts], Any]] = {
 
 
 def forces_new(token: str) -> tuple[str, ...]:
-    """The properties whose change replaces a resource."""
-    return tuple(key for key in _FORCES_NEW if key in sdk.inputs(token))
+    """The properties whose change replaces a resource: those that make its id, and its place."""
+    return tuple(sorted((_id_inputs(token) | _PLACE | {"namePrefix"}) & sdk.inputs(token)))
 
 
-def identity(token: str, inputs: Inputs, place: Place) -> str:
-    """The id of a resource, as the provider forms it."""
-    return _id(token, inputs, _values(token, inputs, place))
+def is_shared(token: str) -> bool:
+    """Whether two resources may be one and the same to Google: it grants and enables again what is so already."""
+    return token == _SERVICE or _is_iam(token)
 
 
-def outputs(token: str, inputs: Inputs, place: Place, now: datetime | None = None) -> dict[str, Any]:
+def identity(token: str, inputs: Inputs, place: Place, urn: str) -> str:
+    """The id of a resource, as the provider forms it; made of its urn where Google itself would choose one."""
+    values = _values(token, inputs, place)
+    if _is_iam(token):
+        condition = (inputs.get("condition") or {}).get("title")
+        holder = (values.get(key) for key in sorted(_id_inputs(token) - {"condition", "role", "member"}))
+        return "/".join(str(part) for part in (*holder, values.get("role"), values.get("member"), condition) if part)
+    fields = _id_fields(token)
+    if fields and values.keys() >= fields:
+        return _id_format(token).format_map(values)
+    collection = token.split(":")[1].rpartition("/")[2]
+    chosen = hashlib.sha256(repr([urn, *(values.get(key) for key in forces_new(token))]).encode()).hexdigest()[:12]
+    return f"projects/{values['project']}/{collection}s/{chosen}"
+
+
+def outputs(token: str, inputs: Inputs, place: Place, identity: str) -> dict[str, Any]:
     """The outputs of a resource: its inputs, the provider's defaults and what Google computes."""
     values = _values(token, inputs, place)
     facts = _Facts(
         token=token,
         inputs=inputs,
-        id=_id(token, inputs, values),
+        id=identity,
         project=values["project"],
         values=values,
-        now=(now or datetime.now(UTC)).isoformat(timespec="seconds"),
+        now=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     known = sdk.outputs(token)
     computed = {
@@ -151,23 +156,31 @@ def outputs(token: str, inputs: Inputs, place: Place, now: datetime | None = Non
 
 def _values(token: str, inputs: Inputs, place: Place) -> dict[str, Any]:
     project = place.project_of(inputs)
-    values = {"project": project, "region": place.region_of(inputs), "location": place.region or place.zone, **inputs}
+    defaults = {"region": place.region_of(inputs), "zone": place.zone, "location": place.region or place.zone}
+    values = {"project": project, **defaults, **inputs}
     if token == ACCOUNT:
         values["email"] = f"{inputs['accountId']}@{project}.iam.gserviceaccount.com"
     return values
 
 
-def _id(token: str, inputs: Inputs, values: Mapping[str, Any]) -> str:
-    if token in _ID_FORMATS:
-        return _ID_FORMATS[token].format_map(values)
-    if "IAM" in token.rpartition(":")[2]:
-        holder = next(
-            (inputs[key] for key in ("serviceAccountId", "bucket", "secretId", "service") if key in inputs), ""
-        )
-        return "/".join(filter(None, (holder or values["project"], inputs.get("role"), inputs.get("member"))))
-    collection = token.split(":")[1].rpartition("/")[2]
-    return f"projects/{values['project']}/{collection}s/{inputs.get('name') or _unnamed(inputs)}"
+def _is_iam(token: str) -> bool:
+    return _IAM.search(token) is not None
 
 
-def _unnamed(inputs: Inputs) -> str:
-    return hashlib.sha256(repr(sorted(inputs.items())).encode()).hexdigest()[:12]
+def _id_format(token: str) -> str:
+    return _ID_FORMATS.get(token) or sdk.id_format(token)
+
+
+def _id_fields(token: str) -> set[str]:
+    return set(_FIELD.findall(_id_format(token)))
+
+
+def _id_inputs(token: str) -> set[str]:
+    """The inputs that make an id."""
+    known, fields = sdk.inputs(token), _id_fields(token)
+    if _is_iam(token):
+        return ({*sdk.required(token), *_PLACE, "name", "condition"} & known) - _GRANTED
+    if fields and fields <= known | _PLACE:
+        return fields & known
+    # Google chooses a part of the id; the name, where there is one, stands for it.
+    return {*(fields or sdk.required(token)), "name"} & known

@@ -21,6 +21,8 @@ _OPTIONAL = "pulumi.Output[Optional["
 _SIGNATURE = re.compile(r"def _internal_init\((.*?)\):\n", re.DOTALL)
 _ARGUMENT = re.compile(r"^ *(\w+):", re.MULTILINE)
 _REQUIRED = re.compile(r"Missing required property '(\w+)'")
+_IMPORT_FORMAT = re.compile(r"^ *\* `([^`]*\{\{[^`]*)`", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"\{\{([^{}]+)\}+")
 
 
 class UnknownTypeError(Exception):
@@ -35,6 +37,7 @@ class _Type:
     required: frozenset[str]
     outputs: frozenset[str]
     promised: frozenset[str]
+    id_format: str
 
 
 def tokens() -> list[str]:
@@ -67,7 +70,15 @@ def _type(token: str) -> _Type:
         required=frozenset(wire[name] for name in _REQUIRED.findall(source)),
         outputs=frozenset(wire.values()),
         promised=frozenset(wire[name] for _, name, type_ in _GETTER.findall(source) if not type_.startswith(_OPTIONAL)),
+        id_format=_id_format(source, wire),
     )
+
+
+def _id_format(source: str, wire: Mapping[str, str]) -> str:
+    """The first format of the section about imports, which is that of the id; its words are not all properties."""
+    found = _IMPORT_FORMAT.search(source.partition("## Import")[2])
+    words = {"project_id": "project", **wire}
+    return _PLACEHOLDER.sub(lambda word: f"{{{words.get(word[1], word[1])}}}", found[1]) if found else ""
 
 
 def _names(source: str) -> dict[str, str]:
@@ -98,6 +109,11 @@ def inputs(token: str) -> frozenset[str]:
 def required(token: str) -> frozenset[str]:
     """The names of the inputs that a type cannot do without."""
     return _type(token).required
+
+
+def id_format(token: str) -> str:
+    """The id of a type as its documentation gives it, ``projects/{project}/topics/{name}``; empty where it does not."""
+    return _type(token).id_format
 
 
 def unmodelled(token: str, state: Mapping[str, Any]) -> set[str]:

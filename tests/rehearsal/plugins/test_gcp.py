@@ -5,11 +5,13 @@ import importlib
 import inspect
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,11 +107,32 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
             {"nodeConfig": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
             "expected effect to be one of",
         ),
+        ({"nodeConfig": {"labels": {"team/": "a"}}}, 'Invalid node label key "team/"'),
+        ({"nodeConfig": {"labels": {"Team/role": "a"}}}, 'Invalid node label key "Team/role"'),
+        ({"nodeConfig": {"labels": {f"{'a' * 254}/role": "a"}}}, "Invalid node label key"),
+        ({"nodeConfig": {"labels": {"a" * 64: "a"}}}, "Invalid node label key"),
+        ({"nodeConfig": {"labels": {"role": "two words"}}}, 'Invalid value "two words" of node label "role"'),
+        ({"nodeConfig": {"taints": [{"value": "v", "effect": "NO_SCHEDULE"}]}}, 'Invalid node taint key ""'),
+        (
+            {"nodeConfig": {"taints": [{"key": "k", "value": "-v", "effect": "NO_SCHEDULE"}]}},
+            'Invalid value "-v" of node taint "k"',
+        ),
+        ({"nodeConfig": {"taints": [{"key": "k", "effect": "NO_EXECUTE"}] * 2}}, "the same key and effect"),
     ],
 )
 def test_what_gke_refuses(changes: Properties, message: str) -> None:
     with pytest.raises(UserError, match=message):
         container.node_pool(pool_inputs(**changes), PLACE, CLUSTER)
+
+
+def test_labels_and_taints_that_kubernetes_takes() -> None:
+    config = {
+        "labels": {"example.com/Role_1.x": "", f"{'a' * 253}/{'b' * 63}": "c" * 63, "gpus": 2, "fast": True},
+        "taints": [{"key": "example.com/only", "effect": "NO_EXECUTE"}],
+    }
+    pool = container.node_pool(pool_inputs(nodeConfig=config), PLACE, CLUSTER)
+    assert pool.labels == config["labels"] | {"gpus": "2", "fast": "true"}
+    assert pool.taints == ({"key": "example.com/only", "value": "", "effect": "NoExecute"},)
 
 
 def test_node_counts_are_per_zone_but_for_the_totals() -> None:
@@ -141,6 +164,90 @@ def test_every_output_of_a_recorded_type_is_modelled(offline: GcpProvider, token
     assert offline.read(resource(token), state) is not None
     offline.delete(resource(token), state)
     assert offline.read(resource(token), state) is None
+
+
+TOPIC_MEMBER = "gcp:pubsub/topicIAMMember:TopicIAMMember"
+SECRET_VERSION = "gcp:secretmanager/secretVersion:SecretVersion"
+RECORD_SET = "gcp:dns/recordSet:RecordSet"
+GRANT = {"role": "r", "member": "m"}
+
+
+@pytest.mark.parametrize(
+    ("token", "one", "other"),
+    [
+        (TOPIC_MEMBER, GRANT | {"topic": "a"}, GRANT | {"topic": "b"}),
+        ("gcp:secretmanager/secretIamMember:SecretIamMember", GRANT | {"secretId": "a"}, GRANT | {"secretId": "b"}),
+        (TOPIC_MEMBER, GRANT | {"topic": "a"}, GRANT | {"topic": "a", "condition": {"title": "office hours"}}),
+        ("gcp:compute/disk:Disk", {"name": "d", "zone": "us-central1-a"}, {"name": "d", "zone": "us-central1-b"}),
+        (
+            RECORD_SET,
+            {"managedZone": "z", "name": "a.", "type": "A"},
+            {"managedZone": "z", "name": "a.", "type": "AAAA"},
+        ),
+        # Google numbers the versions of a secret itself.
+        (SECRET_VERSION, {"secret": "s", "secretData": "x"}, {"secret": "s", "secretData": "x"}),
+    ],
+)
+def test_two_recorded_resources_have_two_ids(
+    offline: GcpProvider, token: str, one: Properties, other: Properties
+) -> None:
+    first, second = (offline.create(resource(token, name), inputs) for name, inputs in (("a", one), ("b", other)))
+    assert first.id != second.id
+    offline.delete(resource(token, "b"), second)
+    assert offline.read(resource(token, "a"), first) is not None
+
+
+@pytest.mark.parametrize(
+    ("token", "inputs", "identity"),
+    [
+        ("gcp:compute/disk:Disk", {"name": "d", "zone": "us-central1-a"}, "projects/acme/zones/us-central1-a/disks/d"),
+        ("gcp:logging/projectSink:ProjectSink", {"name": "s"}, "projects/acme/sinks/s"),
+        ("gcp:compute/network:Network", {"name": "net"}, "projects/acme/global/networks/net"),
+        ("gcp:projects/service:Service", {"service": "a.googleapis.com"}, "acme/a.googleapis.com"),
+    ],
+)
+def test_ids_are_those_of_google(offline: GcpProvider, token: str, inputs: Properties, identity: str) -> None:
+    assert offline.create(resource(token), inputs).id == identity
+
+
+def test_a_second_resource_of_one_id_is_refused_as_google_does(offline: GcpProvider) -> None:
+    network, service = "gcp:compute/network:Network", "gcp:projects/service:Service"
+    offline.create(resource(network, "a"), {"name": "net"})
+    # The engine did not live to hear of the first one.
+    offline.create(resource(network, "a"), {"name": "net", "description": "again"})
+    with pytest.raises(GoogleApiError, match="Already exists: projects/acme/global/networks/net"):
+        offline.create(resource(network, "b"), {"name": "net"})
+    for name in "ab":
+        offline.create(resource(service, name), {"service": "container.googleapis.com"})
+        offline.create(resource(TOPIC_MEMBER, name), GRANT | {"topic": "t"})
+
+
+@pytest.mark.parametrize(
+    ("token", "old", "new", "replaces"),
+    [
+        (TOPIC_MEMBER, GRANT | {"topic": "a"}, GRANT | {"topic": "b"}, True),
+        ("gcp:pubsub/topicIAMBinding:TopicIAMBinding", {"members": ["a"]}, {"members": ["b"]}, False),
+        (SECRET_VERSION, {"secret": "a"}, {"secret": "b"}, True),
+        (SECRET_VERSION, {"enabled": True}, {"enabled": False}, False),
+        ("gcp:serviceaccount/key:Key", {"serviceAccountId": "a"}, {"serviceAccountId": "b"}, True),
+        ("gcp:storage/bucket:Bucket", {"location": "US"}, {"location": "EU"}, True),
+        ("gcp:compute/instance:Instance", {"machineType": "e2-medium"}, {"machineType": "e2-small"}, False),
+        ("gcp:organizations/project:Project", {"name": "Shown"}, {"name": "Shown so"}, False),
+    ],
+)
+def test_what_replaces_a_recorded_resource(
+    offline: GcpProvider, token: str, old: Properties, new: Properties, replaces: bool
+) -> None:
+    diff = offline.diff(resource(token), State("i", old, {}), new, [])
+    assert diff.changed
+    assert bool(diff.replaces) is replaces
+
+
+def test_a_replaced_resource_does_not_take_its_replacement_along(offline: GcpProvider) -> None:
+    version = resource(SECRET_VERSION)
+    old, new = (offline.create(version, {"secret": secret, "secretData": "x"}) for secret in "ab")
+    offline.delete(version, old)
+    assert offline.read(version, new) is not None
 
 
 def test_a_service_account(offline: GcpProvider) -> None:
@@ -177,6 +284,30 @@ def test_names_are_made_as_the_provider_makes_them(offline: GcpProvider) -> None
     assert len(long["name"]) == 40
 
 
+def test_a_prefix_begins_the_name(offline: GcpProvider) -> None:
+    pool = resource(container.NODE_POOL)
+    made = offline.check(pool, {}, {"namePrefix": "l4-"}, b"seed")
+    assert re.fullmatch("l4-[0-9a-f]{26}", made["name"])
+    assert offline.check(pool, made, {"namePrefix": "l4-"}, b"other")["name"] == made["name"]
+    assert offline.check(pool, {}, {"namePrefix": UNKNOWN}, b"seed")["name"] is UNKNOWN
+    diff = offline.diff(pool, State("i", made, {}), offline.check(pool, made, {"namePrefix": "a100-"}, b""), [])
+    assert diff.replaces == ["namePrefix"]
+    assert not diff.delete_before_replace
+
+
+def test_names_are_made_as_the_user_has_them_made(offline: GcpProvider) -> None:
+    assert offline.takes_names
+    pool = resource(container.NODE_POOL)
+    proposed = replace(pool, proposed_name="Team-" + "p" * 60)
+    made = offline.check(proposed, {}, {}, b"seed")
+    assert made["name"] == "team-" + "p" * 35
+    assert offline.check(replace(pool, proposed_name="other"), made, {}, b"")["name"] == made["name"]
+    unnamed = replace(pool, must_be_named=True)
+    with pytest.raises(CheckError, match="autonaming is disabled"):
+        offline.check(unnamed, {}, {}, b"seed")
+    assert offline.check(unnamed, {}, {"name": "mine"}, b"seed") == {"name": "mine"}
+
+
 def test_unknown_properties_and_types_are_refused(offline: GcpProvider) -> None:
     with pytest.raises(CheckError, match="nodeCfg"):
         offline.check(resource(container.NODE_POOL), {}, {"nodeCfg": {}}, b"")
@@ -201,6 +332,28 @@ def test_what_replaces_a_pool(offline: GcpProvider, change: Properties, replaces
     assert diff.changed
     assert bool(diff.replaces) is replaces
     assert diff.delete_before_replace is replaces
+
+
+@pytest.mark.parametrize(
+    ("token", "block", "paths", "replaces"),
+    [
+        (container.NODE_POOL, {"networkConfig": {"podRange": "pods"}}, ["networkConfig.podRange"], True),
+        (
+            container.NODE_POOL,
+            {"networkConfig": {"enablePrivateNodes": True}},
+            ["networkConfig.enablePrivateNodes"],
+            False,
+        ),
+        (container.CLUSTER, {"nodeConfig": {"spot": True}}, ["nodeConfig.spot"], True),
+        (container.CLUSTER, {"privateClusterConfig": {}}, ["privateClusterConfig"], False),
+    ],
+)
+def test_a_block_that_appears_or_goes_changes_what_is_in_it(
+    offline: GcpProvider, token: str, block: Properties, paths: list[str], replaces: bool
+) -> None:
+    for old, new in (({}, block), (block, {})):
+        diff = offline.diff(resource(token), State("i", old, {}), new, [])
+        assert (diff.changed, diff.replaces) == (paths, paths if replaces else [])
 
 
 def test_the_same_inputs_are_no_change(offline: GcpProvider) -> None:
@@ -275,6 +428,35 @@ def test_conflicts_and_missing_clusters(live: GcpProvider) -> None:
         live.create(resource(container.CLUSTER, "other"), CLUSTER)
     with pytest.raises(UserError, match="deletion_protection"):
         live.delete(resource(container.CLUSTER), State(CLUSTER_ID, {"name": "ml"}, {}))
+
+
+def test_pools_of_two_clusters_need_two_names(live: GcpProvider) -> None:
+    nodes = {"initialNodeCount": 1, "nodeConfig": {"machineType": "n2-standard-4"}}
+    fleet = {**nodes, "deletionProtection": False, "location": "us-central1-a"}
+    first = resource(container.CLUSTER, "first")
+    live.create(first, fleet | {"name": "first"})
+    with pytest.raises(UserError, match="pool names that differ between clusters"):
+        live.create(resource(container.CLUSTER, "second"), fleet | {"name": "second"})
+    assert list(live._store.clusters()) == ["first"]
+    # A cluster takes the place of the one that it replaces, which has its default pool still.
+    live.create(first, fleet | {"name": "first-again"})
+    assert live._store.pools()["default-pool"].cluster == "first-again"
+    with pytest.raises(UserError, match="pool names that differ between clusters"):
+        path = "projects/acme/locations/us-central1-a/clusters/first"
+        live.create(resource(container.NODE_POOL), pool_inputs(name="default-pool", cluster=path))
+
+
+def test_what_the_engine_did_not_hear_of_is_found_by_its_urn(live: GcpProvider, cluster: Cluster) -> None:
+    made = [
+        (resource(container.CLUSTER), CLUSTER),
+        (resource(container.NODE_POOL), pool_inputs()),
+        (resource("gcp:compute/network:Network"), {"name": "net"}),
+    ]
+    states = {about.urn: live.create(about, inputs) for about, inputs in made}
+    found = {entry["urn"]: entry["id"] for entry in Store(cluster.rehearsal).resources()}
+    assert found == {urn: state.id for urn, state in states.items()}
+    for about, _ in made:
+        assert live.read(about, State(found[about.urn], {}, {})) == states[about.urn]
 
 
 @pytest.mark.parametrize("version", gke_gcloud_auth_plugin.API_VERSIONS)
