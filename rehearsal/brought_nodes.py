@@ -9,37 +9,60 @@ from typing import Any
 import yaml
 
 from rehearsal.access import Access
-from rehearsal.api import Api, ApiError
+from rehearsal.api import Api, ApiError, Object
 from rehearsal.gke.addons import Addons
 from rehearsal.gke.nodes import KWOK_NODE
 from rehearsal.layout import Rehearsal
 from rehearsal.progress import RehearsalError, step
+
+NODES = "/api/v1/nodes"
+BROUGHT = {"ml-foundations/brought": "true"}
+"""The annotation of a copy: it goes when the file no longer has it."""
 
 PASSING = "node.kubernetes.io/"
 """Prefix of the taints that come and go with a node's health."""
 
 
 def copy(rehearsal: Rehearsal, file: Path) -> None:
-    """Put copies of the nodes in a file into the replica; those that are there already take what the file says.
+    """Put copies of the nodes in a file into the replica: as the file says, and no others that a file brought before.
 
     The cluster has what every GKE cluster has.
 
     Raises:
         RehearsalError: the file cannot be read, or holds no node.
     """
-    nodes = list(read(file))
+    nodes = {node["metadata"]["name"]: node for node in read(file)}
     api = Api(Access(rehearsal.kubeconfig))
     Addons(api).reconcile()
     with step(f"copying {len(nodes)} nodes of {file.name}"):
-        for node in nodes:
+        there = {node["metadata"]["name"]: node for node in api.get(NODES)["items"]}
+        for name in there.keys() - nodes.keys():
+            if BROUGHT.items() <= there[name]["metadata"].get("annotations", {}).items():
+                remove(api, name)
+        for name, node in nodes.items():
             try:
-                api.create("/api/v1/nodes", node)
+                if name in there:
+                    _replace(api, node, there[name])
+                else:
+                    api.create(NODES, node)
             except ApiError as error:
-                if error.status != 409:
-                    raise RehearsalError(f"{file}: node {node['metadata']['name']}: {error}") from None
-                path = f"/api/v1/nodes/{node['metadata']['name']}"
-                api.patch(path, {part: node[part] for part in ("metadata", "spec")})
-                api.patch(f"{path}/status", {"status": node["status"]})
+                raise RehearsalError(f"{file}: node {name}: {error}") from None
+
+
+def _replace(api: Api, node: Object, there: Object) -> None:
+    """Make a node as it is wanted, whatever else it had; how it is doing is kwok's to say."""
+    path = f"{NODES}/{node['metadata']['name']}"
+    api.request("PUT", path, body=node | {"spec": there["spec"] | node["spec"]})
+    api.request("PUT", f"{path}/status", body=node | {"status": there["status"] | node["status"]})
+
+
+def remove(api: Api, name: str) -> None:
+    """Take a node away, with the pods on it: in a report they would go on running for a minute."""
+    api.delete(f"{NODES}/{name}")
+    for pod in api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")["items"]:
+        meta = pod["metadata"]
+        # At once: without its node, nobody is there to end it.
+        api.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}?gracePeriodSeconds=0")
 
 
 def read(file: Path) -> Iterator[dict[str, Any]]:
@@ -62,7 +85,11 @@ def _replica(node: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": metadata["name"], "labels": metadata.get("labels") or {}, "annotations": KWOK_NODE},
+        "metadata": {
+            "name": metadata["name"],
+            "labels": metadata.get("labels") or {},
+            "annotations": KWOK_NODE | BROUGHT,
+        },
         "spec": {"taints": lasting, "unschedulable": spec.get("unschedulable", False)},
         "status": {"capacity": status.get("capacity") or allocatable, "allocatable": allocatable},
     }

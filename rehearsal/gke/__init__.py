@@ -12,6 +12,7 @@ from rehearsal.api import Api, Object
 from rehearsal.gke import operator
 from rehearsal.gke.autoscaler import is_busy
 from rehearsal.gke.life import process, start, stop
+from rehearsal.gke.nodes import is_simulated
 from rehearsal.gke.store import Store
 from rehearsal.layout import Rehearsal
 
@@ -19,12 +20,14 @@ __all__ = ["history", "pools", "pools_without_operator", "process", "recorded", 
 
 
 def pools(rehearsal: Rehearsal) -> list[dict[str, Any]]:
-    """The node pools as they are now, with their nodes and GPUs; nodes of no pool by their machine type."""
+    """The node pools as they are now, with their nodes and GPUs; copied nodes of no pool by their machine type."""
     declared = Store(rehearsal).pools()
     api = Api(Access(rehearsal.kubeconfig))
-    nodes: dict[str, list[Object]] = {name: [] for name in declared}
+    nodes: dict[tuple[str, bool], list[Object]] = {(name, True): [] for name in declared}
     for node in api.get("/api/v1/nodes")["items"]:
-        nodes.setdefault(_pool_name(node["metadata"].get("labels") or {}), []).append(node)
+        # A pool of one's own cluster may have the name of one that is declared, and has its own place.
+        key = _pool_name(node["metadata"].get("labels") or {}), is_simulated(node)
+        nodes.setdefault(key, []).append(node)
     used: dict[str, int] = {}
     for pod in filter(is_busy, api.get("/api/v1/pods")["items"]):
         gpus = int(pod_requests(pod).get(labels.GPU_RESOURCE, 0))
@@ -39,8 +42,8 @@ def pools(rehearsal: Rehearsal) -> list[dict[str, Any]]:
             "gpus": sum(map(_gpus, mine)),
             "gpus_in_use": sum(used.get(node["metadata"]["name"], 0) for node in mine),
         }
-        for name, mine in nodes.items()
-        for pool in [declared.get(name)]
+        for (name, simulated), mine in nodes.items()
+        for pool in [declared.get(name) if simulated else None]
     ]
 
 
@@ -49,7 +52,7 @@ def _machine_type(node: Object) -> str:
 
 
 def _pool_name(node_labels: dict[str, str]) -> str:
-    """The pool of a node; of a node that was brought from elsewhere, its machine type."""
+    """The pool of a node; of a node that has none, its machine type."""
     return node_labels.get(labels.GKE_NODE_POOL) or node_labels.get(labels.INSTANCE_TYPE) or "other"
 
 

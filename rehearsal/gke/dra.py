@@ -17,6 +17,7 @@ from ml_foundations.planning.quantity import parse_quantity
 
 from rehearsal.api import Api, Object, owners
 from rehearsal.gke import nodes
+from rehearsal.gke.attempts import attempt
 from rehearsal.gke.autoscaler import is_busy
 from rehearsal.gke.informer import Informer
 from rehearsal.gke.store import Pool
@@ -60,10 +61,12 @@ class Driver:
                 self._api.ensure(CLASSES, device_class(name, kind))
             self._has_classes = True
         for name in wanted.keys() - published.keys():
-            self._slices.put(self._api.ensure(SLICES, resource_slice(*wanted[name])))
+            with attempt(f"the devices of node {name}"):
+                self._slices.put(self._api.ensure(SLICES, resource_slice(*wanted[name])))
         for name in published.keys() - wanted.keys():
-            self._api.delete(f"{SLICES}/{published[name]['metadata']['name']}")
-            self._slices.drop(published[name]["metadata"]["uid"])
+            with attempt(f"the devices of node {name}"):
+                self._api.delete(f"{SLICES}/{published[name]['metadata']['name']}")
+                self._slices.drop(published[name]["metadata"]["uid"])
 
     def growth(
         self, installed: bool, pods: Iterable[Object], pools: Iterable[Pool], by_pool: Mapping[str, list[Object]]

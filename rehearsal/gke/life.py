@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+import ml_foundations
 import psutil
 
 from rehearsal.control_plane import Process
@@ -26,7 +29,7 @@ _STOP_SECONDS = 10
 
 
 def start(rehearsal: Rehearsal) -> None:
-    """Start the process and wait until it has read the replica; one that runs gets the settings alone.
+    """Start the process and wait until it has read the replica; one that runs as it should gets the settings alone.
 
     Raises:
         RehearsalError: it did not start, or a setting is no number.
@@ -36,8 +39,9 @@ def start(rehearsal: Rehearsal) -> None:
         write_json(settings_file(rehearsal.gke_dir), {"scale_down_seconds": float(given)})
     except ValueError:
         raise RehearsalError(f"{SCALE_DOWN_VARIABLE} is a number of seconds, and not {given!r}") from None
-    if _find(rehearsal) is not None:
+    if _find(rehearsal) is not None and read_json(_pid_file(rehearsal), {}).get("digest") == _digest(rehearsal):
         return
+    stop(rehearsal)
     with _log_file(rehearsal).open("ab") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", _MODULE, str(rehearsal.root)],
@@ -84,6 +88,7 @@ def process(rehearsal: Rehearsal) -> Process:
 
 def serve(rehearsal: Rehearsal) -> None:
     """Be the process, unless another one is: two would create every node twice."""
+    digest = _digest(rehearsal)
     from rehearsal.gke.supervisor import Supervisor
 
     signal.signal(signal.SIGTERM, _exit)
@@ -97,7 +102,7 @@ def serve(rehearsal: Rehearsal) -> None:
         if not supervisor.sync(_START_SECONDS):
             sys.exit("the API server of the rehearsal does not answer")
         me = psutil.Process()
-        write_json(_pid_file(rehearsal), {"pid": me.pid, "create_time": me.create_time()})
+        write_json(_pid_file(rehearsal), {"pid": me.pid, "create_time": me.create_time(), "digest": digest})
         supervisor.run()
 
 
@@ -117,6 +122,19 @@ def _find(rehearsal: Rehearsal) -> psutil.Process | None:
         return found if ours and found.status() != psutil.STATUS_ZOMBIE else None
     except psutil.Error:
         return None
+
+
+def _digest(rehearsal: Rehearsal) -> str:
+    """What the process would have to be started anew for: other code, or another way to the API server."""
+    read = (path.read_bytes() for path in [rehearsal.kubeconfig, *_sources()])
+    return hashlib.sha256(b"\0".join(read)).hexdigest()
+
+
+def _sources() -> Iterator[Path]:
+    """The code of the process and the tables that it reads."""
+    yield from sorted((CHECKOUT / "rehearsal").glob("*.py"))
+    for folder in (CHECKOUT / "rehearsal" / "gke", Path(ml_foundations.__file__).parent):
+        yield from sorted(path for path in folder.rglob("*") if path.suffix in (".csv", ".py", ".yaml"))
 
 
 def _pid_file(rehearsal: Rehearsal) -> Path:

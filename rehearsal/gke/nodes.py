@@ -37,6 +37,11 @@ OPERATOR_LABELS = (
 """Prefixes of the labels that the operator and GPU Feature Discovery own."""
 
 
+def is_simulated(node: Mapping[str, Any]) -> bool:
+    """Whether a node was made here for a pool. Copies of a cluster's own nodes come without annotations of GKE's."""
+    return LAST_LABELS in (node["metadata"].get("annotations") or {})
+
+
 def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str, Any]:
     """A node of a pool in a zone, before it has a name."""
     taints = node_taints(pool)

@@ -13,8 +13,9 @@ from typing import Any
 from ml_foundations import labels
 
 from rehearsal.access import Access
-from rehearsal.api import Api, ApiError, Object
-from rehearsal.gke import addons, autoscaler, daemonsets, dra, nodes, operator, volumes
+from rehearsal.api import Api, Object
+from rehearsal.gke import addons, autoscaler, daemonsets, dra, load_balancers, nodes, operator, volumes
+from rehearsal.gke.attempts import attempt
 from rehearsal.gke.autoscaler import REMOVING_TAINT, is_busy, is_finished
 from rehearsal.gke.history import History
 from rehearsal.gke.informer import Informer
@@ -39,6 +40,9 @@ class Supervisor:
         self._history = History(self._store, self._pool_of)
         self._api = Api(Access(rehearsal.kubeconfig))
         self._changed = threading.Event()
+        self._operator: operator.Operator | None = None
+        self._refused: set[str] = set()
+        """The pools that did not get their nodes in the last round: pods are not to wait for these."""
         self._idle_since: dict[str, float] = {}
         self._settled: dict[str, tuple[tuple[Pool, operator.Operator | None], dict[str, Object]]] = {}
         """By pool: what its nodes were last compared with, and the nodes that were found to be so."""
@@ -46,7 +50,7 @@ class Supervisor:
         def follow(path: str, **options: Any) -> Informer:
             return Informer(self._api, path, self._changed, **options)
 
-        self._nodes = follow(NODES, selector=labels.GKE_NODE_POOL, trim=_trim_node)
+        self._nodes = follow(NODES, trim=_trim_node)
         self._pods = follow("/api/v1/pods", trim=_trim_pod, removed=self._history.add)
         self._daemon_sets = follow("/apis/apps/v1/daemonsets")
         self._jobs = follow("/apis/batch/v1/jobs", trim=_trim_job)
@@ -55,11 +59,15 @@ class Supervisor:
         disks = follow(volumes.VOLUMES, trim=volumes.trim_volume)
         classes = follow(volumes.CLASSES)
         slices, device_claims = follow(dra.SLICES), follow(dra.CLAIMS)
+        services, ingresses = (
+            follow(path, trim=load_balancers.trim) for path in (load_balancers.SERVICES, load_balancers.INGRESSES)
+        )
         self._addons = addons.Addons(self._api)
         self._disks = volumes.Disks(self._api, claims, disks, classes)
         self._dra = dra.Driver(self._api, slices, device_claims)
+        self._load_balancers = load_balancers.LoadBalancers(self._api, services, ingresses)
         self._informers = (self._nodes, self._pods, self._daemon_sets, self._jobs, self._releases)
-        self._informers += (claims, disks, classes, slices, device_claims)
+        self._informers += (claims, disks, classes, slices, device_claims, services, ingresses)
 
     def sync(self, timeout: float) -> bool:
         """Start following the API; whether everything was read within the time."""
@@ -75,42 +83,72 @@ class Supervisor:
             self._changed.clear()
             if not all(informer.synced.is_set() for informer in self._informers):
                 continue
-            try:
+            with attempt("a round"):
                 self.reconcile()
-            except (ApiError, OSError, ValueError, KeyError) as error:
-                # The next round finds what this one left: a lost race or an absent server is not the end.
-                _log.warning("will try again: %s: %s", type(error).__name__, error)
-            except Exception:
-                _log.exception("will try again")
             # Let changes gather: one round for a burst of pods, not one for each.
             time.sleep(_QUIET_SECONDS)
 
     def reconcile(self) -> None:
-        """One round: DaemonSets, scaling, nodes, history."""
+        """One round: DaemonSets, scaling, nodes, disks, addresses, history; each has its turn, whatever else fails."""
         pools, clusters = self._store.pools(), self._store.clusters()
         if clusters or pools:
-            self._run_daemon_sets(next(iter(clusters.values()), {}).get("inputs") or {})
-            self._addons.reconcile()
-        found = operator.find(self._rehearsal, self._releases.items())
-        found = found and found.beside(self._daemon_sets.items())
+            with attempt("GKE's own DaemonSets"):
+                self._run_daemon_sets(next(iter(clusters.values()), {}).get("inputs") or {})
+            with attempt("GKE's add-ons"):
+                self._addons.reconcile()
+        with attempt("the GPU Operator"):
+            self._operator = self._find_operator()
         has_dra = operator.released(dra.CHART, self._rehearsal, self._releases.items()) is not None
-        pods, by_pool = self._pods.items(), self._nodes_by_pool()
-        sizes = self._sizes(pools)
+        pods = self._pods.items()
+        with attempt("scaling"):
+            self._scale(pools, pods, has_dra)
+        with attempt("devices"):
+            self._dra.reconcile(has_dra, pools, self._nodes_by_pool())
+        with attempt("disks"):
+            self._disks.reconcile(self._nodes.items(), pods)
+        with attempt("load balancers"):
+            self._load_balancers.reconcile()
+        with attempt("history"):
+            self._keep_history(pods)
+
+    def _scale(self, pools: Mapping[str, Pool], pods: list[Object], has_dra: bool) -> None:
+        """Bring the nodes of each pool to the number that it should have now, and to what it declares."""
+        by_pool, sizes, templates = self._nodes_by_pool(), self._sizes(pools), self._templates(pools)
         for name in by_pool.keys() - pools.keys():
             self._drain(by_pool[name], pods)
-        plan = self._plan(pods, pools, by_pool, found)
-        plan.new_nodes.update(self._dra.growth(has_dra, pods, pools.values(), by_pool))
+        known = {name: pools[name] for name in templates}
+        growing = [pool for name, pool in known.items() if name not in self._refused]
+        plan = autoscaler.Plan()
+        with attempt("the autoscaler's plan"):
+            plan = self._plan(pods, growing, by_pool)
+        with attempt("nodes for claimed devices"):
+            plan.new_nodes.update(self._dra.growth(has_dra, pods, growing, by_pool))
         for (pool, _), count in plan.new_nodes.items():
             sizes[pool] += count
             _log.info("pool %s grows by %d to %d nodes", pool, count, sizes[pool])
-        sizes -= Counter(self._scale_down(pools, by_pool, sizes, pods, plan.needed))
+        sizes -= Counter(self._scale_down(known, by_pool, sizes, pods, plan.needed))
         by_pool = self._nodes_by_pool()
         self._store_sizes(Counter({name: sizes[name] for name in pools}))
+        for name, pool in known.items():
+            self._refused.add(name)
+            with attempt(f"the number of nodes of pool {name}"):
+                self._fill(pool, by_pool[name], sizes[name], plan.new_nodes, pods)
+                self._refused.discard(name)
+            self._update(pool, by_pool[name], templates[name])
+
+    def _templates(self, pools: Mapping[str, Pool]) -> dict[str, dict[str, Object]]:
+        """By pool and zone, what a node is. A pool of which that cannot be told is left out, its nodes left alone."""
+        templates: dict[str, dict[str, Object]] = {}
         for name, pool in pools.items():
-            self._fill(pool, by_pool[name], sizes[name], plan.new_nodes, found, pods)
-            self._update(pool, by_pool[name], found)
-        self._dra.reconcile(has_dra, pools, self._nodes_by_pool())
-        self._disks.reconcile(self._nodes.items(), pods)
+            with attempt(f"pool {name}"):
+                templates[name] = {zone: nodes.node_template(pool, zone, self._operator) for zone in pool.zones}
+        return templates
+
+    def _find_operator(self) -> operator.Operator | None:
+        found = operator.find(self._rehearsal, self._releases.items())
+        return found and found.beside(self._daemon_sets.items())
+
+    def _keep_history(self, pods: Iterable[Object]) -> None:
         for pod in pods:
             if is_finished(pod):
                 self._history.add(pod)
@@ -123,9 +161,10 @@ class Supervisor:
                 self._api.ensure(f"/apis/apps/v1/namespaces/{daemonsets.NAMESPACE}/daemonsets", manifest)
 
     def _nodes_by_pool(self) -> defaultdict[str, list[Object]]:
+        """The nodes that were made here. Those of one's own cluster have pools as well, which nothing here declares."""
         by_pool: defaultdict[str, list[Object]] = defaultdict(list)
-        for node in self._nodes.items():
-            by_pool[node["metadata"]["labels"][labels.GKE_NODE_POOL]].append(node)
+        for node in filter(nodes.is_simulated, self._nodes.items()):
+            by_pool[_label(node, labels.GKE_NODE_POOL)].append(node)
         return by_pool
 
     def _sizes(self, pools: Mapping[str, Pool]) -> Counter[str]:
@@ -141,18 +180,12 @@ class Supervisor:
         if dict(sizes) != self._store.sizes():
             self._store.save_sizes(sizes)
 
-    def _plan(
-        self,
-        pods: list[Object],
-        pools: Mapping[str, Pool],
-        by_pool: Mapping[str, list[Object]],
-        found: operator.Operator | None,
-    ) -> autoscaler.Plan:
+    def _plan(self, pods: list[Object], pools: Iterable[Pool], by_pool: Mapping[str, list[Object]]) -> autoscaler.Plan:
         if not any(autoscaler.is_unschedulable(pod) for pod in pods):
             return autoscaler.Plan()
         existing = [node for group in by_pool.values() for node in group]
-        templates = self._daemon_sets.items()
-        return autoscaler.plan(pods, existing, templates, pools.values(), found, time.time(), self._disks.zones)
+        daemon_sets, now = self._daemon_sets.items(), time.time()
+        return autoscaler.plan(pods, existing, daemon_sets, pools, self._operator, now, self._disks.zones)
 
     def _fill(
         self,
@@ -160,7 +193,6 @@ class Supervisor:
         existing: list[Object],
         size: int,
         planned: Counter[tuple[str, str]],
-        found: operator.Operator | None,
         pods: list[Object],
     ) -> None:
         """Create the missing nodes, where they were planned or else in the emptiest zone; drain surplus ones."""
@@ -171,33 +203,34 @@ class Supervisor:
         for index in range(size - len(current)):
             zone = wanted[index] if index < len(wanted) else min(pool.zones, key=lambda zone: in_zone[zone])
             in_zone[zone] += 1
-            self._nodes.put(self._api.create(NODES, nodes.new_node(pool, zone, found)))
+            self._nodes.put(self._api.create(NODES, nodes.new_node(pool, zone, self._operator)))
         if len(current) > size:
             busy = {pod["spec"]["nodeName"] for pod in pods if is_busy(pod)}
             # Those that are on their way out already, then those that run nothing.
             current.sort(key=lambda node: (not node["spec"].get("unschedulable"), _name(node) in busy))
             self._drain(current[: len(current) - size], pods)
 
-    def _update(self, pool: Pool, existing: Iterable[Object], found: operator.Operator | None) -> None:
+    def _update(self, pool: Pool, existing: Iterable[Object], templates: Mapping[str, Object]) -> None:
         """Bring labels, taints and resources of nodes to what their pool now has."""
-        settled = self._settled.get(pool.name)
-        known = settled[1] if settled and settled[0] == (pool, found) else {}
-        templates = {zone: nodes.node_template(pool, zone, found) for zone in pool.zones}
+        settled, wanted = self._settled.get(pool.name), (pool, self._operator)
+        known = settled[1] if settled and settled[0] == wanted else {}
         for node in existing:
             if not _is_current(node, pool) or known.get(_name(node)) is node:
                 continue
-            patch, status = nodes.changes(node, templates[_label(node, labels.ZONE)])
-            if patch:
-                self._api.patch(f"{NODES}/{_name(node)}", patch)
-            if status:
-                self._api.patch(f"{NODES}/{_name(node)}/status", {"status": status})
-            if not patch and not status:
-                known[_name(node)] = node
+            with attempt(f"an update of node {_name(node)}"):
+                if not self._change(node, templates[_label(node, labels.ZONE)]):
+                    known[_name(node)] = node
         names = set(map(_name, existing))
-        self._settled[pool.name] = (
-            (pool, found),
-            {name: node for name, node in known.items() if name in names},
-        )
+        self._settled[pool.name] = (wanted, {name: node for name, node in known.items() if name in names})
+
+    def _change(self, node: Object, wanted: Object) -> bool:
+        """Bring a node to what is wanted; whether anything was to be changed."""
+        patch, status = nodes.changes(node, wanted)
+        if patch:
+            self._api.patch(f"{NODES}/{_name(node)}", patch)
+        if status:
+            self._api.patch(f"{NODES}/{_name(node)}/status", {"status": status})
+        return bool(patch or status)
 
     def _drain(self, leaving: Iterable[Object], pods: Iterable[Object]) -> None:
         """Cordon nodes, end what runs on them and, once nothing does, remove them; over several rounds."""
@@ -209,15 +242,19 @@ class Supervisor:
             if is_busy(pod):
                 running[pod["spec"]["nodeName"]].append(pod)
         for node in leaving:
-            if not node["spec"].get("unschedulable"):
-                self._api.patch(f"{NODES}/{_name(node)}", {"spec": {"unschedulable": True}})
-            elif not running[_name(node)]:
-                _log.info("node %s is drained and goes", _name(node))
-                self._delete_node(node)
-            for pod in running[_name(node)]:
-                if not pod["metadata"].get("deletionTimestamp"):
-                    meta = pod["metadata"]
-                    self._api.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}")
+            with attempt(f"the drain of node {_name(node)}"):
+                self._drain_node(node, running[_name(node)])
+
+    def _drain_node(self, node: Object, running: Iterable[Object]) -> None:
+        if not node["spec"].get("unschedulable"):
+            self._api.patch(f"{NODES}/{_name(node)}", {"spec": {"unschedulable": True}})
+        elif not running:
+            _log.info("node %s is drained and goes", _name(node))
+            self._delete_node(node)
+        for pod in running:
+            if not pod["metadata"].get("deletionTimestamp"):
+                meta = pod["metadata"]
+                self._api.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}")
 
     def _scale_down(
         self,
@@ -241,14 +278,13 @@ class Supervisor:
             if not pool.autoscaled:
                 continue
             for node in by_pool.get(name, []):
-                if _is_removing(node):
-                    lost += self._finish_removal(node, name, busy, sizes[name] - lost.count(name) > pool.min_nodes)
-                elif (
-                    now - self._idle_since.get(_name(node), now) >= patience
-                    and sizes[name] - _removing(by_pool[name]) - lost.count(name) > pool.min_nodes
-                ):
-                    self._mark(node)
-                    break
+                spare = sizes[name] - lost.count(name) - pool.min_nodes
+                with attempt(f"the removal of node {_name(node)}"):
+                    if _is_removing(node):
+                        lost += self._finish_removal(node, name, busy, spare > 0)
+                    elif now - self._idle_since.get(_name(node), now) >= patience and spare > _removing(by_pool[name]):
+                        self._mark(node)
+                        break
         return lost
 
     def _mark(self, node: Object) -> None:
@@ -316,7 +352,7 @@ def _pick(source: Mapping[str, Any], *keys: str) -> Object:
 def _trim_node(node: Object) -> Object:
     created = datetime.fromisoformat(node["metadata"]["creationTimestamp"]).timestamp()
     return {
-        "metadata": _pick(node["metadata"], "name", "labels", "annotations", "uid"),
+        "metadata": {"labels": {}} | _pick(node["metadata"], "name", "labels", "annotations", "uid"),
         "spec": node.get("spec") or {},
         "status": _pick(node.get("status") or {}, "capacity", "allocatable"),
         "created": created,

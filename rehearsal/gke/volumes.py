@@ -12,6 +12,7 @@ from ml_foundations.gke.machine_types import MACHINE_TYPES
 from ml_foundations.storage._catalog import DISK_TYPES, PD_CSI
 
 from rehearsal.api import Api, Object
+from rehearsal.gke.attempts import attempt
 from rehearsal.gke.informer import Informer
 
 _log = logging.getLogger(__name__)
@@ -42,12 +43,14 @@ class Disks:
         waiting = [claim for claim in self._claims.items() if _waits_for_disk(claim)]
         if waiting:
             by_name = {node["metadata"]["name"]: node["metadata"] for node in nodes}
-            populated = sorted({meta["labels"][labels.GKE_ZONE] for meta in by_name.values()})
+            zones = (meta["labels"].get(labels.GKE_ZONE) for meta in by_name.values())
+            populated = sorted(set(filter(None, zones)))
             for claim in waiting:
                 found = classes.get(claim["spec"].get("storageClassName", ""))
                 node = by_name.get(_annotations(claim)[SELECTED_NODE])
                 if found and node:
-                    self._provision(claim, found, node, populated, pods)
+                    with attempt(f"the volume of claim {claim['metadata']['name']}"):
+                        self._provision(claim, found, node, populated, pods)
         self._keep_policies(classes)
 
     def zones(self, pod: Mapping[str, Any]) -> frozenset[str] | None:
@@ -71,9 +74,8 @@ class Disks:
     def _provision(
         self, claim: Object, storage_class: Object, node: Object, populated: Sequence[str], pods: Iterable[Object]
     ) -> None:
-        disk, machine = disk_of(storage_class), node["labels"][labels.INSTANCE_TYPE]
-        if MACHINE_TYPES[machine].attaches(disk, regional=is_regional(storage_class)) is False:
-            self._refuse(claim, node["name"], f"{describe(storage_class)} does not attach to {machine}", pods)
+        if reason := objection(storage_class, node["labels"][labels.INSTANCE_TYPE]):
+            self._refuse(claim, node["name"], reason, pods)
             return
         zones = zones_of_disk(storage_class, node["labels"][labels.GKE_ZONE], populated)
         self._api.ensure(VOLUMES, volume(claim, storage_class, zones))
@@ -98,7 +100,8 @@ class Disks:
             # Once the class says Retain, an administrator may have said Retain for one volume as well.
             if policy == "Retain" != item["spec"].get("persistentVolumeReclaimPolicy"):
                 patch = {"spec": {"persistentVolumeReclaimPolicy": policy}}
-                self._api.patch(f"{VOLUMES}/{item['metadata']['name']}", patch)
+                with attempt(f"the reclaim policy of volume {item['metadata']['name']}"):
+                    self._api.patch(f"{VOLUMES}/{item['metadata']['name']}", patch)
 
 
 def disk_of(storage_class: Object) -> str:
@@ -115,6 +118,14 @@ def describe(storage_class: Object) -> str:
     """A class and its disks, for people."""
     where = "regional " if is_regional(storage_class) else ""
     return f"the {where}{disk_of(storage_class)} of class {storage_class['metadata']['name']}"
+
+
+def objection(storage_class: Object, machine: str) -> str:
+    """Why a machine type is not given the disks of a class; empty where nothing is known against it."""
+    disk, known = disk_of(storage_class), MACHINE_TYPES.get(machine)
+    if known and known.attaches(disk, regional=is_regional(storage_class)) is False:
+        return f"{describe(storage_class)} does not attach to {machine}"
+    return "" if disk in DISK_TYPES else f"{describe(storage_class)} is not known to attach to {machine}"
 
 
 def zones_of_disk(storage_class: Object, zone: str, populated: Sequence[str]) -> list[str]:

@@ -82,7 +82,11 @@ def test_a_copied_node_leaves_the_machine_behind(tmp_path: Path) -> None:
     assert copied == {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": "a", "labels": {"zone": "z"}, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "metadata": {
+            "name": "a",
+            "labels": {"zone": "z"},
+            "annotations": {"kwok.x-k8s.io/node": "fake", "ml-foundations/brought": "true"},
+        },
         "spec": {"taints": [taints[1]], "unschedulable": False},
         "status": {"capacity": {"cpu": "2"}, "allocatable": {"cpu": "2"}},
     }

@@ -2,8 +2,9 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from ml_foundations.gke.nodes import PoolGpu
 from ml_foundations.labels import GPU_RESOURCE
 from ml_foundations.planning.quantity import parse_quantity
 
-from rehearsal import gke
+from rehearsal import brought_nodes, gke
+from rehearsal.api import ApiError
+from rehearsal.gke import life, load_balancers, volumes
 from rehearsal.gke.life import SCALE_DOWN_VARIABLE
 from rehearsal.progress import RehearsalError
 from tests.conftest import Cluster
@@ -318,6 +321,30 @@ def test_a_restart_finds_everything_as_it_was(cloud: Cloud) -> None:
     assert {node["metadata"]["uid"] for pool in ("system", "l4") for node in cloud.nodes(pool)} == before
 
 
+def test_it_starts_anew_where_the_way_to_the_replica_or_the_code_is_another(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = gke.process(cloud.rehearsal).pid
+    gke.start(cloud.rehearsal)
+    assert gke.process(cloud.rehearsal).pid == before
+    kubeconfig = cloud.rehearsal.kubeconfig.read_text()
+    try:
+        cloud.rehearsal.kubeconfig.write_text(f"{kubeconfig}# another port\n")
+        gke.start(cloud.rehearsal)
+        second = gke.process(cloud.rehearsal).pid
+        assert second != before
+    finally:
+        cloud.rehearsal.kubeconfig.write_text(kubeconfig)
+    gke.start(cloud.rehearsal)
+    third = gke.process(cloud.rehearsal).pid
+    with monkeypatch.context() as patched:
+        patched.setattr(life, "_sources", lambda: [Path(__file__)])
+        gke.start(cloud.rehearsal)
+    assert gke.process(cloud.rehearsal).pid != third
+    code = {path.name for path in life._sources()}
+    assert {"supervisor.py", "addons.yaml", "api.py", "quantity.py", "machine_types.csv"} <= code
+
+
 def test_how_long_a_node_may_idle_is_a_number(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SCALE_DOWN_VARIABLE, "soon")
     with pytest.raises(RehearsalError, match="is a number of seconds, and not 'soon'"):
@@ -333,3 +360,244 @@ def test_a_pid_that_is_not_ours_is_left_alone(cloud: Cloud) -> None:
     finally:
         known.write_text(saved)
     assert gke.process(cloud.rehearsal).running
+
+
+def own_node(name: str, pool: str, gpus: int = 1, **node_labels: str) -> Object:
+    """A node of one's own cluster, as ``kubectl get nodes -o yaml`` prints it."""
+    common = {
+        "cpu": "8",
+        "ephemeral-storage": "98831908Ki",
+        "hugepages-2Mi": "0",
+        "memory": "32865744Ki",
+        "pods": "110",
+        **({GPU_RESOURCE: str(gpus)} if gpus else {}),
+    }
+    now = "2026-08-01T08:00:00Z"
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "annotations": {
+                "container.googleapis.com/instance_id": "4711",
+                "csi.volume.kubernetes.io/nodeid": '{"pd.csi.storage.gke.io":"projects/p/zones/z/instances/a"}',
+                "node.alpha.kubernetes.io/ttl": "0",
+                "node.gke.io/last-applied-node-labels": f"cloud.google.com/gke-nodepool={pool}",
+                "node.gke.io/last-applied-node-taints": "nvidia.com/gpu=present:NoSchedule",
+                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            },
+            "creationTimestamp": now,
+            "labels": {
+                "cloud.google.com/gke-accelerator": "nvidia-l4",
+                "cloud.google.com/gke-nodepool": pool,
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "node.kubernetes.io/instance-type": "g2-custom-8-32768",
+                "topology.gke.io/zone": ZONES[0],
+                "topology.kubernetes.io/zone": ZONES[0],
+                **node_labels,
+            },
+            "managedFields": [{"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "time": now}],
+            "name": name,
+            "resourceVersion": "123456",
+            "uid": "0b9a8f0e-0000-4000-8000-000000000000",
+        },
+        "spec": {
+            "podCIDR": "10.4.2.0/24",
+            "podCIDRs": ["10.4.2.0/24"],
+            "providerID": f"gce://p/{ZONES[0]}/{name}",
+            "taints": [GPU_TAINT],
+        },
+        "status": {
+            "addresses": [{"address": "10.128.0.7", "type": "InternalIP"}, {"address": name, "type": "Hostname"}],
+            "allocatable": {**common, "cpu": "7910m", "ephemeral-storage": "47060071478", "memory": "29074448Ki"},
+            "capacity": common,
+            "conditions": [
+                {"lastHeartbeatTime": now, "lastTransitionTime": now, "status": "True", "type": "Ready"},
+                {"lastHeartbeatTime": now, "lastTransitionTime": now, "status": "False", "type": "DiskPressure"},
+            ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "images": [{"names": ["gke.gcr.io/pause:3.10"], "sizeBytes": 318731}],
+            "nodeInfo": {"kubeletVersion": "v1.33.2-gke.1111000", "operatingSystem": "linux"},
+            "volumesInUse": ["kubernetes.io/csi/pd.csi.storage.gke.io^a"],
+        },
+    }
+
+
+@pytest.fixture
+def bring(cloud: Cloud, tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """Copy nodes of one's own cluster into the replica; they go at the end."""
+
+    def bring(*own: Object) -> None:
+        (tmp_path / "nodes.yaml").write_text(json.dumps({"kind": "List", "items": own}))
+        brought_nodes.copy(cloud.rehearsal, tmp_path / "nodes.yaml")
+
+    yield bring
+    for node in cloud.api.get("/api/v1/nodes")["items"]:
+        if node["metadata"]["name"].startswith("gke-own-"):
+            brought_nodes.remove(cloud.api, node["metadata"]["name"])
+
+
+def on_gpus(pool: str) -> Object:
+    """What sends a pod to the GPU nodes of a pool."""
+    return {
+        "nodeSelector": {"cloud.google.com/gke-nodepool": pool},
+        "tolerations": [{"key": GPU_RESOURCE, "operator": "Exists"}],
+    }
+
+
+def own(cloud: Cloud, name: str) -> Object:
+    return cloud.api.get(f"/api/v1/nodes/{name}")
+
+
+def test_nodes_of_ones_own_pools_are_left_alone(cloud: Cloud, bring: Callable[..., None]) -> None:
+    names = {"default-pool": "gke-own-default-1", "l4": "gke-own-l4-1"}
+    cloud.store.save_pool(replace(L4, max_nodes=1))
+    bring(*(own_node(name, pool) for pool, name in names.items()))
+    cloud.run("large", gpus=2, **on_gpus("l4"))
+    until(lambda: len(cloud.running("large")) == 1)
+    assert cloud.running("large")[0]["spec"]["nodeName"].startswith("gke-ml-l4-"), "the one node that the pool may have"
+    cloud.run("small", gpus=1, **on_gpus("default-pool"))
+    until(lambda: len(cloud.running("small")) == 1)
+    time.sleep(SCALE_DOWN_SECONDS + 2)
+    for pool, name in names.items():
+        node, wanted = own(cloud, name), own_node(name, pool)
+        assert wanted["metadata"]["labels"].items() <= node["metadata"]["labels"].items()
+        assert node["spec"]["taints"] == wanted["spec"]["taints"]
+        assert not node["spec"].get("unschedulable")
+    reported = [(entry["nodes"], entry["max_nodes"]) for entry in gke.pools(cloud.rehearsal) if entry["name"] == "l4"]
+    assert reported == [(1, 1), (1, 1)], "the declared pool, and one's own of the same name"
+
+
+def test_nodes_are_brought_again_as_the_file_says_then(cloud: Cloud, bring: Callable[..., None]) -> None:
+    kept, gone = "gke-own-1", "gke-own-2"
+    bring(own_node(kept, "default-pool", gpus=2, tier="old"), own_node(gone, "default-pool", gpus=4))
+    cloud.run("fits", gpus=4, **on_gpus("default-pool"))
+    until(lambda: len(cloud.running("fits")) == 1)
+    changed = own_node(kept, "default-pool", gpus=0, team="a")
+    changed["spec"].pop("taints")
+    bring(changed)
+    node = own(cloud, kept)
+    assert "tier" not in node["metadata"]["labels"]
+    assert node["metadata"]["labels"]["team"] == "a"
+    assert not node["spec"].get("taints")
+    for part in ("capacity", "allocatable"):
+        assert node["status"][part] == changed["status"][part]
+    assert [condition["status"] for condition in ready_conditions(cloud, node)] == ["True"]
+    assert [node["metadata"]["name"] for node in cloud.nodes("default-pool")] == [kept]
+    until(lambda: not cloud.pods("run=fits"), seconds=5)
+
+
+def test_a_claim_on_a_brought_node_gets_its_disk(cloud: Cloud, bring: Callable[..., None]) -> None:
+    claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+    bring(own_node("gke-own-1", "default-pool"))
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    cloud.api.create(claims, {"metadata": {"name": "data"}, "spec": spec | {"storageClassName": "standard-rwo"}})
+    try:
+        mount = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+        cloud.run("mounts", gpus=1, volumes=mount, **on_gpus("default-pool"))
+        until(lambda: len(cloud.running("mounts")) == 1)
+    finally:
+        cloud.stop("mounts")
+        cloud.api.delete(f"{claims}/data")
+
+
+def test_a_pool_that_cannot_be_keeps_no_other_from_its_nodes(cloud: Cloud) -> None:
+    one = replace(L4, min_nodes=1, initial_nodes=1)
+    cloud.store.save_pool(replace(one, name="a-typo", machine_type="g2-standard-5"))
+    cloud.store.save_pool(replace(one, name="b-refused", labels={"team": "not a label's value"}))
+    cloud.store.save_pool(one)
+    cloud.run("train", gpus=2, copies=2)
+    until(lambda: len(cloud.running("train")) == 2)
+    assert not cloud.nodes("a-typo") + cloud.nodes("b-refused")
+    log = (cloud.rehearsal.log_dir / "gke.log").read_text()
+    assert "pool a-typo: will try again: UnknownNameError" in log
+    assert "the number of nodes of pool b-refused: will try again: ApiError: 422" in log
+
+
+def test_an_operator_with_values_of_no_sense_changes_nothing(cloud: Cloud) -> None:
+    cloud.store.save_pool(OPERATED)
+    record_operator(cloud)
+    until(lambda: cloud.gpus("operated") == [2])
+    record_operator(cloud, devicePlugin="on")
+    cloud.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
+    until(lambda: cloud.gpus("l4") == [2])
+    assert cloud.gpus("operated") == [2]
+
+
+def test_a_disk_that_is_refused_keeps_no_other_claim_waiting() -> None:
+    """The API server may refuse a volume, whatever the reason."""
+    made: list[str] = []
+
+    class Refusing:
+        def ensure(self, path: str, body: Object) -> Object:
+            if body["spec"]["claimRef"]["name"] == "first":
+                raise ApiError(403, "no")
+            made.append(body["spec"]["claimRef"]["name"])
+            return body
+
+    class Copy:
+        def __init__(self, *items: Object) -> None:
+            self.items = lambda: list(items)
+
+    claims = [
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": name,
+                "annotations": {volumes.PROVISIONER: volumes.PD_CSI, volumes.SELECTED_NODE: "gke-a"},
+            },
+            "spec": {"storageClassName": "c", "accessModes": [], "resources": {"requests": {"storage": "1Gi"}}},
+        }
+        for name in ("first", "second")
+    ]
+    storage_class: Object = {"metadata": {"name": "c"}}
+    node = {"metadata": own_node("gke-a", "default-pool")["metadata"]}
+    parts: Any = (Refusing(), Copy(*claims), Copy(), Copy(storage_class))
+    volumes.Disks(*parts).reconcile([node], [])
+    assert made == ["second"]
+
+
+SERVICES = "/api/v1/namespaces/default/services"
+INGRESSES = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
+
+
+def load_balancer(cloud: Cloud, name: str, **spec: Any) -> None:
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}]} | spec
+    cloud.api.create(SERVICES, {"metadata": {"name": name}, "spec": spec})
+
+
+def addresses(cloud: Cloud, path: str) -> list[str]:
+    balancer = cloud.api.get(path)["status"]["loadBalancer"]
+    return [entry["ip"] for entry in balancer.get("ingress", [])]
+
+
+def test_load_balancers_have_an_address_each_and_keep_it(cloud: Cloud) -> None:
+    load_balancer(cloud, "plain")
+    load_balancer(cloud, "classed", loadBalancerClass="networking.gke.io/l4-regional-external")
+    load_balancer(cloud, "foreign", loadBalancerClass="example.com/own")
+    backend = {"service": {"name": "plain", "port": {"number": 80}}}
+    cloud.api.create(INGRESSES, {"metadata": {"name": "web"}, "spec": {"defaultBackend": backend}})
+    paths = [f"{SERVICES}/plain", f"{SERVICES}/classed", f"{INGRESSES}/web"]
+    try:
+        until(lambda: all(addresses(cloud, path) for path in paths))
+        given = [addresses(cloud, path) for path in paths]
+        assert all(len(one) == 1 and one[0].startswith("203.0.113.") for one in given)
+        assert len({one[0] for one in given}) == 3
+        cloud.api.patch(f"{SERVICES}/plain", {"spec": {"type": "ClusterIP"}})
+        gke.stop(cloud.rehearsal)
+        gke.start(cloud.rehearsal)
+        time.sleep(1)
+        assert [addresses(cloud, path) for path in paths] == [[], *given[1:]]
+        assert not addresses(cloud, f"{SERVICES}/foreign")
+    finally:
+        for path in (*paths, f"{SERVICES}/foreign"):
+            cloud.api.delete(path)
+
+
+def test_an_address_follows_from_the_object_and_is_its_own_while_there_is_one() -> None:
+    first = load_balancers.address("a", ())
+    assert load_balancers.address("a", ()) == first
+    second = load_balancers.address("a", {first})
+    assert second != first
+    assert load_balancers.address("a", load_balancers.ADDRESSES) == first

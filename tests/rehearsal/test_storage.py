@@ -165,6 +165,19 @@ def test_a_pod_does_not_start_on_a_machine_to_which_its_disk_does_not_attach(clo
     assert len(cloud.nodes("l4")) == 1, "no node more would help"
 
 
+@pytest.mark.parametrize("disk", ["pd-extreme", "pd-sdd"])
+def test_a_disk_of_an_unknown_type_is_refused_and_keeps_no_other_claim_waiting(cloud: Cloud, disk: str) -> None:
+    make_classes(cloud)
+    class_of_it = {"metadata": {"name": "a-class"}, "provisioner": volumes.PD_CSI, "parameters": {"type": disk}}
+    cloud.api.create(volumes.CLASSES, class_of_it | {"volumeBindingMode": "WaitForFirstConsumer"})
+    mounted(cloud, disk, "a-class", gpus=0)
+    until(lambda: bool(warnings(cloud, f"{disk}-0")))
+    assert warnings(cloud, f"{disk}-0") == [f"the {disk} of class a-class is not known to attach to n2-standard-4"]
+    assert phase(cloud, disk) == "Pending"
+    mounted(cloud, "other", "zonal-ssd", gpus=0)
+    until(lambda: len(cloud.running("other")) == 1)
+
+
 def test_a_regional_disk_attaches_where_there_are_cpus_only(cloud: Cloud) -> None:
     make_classes(cloud)
     mounted(cloud, "prepared", "fast-ssd", gpus=0)

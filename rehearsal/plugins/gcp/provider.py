@@ -272,7 +272,9 @@ class GcpProvider(Provider):
 
     def _nodes(self, pool: str) -> list[Object]:
         api = Api(Access(self._rehearsal.kubeconfig))
-        return api.get("/api/v1/nodes", labelSelector=f"{labels.GKE_NODE_POOL}={pool}")["items"]
+        found = api.get("/api/v1/nodes", labelSelector=f"{labels.GKE_NODE_POOL}={pool}")["items"]
+        # A copy of one's own cluster's node may be of a pool of that name as well.
+        return list(filter(nodes.is_simulated, found))
 
     def _wait_for_nodes(self, resource: Resource, pool: Pool) -> None:
         wanted = nodes.node_template(pool, pool.zones[0], None)["metadata"]["annotations"]
