@@ -52,6 +52,10 @@ class _Unknown:
     def __repr__(self) -> str:
         return "<unknown>"
 
+    def __deepcopy__(self, memo: Any) -> _Unknown:
+        # There is but one: it is told by its identity.
+        return self
+
 
 UNKNOWN = _Unknown()
 """A value that is known only after the update."""
@@ -130,6 +134,8 @@ class Provider:
     version: ClassVar[str]
     takes_names: ClassVar[bool] = False
     """Whether it gives the names that the engine proposes."""
+    keeps_nulls: ClassVar[bool] = False
+    """Whether a null inside of a property is a value of its own, as in Helm's values; elsewhere it says nothing."""
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
@@ -225,11 +231,11 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CheckResponse(inputs=request.news)
 
     async def DiffConfig(self, request: Any, context: Any) -> Any:
-        old, new = read_struct(request.old_inputs), read_struct(request.news)
+        old, new = self._read(request.old_inputs), self._read(request.news)
         return _diff_response(await self._call(context, self._provider.diff_config, old, new))
 
     async def Configure(self, request: Any, context: Any) -> Any:
-        await self._call(context, self._provider.configure, read_struct(request.args))
+        await self._call(context, self._provider.configure, self._read(request.args))
         return provider_pb2.ConfigureResponse(
             acceptSecrets=False,
             supportsPreview=True,
@@ -250,7 +256,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     async def Check(self, request: Any, context: Any) -> Any:
-        old, new = read_struct(request.olds), read_struct(request.news)
+        old, new = self._read(request.olds), self._read(request.news)
         try:
             inputs = await self._call(
                 context, self._provider.check, _resource(request), old, new, bytes(request.randomSeed)
@@ -261,12 +267,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CheckResponse(inputs=write_struct(inputs))
 
     async def Diff(self, request: Any, context: Any) -> Any:
-        old, new = _old_state(request), read_struct(request.news)
+        old, new = self._old_state(request), self._read(request.news)
         ignore = list(request.ignoreChanges)
         return _diff_response(await self._call(context, self._provider.diff, _resource(request), old, new, ignore))
 
     async def Create(self, request: Any, context: Any) -> Any:
-        resource, new = _resource(request), read_struct(request.properties)
+        resource, new = _resource(request), self._read(request.properties)
         if request.preview:
             outputs = await self._call(context, self._provider.preview, resource, None, new)
             return provider_pb2.CreateResponse(properties=write_struct(outputs))
@@ -274,7 +280,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CreateResponse(id=state.id, properties=write_struct(state.outputs))
 
     async def Update(self, request: Any, context: Any) -> Any:
-        resource, old, new = _resource(request), _old_state(request), read_struct(request.news)
+        resource, old, new = _resource(request), self._old_state(request), self._read(request.news)
         if request.preview:
             outputs = await self._call(context, self._provider.preview, resource, old, new)
         else:
@@ -282,7 +288,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.UpdateResponse(properties=write_struct(outputs))
 
     async def Read(self, request: Any, context: Any) -> Any:
-        old = State(request.id, read_struct(request.inputs), read_struct(request.properties))
+        old = State(request.id, self._read(request.inputs), self._read(request.properties))
         state = await self._call(context, self._provider.read, _resource(request), old)
         if state is None:
             return provider_pb2.ReadResponse()
@@ -291,9 +297,15 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     async def Delete(self, request: Any, context: Any) -> Any:
-        old = State(request.id, read_struct(request.old_inputs), read_struct(request.properties))
+        old = State(request.id, self._read(request.old_inputs), self._read(request.properties))
         await self._call(context, self._provider.delete, _resource(request), old)
         return empty_pb2.Empty()
+
+    def _read(self, struct: struct_pb2.Struct) -> Properties:
+        return read_struct(struct, self._provider.keeps_nulls)
+
+    def _old_state(self, request: Any) -> State:
+        return State(request.id, self._read(request.old_inputs), self._read(request.olds))
 
     def _connect(self, engine: str) -> None:
         if not engine:
@@ -331,10 +343,6 @@ def _resource(request: Any) -> Resource:
         proposed_name=autonaming.proposed_name,
         must_be_named=autonaming.mode == autonaming.DISABLE,
     )
-
-
-def _old_state(request: Any) -> State:
-    return State(request.id, read_struct(request.old_inputs), read_struct(request.olds))
 
 
 def _diff_response(diff: Diff) -> Any:
@@ -375,12 +383,12 @@ def _init_failed_status(error: InitFailedError) -> _Status:
     return _Status(grpc.StatusCode.UNKNOWN, str(error), status.SerializeToString())
 
 
-def read_struct(struct: struct_pb2.Struct) -> Properties:
-    """A protobuf struct as a dict; nulls are left out, as Pulumi means by them that nothing was said."""
-    return {key: _read(value) for key, value in struct.fields.items() if value.WhichOneof("kind") != "null_value"}
+def read_struct(struct: struct_pb2.Struct, nulls: bool = False) -> Properties:
+    """A protobuf struct as a dict; a null property is left out, as it says nothing, and one below unless it is kept."""
+    return {key: _read(value, nulls) for key, value in struct.fields.items() if not _is_null(value)}
 
 
-def _read(value: struct_pb2.Value) -> Any:
+def _read(value: struct_pb2.Value, nulls: bool) -> Any:
     match value.WhichOneof("kind"):
         case "string_value":
             return UNKNOWN if value.string_value == UNKNOWN_ON_THE_WIRE else value.string_value
@@ -390,11 +398,16 @@ def _read(value: struct_pb2.Value) -> Any:
         case "bool_value":
             return value.bool_value
         case "list_value":
-            return [_read(item) for item in value.list_value.values]
+            return [_read(item, nulls) for item in value.list_value.values]
         case "struct_value":
-            return _read_special(read_struct(value.struct_value))
+            fields = value.struct_value.fields.items()
+            return _read_special({key: _read(item, nulls) for key, item in fields if nulls or not _is_null(item)})
         case _:
             return None
+
+
+def _is_null(value: struct_pb2.Value) -> bool:
+    return value.WhichOneof("kind") == "null_value"
 
 
 def _read_special(properties: Properties) -> Any:

@@ -291,3 +291,20 @@ def test_scratch_space_goes_with_the_program(project: Project) -> None:
     project.up(program().replace('"size"', '"data": False, "size"'))
     project.up(PROGRAM.format(volume=""))
     assert project.kubectl("get", "pvc", "data") is None
+
+
+FIXED = """
+from ml_foundations import StorageClasses, TeamNamespace
+StorageClasses("classes", {{"retain": {retain}}}, here)
+TeamNamespace("fixed", {{"gpus": 1, "cpu": "8", "memory": "8Gi", "storage": "1Ti", "priorities": {{"urgent": {value}}}}}, here)
+"""
+
+
+def test_what_a_class_keeps_is_changed_by_making_it_anew(project: Project) -> None:
+    addons.Addons(Api(Access(project.cluster.kubeconfig))).reconcile()
+    project.up(FIXED.format(retain=False, value=1000))
+    printed = project.up(FIXED.format(retain=True, value=2000))
+    assert "PriorityClass fixed-priority-urgent replaced" in printed
+    assert "StorageClass classes-zonal-ssd replaced" in printed
+    assert project.kubectl("get", "priorityclass", "fixed-urgent")["value"] == 2000
+    assert project.kubectl("get", "storageclass", "zonal-ssd")["reclaimPolicy"] == "Retain"

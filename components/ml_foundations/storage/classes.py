@@ -40,6 +40,9 @@ LUSTRE_CLASS = "lustre"
 GCS_FUSE_CLASS = "gcs-fuse"
 """The class that volumes of buckets name. Nothing is provisioned: there is no such object."""
 
+IMMUTABLE = ["reclaimPolicy", "volumeBindingMode"]
+"""Fields that a StorageClass keeps: the provider does not make it anew for these by itself."""
+
 REGIONAL_STANDARD_SMALLEST = "200Gi"
 """The smallest regional pd-standard disk (GKE, "Regional persistent disks")."""
 
@@ -233,7 +236,9 @@ class StorageClasses(pulumi.ComponentResource):
         manifests = storage_class_manifests(spec)
         for manifest in manifests:
             k8s.storage.v1.StorageClass(
-                f"{name}-{manifest['metadata']['name']}", **arguments(manifest), opts=child_options(self)
+                f"{name}-{manifest['metadata']['name']}",
+                **arguments(manifest),
+                opts=child_options(self, replace_on_changes=IMMUTABLE, delete_before_replace=True),
             )
         for manifest in snapshot_class_manifests(spec):
             # The SDK's CustomResource has no fields beside spec, and a snapshot class has no spec.

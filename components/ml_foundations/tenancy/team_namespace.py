@@ -147,7 +147,12 @@ class TeamNamespace(pulumi.ComponentResource):
 def _quotas(parent: TeamNamespace, name: str, spec: _TeamNamespaceSpec, inside: pulumi.ResourceOptions) -> None:
     for manifest in priority_class_manifests(spec.namespace, spec, spec.priorities):
         child = manifest["metadata"]["name"].removeprefix(f"{spec.namespace}-")
-        k8s.scheduling.v1.PriorityClass(f"{name}-priority-{child}", **arguments(manifest), opts=child_options(parent))
+        k8s.scheduling.v1.PriorityClass(
+            f"{name}-priority-{child}",
+            **arguments(manifest),
+            # A priority cannot change, and its class's name is what pods know.
+            opts=child_options(parent, replace_on_changes=["value"], delete_before_replace=True),
+        )
     for manifest in quota_manifests(spec.namespace, spec):
         child = manifest["metadata"]["name"].removeprefix("team-")
         k8s.core.v1.ResourceQuota(f"{name}-{child}", **arguments(manifest), opts=inside)

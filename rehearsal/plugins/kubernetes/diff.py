@@ -1,4 +1,7 @@
-"""What a change of inputs means: which paths change, and which of them the API server would refuse to change."""
+"""What a change of inputs means: which paths change, and for which of them the official plugin makes an object anew.
+
+It updates in place for all others, and the API server refuses what it cannot change: here as in the cloud.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,41 @@ import base64
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import zip_longest
 from typing import Any
 
 from ml_foundations.planning.quantity import parse_quantity
 
-IDENTITY = ("kind", "metadata.name", "metadata.namespace", "metadata.generateName")
+IDENTITY = ("metadata.name", "metadata.namespace")
 
 QUANTITIES = re.compile(r"\b(requests|limits|capacity|hard|default|defaultRequest|max|min|overhead|sizeLimit)\b")
 """The places in a manifest where a string is an amount."""
 PLAIN = re.compile(r"^(data|stringData|parameters)\b|\bmetadata\b|\b(env|args|command)\[")
 """The places where a string is only a string, whatever its key is called."""
 
-IMMUTABLE: Mapping[str, tuple[str, ...]] = {
+FORCE_NEW: Mapping[str, tuple[str, ...]] = {
     "ClusterRoleBinding.rbac.authorization.k8s.io": ("roleRef",),
-    "CSIDriver.storage.k8s.io": ("spec",),
     "DaemonSet.apps": ("spec.selector",),
     "Deployment.apps": ("spec.selector",),
     "Job.batch": ("spec.completions", "spec.parallelism", "spec.selector", "spec.template"),
-    "PersistentVolume": ("spec.csi", "spec.nfs", "spec.hostPath", "spec.storageClassName"),
+    "PersistentVolume": (
+        *("spec.awsElasticBlockStore", "spec.azureDisk", "spec.azureFile", "spec.cephfs", "spec.cinder", "spec.csi"),
+        *("spec.fc", "spec.flexVolume", "spec.flocker", "spec.gcePersistentDisk", "spec.glusterfs", "spec.hostPath"),
+        *("spec.iscsi", "spec.local", "spec.nfs", "spec.photonPersistentDisk", "spec.portworxVolume", "spec.quobyte"),
+        *("spec.rbd", "spec.scaleIO", "spec.storageos", "spec.vsphereVolume"),
+    ),
     "PersistentVolumeClaim": ("spec.accessModes", "spec.selector", "spec.storageClassName", "spec.volumeName"),
-    "PriorityClass.scheduling.k8s.io": ("value", "preemptionPolicy"),
-    "ReplicaSet.apps": ("spec.selector",),
-    "ResourceClaimTemplate.resource.k8s.io": ("spec",),
-    "ResourceQuota": ("spec.scopes", "spec.scopeSelector"),
+    "Pod": (
+        *("spec.affinity", "spec.automountServiceAccountToken", "spec.dnsConfig", "spec.dnsPolicy"),
+        *("spec.enableServiceLinks", "spec.hostAliases", "spec.hostIPC", "spec.hostNetwork", "spec.hostPID"),
+        *("spec.hostname", "spec.imagePullSecrets", "spec.nodeName", "spec.nodeSelector", "spec.overhead"),
+        *("spec.preemptionPolicy", "spec.priority", "spec.priorityClassName", "spec.readinessGates"),
+        *("spec.restartPolicy", "spec.runtimeClassName", "spec.schedulerName", "spec.securityContext"),
+        *("spec.serviceAccount", "spec.serviceAccountName", "spec.shareProcessNamespace", "spec.subdomain"),
+        *("spec.terminationGracePeriodSeconds", "spec.volumes"),
+    ),
+    "ResourceQuota": ("spec.scopes",),
     "RoleBinding.rbac.authorization.k8s.io": ("roleRef",),
-    "RuntimeClass.node.k8s.io": ("handler",),
     "Secret": ("type",),
     "Service": ("spec.clusterIP",),
     "StatefulSet.apps": (
@@ -40,27 +53,35 @@ IMMUTABLE: Mapping[str, tuple[str, ...]] = {
         "spec.serviceName",
         "spec.volumeClaimTemplates",
     ),
-    "StorageClass.storage.k8s.io": ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"),
+    "StorageClass.storage.k8s.io": ("parameters", "provisioner"),
 }
-"""Fields that cannot change on a live object, by kind and group: the official plugin replaces for them."""
-
-CONTENT: Mapping[str, tuple[str, ...]] = {"ConfigMap": ("binaryData", "data"), "Secret": ("data", "stringData")}
-"""Fields for which the official plugin replaces too, unless it is told that the kind is mutable.
+"""Fields for which the official plugin replaces, by kind and group: these, and no others.
 
 From forceNewProperties of pulumi-kubernetes, provider/pkg/provider/diff.go.
 """
 
-POD_MUTABLE = re.compile(r"spec\.(initContainers|containers)\[\d+\]\.image$|spec\.(activeDeadlineSeconds|tolerations)")
-"""The only parts of a Pod's spec that the API server lets change."""
+FORCE_NEW_CONTAINER = (
+    *("args", "command", "env", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "ports", "readinessProbe"),
+    *("resources", "securityContext", "stdin", "stdinOnce", "terminationMessagePath", "terminationMessagePolicy"),
+    *("tty", "volumeDevices", "volumeMounts", "workingDir"),
+)
+"""Fields of a Pod's containers for which it replaces too."""
+CONTAINER = re.compile(r"spec\.(containers|initContainers)(?:\[(\d+)\](?:\.(\w+).*)?)?$")
+
+CONTENT: Mapping[str, tuple[str, ...]] = {"ConfigMap": ("binaryData", "data"), "Secret": ("data", "stringData")}
+"""Fields for which it replaces too, unless it is told that the kind is mutable."""
+
+ABSENT = object()
+"""The value of a key that is not there; one that is null may mean something, as in Helm's values."""
 
 
 def changed_paths(old: Any, new: Any, path: str = "") -> Iterator[str]:
     """The paths at which two values differ, as deep as both sides go."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted({*old, *new}):
-            yield from changed_paths(old.get(key), new.get(key), _join(path, str(key)))
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from changed_paths(old.get(key, ABSENT), new.get(key, ABSENT), _join(path, str(key)))
+    elif isinstance(old, list) and isinstance(new, list):
+        for index, (before, after) in enumerate(zip_longest(old, new, fillvalue=ABSENT)):
             yield from changed_paths(before, after, f"{path}[{index}]")
     elif not same(old, new, path):
         yield path
@@ -88,12 +109,20 @@ def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
 def replaced_paths(changed: list[str], new: Mapping[str, Any], mutable: Collection[str] = ()) -> list[str]:
     """Those of the changed paths for which an object must be made anew; the content of mutable kinds may change."""
     kind = group_kind(new)
-    if kind == "Pod":
-        return [p for p in changed if _below(p, IDENTITY) or (p.startswith("spec") and not POD_MUTABLE.match(p))]
-    immutable = (*IDENTITY, *IMMUTABLE.get(kind, ()))
+    fields = (*IDENTITY, *FORCE_NEW.get(kind, ()))
     if kind not in mutable or new.get("immutable"):
-        immutable = (*immutable, *CONTENT.get(kind, ()))
-    return [path for path in changed if _below(path, immutable)]
+        fields = (*fields, *CONTENT.get(kind, ()))
+    return [path for path in changed if _below(path, fields) or (kind == "Pod" and _replaces_container(path, new))]
+
+
+def _replaces_container(path: str, pod: Mapping[str, Any]) -> bool:
+    """Whether a Pod is made anew for what changes in its containers; not for one that only goes."""
+    if not (found := CONTAINER.match(path)):
+        return False
+    containers, index, field = found.groups()
+    if field:
+        return field in FORCE_NEW_CONTAINER
+    return index is None or int(index) < len(pod["spec"][containers])
 
 
 def same(old: Any, new: Any, path: str) -> bool:

@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ from rehearsal.plugins.kubernetes.helm import Helm
 from rehearsal.plugins.kubernetes.schema import provider, resources
 from rehearsal.plugins.servicer import (
     UNKNOWN,
+    CheckError,
     Diff,
     InitFailedError,
     Properties,
@@ -45,8 +47,14 @@ MUTABLE = {
     "Secret": ("enableSecretMutable", "PULUMI_K8S_ENABLE_SECRET_MUTABLE"),
 }
 """What makes a kind mutable: an input of the provider and, where it is not given, an environment variable."""
+SERVER_SIDE_APPLY = ("enableServerSideApply", "PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY")
+NO_GENERATED_NAMES = (
+    "metadata.generateName is not supported with Server-Side Apply, which is the provider's default: "
+    "give metadata.name, or leave out both, and Pulumi makes a name"
+)
 POLL_SECONDS = 0.25
-DELETE_SECONDS = 600
+RETRY_SECONDS = (0.5, 1, 2)
+"""The waits of a new object for its namespace or its kind, which somebody may just be making."""
 SERVER_SET = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
 """Metadata that the API server writes."""
 
@@ -57,6 +65,7 @@ class KubernetesProvider(Provider):
     name: ClassVar[str] = "kubernetes"
     version: ClassVar[str] = importlib.metadata.version("pulumi-kubernetes")
     takes_names: ClassVar[bool] = True
+    keeps_nulls: ClassVar[bool] = True
 
     def schema(self) -> dict[str, Any]:
         """Every kind of the SDK."""
@@ -80,17 +89,23 @@ class KubernetesProvider(Provider):
         return Diff(changed, replaces)
 
     def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
-        """Fill in the name where the program gives none."""
+        """Fill in namespace and name where the program gives none; refuse what could not be awaited."""
         if resource.type == RELEASE:
             return self._helm.check(resource, old, new, seed)
         _refuse_unsupported(resource)
         api_version, kind = _kind_of(resource)
-        inputs = _hidden({"apiVersion": api_version, "kind": kind} | copy.deepcopy(new))
+        inputs: Properties = {"apiVersion": api_version, "kind": kind} | copy.deepcopy(new)
+        # A custom resource may mean something by a null; of the built-in kinds none does.
+        inputs = _hidden(_without_nulls(inputs) if _is_built_in(resource) else inputs)
+        if faults := waiting.faults(inputs):
+            # Without a property's name: the engine would print its value, and finds that at the top only.
+            raise CheckError([("", fault) for fault in faults])
         metadata = inputs.setdefault("metadata", {})
-        if not isinstance(metadata, dict) or metadata.get("name") or metadata.get("generateName"):
-            return inputs
-        metadata["name"] = old["metadata"]["name"] if _is_autonamed(old) else _new_name(resource, seed)
-        metadata["annotations"] = (metadata.get("annotations") or {}) | {AUTONAMED: "true"}
+        if isinstance(metadata, dict):
+            if not metadata.get("namespace") and self._is_namespaced(inputs):
+                metadata["namespace"] = self._namespace()
+            if not metadata.get("name"):
+                self._name(metadata, resource, old, seed)
         return inputs
 
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
@@ -98,13 +113,14 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.diff(old, new)
         before = {key: value for key, value in old.inputs.items() if not key.startswith("__")}
-        differing = changed_paths(as_stored(before), as_stored(new))
+        before, after = self._placed(before, old.id), self._placed(new)
+        differing = changed_paths(as_stored(before), as_stored(after))
         changed = [path for path in differing if not _is_ignored(path, ignore)]
         replaces = replaced_paths(changed, new, self._mutable())
         if self._is_to_be_replaced(old, new):
             changed, replaces = ([*paths, REPLACE_UNREADY_PATH] for paths in (changed, replaces))
         # The replacement of an object that was named by us gets a new name, so both can be there.
-        taken = _same_object(before, new) and not _is_autonamed(new)
+        taken = _same_object(before, after) and not _is_autonamed(new)
         return Diff(changed, replaces, delete_before_replace=bool(replaces) and taken)
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
@@ -131,17 +147,7 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.install(resource, new)
         try:
-            wanted = self._located(new)
-            live = self._client.get(wanted)
-            if live is not None and live["metadata"].get("deletionTimestamp"):
-                # The one that this one replaces, where skipAwait kept its deletion from waiting.
-                self._await_gone(resource, wanted)
-            elif live is not None:
-                raise UserError(
-                    f"{live['kind']} {_id(live)} already exists. Import it (pulumi import {resource.type} "
-                    f"{resource.name} {_id(live)}), delete it, or give this one another name"
-                )
-            live = self._client.apply(wanted, force=_is_forced(wanted))
+            live = self._created(resource, new)
         except ApiError as error:
             raise _user_error("it could not be created", resource, error) from None
         return self._await_ready(resource, new, live)
@@ -167,7 +173,7 @@ class KubernetesProvider(Provider):
             live = self._client.get(wanted)
             if live is None:
                 return None
-            inputs = self._refreshed(old.inputs, wanted, live) if old.inputs else _declared_part(live)
+            inputs = self._refreshed(old.inputs, wanted, live) if old.inputs else _without_nulls(_declared_part(live))
         except ApiError as error:
             raise _user_error("it could not be read", resource, error) from None
         return State(_id(live), _hidden(inputs), _outputs(live))
@@ -218,21 +224,80 @@ class KubernetesProvider(Provider):
 
     def _mutable(self) -> list[str]:
         """The kinds whose content changes in place."""
-        given = {kind: self._config.get(key, os.environ.get(variable)) for kind, (key, variable) in MUTABLE.items()}
-        return [kind for kind, value in given.items() if str(value).lower() == "true"]
+        return [kind for kind, option in MUTABLE.items() if self._option(*option, "false")]
+
+    def _option(self, key: str, variable: str, default: str) -> bool:
+        """What an input of the provider says, or else an environment variable."""
+        return str(self._config.get(key, os.environ.get(variable, default))).lower() == "true"
+
+    def _name(self, metadata: Properties, resource: Resource, old: Properties, seed: bytes) -> None:
+        """Give a name where the program gives none: the one that the object has, or a new one."""
+        known = old["metadata"]["name"] if _is_autonamed(old) else ""
+        if metadata.get("generateName") and not known:
+            if self._option(*SERVER_SIDE_APPLY, "true"):
+                raise CheckError([("", NO_GENERATED_NAMES)])
+            return
+        metadata["name"] = known or _new_name(resource, seed)
+        annotations = metadata.get("annotations") or {}
+        if isinstance(annotations, Mapping):
+            metadata["annotations"] = {**annotations, AUTONAMED: "true"}
+
+    def _is_namespaced(self, inputs: Properties) -> bool:
+        """Whether objects of the kind have a namespace; supposed where the cluster cannot tell, or not yet."""
+        try:
+            return self._client.is_namespaced(inputs["apiVersion"], inputs["kind"])
+        except RehearsalError:
+            return True
+
+    def _placed(self, inputs: Properties, identity: str = "") -> Properties:
+        """Inputs with the namespace in which the object is, or comes to be; without one where its kind has none."""
+        metadata = inputs.get("metadata", {})
+        if not isinstance(metadata, Mapping):
+            return inputs
+        rest = {key: value for key, value in metadata.items() if key != "namespace"}
+        if not self._is_namespaced(inputs):
+            return inputs | {"metadata": rest}
+        namespace = identity.rpartition("/")[0] or metadata.get("namespace") or "default"
+        return inputs | {"metadata": rest | {"namespace": namespace}}
 
     def _located(self, inputs: Properties, old: State | None = None) -> Object:
-        """The object to apply: with a namespace, where its kind has one, and a name."""
+        """The object to apply: with a namespace, where its kind has one, and a name; of both, the id knows best."""
         obj: Object = {key: value for key, value in copy.deepcopy(inputs).items() if not key.startswith("__")}
         obj.pop("status", None)
         metadata = obj.setdefault("metadata", {})
-        if not metadata.get("namespace") and self._client.is_namespaced(obj["apiVersion"], obj["kind"]):
-            metadata["namespace"] = self._namespace()
-        if not metadata.get("name"):
-            # Server-side apply wants a name, so that a generated one is made here.
-            made = f"{metadata.get('generateName', '')}{secrets.token_hex(3)}"
-            metadata["name"] = old.id.rpartition("/")[2] if old is not None else made
+        namespace, _, name = old.id.rpartition("/") if old is not None else ("", "", "")
+        given = metadata.pop("namespace", None)
+        if self._client.is_namespaced(obj["apiVersion"], obj["kind"]):
+            metadata["namespace"] = namespace or given or self._namespace()
+        # Server-side apply wants a name, so that a generated one is made here.
+        metadata["name"] = name or metadata.get("name") or f"{metadata.get('generateName', '')}{secrets.token_hex(3)}"
         return obj
+
+    def _created(self, resource: Resource, new: Properties) -> Object:
+        """Apply a new object; where its namespace or its kind is not there yet, try again a few times."""
+        for seconds in RETRY_SECONDS:
+            try:
+                return self._applied(resource, new)
+            except ApiError as error:
+                if error.status != 404 or self.cancelled.is_set():
+                    raise
+                self.log(resource, "status", f"tries again: {error.message}")
+            self.cancelled.wait(seconds)
+        return self._applied(resource, new)
+
+    def _applied(self, resource: Resource, new: Properties) -> Object:
+        """Apply a new object, once the one that it replaces is gone; one that is somebody else's stays."""
+        wanted = self._located(new)
+        live = self._client.get(wanted)
+        if live is not None and live["metadata"].get("deletionTimestamp"):
+            # The one that this one replaces, where skipAwait kept its deletion from waiting.
+            self._await_gone(resource, wanted)
+        elif live is not None:
+            raise UserError(
+                f"{live['kind']} {_id(live)} already exists. Import it (pulumi import {resource.type} "
+                f"{resource.name} {_id(live)}), delete it, or give this one another name"
+            )
+        return self._client.apply(wanted, force=_is_forced(wanted))
 
     def _is_to_be_replaced(self, old: State, new: Properties) -> bool:
         """Whether a Job that is not complete asks for that; one that cannot be read stays as it is."""
@@ -256,22 +321,17 @@ class KubernetesProvider(Provider):
 
     def _await_ready(self, resource: Resource, inputs: Properties, live: Object) -> State:
         """Wait by the kind's rule; raise InitFailedError with the reasons where time runs out."""
+        inputs = _hidden(inputs)
         if waiting.is_skipped(live):
             return State(_id(live), inputs, _outputs(live))
-        deadline = time.monotonic() + waiting.seconds(live, resource.timeout)
-        inputs, said = _hidden(inputs), ""
+        deadline, said = time.monotonic() + waiting.seconds(live, resource.timeout), ""
         while True:
-            try:
-                latest = self._client.get(live)
-                if latest is None:
-                    raise UserError(f"{live['kind']} {_id(live)} was deleted by somebody else while it was awaited")
-                live = latest
-                progress = waiting.progress(self._client, live)
-                if progress.done:
-                    return State(_id(live), inputs, _outputs(live))
-            except ApiError as error:
-                # The object is there, so it must get into the state even where the API server has gone away.
-                progress = waiting.Progress(False, message=error.message)
+            latest, progress = self._look(live)
+            if latest is None:
+                raise UserError(f"{live['kind']} {_id(live)} was deleted by somebody else while it was awaited")
+            live = latest
+            if progress.done:
+                return State(_id(live), inputs, _outputs(live))
             if progress.failed or time.monotonic() > deadline or self.cancelled.is_set():
                 reason = "interrupted" if self.cancelled.is_set() else progress.message
                 reasons = [f"{live['kind']} {_id(live)}: {reason}", *self._troubles(live)]
@@ -281,14 +341,29 @@ class KubernetesProvider(Provider):
                 self.log(resource, "status", said)
             self.cancelled.wait(POLL_SECONDS)
 
+    def _look(self, live: Object) -> tuple[Object | None, waiting.Progress]:
+        """The object as it is now, or None where it is gone, and how far it is.
+
+        Nothing is raised: the object is there, so it must get into the state whatever happens.
+        """
+        try:
+            latest = self._client.get(live)
+            return latest, waiting.progress(self._client, latest) if latest else waiting.Progress(False)
+        except ApiError as error:
+            # The API server may come back.
+            return live, waiting.Progress(False, message=error.message)
+        except Exception as error:
+            return live, waiting.Progress(False, failed=True, message=f"it cannot be awaited: {error}")
+
     def _troubles(self, live: Object) -> list[str]:
         try:
             return waiting.troubles(self._client, live)
-        except ApiError:
+        except Exception:
+            # They only explain, and what they explain must be heard.
             return []
 
     def _await_gone(self, resource: Resource, obj: Object) -> None:
-        deadline = time.monotonic() + (resource.timeout or DELETE_SECONDS)
+        deadline = time.monotonic() + waiting.deletion_seconds(obj, resource.timeout)
         first = self._client.get(obj)
         uid = first["metadata"]["uid"] if first else ""
         while (live := self._client.get(obj)) is not None and live["metadata"]["uid"] == uid:
@@ -306,14 +381,27 @@ def _leads_to(replica: str, kubeconfig: str, context: str) -> bool:
         return False
 
 
+def _is_built_in(resource: Resource) -> bool:
+    """Whether a kind is Kubernetes' own, and not one of a CRD."""
+    group = resource.type.removeprefix("kubernetes:").partition("/")[0]
+    return group.endswith(".k8s.io") or "." not in group
+
+
 def _refuse_unsupported(resource: Resource) -> None:
     group, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
-    built_in = group.partition("/")[0].endswith(".k8s.io") or "." not in group.partition("/")[0]
-    if (built_in and kind.endswith(("Patch", "List"))) or group.startswith(("helm.sh", "yaml", "kustomize")):
+    of_the_sdk = _is_built_in(resource) and kind.endswith(("Patch", "List"))
+    if of_the_sdk or group.startswith(("helm.sh", "yaml", "kustomize")):
         raise UserError(
             f"{resource.type} is not supported in a rehearsal. Declare the objects themselves, or run the rehearsal "
             "with --official-kubernetes-plugin"
         )
+
+
+def _without_nulls(value: Any) -> Any:
+    """The same without the keys that are null."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _cluster(config: Properties) -> Any:
@@ -338,16 +426,14 @@ def _new_name(resource: Resource, seed: bytes) -> str:
 
 def _same_object(old: Properties, new: Properties) -> bool:
     """Whether both are one object of the cluster, so that the new one cannot be there before the old one is gone."""
-    before, after = old.get("metadata", {}), new.get("metadata", {})
-    if not after.get("name"):
+    before, after = old.get("metadata"), new.get("metadata")
+    if not isinstance(before, Mapping) or not isinstance(after, Mapping) or not after.get("name"):
         return False  # Each object gets a generated name of its own.
-    keys = ("name", "namespace")
-    return old.get("kind") == new["kind"] and all(before.get(key) == after.get(key) for key in keys)
+    return all(before.get(key) == after.get(key) for key in ("name", "namespace"))
 
 
 def _is_autonamed(inputs: Properties) -> bool:
-    metadata = inputs.get("metadata")
-    return isinstance(metadata, dict) and (metadata.get("annotations") or {}).get(AUTONAMED) == "true"
+    return waiting.annotation(inputs, AUTONAMED) == "true"
 
 
 def _leave(wanted: Object, live: Object | None, ignored: tuple[str, ...]) -> None:

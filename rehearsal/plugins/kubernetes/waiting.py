@@ -11,7 +11,6 @@ from typing import Any
 from rehearsal.api import Object
 from rehearsal.plugins.kubernetes.client import Client
 from rehearsal.plugins.kubernetes.diff import group_kind
-from rehearsal.plugins.servicer import UserError
 
 REPLACE_UNREADY = "pulumi.com/replaceUnready"
 SKIP = "pulumi.com/skipAwait"
@@ -20,6 +19,11 @@ TIMEOUT = "pulumi.com/timeoutSeconds"
 
 DEFAULT_SECONDS: Mapping[str, float] = {"PersistentVolumeClaim": 300}
 USUAL_SECONDS = 600
+
+WHOLE_NUMBER = re.compile(r"[1-9]\d*", re.ASCII)
+CONDITION = re.compile(r"condition=([^=]+)(?:=(.*))?")
+JSONPATH = re.compile(r"jsonpath=\{\s*\$?((?:\.[A-Za-z_]\w*|\[\d+\])+)\s*\}(?:=([^=]+))?")
+"""The paths that are read here: those without wildcards, filters and quotes."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,25 @@ DONE = Progress(True)
 
 
 def annotation(obj: Object, name: str) -> str:
-    """An annotation of an object, or nothing."""
-    return (obj.get("metadata", {}).get("annotations") or {}).get(name, "")
+    """An annotation of an object, or nothing; nothing as well where it is not known yet, or is no text."""
+    metadata = obj.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    said = annotations.get(name) if isinstance(annotations, Mapping) else None
+    return said if isinstance(said, str) else ""
+
+
+def faults(obj: Object) -> list[str]:
+    """What is wrong with the annotations that say how to wait."""
+    found: list[str] = []
+    said = annotation(obj, TIMEOUT)
+    if said and not WHOLE_NUMBER.fullmatch(said):
+        found.append(f"the annotation {TIMEOUT} must be a whole number of seconds (got {said!r})")
+    if (said := annotation(obj, WAIT_FOR)) and not is_skipped(obj):
+        try:
+            _conditions(said)
+        except ValueError as error:
+            found.append(str(error))
+    return found
 
 
 def is_skipped(obj: Object) -> bool:
@@ -45,12 +66,19 @@ def is_skipped(obj: Object) -> bool:
 
 
 def seconds(obj: Object, allowed: float) -> float:
-    """How long to wait: by customTimeouts, by annotation, or by kind."""
+    """How long to wait until it is ready: by customTimeouts, by annotation, or by kind."""
+    return allowed or _said_seconds(obj) or DEFAULT_SECONDS.get(group_kind(obj), USUAL_SECONDS)
+
+
+def deletion_seconds(obj: Object, allowed: float) -> float:
+    """How long to wait until it is gone: by customTimeouts, by annotation, or as for any kind."""
+    return allowed or _said_seconds(obj) or USUAL_SECONDS
+
+
+def _said_seconds(obj: Object) -> float:
+    """What the annotation says; nothing where it makes no sense, which only somebody else can have written."""
     said = annotation(obj, TIMEOUT)
-    try:
-        return allowed or float(said or DEFAULT_SECONDS.get(group_kind(obj), USUAL_SECONDS))
-    except ValueError:
-        raise UserError(f"the annotation {TIMEOUT} is {said!r}, and must be a number of seconds") from None
+    return float(said) if WHOLE_NUMBER.fullmatch(said) else 0
 
 
 def progress(client: Client, live: Object) -> Progress:
@@ -74,22 +102,32 @@ def troubles(client: Client, live: Object) -> list[str]:
 
 
 def _wait_for(live: Object, text: str) -> Progress:
-    """The waitFor annotation: ``condition=Type[=Status]``, ``jsonpath={.path}[=value]``, or a JSON list of these."""
-    wanted: list[str] = json.loads(text) if text.startswith("[") else [text]
-    missing = [item for item in wanted if not _meets(live, item)]
+    missing = [wanted.string for wanted in _conditions(text) if not _meets(live, wanted)]
     return Progress(not missing, message=f"waiting for {', '.join(missing)}")
 
 
-def _meets(live: Object, wanted: str) -> bool:
-    kind, _, rest = wanted.partition("=")
-    if kind == "condition":
-        name, _, status = rest.partition("=")
-        return _condition(live, name).get("status") == (status or "True")
-    found = re.fullmatch(r"\{?\.?(.*?)\}?(?:=(.*))?", rest)
-    path, value = (found[1], found[2]) if found else (rest, None)
-    if "?(" in path or "*" in path:
-        raise UserError(f"{WAIT_FOR}: {wanted}: a rehearsal reads plain paths only, such as jsonpath={{.status.phase}}")
-    actual = _at(live, path)
+def _conditions(text: str) -> list[re.Match[str]]:
+    """The waitFor annotation: ``condition=Type[=Status]``, ``jsonpath={.path}[=value]``, or a JSON list of these."""
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = text
+    wanted = given if isinstance(given, list) else [text]
+    found = [CONDITION.fullmatch(item) or JSONPATH.fullmatch(item) for item in wanted if isinstance(item, str)]
+    read = [match for match in found if match]
+    if not read or len(read) < len(wanted):
+        raise ValueError(
+            f"the annotation {WAIT_FOR} must be condition=Type[=Status] or jsonpath={{.plain.path}}[=value], "
+            f"or a JSON list of these; a rehearsal reads no other paths (got {text!r})"
+        )
+    return read
+
+
+def _meets(live: Object, wanted: re.Match[str]) -> bool:
+    name, value = wanted.groups()
+    if wanted.re is CONDITION:
+        return _condition(live, name).get("status") == (value or "True")
+    actual = _at(live, name)
     if value is None or actual is None:
         return actual is not None
     return (actual if isinstance(actual, str) else json.dumps(actual)) == value
@@ -118,6 +156,11 @@ def _rollout(client: Client, live: Object) -> Progress:
     if _is_observed(live) and ready >= wanted and status.get("replicas", 0) == wanted:
         return DONE
     return Progress(False, message=f"{ready}/{wanted} replicas ready")
+
+
+def _replication_controller(client: Client, live: Object) -> Progress:
+    wanted, available = live["spec"].get("replicas"), live.get("status", {}).get("availableReplicas")
+    return Progress(available == wanted, message=f"{available or 0}/{wanted} replicas available")
 
 
 def _is_observed(live: Object) -> bool:
@@ -224,6 +267,7 @@ RULES: Mapping[str, Callable[[Client, Object], Progress]] = {
     "PersistentVolume": _volume,
     "PersistentVolumeClaim": _claim,
     "Pod": _pod,
+    "ReplicationController": _replication_controller,
     "ResourceQuota": _quota,
     "Service": _service,
     "StatefulSet.apps": _rollout,

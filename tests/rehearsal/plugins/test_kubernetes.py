@@ -15,10 +15,23 @@ import psutil
 import pytest
 
 from rehearsal import stack
+from rehearsal.api import ApiError, Object
 from rehearsal.layout import Rehearsal
+from rehearsal.plugins.kubernetes import provider as plugin
+from rehearsal.plugins.kubernetes import waiting
 from rehearsal.plugins.kubernetes.helm import unknown_keys
 from rehearsal.plugins.kubernetes.provider import KubernetesProvider
-from rehearsal.plugins.servicer import UNKNOWN, Diff, Properties, Resource, State
+from rehearsal.plugins.servicer import (
+    UNKNOWN,
+    CheckError,
+    Diff,
+    InitFailedError,
+    Properties,
+    Resource,
+    State,
+    UserError,
+    write_struct,
+)
 from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.project import Project
@@ -126,13 +139,56 @@ def test_the_content_of_a_config_map_changes_in_place_only_where_the_provider_is
     assert project.kubectl("get", "configmap", "content")["data"] == {"a": "2"}
 
 
-def change(kind: str, old: Properties, new: Properties, **config: Any) -> Diff:
-    """What a change of a named object means to a provider of this configuration."""
+class ClusterOfOne:
+    """Stands for the client of a cluster that has one kind, and takes any object."""
+
+    def __init__(self, namespaced: bool = True) -> None:
+        self.namespaced = namespaced
+        self.live: Object | None = None
+        self.refusals: list[ApiError] = []
+        self.deleted: list[Object] = []
+        self.reads = 0
+
+    def is_namespaced(self, api_version: str, kind: str) -> bool:
+        return self.namespaced
+
+    def get(self, obj: Object) -> Object | None:
+        self.reads += 1
+        assert self.reads < 30, "it waits for too long"
+        return self.live
+
+    def apply(self, obj: Object, **options: Any) -> Object:
+        if self.refusals:
+            raise self.refusals.pop()
+        self.live = obj | {"metadata": obj["metadata"] | {"uid": "1"}}
+        return self.live
+
+    def delete(self, obj: Object, policy: str) -> None:
+        self.deleted.append(obj)
+
+
+def provider_of(client: ClusterOfOne | None = None, **config: Any) -> KubernetesProvider:
+    """A provider of this configuration; without a client it reaches no cluster."""
     provider = KubernetesProvider()
     provider.configure(config)
+    if client:
+        provider.__dict__["_client"] = client
+    return provider
+
+
+def change(kind: str, old: Properties, new: Properties, **config: Any) -> Diff:
+    """What a change of a named object means to a provider of this configuration."""
     common = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}}
     resource = Resource(urn="", type=f"kubernetes:core/v1:{kind}", name="x")
-    return provider.diff(resource, State("default/x", common | old, {}), common | new, [])
+    return provider_of(**config).diff(resource, State("default/x", common | old, {}), common | new, [])
+
+
+CONFIG_MAPS = Resource(urn="", type="kubernetes:core/v1:ConfigMap", name="x")
+
+
+def named(**metadata: Any) -> Properties:
+    """A ConfigMap of this metadata."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", **metadata}}
 
 
 @pytest.mark.parametrize(
@@ -168,6 +224,256 @@ def test_a_secret_is_compared_as_the_api_server_keeps_it() -> None:
     assert change("Secret", plain, {"stringData": {"k": UNKNOWN}}).replaces == ["data.k"]
     assert "stringData" in change("Secret", plain, {"stringData": UNKNOWN}).replaces
     assert change("Secret", {"type": "a"}, {"type": "b"}, enableSecretMutable="true").replaces == ["type"]
+
+
+POD = {"containers": [{"name": "c", "image": "a", "env": []}], "tolerations": []}
+
+
+def pod(**fields: Any) -> Properties:
+    return {"spec": POD | fields}
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "replaced"),
+    [
+        ("Pod", pod(), pod(containers=[{"name": "c", "image": "b", "env": []}]), ["spec.containers[0].image"]),
+        ("Pod", pod(), pod(containers=[*POD["containers"], {"name": "d", "image": "d"}]), ["spec.containers[1]"]),
+        ("Pod", pod(), pod(initContainers=[{"name": "d", "image": "d"}]), ["spec.initContainers"]),
+        ("Pod", pod(nodeName="a"), pod(nodeName="b"), ["spec.nodeName"]),
+        (
+            "PersistentVolume",
+            {"spec": {"local": {"path": "/a"}}},
+            {"spec": {"local": {"path": "/b"}}},
+            ["spec.local.path"],
+        ),
+        ("ResourceQuota", {"spec": {}}, {"spec": {"scopes": ["BestEffort"]}}, ["spec.scopes"]),
+        ("storage.k8s.io/v1 StorageClass", {"parameters": {"type": "a"}}, {"parameters": {}}, ["parameters.type"]),
+        ("apps/v1 Deployment", {"spec": {"selector": {"a": "1"}}}, {"spec": {"selector": {}}}, ["spec.selector.a"]),
+    ],
+)
+def test_an_object_is_made_anew_where_the_official_plugin_does_so(
+    kind: str, old: Properties, new: Properties, replaced: list[str]
+) -> None:
+    *version, kind = kind.split()
+    group = {"apiVersion": version[0]} if version else {}
+    assert change(kind, group | old, group | new) == Diff(replaced, replaced, delete_before_replace=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        ("Pod", pod(), pod(containers=[{"name": "d", "image": "a", "env": []}])),
+        ("Pod", pod(containers=[*POD["containers"], {"name": "d"}]), pod()),
+        ("Pod", pod(), pod(tolerations=[{"operator": "Exists"}])),
+        ("Pod", pod(), pod(activeDeadlineSeconds=1)),
+        ("Pod", pod(), pod(topologySpreadConstraints=[{"maxSkew": 1}])),
+        ("PersistentVolume", {"spec": {"storageClassName": "a"}}, {"spec": {"storageClassName": "b"}}),
+        ("ResourceQuota", {"spec": {}}, {"spec": {"scopeSelector": {"matchExpressions": []}}}),
+        ("apps/v1 ReplicaSet", {"spec": {"selector": {"a": "1"}}}, {"spec": {"selector": {}}}),
+        ("node.k8s.io/v1 RuntimeClass", {"handler": "a"}, {"handler": "b"}),
+        ("resource.k8s.io/v1 ResourceClaimTemplate", {"spec": {"spec": {}}}, {"spec": {}}),
+        ("scheduling.k8s.io/v1 PriorityClass", {"value": 1}, {"value": 2}),
+        ("storage.k8s.io/v1 CSIDriver", {"spec": {"attachRequired": True}}, {"spec": {"attachRequired": False}}),
+        ("storage.k8s.io/v1 StorageClass", {"reclaimPolicy": "Delete"}, {"reclaimPolicy": "Retain"}),
+        (
+            "storage.k8s.io/v1 StorageClass",
+            {"volumeBindingMode": "Immediate"},
+            {"volumeBindingMode": "WaitForFirstConsumer"},
+        ),
+    ],
+)
+def test_all_else_is_left_to_the_api_server_to_change_or_to_refuse(kind: str, old: Properties, new: Properties) -> None:
+    *version, kind = kind.split()
+    group = {"apiVersion": version[0]} if version else {}
+    changed = change(kind, group | old, group | new)
+    assert changed.changed
+    assert not changed.replaces
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("timeoutSeconds", "10m"),
+        ("timeoutSeconds", "1.5"),
+        ("timeoutSeconds", "0"),
+        ("waitFor", "Ready"),
+        ("waitFor", "jsonpath=.status.phase"),
+        ("waitFor", "jsonpath={.status.conditions[*].type}"),
+        ("waitFor", "jsonpath={.status.phase"),
+        ("waitFor", '["condition=Ready", "phase=Running"]'),
+        ("waitFor", '["condition=Ready"'),
+        ("waitFor", "[1]"),
+        ("waitFor", "[]"),
+    ],
+)
+def test_an_annotation_that_could_not_be_awaited_is_refused_before_anything_is_made(name: str, value: str) -> None:
+    metadata = {"annotations": {f"pulumi.com/{name}": value}}
+    with pytest.raises(CheckError) as caught:
+        provider_of().check(CONFIG_MAPS, {}, named(**metadata), b"")
+    assert f"pulumi.com/{name} must be" in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {"pulumi.com/timeoutSeconds": "600"},
+        {"pulumi.com/waitFor": "condition=Ready"},
+        {"pulumi.com/waitFor": '["condition=Ready=False", "jsonpath={ $.status.ports[0].port }=80"]'},
+        {"pulumi.com/waitFor": "whatever", "pulumi.com/skipAwait": "true"},
+        {"pulumi.com/waitFor": UNKNOWN},
+        UNKNOWN,
+        None,
+    ],
+)
+def test_an_annotation_that_can_be_awaited_or_is_not_known_yet_is_taken(annotations: Any) -> None:
+    inputs = provider_of().check(CONFIG_MAPS, {}, named(annotations=annotations), b"")
+    assert inputs["metadata"].get("annotations") == annotations
+
+
+@pytest.mark.parametrize("path", ["metadata", "metadata.annotations", "metadata.labels", "data"])
+def test_a_value_that_is_not_known_yet_survives_a_check(path: str) -> None:
+    *parent, last = path.split(".")
+    inputs = {parent[0]: {last: UNKNOWN}} if parent else {last: UNKNOWN}
+    checked = provider_of().check(CONFIG_MAPS, {}, inputs, b"")
+    write_struct(checked)
+    assert (checked[parent[0]] if parent else checked)[last] is UNKNOWN
+
+
+def test_whatever_goes_wrong_while_an_object_is_awaited_it_is_in_the_state() -> None:
+    client = ClusterOfOne()
+    somebody_elses = named(annotations={"pulumi.com/waitFor": "[", "pulumi.com/timeoutSeconds": "soon"})
+    with pytest.raises(InitFailedError) as caught:
+        provider_of(client).create(CONFIG_MAPS, somebody_elses)
+    assert caught.value.state.id == "default/x"
+    assert "pulumi.com/waitFor must be" in caught.value.reasons[0]
+
+
+def test_a_name_that_the_server_would_generate_is_refused_as_server_side_apply_needs_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inputs = {"metadata": {"generateName": "g-"}}
+    with pytest.raises(CheckError, match="generateName is not supported with Server-Side Apply"):
+        provider_of().check(CONFIG_MAPS, {}, inputs, b"")
+    autonamed = {"metadata": {"name": "x-1", "annotations": {"pulumi.com/autonamed": "true"}}}
+    assert provider_of().check(CONFIG_MAPS, autonamed, inputs, b"")["metadata"]["name"] == "x-1"
+    assert provider_of().check(CONFIG_MAPS, {}, named(generateName="g-"), b"")["metadata"]["name"] == "x"
+    client_side = provider_of(enableServerSideApply="false").check(CONFIG_MAPS, {}, inputs, b"")
+    monkeypatch.setenv("PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "false")
+    assert "name" not in provider_of().check(CONFIG_MAPS, {}, inputs, b"")["metadata"] | client_side["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("client", "config", "given", "namespace"),
+    [
+        (ClusterOfOne(), {}, {}, "default"),
+        (ClusterOfOne(), {"namespace": "team"}, {}, "team"),
+        (ClusterOfOne(), {"namespace": "team"}, {"namespace": "own"}, "own"),
+        (ClusterOfOne(), {"namespace": "team"}, {"namespace": UNKNOWN}, UNKNOWN),
+        (ClusterOfOne(namespaced=False), {"namespace": "team"}, {}, None),
+        (None, {"namespace": "team"}, {}, "team"),
+    ],
+)
+def test_the_inputs_say_the_namespace(client: Any, config: Any, given: Any, namespace: Any) -> None:
+    inputs = provider_of(client, **config).check(CONFIG_MAPS, {}, named(**given), b"")
+    assert inputs["metadata"].get("namespace") == namespace
+
+
+@pytest.mark.parametrize(
+    ("identity", "old", "new", "moved"),
+    [
+        ("default/x", {}, {"namespace": "default"}, False),
+        ("default/x", {"namespace": "default"}, {}, False),
+        ("team/x", {}, {"namespace": "team"}, False),
+        ("team/x", {"namespace": "team"}, {"namespace": "other"}, True),
+        ("team/x", {}, {"namespace": "default"}, True),
+    ],
+)
+def test_an_object_is_made_anew_where_it_comes_to_another_namespace(
+    identity: str, old: Properties, new: Properties, moved: bool
+) -> None:
+    diff = provider_of().diff(CONFIG_MAPS, State(identity, named(**old), {}), named(**new), [])
+    # The new one can be there before the old one is gone.
+    assert diff == (Diff(["metadata.namespace"], ["metadata.namespace"]) if moved else Diff())
+    if not moved:
+        changed = named(**new) | {"data": {"a": "1"}}
+        assert provider_of().diff(CONFIG_MAPS, State(identity, named(**old), {}), changed, []).delete_before_replace
+
+
+def test_a_kind_without_namespaces_has_none_whatever_the_inputs_say() -> None:
+    client = ClusterOfOne(namespaced=False)
+    provider, guessed = provider_of(client, namespace="team"), named(namespace="team")
+    assert provider.diff(CONFIG_MAPS, State("x", guessed, {}), named(), []) == Diff()
+    assert provider.create(CONFIG_MAPS, guessed).id == "x"
+
+
+def test_an_object_is_found_where_its_id_says_though_the_provider_now_has_another_namespace() -> None:
+    client = ClusterOfOne()
+    provider_of(client, namespace="new").delete(CONFIG_MAPS, State("old/x", named(), {}))
+    assert [obj["metadata"]["namespace"] for obj in client.deleted] == ["old"]
+    client.live = named(namespace="old")
+    assert provider_of(client, namespace="new").update(CONFIG_MAPS, State("old/x", named(), {}), named()).id == "old/x"
+
+
+NOT_THERE = ApiError(404, 'namespaces "team" not found')
+
+
+def test_a_new_object_waits_a_little_for_its_namespace_or_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "RETRY_SECONDS", (0, 0))
+    client = ClusterOfOne()
+    client.refusals = [NOT_THERE, NOT_THERE]
+    assert provider_of(client).create(CONFIG_MAPS, named()).id == "default/x"
+
+
+@pytest.mark.parametrize(("refusal", "tries"), [(NOT_THERE, 3), (ApiError(403, "forbidden"), 1)])
+def test_it_does_not_wait_for_ever_nor_for_anything_else(
+    refusal: ApiError, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "RETRY_SECONDS", (0, 0))
+    client = ClusterOfOne()
+    client.refusals = [refusal] * 5
+    with pytest.raises(UserError, match=refusal.message):
+        provider_of(client).create(CONFIG_MAPS, named())
+    assert 5 - len(client.refusals) == tries
+
+
+def test_an_interrupt_ends_the_wait_for_a_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "RETRY_SECONDS", (600,))
+    client = ClusterOfOne()
+    client.refusals = [NOT_THERE]
+    provider = provider_of(client)
+    provider.cancelled.set()
+    with pytest.raises(UserError, match="not found"):
+        provider.create(CONFIG_MAPS, named())
+
+
+def test_a_deletion_waits_as_long_as_the_annotation_says() -> None:
+    client = ClusterOfOne()
+    client.live = named(namespace="default", uid="1")
+    inputs = named(annotations={"pulumi.com/timeoutSeconds": "1"})
+    with pytest.raises(UserError, match="still being deleted"):
+        provider_of(client).delete(CONFIG_MAPS, State("default/x", inputs, {}))
+    assert waiting.deletion_seconds(inputs, 7) == 7
+    assert waiting.deletion_seconds(named(annotations={"pulumi.com/timeoutSeconds": "soon"}), 0) == 600
+    assert waiting.deletion_seconds({"apiVersion": "v1", "kind": "PersistentVolumeClaim"}, 0) == 600
+
+
+@pytest.mark.parametrize(("available", "done"), [(None, False), (1, False), (2, True)])
+def test_a_replication_controller_is_ready_with_all_of_its_replicas(available: int | None, done: bool) -> None:
+    status = {} if available is None else {"availableReplicas": available}
+    live = {"apiVersion": "v1", "kind": "ReplicationController", "spec": {"replicas": 2}, "status": status}
+    client: Any = ClusterOfOne()
+    assert waiting.progress(client, live).done is done
+
+
+def test_a_null_is_kept_where_it_means_something() -> None:
+    inputs = {"spec": {"a": None, "b": [{"c": None}]}}
+    assert provider_of().check(CONFIG_MAPS, {}, named() | inputs, b"")["spec"] == {"b": [{}]}
+    custom = Resource(urn="", type="kubernetes:example.org/v1:Thing", name="x")
+    assert provider_of().check(custom, {}, named() | inputs, b"")["spec"] == inputs["spec"]
+    release = Resource(urn="", type="kubernetes:helm.sh/v3:Release", name="x")
+    without, null = ({"values": values} for values in ({}, {"a": None}))
+    assert provider_of().diff(release, State("default/x", without, {}), null, []) == Diff(["values.a"])
 
 
 def test_a_change_of_the_name_replaces(project: Project) -> None:
@@ -375,7 +681,10 @@ def test_a_refresh_of_declared_zero_values_and_other_spellings_changes_nothing(p
 
 
 def test_a_generated_name_is_kept(project: Project) -> None:
+    path = str(project.cluster.kubeconfig)
+    client_side = f'k8s.Provider("mine", kubeconfig=open({path!r}).read(), enable_server_side_apply=False)'
     body = AUTONAMED.replace('"labels"', '"generate_name": "g-", "labels"')
+    body = body.replace("here", f"pulumi.ResourceOptions(provider={client_side})")
     project.up(body)
     name = name_of(project)
     assert name.startswith("g-")
@@ -455,6 +764,8 @@ def test_a_local_chart_is_installed_upgraded_and_removed_by_helm(project: Projec
     assert project.kubectl("get", "configmap", "tiny")["data"]["level"] == "5"
     assert "1 updated" in project.up(body.replace('"level": 5', '"level": 6'))
     assert project.kubectl("get", "configmap", "tiny")["data"]["level"] == "6"
+    project.up(body.replace('"level": 5', '"level": None'))
+    assert "data" not in project.kubectl("get", "configmap", "tiny"), "a null removes what the chart and the file say"
     project.up("")
     assert project.kubectl("get", "configmap", "tiny") is None
 
@@ -495,7 +806,7 @@ def test_a_release_that_helm_had_ended_when_pulumi_was_killed_is_adopted(
 ) -> None:
     body = release(tmp_path, CHART, 'values={"level": 5}')
     project.up(body)
-    as_if_killed(project, "r")
+    project.as_if_killed("r")
     stack.recover(replace_kubeconfig(project), tools)
     assert project.urn("r")
     assert "3 unchanged" in project.up(body)
@@ -505,7 +816,7 @@ def test_a_release_that_helm_had_ended_when_pulumi_was_killed_is_adopted(
 def test_a_release_that_helm_had_not_ended_makes_room(project: Project, tools: Tools, tmp_path: Path) -> None:
     body = release(tmp_path, CHART, 'values={"level": 5}')
     project.up(body)
-    as_if_killed(project, "r")
+    project.as_if_killed("r")
     secret = releases(project)[-1]
     record = json.loads(gzip.decompress(base64.b64decode(base64.b64decode(secret["data"]["release"]))))
     record["info"]["status"] = "pending-install"
@@ -514,18 +825,6 @@ def test_a_release_that_helm_had_not_ended_makes_room(project: Project, tools: T
     stack.recover(replace_kubeconfig(project), tools)
     assert not releases(project)
     assert "1 created" in project.up(body)
-
-
-def as_if_killed(project: Project, name: str) -> None:
-    """Make the state as it was while a resource was being created."""
-    path = stack.state_file(project.rehearsal)
-    state = json.loads(path.read_text())
-    latest = state["checkpoint"]["latest"]
-    made = next(resource for resource in latest["resources"] if resource["urn"].endswith(f"::{name}"))
-    latest["resources"].remove(made)
-    pending = {key: value for key, value in made.items() if key not in ("id", "outputs")}
-    latest["pending_operations"] = [{"resource": pending, "type": "creating"}]
-    path.write_text(json.dumps(state))
 
 
 def releases(project: Project) -> list[dict[str, Any]]:

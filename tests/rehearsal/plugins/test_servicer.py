@@ -98,6 +98,23 @@ def test_values_survive_the_wire(value: Any) -> None:
     assert type(again) is type(value)
 
 
+def test_nulls_say_nothing_unless_they_are_kept() -> None:
+    struct = write_struct({"a": None, "b": {"c": None, "d": [{"e": None}]}})
+    assert read_struct(struct) == {"b": {"d": [{}]}}
+    assert read_struct(struct, nulls=True) == {"b": {"c": None, "d": [{"e": None}]}}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_provider_says_whether_it_keeps_nulls(kept: bool) -> None:
+    class Keeping(Fake):
+        keeps_nulls: ClassVar[bool] = kept
+
+    provider = Keeping()
+    ask(provider, lambda stub: stub.Create(create(values={"x": None})))
+    ((_, new),) = provider.asked
+    assert new == {"values": {"x": None} if kept else {}}
+
+
 def test_secrets_are_marked_on_the_way_out_and_unwrapped_on_the_way_in() -> None:
     struct = write_struct({"key": Secret("hunter2")})
     assert struct.fields["key"].struct_value.fields[SIGNATURE].string_value == SECRET_SIGNATURE
