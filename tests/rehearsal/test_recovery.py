@@ -26,6 +26,19 @@ with user_errors():
     stack.pulumi(Rehearsal.of("dev", Path({project!r})), "up")
 """
 
+PULUMI = """#!{python}
+import pathlib, signal, sys, time
+folder = pathlib.Path({folder!r})
+def end(*_):
+    time.sleep(1)
+    (folder / "ended").touch()
+    sys.exit(1)
+signal.signal(signal.SIGINT, end)
+(folder / "begun").touch()
+time.sleep(60)
+"""
+"""It takes its time to end, as pulumi does."""
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
@@ -40,9 +53,7 @@ def test_ctrl_c_leaves_pulumi_the_time_to_end(tmp_path: Path) -> None:
     rehearsal = Rehearsal.of("dev", tmp_path)
     rehearsal.make()
     pulumi = rehearsal.bin_dir / "pulumi"
-    pulumi.write_text(
-        f"#!/bin/sh\ntrap 'sleep 1; touch {tmp_path}/ended; exit 1' INT\ntouch {tmp_path}/begun\nsleep 60\n"
-    )
+    pulumi.write_text(PULUMI.format(python=sys.executable, folder=str(tmp_path)))
     pulumi.chmod(0o700)
     up = subprocess.Popen(
         [sys.executable, "-c", UP.format(project=str(tmp_path))],
