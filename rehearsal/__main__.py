@@ -39,9 +39,9 @@ def up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         environment.install(rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin)
         control_plane.start(rehearsal, tools)
         environment.trust(rehearsal)
+        gke.start(rehearsal)
         if args.nodes:
             brought_nodes.copy(rehearsal, args.nodes)
-        gke.start(rehearsal)
         controllers.start(rehearsal, tools, controllers.wanted(rehearsal, environment.stack_file(rehearsal)))
         stack.up(rehearsal, tools, quiet=args.quiet)
         result = _settle(rehearsal)
@@ -112,20 +112,25 @@ def _arguments() -> argparse.Namespace:
         command = commands.add_parser(name, help=(function.__doc__ or "").partition("\n")[0])
         command.add_argument("--stack", default="dev", help="the stack to rehearse (default: dev)")
         command.add_argument(
-            "--project", type=Path, default=CHECKOUT, help="the folder of the Pulumi project (default: this one)"
+            "--project", type=_path, default=CHECKOUT, help="the folder of the Pulumi project (default: this one)"
         )
         command.set_defaults(command=function)
         if function is show_report:
             command.add_argument("--json", action="store_true", help="the report as data")
         if function is up:
             command.add_argument("--quiet", action="store_true", help="print the result only, and errors")
-            command.add_argument("--nodes", type=Path, help="nodes of your own cluster: kubectl get nodes -o yaml")
+            command.add_argument("--nodes", type=_path, help="nodes of your own cluster: kubectl get nodes -o yaml")
             command.add_argument(
                 "--official-kubernetes-plugin",
                 action="store_true",
                 help="use Pulumi's own kubernetes plugin, from your plugin folder, in place of the embedded one",
             )
     return parser.parse_args()
+
+
+def _path(given: str) -> Path:
+    """A path of a file or folder. Not every shell opens up a ``~`` behind ``PROJECT=``."""
+    return Path(given).expanduser()
 
 
 @contextmanager

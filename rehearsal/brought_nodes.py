@@ -81,6 +81,8 @@ def read(file: Path) -> Iterator[dict[str, Any]]:
 def _replica(node: dict[str, Any]) -> dict[str, Any]:
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     allocatable = status.get("allocatable") or {}
+    # Of a node that says neither, kwok fills in both.
+    resources = {"capacity": status.get("capacity") or allocatable, "allocatable": allocatable} if allocatable else {}
     lasting = [taint for taint in spec.get("taints") or [] if not taint["key"].startswith(PASSING)]
     return {
         "apiVersion": "v1",
@@ -91,5 +93,5 @@ def _replica(node: dict[str, Any]) -> dict[str, Any]:
             "annotations": KWOK_NODE | BROUGHT,
         },
         "spec": {"taints": lasting, "unschedulable": spec.get("unschedulable", False)},
-        "status": {"capacity": status.get("capacity") or allocatable, "allocatable": allocatable},
+        "status": resources,
     }

@@ -45,6 +45,7 @@ NO_CREDENTIALS: Mapping[str, str] = {
         ("CLOUDSDK_CONFIG", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AZURE_CONFIG_DIR"), os.devnull
     ),
     "NO_GCE_CHECK": "true",
+    "METADATA_SERVER_DETECTION": "none",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 """What keeps a program from credentials that lie in the user's home, or that the machine itself has in a cloud."""

@@ -50,6 +50,11 @@ class Workload:
     nodes: list[str] = field(default_factory=list)
     reason: str = ""
 
+    @property
+    def is_well(self) -> bool:
+        """Whether it runs, has run to completion, or rests as declared: a queue suspends Jobs, but no CronJob."""
+        return self.state in GOOD or (self.kind, self.state) == ("CronJob", "Suspended")
+
 
 @dataclass(frozen=True)
 class Quota:
@@ -78,12 +83,7 @@ class Report:
     @property
     def unwell(self) -> list[Workload]:
         """The workloads that neither run nor have run to completion."""
-        return [
-            workload
-            for workload in self.workloads
-            # A CronJob is suspended by whoever declares it; a Job, by a queue as well.
-            if workload.state not in GOOD and (workload.kind, workload.state) != ("CronJob", "Suspended")
-        ]
+        return [workload for workload in self.workloads if not workload.is_well]
 
 
 def collect(rehearsal: Rehearsal) -> Report:
@@ -364,7 +364,7 @@ def _tables(report: Report) -> Iterable[RenderableType]:
 
     workloads = _table("\nWorkloads", "namespace", "workload", "state", "nodes", "note")
     for row in report.workloads:
-        style = "green" if row.state in GOOD else "red"
+        style = "green" if row.is_well else "red"
         workloads.add_row(
             row.namespace,
             f"{row.kind} {row.name}",

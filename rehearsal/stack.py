@@ -113,8 +113,10 @@ def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) 
     for operation in pending:
         resource = operation["resource"]
         urn, inputs = resource["urn"], resource.get("inputs", {})
-        if resource["type"] == RELEASE:
+        if resource["type"] == RELEASE and operation["type"] in ("creating", "updating"):
             found = _id(inputs) if _is_released(rehearsal, tools, operation["type"], inputs) else None
+        elif operation["type"] != "creating":
+            continue
         elif "apiVersion" in inputs:
             live = client.get(inputs) if inputs.get("metadata", {}).get("name") else None
             found = _id(live["metadata"]) if live else None
@@ -134,10 +136,17 @@ def _is_released(rehearsal: Rehearsal, tools: Tools, operation: str, inputs: dic
 
     def helm(*args: str) -> subprocess.CompletedProcess[str]:
         to = ["--kubeconfig", rehearsal.kubeconfig, "--namespace", inputs["namespace"]]
-        return subprocess.run([tools.helm, *to, *args, inputs["name"]], capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [tools.helm, *to, *args, inputs["name"]],
+            env=environment.process_environment(rehearsal),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     said = helm("status", "--output=json")
-    status = json.loads(said.stdout)["info"]["status"] if said.returncode == 0 else ""
+    absent = said.returncode != 0 and "not found" in said.stderr
+    status = "" if absent else json.loads(_checked(said))["info"]["status"]
     if operation == "creating" and status not in ("", "deployed"):
         _checked(helm("uninstall", "--wait"))
     elif status.startswith("pending-"):

@@ -12,8 +12,11 @@ from rehearsal.gke.informer import Informer
 
 SERVICES = "/api/v1/services"
 INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
-ADDRESSES = [str(address) for address in ip_network("203.0.113.0/24").hosts()]
-"""Addresses for documentation (RFC 5737, TEST-NET-3): nothing on the internet has one."""
+ADDRESSES = [str(address) for address in ip_network("198.51.100.0/24").hosts()]
+"""Addresses for documentation (RFC 5737, TEST-NET-2): nothing on the internet has one, and no recorded Address."""
+
+TOLD = ("type", "loadBalancerClass", "loadBalancerIP")
+"""What a Service says of its load balancer."""
 
 GKE_CLASSES = "networking.gke.io/"
 """Prefix of the classes of load balancers that GKE makes itself."""
@@ -34,7 +37,7 @@ class LoadBalancers:
         taken = {address for _, item in found for address in _addresses(item)}
         for path, item in found:
             if not _addresses(item):
-                given = address(item["metadata"]["uid"], taken)
+                given = item["spec"].get("loadBalancerIP") or address(item["metadata"]["uid"], taken)
                 taken.add(given)
                 with attempt(f"the address of {item['metadata']['name']}"):
                     self._api.patch(
@@ -54,7 +57,7 @@ def trim(item: Object) -> Object:
     """What is worth keeping of a Service or an Ingress."""
     return {
         "metadata": {key: item["metadata"][key] for key in ("name", "namespace", "uid")},
-        "spec": {key: item["spec"][key] for key in ("type", "loadBalancerClass") if key in item["spec"]},
+        "spec": {key: value for key, value in item["spec"].items() if key in TOLD},
         "status": item.get("status") or {},
     }
 

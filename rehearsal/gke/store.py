@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 from ml_foundations.gke.nodes import PoolGpu, PoolTraits
 
+from rehearsal.files import write
 from rehearsal.layout import Rehearsal
 
 DEFAULT_ZONES = ("us-central1-a",)
@@ -137,13 +136,6 @@ def read_json(path: Path, default: Any) -> Any:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write a JSON file at once: a reader sees the old content or the new, never a part."""
+    """Replace a JSON file whole."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w") as stream:
-            json.dump(data, stream, indent=1)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write(path, json.dumps(data, indent=1))

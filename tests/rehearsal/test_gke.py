@@ -582,7 +582,7 @@ def test_load_balancers_have_an_address_each_and_keep_it(cloud: Cloud) -> None:
     try:
         until(lambda: all(addresses(cloud, path) for path in paths))
         given = [addresses(cloud, path) for path in paths]
-        assert all(len(one) == 1 and one[0].startswith("203.0.113.") for one in given)
+        assert all(len(one) == 1 and one[0].startswith("198.51.100.") for one in given)
         assert len({one[0] for one in given}) == 3
         cloud.api.patch(f"{SERVICES}/plain", {"spec": {"type": "ClusterIP"}})
         gke.stop(cloud.rehearsal)

@@ -45,8 +45,22 @@ _POLL_SECONDS = 0.2
 _LONGEST_NAME = {CLUSTER: 40, NODE_POOL: 40}
 _PREFIXED_DIGITS = 26
 """The length of what the provider puts behind a namePrefix."""
-_DEFAULTED: Mapping[str, frozenset[str]] = {CLUSTER: frozenset({"network"})}
-"""Outputs that are always there, and that the SDK does not promise."""
+_COMPUTED_INPUTS: Mapping[str, tuple[str, ...]] = {
+    CLUSTER: (
+        "clusterIpv4Cidr",
+        "controlPlaneEndpointsConfig",
+        "datapathProvider",
+        "location",
+        "masterAuth",
+        "network",
+        "nodeLocations",
+        "nodeVersion",
+        "project",
+        "subnetwork",
+    ),
+    NODE_POOL: ("initialNodeCount", "location", "maxPodsPerNode", "nodeCount", "nodeLocations", "project", "version"),
+}
+"""Inputs that Google fills in where the program leaves them out."""
 
 
 class GcpProvider(Provider):
@@ -95,16 +109,23 @@ class GcpProvider(Provider):
         changed = sorted(_changed_paths(_declared(old.inputs), _declared(new)))
         forcing = container.FORCES_NEW.get(resource.type) or recorded.forces_new(resource.type)
         replaces = [path for path in changed if _is_below(path, forcing)]
-        # A name that the program chose is taken until the old resource is gone.
-        named = bool(replaces) and "name" in new and "name" not in new.get(DEFAULTS, [])
-        return Diff(changed, replaces, delete_before_replace=named and new["name"] == old.inputs.get("name"))
+        return Diff(changed, replaces, delete_before_replace=bool(replaces) and self._is_taken(resource, old, new))
+
+    def _is_taken(self, resource: Resource, old: State, new: Properties) -> bool:
+        """Whether the old resource must be gone first: a name that the program chose is taken, and so is an id."""
+        if "name" in new and "name" not in new.get(DEFAULTS, []):
+            return new["name"] == old.inputs.get("name")
+        if resource.type in (container.CLUSTER, container.NODE_POOL) or has_unknown(new):
+            return False
+        return recorded.identity(resource.type, _declared(new), self._place, resource.urn) == old.id
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
         """Inputs as they are; what Google computes is unknown until it exists."""
         if old is not None:
             gone = old.inputs.keys() - new.keys()
             return {key: value for key, value in old.outputs.items() if key not in gone} | _declared(new)
-        filled = sdk.promised(resource.type) | _DEFAULTED.get(resource.type, frozenset())
+        computed = sdk.outputs(resource.type) - sdk.inputs(resource.type)
+        filled = {*computed, *_COMPUTED_INPUTS.get(resource.type, ("project",))} & sdk.outputs(resource.type)
         return dict.fromkeys(filled, UNKNOWN) | _declared(new)
 
     def create(self, resource: Resource, new: Properties) -> State:

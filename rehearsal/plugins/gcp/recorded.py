@@ -19,6 +19,9 @@ ACCOUNT = "gcp:serviceaccount/account:Account"
 
 _ID_FORMATS = {
     ACCOUNT: "projects/{project}/serviceAccounts/{accountId}@{project}.iam.gserviceaccount.com",
+    "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager": (
+        "projects/{project}/regions/{region}/instanceGroupManagers/{name}"
+    ),
     "gcp:compute/routerNat:RouterNat": "{project}/{region}/{router}/{name}",
     "gcp:dns/recordSet:RecordSet": "projects/{project}/managedZones/{managedZone}/rrsets/{name}/{type}",
     "gcp:organizations/iAMCustomRole:IAMCustomRole": "organizations/{orgId}/roles/{roleId}",
@@ -148,7 +151,7 @@ def outputs(token: str, inputs: Inputs, place: Place, identity: str) -> dict[str
     computed = {
         name: make(facts) for name, make in _COMPUTED.items() if name in known and name not in sdk.inputs(token)
     }
-    defaults = {key: values[key] for key in ("project", "region", "location") if key in known and values.get(key)}
+    defaults = {key: values[key] for key in sorted(_PLACE & known) if values.get(key)}
     if token.endswith(":Address"):
         defaults["address"] = f"203.0.113.{int(facts.digest(), 16) % 254 + 1}"
     return {**defaults, **inputs, **computed}

@@ -16,8 +16,7 @@ from rehearsal.plugins.sdk import folder, modules
 PACKAGE = "pulumi_gcp"
 
 # Patterns, as the files are generated, and a parser takes ten seconds for all of them.
-_GETTER = re.compile(r'@pulumi\.getter(?:\(name="(\w+)"\))?\n(?:    @.*\n)?    def (\w+)\(self\) -> (.*):\n')
-_OPTIONAL = "pulumi.Output[Optional["
+_GETTER = re.compile(r'@pulumi\.getter(?:\(name="(\w+)"\))?\n(?:    @.*\n)?    def (\w+)\(self\)')
 _SIGNATURE = re.compile(r"def _internal_init\((.*?)\):\n", re.DOTALL)
 _ARGUMENT = re.compile(r"^ *(\w+):", re.MULTILINE)
 _REQUIRED = re.compile(r"Missing required property '(\w+)'")
@@ -36,7 +35,6 @@ class _Type:
     inputs: frozenset[str]
     required: frozenset[str]
     outputs: frozenset[str]
-    promised: frozenset[str]
     id_format: str
 
 
@@ -69,7 +67,6 @@ def _type(token: str) -> _Type:
         inputs=frozenset(wire[name] for name in _ARGUMENT.findall(signature[1]) if name in wire),
         required=frozenset(wire[name] for name in _REQUIRED.findall(source)),
         outputs=frozenset(wire.values()),
-        promised=frozenset(wire[name] for _, name, type_ in _GETTER.findall(source) if not type_.startswith(_OPTIONAL)),
         id_format=_id_format(source, wire),
     )
 
@@ -83,7 +80,7 @@ def _id_format(source: str, wire: Mapping[str, str]) -> str:
 
 def _names(source: str) -> dict[str, str]:
     """What has a getter: its name in Python, and the one on the wire, which the getter says where they differ."""
-    return {python: named or python for named, python, _ in _GETTER.findall(source)}
+    return {python: named or python for named, python in _GETTER.findall(source)}
 
 
 def provider_inputs() -> frozenset[str]:
@@ -94,11 +91,6 @@ def provider_inputs() -> frozenset[str]:
 def outputs(token: str) -> frozenset[str]:
     """The names of all outputs of a type."""
     return _type(token).outputs
-
-
-def promised(token: str) -> frozenset[str]:
-    """The names of the outputs that are never None: those that must be given, and those that Google fills in."""
-    return _type(token).promised
 
 
 def inputs(token: str) -> frozenset[str]:

@@ -22,7 +22,7 @@ from rehearsal.plugins.kubernetes import waiting
 from rehearsal.plugins.kubernetes.client import FIELD_MANAGER, Client, UnknownKindError
 from rehearsal.plugins.kubernetes.diff import as_declared, as_stored, changed_paths, group_kind, owned, replaced_paths
 from rehearsal.plugins.kubernetes.helm import Helm
-from rehearsal.plugins.kubernetes.schema import provider, resources
+from rehearsal.plugins.kubernetes.schema import is_namespaced, provider, resources, tokens
 from rehearsal.plugins.servicer import (
     UNKNOWN,
     CheckError,
@@ -96,7 +96,7 @@ class KubernetesProvider(Provider):
         api_version, kind = _kind_of(resource)
         inputs: Properties = {"apiVersion": api_version, "kind": kind} | copy.deepcopy(new)
         # A custom resource may mean something by a null; of the built-in kinds none does.
-        inputs = _hidden(_without_nulls(inputs) if _is_built_in(resource) else inputs)
+        inputs = _hidden(_without_nulls(inputs) if resource.type in tokens() else inputs)
         if faults := waiting.faults(inputs):
             # Without a property's name: the engine would print its value, and finds that at the top only.
             raise CheckError([("", fault) for fault in faults])
@@ -244,6 +244,10 @@ class KubernetesProvider(Provider):
 
     def _is_namespaced(self, inputs: Properties) -> bool:
         """Whether objects of the kind have a namespace; supposed where the cluster cannot tell, or not yet."""
+        # Only a CRD's kind is worth a question: it may mean a credential plugin's run, in every command.
+        known = is_namespaced(inputs["apiVersion"], inputs["kind"])
+        if known is not None:
+            return known
         try:
             return self._client.is_namespaced(inputs["apiVersion"], inputs["kind"])
         except RehearsalError:
@@ -381,15 +385,9 @@ def _leads_to(replica: str, kubeconfig: str, context: str) -> bool:
         return False
 
 
-def _is_built_in(resource: Resource) -> bool:
-    """Whether a kind is Kubernetes' own, and not one of a CRD."""
-    group = resource.type.removeprefix("kubernetes:").partition("/")[0]
-    return group.endswith(".k8s.io") or "." not in group
-
-
 def _refuse_unsupported(resource: Resource) -> None:
     group, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
-    of_the_sdk = _is_built_in(resource) and kind.endswith(("Patch", "List"))
+    of_the_sdk = resource.type in tokens() and kind.endswith(("Patch", "List"))
     if of_the_sdk or group.startswith(("helm.sh", "yaml", "kustomize")):
         raise UserError(
             f"{resource.type} is not supported in a rehearsal. Declare the objects themselves, or run the rehearsal "

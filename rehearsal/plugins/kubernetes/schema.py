@@ -10,6 +10,29 @@ from typing import Any, Literal, get_args, get_origin
 
 from rehearsal.plugins.sdk import ANY, modules
 
+CLUSTER_SCOPED = (
+    *("APIService", "AuditSink", "CSIDriver", "CSINode", "CertificateSigningRequest", "ClusterCIDR", "ClusterRole"),
+    *("ClusterRoleBinding", "ClusterTrustBundle", "CustomResourceDefinition", "DeviceClass", "DeviceTaintRule"),
+    *("FlowSchema", "IPAddress", "IngressClass", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
+    *("MutatingWebhookConfiguration", "Namespace", "Node", "PersistentVolume", "PodSecurityPolicy", "PriorityClass"),
+    *("PriorityLevelConfiguration", "ResourceClass", "ResourceSlice", "RuntimeClass", "ServiceCIDR", "StorageClass"),
+    *("StorageVersionMigration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+    *("ValidatingWebhookConfiguration", "VolumeAttachment", "VolumeAttributesClass"),
+)
+"""The kinds of Kubernetes' own whose objects have no namespace."""
+
+
+@cache
+def tokens() -> frozenset[str]:
+    """The types of Kubernetes' own kinds, such as ``kubernetes:core/v1:Pod``."""
+    return frozenset(token for module in modules("pulumi_kubernetes") for token in module["classes"])
+
+
+def is_namespaced(api_version: str, kind: str) -> bool | None:
+    """Whether objects of one of Kubernetes' own kinds have a namespace; None for a kind of a CRD."""
+    group = api_version if "/" in api_version else f"core/{api_version}"
+    return kind not in CLUSTER_SCOPED if f"kubernetes:{group}:{kind}" in tokens() else None
+
 
 @cache
 def resources() -> dict[str, Any]:

@@ -159,8 +159,8 @@ def _rollout(client: Client, live: Object) -> Progress:
 
 
 def _replication_controller(client: Client, live: Object) -> Progress:
-    wanted, available = live["spec"].get("replicas"), live.get("status", {}).get("availableReplicas")
-    return Progress(available == wanted, message=f"{available or 0}/{wanted} replicas available")
+    wanted, available = live["spec"].get("replicas"), live.get("status", {}).get("availableReplicas", 0)
+    return Progress(_is_observed(live) and available == wanted, message=f"{available}/{wanted} replicas available")
 
 
 def _is_observed(live: Object) -> bool:

@@ -243,6 +243,13 @@ def test_what_replaces_a_recorded_resource(
     assert bool(diff.replaces) is replaces
 
 
+def test_what_keeps_its_id_is_gone_before_its_replacement_comes(offline: GcpProvider) -> None:
+    dataset, inputs = resource("gcp:bigquery/dataset:Dataset"), {"datasetId": "runs", "location": "US"}
+    made = offline.create(dataset, inputs)
+    assert offline.diff(dataset, made, inputs | {"location": "EU"}, []).delete_before_replace
+    assert not offline.diff(dataset, made, inputs | {"datasetId": "others"}, []).delete_before_replace
+
+
 def test_a_replaced_resource_does_not_take_its_replacement_along(offline: GcpProvider) -> None:
     version = resource(SECRET_VERSION)
     old, new = (offline.create(version, {"secret": secret, "secretData": "x"}) for secret in "ab")

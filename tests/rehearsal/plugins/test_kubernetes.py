@@ -15,10 +15,11 @@ import psutil
 import pytest
 
 from rehearsal import stack
-from rehearsal.api import ApiError, Object
+from rehearsal.access import Access
+from rehearsal.api import Api, ApiError, Object
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes import provider as plugin
-from rehearsal.plugins.kubernetes import waiting
+from rehearsal.plugins.kubernetes import schema, waiting
 from rehearsal.plugins.kubernetes.helm import unknown_keys
 from rehearsal.plugins.kubernetes.provider import KubernetesProvider
 from rehearsal.plugins.servicer import (
@@ -184,6 +185,7 @@ def change(kind: str, old: Properties, new: Properties, **config: Any) -> Diff:
 
 
 CONFIG_MAPS = Resource(urn="", type="kubernetes:core/v1:ConfigMap", name="x")
+THINGS = Resource(urn="", type="kubernetes:example.org/v1:Thing", name="x")
 
 
 def named(**metadata: Any) -> Properties:
@@ -370,7 +372,6 @@ def test_a_name_that_the_server_would_generate_is_refused_as_server_side_apply_n
         (ClusterOfOne(), {"namespace": "team"}, {}, "team"),
         (ClusterOfOne(), {"namespace": "team"}, {"namespace": "own"}, "own"),
         (ClusterOfOne(), {"namespace": "team"}, {"namespace": UNKNOWN}, UNKNOWN),
-        (ClusterOfOne(namespaced=False), {"namespace": "team"}, {}, None),
         (None, {"namespace": "team"}, {}, "team"),
     ],
 )
@@ -401,10 +402,14 @@ def test_an_object_is_made_anew_where_it_comes_to_another_namespace(
 
 
 def test_a_kind_without_namespaces_has_none_whatever_the_inputs_say() -> None:
-    client = ClusterOfOne(namespaced=False)
-    provider, guessed = provider_of(client, namespace="team"), named(namespace="team")
-    assert provider.diff(CONFIG_MAPS, State("x", guessed, {}), named(), []) == Diff()
-    assert provider.create(CONFIG_MAPS, guessed).id == "x"
+    thing = {"apiVersion": "example.org/v1", "kind": "Thing"}
+    provider, guessed = provider_of(ClusterOfOne(namespaced=False), namespace="team"), named(namespace="team") | thing
+    assert "namespace" not in provider.check(THINGS, {}, named() | thing, b"")["metadata"]
+    assert (
+        provider_of(None, namespace="team").check(THINGS, {}, named() | thing, b"")["metadata"]["namespace"] == "team"
+    )
+    assert provider.diff(THINGS, State("x", guessed, {}), named() | thing, []) == Diff()
+    assert provider.create(THINGS, guessed).id == "x"
 
 
 def test_an_object_is_found_where_its_id_says_though_the_provider_now_has_another_namespace() -> None:
@@ -461,7 +466,8 @@ def test_a_deletion_waits_as_long_as_the_annotation_says() -> None:
 @pytest.mark.parametrize(("available", "done"), [(None, False), (1, False), (2, True)])
 def test_a_replication_controller_is_ready_with_all_of_its_replicas(available: int | None, done: bool) -> None:
     status = {} if available is None else {"availableReplicas": available}
-    live = {"apiVersion": "v1", "kind": "ReplicationController", "spec": {"replicas": 2}, "status": status}
+    spec = {"replicas": 2}
+    live = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {}, "spec": spec, "status": status}
     client: Any = ClusterOfOne()
     assert waiting.progress(client, live).done is done
 
@@ -469,8 +475,7 @@ def test_a_replication_controller_is_ready_with_all_of_its_replicas(available: i
 def test_a_null_is_kept_where_it_means_something() -> None:
     inputs = {"spec": {"a": None, "b": [{"c": None}]}}
     assert provider_of().check(CONFIG_MAPS, {}, named() | inputs, b"")["spec"] == {"b": [{}]}
-    custom = Resource(urn="", type="kubernetes:example.org/v1:Thing", name="x")
-    assert provider_of().check(custom, {}, named() | inputs, b"")["spec"] == inputs["spec"]
+    assert provider_of().check(THINGS, {}, named() | inputs, b"")["spec"] == inputs["spec"]
     release = Resource(urn="", type="kubernetes:helm.sh/v3:Release", name="x")
     without, null = ({"values": values} for values in ({}, {"a": None}))
     assert provider_of().diff(release, State("default/x", without, {}), null, []) == Diff(["values.a"])
@@ -708,6 +713,22 @@ def test_wait_for_a_condition_of_ones_own(project: Project) -> None:
     project.up(body.replace('"no"', '"yes"'))
 
 
+def test_which_kinds_have_a_namespace_is_what_the_api_server_says(cluster: Cluster) -> None:
+    api = Api(Access(cluster.kubeconfig))
+    versions = [version["groupVersion"] for group in api.get("/apis")["groups"] for version in group["versions"]]
+    served = {
+        (version, item["kind"]): item["namespaced"]
+        for root, version in [("/api/v1", "v1"), *((f"/apis/{version}", version) for version in versions)]
+        for item in api.get(root)["resources"]
+        if "/" not in item["name"]
+    }
+    said = {kind: schema.is_namespaced(*kind) for kind in served}
+    assert said["v1", "Pod"] is True
+    assert said["storage.k8s.io/v1", "StorageClass"] is False
+    assert not {kind for kind, namespaced in said.items() if namespaced not in (None, served[kind])}
+    assert schema.is_namespaced("kueue.x-k8s.io/v1beta1", "ClusterQueue") is None
+
+
 def test_an_unsupported_kind_is_named(project: Project) -> None:
     printed = project.fails('k8s.core.v1.ConfigMapPatch("p", metadata={"name": "x"}, opts=here)')
     assert "kubernetes:core/v1:ConfigMapPatch is not supported in a rehearsal" in printed
@@ -813,7 +834,10 @@ def test_a_release_that_helm_had_ended_when_pulumi_was_killed_is_adopted(
     assert [item["metadata"]["labels"]["version"] for item in releases(project)] == ["1"]
 
 
-def test_a_release_that_helm_had_not_ended_makes_room(project: Project, tools: Tools, tmp_path: Path) -> None:
+def test_a_release_that_helm_had_not_ended_makes_room(
+    project: Project, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HELM_KUBEAPISERVER", "https://127.0.0.1:9")  # The user's own cluster, for all that Helm knows.
     body = release(tmp_path, CHART, 'values={"level": 5}')
     project.up(body)
     project.as_if_killed("r")
