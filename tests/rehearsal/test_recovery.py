@@ -18,10 +18,13 @@ from tests.rehearsal.project import Project
 from tests.waiting import until
 
 UP = """
+import signal
 from pathlib import Path
 from rehearsal import stack
 from rehearsal.layout import Rehearsal
 from rehearsal.progress import user_errors
+# It is ignored in what a script runs in the background, such as these tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with user_errors():
     stack.pulumi(Rehearsal.of("dev", Path({project!r})), "up")
 """
