@@ -17,6 +17,7 @@ import grpc
 from kubernetes import utils
 from ml_foundations.labels import GPU_RESOURCE, GPU_TAINT_KEY, HOSTNAME, ZONE
 from pulumi.automation._server import LanguageServer
+from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import language_pb2_grpc
 
 from rehearsal import environment, stack
@@ -28,6 +29,9 @@ from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal import vault
 from tests.waiting import until
+
+# An engine may get the port of one that is gone, and gRPC would go on waiting for that one before it connects again.
+_GRPC_CHANNEL_OPTIONS.append(("grpc.use_local_subchannel_pool", 1))
 
 PROLOGUE = """
 import pulumi, pulumi_kubernetes as k8s
