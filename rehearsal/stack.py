@@ -18,9 +18,10 @@ from ml_foundations.planning.program import RELEASE
 from rehearsal import environment
 from rehearsal.access import Access
 from rehearsal.api import Api
+from rehearsal.files import write
 from rehearsal.gke.store import Store
 from rehearsal.layout import Rehearsal
-from rehearsal.plugins.kubernetes.client import Client
+from rehearsal.plugins.kubernetes.client import Client, object_id
 from rehearsal.progress import RehearsalError, console, step
 from rehearsal.toolchain import Tools
 
@@ -81,8 +82,7 @@ def recover(rehearsal: Rehearsal, tools: Tools) -> None:
         state["resources"] += [pending[urn] | {"id": created[urn]} for urn in created if urn not in known]
         state["pending_operations"] = []
         edited = rehearsal.root / "recovered-state.json"
-        edited.touch(mode=0o600)
-        edited.write_text(json.dumps(export))
+        write(edited, json.dumps(export))
         try:
             _checked(
                 pulumi(
@@ -114,21 +114,16 @@ def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) 
         resource = operation["resource"]
         urn, inputs = resource["urn"], resource.get("inputs", {})
         if resource["type"] == RELEASE and operation["type"] in ("creating", "updating"):
-            found = _id(inputs) if _is_released(rehearsal, tools, operation["type"], inputs) else None
+            found = object_id(inputs) if _is_released(rehearsal, tools, operation["type"], inputs) else None
         elif operation["type"] != "creating":
             continue
         elif "apiVersion" in inputs:
             live = client.get(inputs) if inputs.get("metadata", {}).get("name") else None
-            found = _id(live["metadata"]) if live else None
+            found = object_id(live["metadata"]) if live else None
         else:
             found = in_google_cloud.get(urn)
         if found and operation["type"] == "creating":
             yield urn, found
-
-
-def _id(metadata: dict[str, Any]) -> str:
-    """The id that Pulumi knows an object or a release by."""
-    return "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
 
 
 def _is_released(rehearsal: Rehearsal, tools: Tools, operation: str, inputs: dict[str, Any]) -> bool:

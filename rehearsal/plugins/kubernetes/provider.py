@@ -19,7 +19,7 @@ from rehearsal.access import Access, read_kubeconfig, server_of
 from rehearsal.api import Api, ApiError, Object
 from rehearsal.layout import Rehearsal
 from rehearsal.plugins.kubernetes import waiting
-from rehearsal.plugins.kubernetes.client import FIELD_MANAGER, Client, UnknownKindError
+from rehearsal.plugins.kubernetes.client import FIELD_MANAGER, Client, UnknownKindError, object_id
 from rehearsal.plugins.kubernetes.diff import as_declared, as_stored, changed_paths, group_kind, owned, replaced_paths
 from rehearsal.plugins.kubernetes.helm import Helm
 from rehearsal.plugins.kubernetes.schema import is_namespaced, provider, resources, tokens
@@ -461,8 +461,7 @@ def _user_error(what: str, resource: Resource, error: ApiError) -> UserError:
 
 
 def _id(obj: Object) -> str:
-    metadata = obj["metadata"]
-    return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else metadata["name"]
+    return object_id(obj["metadata"])
 
 
 def _identity(resource: Resource) -> Properties:
