@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import planning, scheduler
-from rehearsal import control_plane, toolchain
-from rehearsal.layout import CHECKOUT, Rehearsal
+from ml_foundations.rehearsal import control_plane, toolchain
+from ml_foundations.rehearsal.layout import Rehearsal
 
+from benchmarks import planning, scheduler
+
+CHECKOUT = Path(__file__).resolve().parents[1]
 RUNS = 3
 
 
@@ -69,7 +71,9 @@ def stack_times(checkout: Path) -> dict[str, float]:
 
 
 def rehearse(checkout: Path, command: str) -> None:
-    subprocess.run([sys.executable, "-m", "rehearsal", command], cwd=checkout, check=True, stdout=sys.stderr)
+    subprocess.run(
+        [sys.executable, "-m", "ml_foundations.rehearsal", command], cwd=checkout, check=True, stdout=sys.stderr
+    )
 
 
 def timed(work: Callable[[], None]) -> float:

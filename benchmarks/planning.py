@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from ml_foundations.planning import Verdict, judge
-from ml_foundations.planning.nodes import MAX_NODES
+from ml_foundations.planning.model.nodes import MAX_NODES
 
 POOLS, NODES_PER_POOL = 50, 1000
 WORKLOADS, PODS_PER_WORKLOAD = 1000, 10

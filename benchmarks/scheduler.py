@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from ml_foundations.planning.nodes import MAX_NODES
+from ml_foundations.planning.model.nodes import MAX_NODES
+from ml_foundations.rehearsal import control_plane, toolchain
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api, ApiError
+from ml_foundations.rehearsal.layout import Rehearsal
 
 from benchmarks import planning
-from rehearsal import control_plane, toolchain
-from rehearsal.access import Access
-from rehearsal.api import Api, ApiError
-from rehearsal.layout import Rehearsal
 
 WORKLOADS, NODES_PER_POOL = 100, 50
 """A small machine holds no 50,000 nodes. With fewer than these, planning is not sure that the pods fit."""

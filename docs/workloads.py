@@ -13,7 +13,7 @@ from typing import Any
 
 import ml_foundations
 import pulumi
-from ml_foundations._spec import ArgumentsError, Spec
+from ml_foundations.component.spec import ArgumentsError, Spec
 from pulumi.runtime.stack import run_pulumi_func
 from pydantic_core import PydanticUndefined
 

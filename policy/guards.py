@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ml_foundations import labels
+from ml_foundations.kubernetes import labels
 
 Manifest = Mapping[str, Any]
 Violation = tuple[Manifest, str, str]

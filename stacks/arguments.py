@@ -11,8 +11,8 @@ QUEUES = "training-queue"
 """The component of the queues, and their cohort."""
 
 if TYPE_CHECKING:
-    from ml_foundations._spec import Spec
-    from ml_foundations.workloads._pod import WorkloadSettings
+    from ml_foundations.component.spec import Spec
+    from ml_foundations.workloads.pod import WorkloadSettings
     from settings import Settings, Team
 
 

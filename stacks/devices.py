@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ml_foundations.catalog.machine_types import gpu_by_name
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSettings
-from ml_foundations.gke.machine_types import gpu_by_name
-from ml_foundations.tenancy._quota import model_class
+from ml_foundations.tenancy.quota import model_class
 
 if TYPE_CHECKING:
-    from ml_foundations.workloads._pod import WorkloadSettings
+    from ml_foundations.workloads.pod import WorkloadSettings
     from settings import Settings, Team
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pulumi_kubernetes as k8s
-from ml_foundations._spec import Name, Spec
+from ml_foundations.component.spec import Name, Spec
 from pydantic import Field
 
 

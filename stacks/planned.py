@@ -10,20 +10,21 @@ from typing import Any
 
 import arguments
 from existing import ExistingClusterSettings
-from ml_foundations._overrides import overridden
-from ml_foundations._versions import GPU_OPERATOR
+from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.gke import cpu_node_pool, gpu_node_pool
-from ml_foundations.gke._node_pool import pool_arguments
 from ml_foundations.gke.cluster import DATAPATH, _GkeClusterSpec
 from ml_foundations.gke.cpu_node_pool import _CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSettings, _GpuNodePoolSpec
+from ml_foundations.gke.node_pool import pool_arguments
 from ml_foundations.gpu import driver_installer, monitor, operator
 from ml_foundations.gpu.monitor import _GpuMonitorSpec
-from ml_foundations.planning.manifests import Manifest
-from ml_foundations.planning.program import CLUSTER, NODE_POOL, RELEASE, Resource
+from ml_foundations.kubernetes.manifests import Manifest
+from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, RELEASE, Resource
 from ml_foundations.storage.classes import StorageClassesSettings, storage_class_manifests
 from ml_foundations.storage.volume import _VolumeSpec, claim_manifest, volume_manifest
-from ml_foundations.tenancy import _quota, training_queue
+from ml_foundations.tenancy import quota as _quota
+from ml_foundations.tenancy import training_queue
 from ml_foundations.tenancy.team_namespace import _TeamNamespaceSpec, namespace_manifest
 from ml_foundations.tenancy.training_queue import _TrainingQueueSpec
 from ml_foundations.workloads import (
@@ -35,7 +36,7 @@ from ml_foundations.workloads import (
     task,
     training_job,
 )
-from ml_foundations.workloads._autoscaling import autoscaler_manifest
+from ml_foundations.workloads.autoscaling import autoscaler_manifest
 from pydantic.alias_generators import to_camel
 from settings import WORKLOADS, Settings, Team
 

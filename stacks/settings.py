@@ -16,25 +16,25 @@ from typing import Annotated, Any
 import devices
 import pulumi
 from existing import ExistingClusterSettings, is_existing
-from ml_foundations import labels
-from ml_foundations._spec import Name, Spec, derived, explain
-from ml_foundations.gke._node_pool import tolerations
+from ml_foundations.catalog.disks import ClassFacts
+from ml_foundations.catalog.machine_types import MACHINE_TYPES
+from ml_foundations.component.spec import Name, Spec, derived, explain
 from ml_foundations.gke.cluster import GkeClusterSettings, _GkeClusterSpec
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSettings, _CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSettings, _GpuNodePoolSpec
-from ml_foundations.gke.machine_types import MACHINE_TYPES
+from ml_foundations.gke.node_pool import tolerations
 from ml_foundations.gpu.device_classes import DeviceClassesSettings
 from ml_foundations.gpu.monitor import GpuMonitorSettings, _GpuMonitorSpec
 from ml_foundations.gpu.operator import GpuOperatorSettings, Mode
-from ml_foundations.planning.rules import RULES
-from ml_foundations.storage._catalog import ClassFacts
+from ml_foundations.kubernetes import labels
+from ml_foundations.planning.verdict.rules import RULES
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS, StorageClassesSettings, class_facts
 from ml_foundations.storage.volume import VolumeSettings, class_mismatch
 from ml_foundations.tenancy.team_namespace import QuotaSettings, TeamNamespaceSettings
 from ml_foundations.tenancy.training_queue import TeamQueue, TrainingQueueSettings
-from ml_foundations.workloads._pod import WorkloadSettings
 from ml_foundations.workloads.distributed_training import DistributedTrainingSettings, _DistributedTrainingSpec
 from ml_foundations.workloads.inference_service import InferenceServiceSettings, _InferenceServiceSpec
+from ml_foundations.workloads.pod import WorkloadSettings
 from ml_foundations.workloads.scheduled_training import ScheduledTrainingSettings, _ScheduledTrainingSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSettings, _ShardedSetSpec
 from ml_foundations.workloads.sweep import SweepSettings, _SweepSpec

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from kubernetes import client, config
+from ml_foundations.rehearsal import control_plane, toolchain
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal import control_plane, toolchain
-from rehearsal.layout import CHECKOUT, Rehearsal
-from rehearsal.toolchain import Tools
+CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,9 @@ class Checkout:
         """Run ``python -m rehearsal …`` and return what it printed."""
         options = self.up_options if args[0] == "up" else ()
         return subprocess.run(
-            [sys.executable, "-m", "rehearsal", *args, *options],
+            [sys.executable, "-m", "ml_foundations.rehearsal", *args, *options],
             cwd=self.root,
-            env=os.environ | {"NO_COLOR": "1"} | env,
+            env=os.environ | {"NO_COLOR": "1", "PYTHONPATH": str(self.root / "components")} | env,
             capture_output=True,
             text=True,
             check=False,
@@ -122,7 +123,7 @@ def copy_checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(CHECKOUT / name, root / name)
         # With what Python compiled of it: compiling takes longer than copying.
-        for top in ("components", "rehearsal", "stacks"):
+        for top in ("components", "stacks"):
             for compiled in (CHECKOUT / top).rglob("__pycache__"):
                 half_written = shutil.ignore_patterns("*.pyc.*")
                 shutil.copytree(compiled, root / compiled.relative_to(CHECKOUT), ignore=half_written)

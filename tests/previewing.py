@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ml_foundations.rehearsal import environment, stack
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal import environment, stack
-from rehearsal.layout import Rehearsal
-from rehearsal.toolchain import Tools
 from tests.conftest import Checkout
 
 

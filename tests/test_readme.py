@@ -51,7 +51,7 @@ def test_every_link_leads_to_a_file() -> None:
 
 
 def test_the_error_that_is_shown_is_the_error() -> None:
-    from ml_foundations._spec import check
+    from ml_foundations.component.spec import check
     from ml_foundations.gke.gpu_node_pool import _GpuNodePoolSpec
 
     given = {"pool_name": "a100", "project": "p", "location": "us-central1", "cluster_name": "c"}

@@ -8,8 +8,8 @@ from typing import Any
 import ml_foundations
 import pulumi
 import pytest
-from ml_foundations import labels
-from ml_foundations._spec import check, derived
+from ml_foundations.component.spec import check, derived
+from ml_foundations.kubernetes import labels
 
 from tests.components.declaring import component_host
 
@@ -117,7 +117,7 @@ def test_importing_the_package_loads_no_component() -> None:
 
 
 def test_planning_imports_neither_pulumi_nor_a_client() -> None:
-    code = "import sys, ml_foundations.planning.filters; print([m for m in sys.modules if m.startswith(('pulumi', 'kubernetes'))])"
+    code = "import sys, ml_foundations.planning.scheduler.filters; print([m for m in sys.modules if m.startswith(('pulumi', 'kubernetes'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -162,6 +162,6 @@ def test_the_seeds_storage_class_is_exactly_theirs() -> None:
 
 
 def test_values_of_the_user_win_and_maps_join() -> None:
-    from ml_foundations._manifest import merged
+    from ml_foundations.component.resources import merged
 
     assert merged({"a": {"b": 1, "c": [1]}}, {"a": {"c": [2]}, "d": 3}) == {"a": {"b": 1, "c": [2]}, "d": 3}

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ml_foundations.rehearsal import environment
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal import environment
-from rehearsal.toolchain import Tools
 from tests.conftest import CHECKOUT, Checkout
 
 COMMITTED = CHECKOUT / "components" / "schema.json"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal.toolchain import Tools
 from tests.conftest import Checkout
 from tests.previewing import Said, preview
 

@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ml_foundations.rehearsal import toolchain
+from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.toolchain import Group
 
-from rehearsal import toolchain
-from rehearsal.progress import RehearsalError
-from rehearsal.toolchain import Group
 from tests.conftest import CHECKOUT
 
 GENERATOR = Group(

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from rehearsal.layout import CHECKOUT
+from tests.conftest import CHECKOUT
 from tests.differential import proof
 from tests.differential.comparing import Comparison, compare
 from tests.differential.generator import batch

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+from ml_foundations.rehearsal import control_plane
+from ml_foundations.rehearsal.layout import Rehearsal
 
-from rehearsal import control_plane
-from rehearsal.layout import Rehearsal
 from tests.differential.case import MAX_NODES, WORKLOAD_KINDS, Document, pod_template
 
 CONNECTIONS = 48

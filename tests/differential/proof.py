@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rehearsal import toolchain
+from ml_foundations.rehearsal import toolchain
+
 from tests.differential import replica
 from tests.differential.case import Case, Document, write
 from tests.differential.comparing import WITHOUT, Comparison, compare

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rehearsal import control_plane, toolchain
-from rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal import control_plane, toolchain
+from ml_foundations.rehearsal.layout import Rehearsal
+
 from tests.differential import oracle
 from tests.differential.case import Case
 from tests.differential.oracle import Outcome

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ml_foundations.rehearsal import brought_nodes
+from ml_foundations.rehearsal.progress import RehearsalError
 
-from rehearsal import brought_nodes
-from rehearsal.progress import RehearsalError
 from tests.conftest import CHECKOUT, Checkout
 
 EXAMPLES = CHECKOUT / "examples"

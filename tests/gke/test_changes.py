@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from ml_foundations import GkeCluster, GpuNodePool
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.gcp import container
+from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
+from ml_foundations.rehearsal.plugins.servicer import Diff, Resource, State
 
-from rehearsal.layout import Rehearsal
-from rehearsal.plugins.gcp import container
-from rehearsal.plugins.gcp.provider import GcpProvider
-from rehearsal.plugins.servicer import Diff, Resource, State
 from tests.components.declaring import declared, inputs
 
 POOL: Any = {

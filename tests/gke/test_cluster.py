@@ -5,7 +5,7 @@ from typing import Any
 import pulumi
 import pytest
 from ml_foundations import GkeCluster
-from ml_foundations._spec import check
+from ml_foundations.component.spec import check
 from ml_foundations.gke.cluster import GkeClusterArgs, GkeClusterSettings, _GkeClusterSpec
 
 from tests.components.declaring import declared, inputs

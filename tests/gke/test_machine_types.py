@@ -6,7 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from ml_foundations.gke.machine_types import (
+from ml_foundations.catalog.machine_types import (
     DISKS,
     GPUS,
     MACHINE_TYPES,
@@ -17,7 +17,7 @@ from ml_foundations.gke.machine_types import (
     machine_type,
     system_daemonsets,
 )
-from ml_foundations.planning.quantity import parse_quantity
+from ml_foundations.kubernetes.quantities import parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -141,5 +141,5 @@ def test_system_daemonsets_have_sources_and_quantities() -> None:
 
 
 def test_the_catalog_needs_no_pulumi() -> None:
-    probe = "import sys, ml_foundations.gke.machine_types; sys.exit('pulumi' in sys.modules)"
+    probe = "import sys, ml_foundations.catalog.machine_types; sys.exit('pulumi' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0

@@ -4,12 +4,13 @@ from typing import Any, cast
 
 import pulumi
 import pytest
-from ml_foundations import CpuNodePool, GpuNodePool, labels
-from ml_foundations._spec import check
-from ml_foundations.gke._node_pool import NodePoolArgs
+from ml_foundations import CpuNodePool, GpuNodePool
+from ml_foundations.catalog.machine_types import GPUS, MACHINE_TYPES
+from ml_foundations.component.spec import check
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolArgs, CpuNodePoolSettings
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolArgs, GpuNodePoolSettings, _GpuNodePoolSpec
-from ml_foundations.gke.machine_types import GPUS, MACHINE_TYPES
+from ml_foundations.gke.node_pool import NodePoolArgs
+from ml_foundations.kubernetes import labels
 
 from tests.components.declaring import declared, inputs
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 from ml_foundations import GpuNodePool
+from ml_foundations.catalog.operator_nodes import Operator, Sharing
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
-from ml_foundations.gpu.on_nodes import Operator, Sharing
-from ml_foundations.labels import GPU_RESOURCE, HOSTNAME
-from ml_foundations.planning.node_pools import from_node_pool
-from ml_foundations.planning.resources import WHOLE, in_scheduler_units
+from ml_foundations.kubernetes.labels import GPU_RESOURCE, HOSTNAME
+from ml_foundations.planning.input.node_pools import from_node_pool
+from ml_foundations.planning.model.resources import WHOLE, in_scheduler_units
+from ml_foundations.rehearsal.gke.nodes import node_template
+from ml_foundations.rehearsal.plugins.gcp import container
+from ml_foundations.rehearsal.plugins.gcp.place import Place
 
-from rehearsal.gke.nodes import node_template
-from rehearsal.plugins.gcp import container
-from rehearsal.plugins.gcp.place import Place
 from tests.components.declaring import declared, inputs
 from tests.gke.test_changes import POOL
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pulumi
 import pytest
-from ml_foundations import DeviceClasses, labels
-from ml_foundations._spec import check
+from ml_foundations import DeviceClasses
+from ml_foundations.component.spec import check
 from ml_foundations.gpu.device_classes import (
     ClaimTemplate,
     DeviceClassesSettings,
@@ -14,8 +14,9 @@ from ml_foundations.gpu.device_classes import (
     claim_template_manifest,
     expressions,
 )
+from ml_foundations.kubernetes import labels
+from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
 
-from rehearsal.plugins.kubernetes.helm import unknown_keys
 from tests.components.declaring import declared, inputs
 
 

@@ -5,15 +5,15 @@ from typing import Any
 import pulumi
 import pytest
 from ml_foundations import GpuOperator
-from ml_foundations._spec import check
-from ml_foundations.gke.nodes import PoolGpu
+from ml_foundations.catalog.nodes import PoolGpu
+from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.component.spec import check
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_installer_manifest
-from ml_foundations.gpu.on_nodes import Operator
 from ml_foundations.gpu.operator import GpuOperatorSettings, chart_values, namespace_manifest, quota_manifest
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
 
-from rehearsal.access import Access
-from rehearsal.api import Api
-from rehearsal.plugins.kubernetes.helm import unknown_keys
 from tests.components.declaring import declared, inputs
 from tests.conftest import Cluster
 

@@ -9,7 +9,7 @@ import yaml
 from ml_foundations.gpu.device_classes import DeviceClassesSettings
 from ml_foundations.gpu.operator import GpuOperatorSettings
 from ml_foundations.storage.classes import StorageClassesSettings
-from ml_foundations.tenancy._quota import QuotaSettings
+from ml_foundations.tenancy.quota import QuotaSettings
 
 from tests.components.declaring import declared
 from tests.conftest import CHECKOUT

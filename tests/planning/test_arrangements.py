@@ -1,9 +1,9 @@
 """Arrangements on nodes, by hand: what blocks a node, and what still has room."""
 
 import pytest
-from ml_foundations.planning.arrangements import Arrangements, arrangements
-from ml_foundations.planning.nodes import from_manifests
-from ml_foundations.planning.placement import PodClass, places, pod_class
+from ml_foundations.planning.model.nodes import from_manifests
+from ml_foundations.planning.model.places import PodClass, places, pod_class
+from ml_foundations.planning.scheduler.any_order import Arrangements, arrangements
 
 from tests.planning.building import ZONE, anti_affinity, container, pool, spread
 

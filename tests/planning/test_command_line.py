@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ml_foundations.planning.__main__ import main
-from ml_foundations.planning.documents import UnreadableError, read
+from ml_foundations.planning.input.documents import UnreadableError, read
 
 from tests.planning.building import Manifest, deployment, job, node, pool, template
 

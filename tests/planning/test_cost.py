@@ -3,8 +3,8 @@
 from decimal import Decimal
 
 from ml_foundations.planning import judge
-from ml_foundations.planning.cost import RunCost, cost_of, over_budget
-from ml_foundations.planning.nodes import node_class
+from ml_foundations.planning.model.nodes import node_class
+from ml_foundations.planning.verdict.cost import RunCost, cost_of, over_budget
 
 from tests.planning.building import GPU, Manifest, anti_affinity, job, node, pool, template
 

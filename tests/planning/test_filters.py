@@ -4,8 +4,8 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from ml_foundations.planning.filters import pod_requests, why_not
-from ml_foundations.planning.quantity import parse_quantity
+from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.planning.scheduler.filters import pod_requests, why_not
 
 Case = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from ml_foundations.planning.quantity import format_quantity, parse_quantity
+from ml_foundations.kubernetes.quantities import format_quantity, parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from ml_foundations.planning import UNKNOWN, judge
-from ml_foundations.planning.cost import over_budget
-from ml_foundations.planning.rules import RULES
+from ml_foundations.planning.verdict.cost import over_budget
+from ml_foundations.planning.verdict.rules import RULES
 
 from tests.conftest import CHECKOUT
 from tests.planning.building import (

@@ -4,12 +4,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ml_foundations.planning.arrangements import arrangements
-from ml_foundations.planning.capacity import capacity, is_repelled
-from ml_foundations.planning.nodes import from_manifests
-from ml_foundations.planning.placement import Place, PodClass, places, pod_class
-from ml_foundations.planning.search import search
-from ml_foundations.planning.stack import Demand, _always_room, _shortage
+from ml_foundations.planning.model.nodes import from_manifests
+from ml_foundations.planning.model.places import Place, PodClass, places, pod_class
+from ml_foundations.planning.scheduler.any_order import arrangements
+from ml_foundations.planning.scheduler.competition import Demand, _always_room, _shortage
+from ml_foundations.planning.scheduler.every_order import search
+from ml_foundations.planning.scheduler.one_class import capacity, is_repelled
 
 from tests.planning.building import (
     HOSTNAME,

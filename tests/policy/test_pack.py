@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 import yaml
+from ml_foundations.rehearsal import environment, stack
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal import environment, stack
-from rehearsal.layout import Rehearsal
-from rehearsal.toolchain import Tools
 from tests.conftest import Checkout, Cluster
 from tests.previewing import write
 from tests.stacks.test_settings import sections

@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ml_foundations.gke.nodes import PoolGpu
-from ml_foundations.labels import GPU_RESOURCE
+from ml_foundations.catalog.nodes import PoolGpu
+from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.rehearsal import gke
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.gke.life import SCALE_DOWN_VARIABLE
+from ml_foundations.rehearsal.gke.store import Pool, Store
+from ml_foundations.rehearsal.layout import Rehearsal
 
-from rehearsal import gke
-from rehearsal.access import Access
-from rehearsal.api import Api
-from rehearsal.gke.life import SCALE_DOWN_VARIABLE
-from rehearsal.gke.store import Pool, Store
-from rehearsal.layout import Rehearsal
 from tests.conftest import Cluster
 from tests.waiting import until
 

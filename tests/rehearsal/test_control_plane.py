@@ -19,11 +19,12 @@ import psutil
 import pytest
 import yaml
 from kubernetes import client, config, utils
+from ml_foundations.rehearsal import control_plane
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal import control_plane
-from rehearsal.layout import CHECKOUT, Rehearsal
-from rehearsal.progress import RehearsalError
-from rehearsal.toolchain import Tools
+from tests.conftest import CHECKOUT
 from tests.rehearsal.project import fake_node
 from tests.waiting import until
 
@@ -350,7 +351,7 @@ def test_a_port_that_another_program_took_is_replaced(
 
 def test_what_a_killed_start_left_is_no_hindrance(another: Rehearsal, tools: Tools) -> None:
     script = (
-        "import sys, pathlib; from rehearsal import control_plane, toolchain; from rehearsal.layout import Rehearsal; "
+        "import sys, pathlib; from ml_foundations.rehearsal import control_plane, toolchain; from ml_foundations.rehearsal.layout import Rehearsal; "
         "control_plane.start(Rehearsal('another', pathlib.Path(sys.argv[1])), toolchain.ensure())"
     )
     starting = subprocess.Popen(

@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ml_foundations._spec import check
-from ml_foundations.gke.nodes import PoolGpu
+from ml_foundations.catalog.nodes import PoolGpu
+from ml_foundations.component.spec import check
 from ml_foundations.gpu.device_classes import (
     ClaimTemplate,
     Selection,
     claim_template_manifest,
     device_class_manifest,
 )
-from ml_foundations.labels import DRA_POOL_LABELS, GPU_RESOURCE
+from ml_foundations.kubernetes.labels import DRA_POOL_LABELS, GPU_RESOURCE
+from ml_foundations.rehearsal.api import ApiError
+from ml_foundations.rehearsal.gke import dra
+from ml_foundations.rehearsal.gke.store import Pool
 
-from rehearsal.api import ApiError
-from rehearsal.gke import dra
-from rehearsal.gke.store import Pool
 from tests.conftest import Cluster
 from tests.rehearsal.simulation import GPU_TAINT, Cloud, Object, clean, simulated_gke
 from tests.waiting import until

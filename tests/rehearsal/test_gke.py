@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations.gke.machine_types import allocatable, machine_type
-from ml_foundations.gke.nodes import PoolGpu
-from ml_foundations.labels import GPU_RESOURCE
-from ml_foundations.planning.quantity import parse_quantity
+from ml_foundations.catalog.machine_types import allocatable, machine_type
+from ml_foundations.catalog.nodes import PoolGpu
+from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.rehearsal import brought_nodes, gke
+from ml_foundations.rehearsal.api import ApiError
+from ml_foundations.rehearsal.gke import life, load_balancers, volumes
+from ml_foundations.rehearsal.gke.life import SCALE_DOWN_VARIABLE
+from ml_foundations.rehearsal.progress import RehearsalError
 
-from rehearsal import brought_nodes, gke
-from rehearsal.api import ApiError
-from rehearsal.gke import life, load_balancers, volumes
-from rehearsal.gke.life import SCALE_DOWN_VARIABLE
-from rehearsal.progress import RehearsalError
 from tests.conftest import Cluster
 from tests.rehearsal.simulation import GPU_TAINT, L4, OPERATED, ZONES, Cloud, Object, clean, simulated_gke
 from tests.waiting import until

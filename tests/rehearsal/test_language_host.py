@@ -12,11 +12,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ml_foundations.rehearsal import environment, language_host, toolchain
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.toolchain import Tools
 from pulumi.runtime.proto import language_pb2 as lang
 
-from rehearsal import environment, language_host, toolchain
-from rehearsal.layout import CHECKOUT, Rehearsal
-from rehearsal.toolchain import Tools
+from tests.conftest import CHECKOUT
 from tests.waiting import until
 
 PROGRAM = """
@@ -301,11 +302,11 @@ def test_required_packages_are_those_of_the_installed_sdks() -> None:
 def test_a_host_starts_without_the_sdk_and_leaves_it_whole_to_others() -> None:
     """Each command starts several of our processes: the SDK's import would be most of what they do."""
     body = """
-import sys, rehearsal.language_host, rehearsal.plugins.kubernetes.__main__
-from rehearsal.plugins.gcp import provider, sdk
+import sys, ml_foundations.rehearsal.language_host as host, ml_foundations.rehearsal.plugins.kubernetes.__main__
+from ml_foundations.rehearsal.plugins.gcp import provider, sdk
 assert "location" in sdk.inputs("gcp:container/cluster:Cluster")
 assert "pulumi" not in sys.modules, "the SDK is imported"
 import pulumi, pulumi.runtime.proto.language_pb2 as stubs
-assert stubs is rehearsal.language_host.lang and pulumi.ResourceOptions and pulumi.runtime.Settings
+assert stubs is host.lang and pulumi.ResourceOptions and pulumi.runtime.Settings
 """
     subprocess.run([sys.executable, "-c", body], check=True, cwd=CHECKOUT)

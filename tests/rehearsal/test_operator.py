@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations._spec import check
+from ml_foundations.component.spec import check
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.gpu.operator import GpuOperatorSettings, chart_values
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.project import Project
 from tests.rehearsal.simulation import OPERATED, Cloud, clean, simulated_gke

@@ -12,11 +12,11 @@ import psutil
 import pytest
 import yaml
 from kubernetes import client, config, utils
+from ml_foundations.rehearsal import control_plane, controllers
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.report import collect
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal import control_plane, controllers
-from rehearsal.layout import Rehearsal
-from rehearsal.report import collect
-from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.project import Project, fake_node
 from tests.waiting import until

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ml_foundations.rehearsal import stack
+from ml_foundations.rehearsal.gke.store import Store
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal import stack
-from rehearsal.gke.store import Store
-from rehearsal.layout import CHECKOUT, Rehearsal
-from rehearsal.toolchain import Tools
-from tests.conftest import Cluster
+from tests.conftest import CHECKOUT, Cluster
 from tests.rehearsal.project import Project
 from tests.waiting import until
 
 UP = """
 import signal
 from pathlib import Path
-from rehearsal import stack
-from rehearsal.layout import Rehearsal
-from rehearsal.progress import user_errors
+from ml_foundations.rehearsal import stack
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.progress import user_errors
 # It is ignored in what a script runs in the background, such as these tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with user_errors():

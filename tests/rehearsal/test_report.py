@@ -1,11 +1,11 @@
 """The report's rows: what each kind of workload comes to."""
 
 import pytest
-from ml_foundations.labels import GPU_RESOURCE
+from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.rehearsal import report
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api
 
-from rehearsal import report
-from rehearsal.access import Access
-from rehearsal.api import Api
 from tests.conftest import Cluster
 
 NAMESPACE = "reported"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from kubernetes import client, utils
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.gke.addons import Addons
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal.access import Access
-from rehearsal.api import Api
-from rehearsal.gke.addons import Addons
-from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.project import Project, fake_node, project_over
 from tests.waiting import until

@@ -15,16 +15,16 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from ml_foundations.rehearsal import control_plane, gke, stack
+from ml_foundations.rehearsal.gke.autoscaler import is_of_daemon_set
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.gcp import unmodelled_outputs
+from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER
+from ml_foundations.rehearsal.plugins.servicer import UNKNOWN_ON_THE_WIRE
+from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.report import Report, Workload, collect
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal import control_plane, gke, stack
-from rehearsal.gke.autoscaler import is_of_daemon_set
-from rehearsal.layout import Rehearsal
-from rehearsal.plugins.gcp import unmodelled_outputs
-from rehearsal.plugins.gcp.container import CLUSTER
-from rehearsal.plugins.servicer import UNKNOWN_ON_THE_WIRE
-from rehearsal.progress import RehearsalError
-from rehearsal.report import Report, Workload, collect
-from rehearsal.toolchain import Tools
 from tests.conftest import Checkout
 from tests.official import can_fetch_charts, needs_kubernetes_plugin
 from tests.waiting import until
@@ -368,7 +368,7 @@ def settings_of(checkout: Checkout, stack: str) -> dict[str, Any]:
 def interrupted_up(checkout: Checkout) -> None:
     """Start ``up`` and kill pulumi with SIGKILL once it has created a few resources."""
     up = subprocess.Popen(
-        ["python", "-m", "rehearsal", "up"],
+        ["python", "-m", "ml_foundations.rehearsal", "up"],
         cwd=checkout.root,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations import labels
-from ml_foundations._spec import check
+from ml_foundations.component.spec import check
+from ml_foundations.kubernetes import labels
+from ml_foundations.rehearsal import report
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api, ApiError
+from ml_foundations.rehearsal.gke import addons, volumes
+from ml_foundations.rehearsal.toolchain import Tools
 from ml_foundations.storage.classes import (
     StorageClassesSettings,
     snapshot_class_manifests,
@@ -15,11 +20,6 @@ from ml_foundations.storage.classes import (
 )
 from ml_foundations.storage.volume import _VolumeSpec, claim_manifest, volume_manifest
 
-from rehearsal import report
-from rehearsal.access import Access
-from rehearsal.api import Api, ApiError
-from rehearsal.gke import addons, volumes
-from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.project import Project
 from tests.rehearsal.simulation import L4, ZONES, Cloud, Object, clean, simulated_gke

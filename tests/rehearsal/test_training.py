@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from kubernetes import utils
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal.toolchain import Tools
 from tests.conftest import Cluster
 from tests.rehearsal.project import Project, fake_node, project_over
 from tests.waiting import until

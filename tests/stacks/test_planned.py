@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ml_foundations.planning import Verdict
-from ml_foundations.planning.program import RELEASE, Resource, judge_program, nodes_of
+from ml_foundations.planning.input.program import RELEASE, Resource, judge_program, nodes_of
 
 from tests.stacks.test_settings import sections
 

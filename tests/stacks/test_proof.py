@@ -5,11 +5,11 @@ import re
 from collections.abc import Callable
 
 import pytest
+from ml_foundations.rehearsal import environment, stack
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.toolchain import Tools
 
-from rehearsal import environment, stack
-from rehearsal.layout import CHECKOUT, Rehearsal
-from rehearsal.toolchain import Tools
-from tests.conftest import Checkout
+from tests.conftest import CHECKOUT, Checkout
 from tests.previewing import preview, write
 from tests.stacks.test_settings import sections
 

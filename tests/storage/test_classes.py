@@ -5,8 +5,8 @@ from typing import Any
 import pulumi
 import pytest
 from ml_foundations import StorageClasses
-from ml_foundations._spec import check
-from ml_foundations.gke.machine_types import MACHINE_TYPES
+from ml_foundations.catalog.machine_types import MACHINE_TYPES
+from ml_foundations.component.spec import check
 from ml_foundations.storage.classes import (
     BUILT_IN,
     StorageClassesSettings,

@@ -5,8 +5,8 @@ from typing import Any
 import pulumi
 import pytest
 from ml_foundations import Volume
-from ml_foundations._spec import check
-from ml_foundations.storage._catalog import ClassFacts
+from ml_foundations.catalog.disks import ClassFacts
+from ml_foundations.component.spec import check
 from ml_foundations.storage.classes import StorageClassesSettings, class_facts
 from ml_foundations.storage.volume import (
     VolumeSettings,

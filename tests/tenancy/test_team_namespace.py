@@ -7,10 +7,12 @@ from typing import Any
 import pulumi
 import pytest
 from ml_foundations import TeamNamespace
-from ml_foundations._spec import check
-from ml_foundations.tenancy._identity import group_binding_manifest, service_account_manifest
-from ml_foundations.tenancy._network import network_policy_manifests
-from ml_foundations.tenancy._quota import (
+from ml_foundations.component.spec import check
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api, ApiError
+from ml_foundations.tenancy.identity import group_binding_manifest, service_account_manifest
+from ml_foundations.tenancy.network import network_policy_manifests
+from ml_foundations.tenancy.quota import (
     limit_range_manifest,
     model_policy_binding_manifest,
     model_policy_manifest,
@@ -19,8 +21,6 @@ from ml_foundations.tenancy._quota import (
 )
 from ml_foundations.tenancy.team_namespace import _TeamNamespaceSpec, namespace_manifest
 
-from rehearsal.access import Access
-from rehearsal.api import Api, ApiError
 from tests.components.declaring import declared, inputs
 from tests.conftest import Cluster
 from tests.waiting import until

@@ -5,8 +5,10 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
-from ml_foundations import _versions
-from ml_foundations._spec import check
+from ml_foundations.catalog import versions as _versions
+from ml_foundations.component.spec import check
+from ml_foundations.rehearsal import toolchain
+from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
 from ml_foundations.tenancy.training_queue import (
     TrainingQueue,
     _TrainingQueueSpec,
@@ -16,8 +18,6 @@ from ml_foundations.tenancy.training_queue import (
     local_queue_manifest,
 )
 
-from rehearsal import toolchain
-from rehearsal.plugins.kubernetes.helm import unknown_keys
 from tests.components.declaring import declared, inputs
 
 H100: dict[str, Any] = {

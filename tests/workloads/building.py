@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from ml_foundations._manifest import without_none
-from ml_foundations._overrides import overridden
-from ml_foundations._spec import check
+from ml_foundations.component.resources import without_none
+from ml_foundations.component.spec import check
+from ml_foundations.kubernetes.overrides import overridden
 from ml_foundations.workloads import distributed_training, scheduled_training, sweep, task, training_job
-from ml_foundations.workloads._gpu_claim import claim_template_manifest
+from ml_foundations.workloads.gpu_claim import claim_template_manifest
 
 WORKLOAD: dict[str, Any] = {"namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pulumi
 import pytest
-from ml_foundations._spec import check
-from ml_foundations.workloads._autoscaling import autoscaler_manifest
+from ml_foundations.component.spec import check
+from ml_foundations.workloads.autoscaling import autoscaler_manifest
 from ml_foundations.workloads.inference_service import (
     InferenceService,
     _InferenceServiceSpec,

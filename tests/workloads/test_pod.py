@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from ml_foundations import labels
-from ml_foundations.workloads._gpu_claim import claim_template_manifest
-from ml_foundations.workloads._pod import WorkloadArgs, WorkloadSettings
-from ml_foundations.workloads._strategic import strategic_merge
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.strategic import strategic_merge
+from ml_foundations.workloads.gpu_claim import claim_template_manifest
+from ml_foundations.workloads.pod import WorkloadArgs, WorkloadSettings
 
 from tests.workloads.building import container_of, cron, job, job_spec, pod_of, template_of
 

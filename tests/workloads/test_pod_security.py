@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
-from ml_foundations._spec import check
+from ml_foundations.component.spec import check
 from ml_foundations.gpu import monitor
 from ml_foundations.workloads import inference_service, sharded_set
 

@@ -5,7 +5,7 @@ An expectation holds what the public manifest says, as in test_public_training.p
 
 from typing import Any
 
-from ml_foundations._spec import check
+from ml_foundations.component.spec import check
 from ml_foundations.workloads import inference_service, sharded_set
 
 from tests.workloads.building import WORKLOAD

@@ -4,7 +4,7 @@ from typing import Any
 
 import pulumi
 import pytest
-from ml_foundations._spec import check
+from ml_foundations.component.spec import check
 from ml_foundations.workloads.sharded_set import (
     MAX_NAME,
     ShardedSet,

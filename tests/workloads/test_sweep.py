@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ml_foundations import Sweep
-from ml_foundations.workloads._parameters import Parameter, sample
+from ml_foundations.workloads.parameters import Parameter, sample
 from ml_foundations.workloads.sweep import DIRECTORY, SweepArgs, SweepSettings
 
 from tests.components.declaring import declared

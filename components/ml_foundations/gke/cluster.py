@@ -12,17 +12,17 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations._manifest import child_options
-from ml_foundations._spec import Name, check, derived
-from ml_foundations.gke._arguments import said
-from ml_foundations.gke._maintenance import (
+from ml_foundations.component.resources import child_options
+from ml_foundations.component.spec import Name, check, derived
+from ml_foundations.gke.arguments import said
+from ml_foundations.gke.maintenance import (
     MaintenanceExclusion,
     MaintenanceExclusionArgs,
     MaintenanceWindow,
     MaintenanceWindowArgs,
     maintenance_arguments,
 )
-from ml_foundations.gke._network import BroughtNetwork, Network, NetworkArgs, RangeSettings, made_network, nat
+from ml_foundations.gke.network import BroughtNetwork, Network, NetworkArgs, RangeSettings, made_network, nat
 
 NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
 """What a node needs: to log, to be monitored, and to pull images (GKE, "Harden your cluster's security")."""

@@ -6,11 +6,11 @@ import pulumi
 import pulumi_gcp as gcp
 from typing_extensions import override
 
-from ml_foundations import labels
-from ml_foundations._manifest import child_options
-from ml_foundations._spec import check
-from ml_foundations._tolerations import TolerationArgs
-from ml_foundations.gke._node_pool import (
+from ml_foundations.catalog.machine_types import MACHINE_TYPES
+from ml_foundations.component.resources import child_options
+from ml_foundations.component.spec import check
+from ml_foundations.component.tolerations import TolerationArgs
+from ml_foundations.gke.node_pool import (
     NodePoolArgs,
     NodePoolSettings,
     NodePoolSpec,
@@ -18,7 +18,7 @@ from ml_foundations.gke._node_pool import (
     node_pool,
     tolerations,
 )
-from ml_foundations.gke.machine_types import MACHINE_TYPES
+from ml_foundations.kubernetes import labels
 
 
 class CpuNodePoolArgs(NodePoolArgs):

@@ -8,12 +8,12 @@ import pulumi_gcp as gcp
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations import labels
-from ml_foundations._manifest import child_options
-from ml_foundations._spec import Spec, check
-from ml_foundations._tolerations import TolerationArgs
-from ml_foundations.gke import _interfaces
-from ml_foundations.gke._node_pool import (
+from ml_foundations.catalog.machine_types import GPUS, MACHINE_TYPES, UnknownNameError, gpu_by_name, shared_product
+from ml_foundations.component.resources import child_options
+from ml_foundations.component.spec import Spec, check
+from ml_foundations.component.tolerations import TolerationArgs
+from ml_foundations.gke import interfaces as _interfaces
+from ml_foundations.gke.node_pool import (
     NodePoolArgs,
     NodePoolSettings,
     NodePoolSpec,
@@ -22,7 +22,7 @@ from ml_foundations.gke._node_pool import (
     node_pool,
     tolerations,
 )
-from ml_foundations.gke.machine_types import GPUS, MACHINE_TYPES, UnknownNameError, gpu_by_name, shared_product
+from ml_foundations.kubernetes import labels
 
 GPU_TAINT = Taint(key=labels.GPU_TAINT_KEY, value=labels.GPU_TAINT_VALUE, effect="NO_SCHEDULE")
 

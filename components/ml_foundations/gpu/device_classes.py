@@ -8,14 +8,14 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations import labels
-from ml_foundations._manifest import arguments, child_options, merged, without_none
-from ml_foundations._spec import GpuProduct, Name, Quantity, Spec, check
-from ml_foundations._tolerations import Toleration, TolerationArgs, toleration_manifest
-from ml_foundations._versions import DRA_DRIVER
-from ml_foundations.gke.machine_types import GPUS
-from ml_foundations.gpu._critical_pods import critical_pods_quota
+from ml_foundations.catalog.machine_types import GPUS
+from ml_foundations.catalog.versions import DRA_DRIVER
+from ml_foundations.component.resources import arguments, child_options, merged, without_none
+from ml_foundations.component.spec import GpuProduct, Name, Quantity, Spec, check
+from ml_foundations.component.tolerations import Toleration, TolerationArgs, toleration_manifest
+from ml_foundations.gpu.critical_pods import critical_pods_quota
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
+from ml_foundations.kubernetes import labels
 
 DOMAIN = labels.GPU_DEVICE_CLASS
 """NVIDIA's driver, the domain of its devices' attributes, and the class of whole GPUs."""

@@ -10,15 +10,15 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations import labels
-from ml_foundations._manifest import NOT_AWAITED, arguments, child_options, without_none
-from ml_foundations._monitoring import MonitoringSystem, monitor_kinds, monitor_manifest
-from ml_foundations._overrides import overridden, unknown_kinds
-from ml_foundations._spec import GpuProduct, Name, Quantity, Spec, check
-from ml_foundations._versions import DCGM_EXPORTER_IMAGE
-from ml_foundations.gpu._critical_pods import critical_pods_quota
+from ml_foundations.catalog.versions import DCGM_EXPORTER_IMAGE
+from ml_foundations.component.resources import NOT_AWAITED, arguments, child_options, without_none
+from ml_foundations.component.spec import GpuProduct, Name, Quantity, Spec, check
+from ml_foundations.gpu.critical_pods import critical_pods_quota
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
-from ml_foundations.workloads._strategic import strategic_merge
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_kinds, monitor_manifest
+from ml_foundations.kubernetes.overrides import overridden, unknown_kinds
+from ml_foundations.kubernetes.strategic import strategic_merge
 
 CONTAINER = "main"
 PORT = "metrics"

@@ -8,14 +8,14 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations import labels
-from ml_foundations._manifest import arguments, child_options, merged, without_none
-from ml_foundations._spec import Name, Spec, check
-from ml_foundations._tolerations import Toleration, TolerationArgs, toleration_manifest
-from ml_foundations._versions import GPU_OPERATOR
-from ml_foundations.gpu._critical_pods import critical_pods_quota
-from ml_foundations.gpu._device_plugin import Sharing, SharingArgs, device_plugin_config
+from ml_foundations.catalog.versions import GPU_OPERATOR
+from ml_foundations.component.resources import arguments, child_options, merged, without_none
+from ml_foundations.component.spec import Name, Spec, check
+from ml_foundations.component.tolerations import Toleration, TolerationArgs, toleration_manifest
+from ml_foundations.gpu.critical_pods import critical_pods_quota
+from ml_foundations.gpu.device_plugin import Sharing, SharingArgs, device_plugin_config
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, NodeImage, driver_installer_manifest
+from ml_foundations.kubernetes import labels
 
 Mode = Literal["operator", "cos", "ubuntu", "gke"]
 """Who gives the nodes their driver, and who advertises their GPUs:

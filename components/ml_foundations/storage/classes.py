@@ -8,11 +8,7 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations import labels
-from ml_foundations._manifest import arguments, child_options, without_none
-from ml_foundations._spec import Name, Quantity, Spec, check
-from ml_foundations._versions import NFS_PROVISIONER
-from ml_foundations.storage._catalog import (
+from ml_foundations.catalog.disks import (
     DISK_TYPES,
     FILESTORE_CSI,
     LUSTRE_CSI,
@@ -21,6 +17,10 @@ from ml_foundations.storage._catalog import (
     SHARED,
     ClassFacts,
 )
+from ml_foundations.catalog.versions import NFS_PROVISIONER
+from ml_foundations.component.resources import arguments, child_options, without_none
+from ml_foundations.component.spec import Name, Quantity, Spec, check
+from ml_foundations.kubernetes import labels
 
 DiskTypeName = Literal[
     "pd-standard",

@@ -8,11 +8,11 @@ import pulumi
 import pulumi_kubernetes as k8s
 from typing_extensions import override
 
-from ml_foundations import labels
-from ml_foundations._manifest import arguments, child_options
-from ml_foundations._spec import Name, Quantity, Spec, check, derived
-from ml_foundations.planning.quantity import parse_quantity
-from ml_foundations.storage._catalog import PD_CSI, ClassFacts
+from ml_foundations.catalog.disks import PD_CSI, ClassFacts
+from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.component.spec import Name, Quantity, Spec, check, derived
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.storage.classes import GCS_FUSE_CLASS
 
 AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]

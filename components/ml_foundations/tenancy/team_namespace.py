@@ -9,9 +9,9 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations._manifest import arguments, child_options
-from ml_foundations._spec import Name, Quantity, Spec, check
-from ml_foundations.tenancy._identity import (
+from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.component.spec import Name, Quantity, Spec, check
+from ml_foundations.tenancy.identity import (
     ServiceAccount,
     ServiceAccountArgs,
     group_binding_manifest,
@@ -19,8 +19,8 @@ from ml_foundations.tenancy._identity import (
     service_account_manifest,
     workload_identity_member,
 )
-from ml_foundations.tenancy._network import MONITORING_NAMESPACES, Internet, Openings, network_policy_manifests
-from ml_foundations.tenancy._quota import (
+from ml_foundations.tenancy.network import MONITORING_NAMESPACES, Internet, Openings, network_policy_manifests
+from ml_foundations.tenancy.quota import (
     MAX_PRIORITY,
     QuotaArgs,
     QuotaSettings,

@@ -9,14 +9,14 @@ import yaml
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations import labels
-from ml_foundations._manifest import arguments, child_options, merged, without_none
-from ml_foundations._overrides import overridden, unknown_kinds
-from ml_foundations._spec import GpuProduct, Name, Quantity, Spec, check, quantity
-from ml_foundations._tolerations import Toleration, TolerationArgs, toleration_manifest
-from ml_foundations._versions import KUEUE
-from ml_foundations.gke.machine_types import gpu_by_name
-from ml_foundations.tenancy._kueue import API_VERSION, FRAMEWORKS, NAMESPACE
+from ml_foundations.catalog.kueue import API_VERSION, FRAMEWORKS, NAMESPACE
+from ml_foundations.catalog.machine_types import gpu_by_name
+from ml_foundations.catalog.versions import KUEUE
+from ml_foundations.component.resources import arguments, child_options, merged, without_none
+from ml_foundations.component.spec import GpuProduct, Name, Quantity, Spec, check, quantity
+from ml_foundations.component.tolerations import Toleration, TolerationArgs, toleration_manifest
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.overrides import overridden, unknown_kinds
 
 COMPUTE = "compute"
 """The flavor of CPU and memory, which are the same on all nodes: GPUs alone decide between flavors."""

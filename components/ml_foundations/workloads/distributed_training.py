@@ -8,11 +8,11 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations import labels
-from ml_foundations._manifest import NOT_AWAITED, arguments, child_options, without_none
-from ml_foundations._overrides import overridden
-from ml_foundations._spec import Name, check
-from ml_foundations.workloads._awaited import (
+from ml_foundations.component.resources import NOT_AWAITED, arguments, child_options, without_none
+from ml_foundations.component.spec import Name, check
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.workloads.awaited import (
     AwaitedArgs,
     AwaitedSettings,
     AwaitedSpec,
@@ -20,9 +20,9 @@ from ml_foundations.workloads._awaited import (
     declare_job,
     timeouts,
 )
-from ml_foundations.workloads._gpu_claim import declare_claim_template
-from ml_foundations.workloads._job import JobArgs, container_fields, hostname_errors, job_fields, object_metadata
-from ml_foundations.workloads._pod_template import pod_template
+from ml_foundations.workloads.gpu_claim import declare_claim_template
+from ml_foundations.workloads.job import JobArgs, container_fields, hostname_errors, job_fields, object_metadata
+from ml_foundations.workloads.pod_template import pod_template
 
 RETRIES_PER_NODE = 3
 """When one pod fails its peers fail with it, so failures count by the node."""

@@ -8,15 +8,15 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations import labels as known
-from ml_foundations._manifest import NOT_AWAITED, arguments, child_options
-from ml_foundations._overrides import overridden
-from ml_foundations._spec import Name, check
-from ml_foundations.workloads._autoscaling import Autoscaling, AutoscalingArgs, autoscaler_manifest
-from ml_foundations.workloads._gpu_claim import declare_claim_template
-from ml_foundations.workloads._pod import app_labels
-from ml_foundations.workloads._pod_template import pod_template
-from ml_foundations.workloads._serving import (
+from ml_foundations.component.resources import NOT_AWAITED, arguments, child_options
+from ml_foundations.component.spec import Name, check
+from ml_foundations.kubernetes import labels as known
+from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.workloads.autoscaling import Autoscaling, AutoscalingArgs, autoscaler_manifest
+from ml_foundations.workloads.gpu_claim import declare_claim_template
+from ml_foundations.workloads.pod import app_labels
+from ml_foundations.workloads.pod_template import pod_template
+from ml_foundations.workloads.serving import (
     ServerArgs,
     ServerSettings,
     ServerSpec,

@@ -10,14 +10,14 @@ import pulumi_kubernetes as k8s
 from pydantic import Field, field_validator
 from typing_extensions import override
 
-from ml_foundations._manifest import arguments, child_options, without_none
-from ml_foundations._overrides import overridden
-from ml_foundations._spec import Name, check
-from ml_foundations.workloads._awaited import DELETE_MARGIN_SECONDS
-from ml_foundations.workloads._completions import CompletionsArgs, CompletionsSettings
-from ml_foundations.workloads._cron import shortest_interval
-from ml_foundations.workloads._gpu_claim import declare_claim_template
-from ml_foundations.workloads._job import (
+from ml_foundations.component.resources import arguments, child_options, without_none
+from ml_foundations.component.spec import Name, check
+from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.workloads.awaited import DELETE_MARGIN_SECONDS
+from ml_foundations.workloads.completions import CompletionsArgs, CompletionsSettings
+from ml_foundations.workloads.cron import shortest_interval
+from ml_foundations.workloads.gpu_claim import declare_claim_template
+from ml_foundations.workloads.job import (
     JobArgs,
     JobSpec,
     container_fields,
@@ -25,8 +25,8 @@ from ml_foundations.workloads._job import (
     job_fields,
     object_metadata,
 )
-from ml_foundations.workloads._pod import app_labels, queue_labels
-from ml_foundations.workloads._pod_template import pod_template
+from ml_foundations.workloads.pod import app_labels, queue_labels
+from ml_foundations.workloads.pod_template import pod_template
 
 MAX_NAME = 52
 """The controller adds eleven characters to the name of each Job (Kubernetes, "CronJob")."""

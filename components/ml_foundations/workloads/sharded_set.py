@@ -8,13 +8,13 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations._manifest import NOT_AWAITED, arguments, child_options
-from ml_foundations._overrides import overridden
-from ml_foundations._spec import MAX_LABEL, Name, Quantity, Spec, check
-from ml_foundations.workloads._gpu_claim import declare_claim_template
-from ml_foundations.workloads._pod import app_labels
-from ml_foundations.workloads._pod_template import pod_template
-from ml_foundations.workloads._serving import (
+from ml_foundations.component.resources import NOT_AWAITED, arguments, child_options
+from ml_foundations.component.spec import MAX_LABEL, Name, Quantity, Spec, check
+from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.workloads.gpu_claim import declare_claim_template
+from ml_foundations.workloads.pod import app_labels
+from ml_foundations.workloads.pod_template import pod_template
+from ml_foundations.workloads.serving import (
     PROBE,
     ServerArgs,
     ServerSettings,

@@ -10,14 +10,14 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations._manifest import arguments, child_options, without_none
-from ml_foundations._overrides import overridden
-from ml_foundations._spec import Name, check
-from ml_foundations.workloads._awaited import AwaitedArgs, AwaitedSettings, AwaitedSpec, await_annotations, declare_job
-from ml_foundations.workloads._gpu_claim import declare_claim_template
-from ml_foundations.workloads._job import JobArgs, container_fields, hostname_errors, job_fields, object_metadata
-from ml_foundations.workloads._naming import named_by_content
-from ml_foundations.workloads._parameters import (
+from ml_foundations.component.resources import arguments, child_options, without_none
+from ml_foundations.component.spec import Name, check
+from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.workloads.awaited import AwaitedArgs, AwaitedSettings, AwaitedSpec, await_annotations, declare_job
+from ml_foundations.workloads.gpu_claim import declare_claim_template
+from ml_foundations.workloads.job import JobArgs, container_fields, hostname_errors, job_fields, object_metadata
+from ml_foundations.workloads.naming import named_by_content
+from ml_foundations.workloads.parameters import (
     VARIABLE,
     Parameter,
     ParameterArgs,
@@ -27,8 +27,8 @@ from ml_foundations.workloads._parameters import (
     sample,
     text,
 )
-from ml_foundations.workloads._pod import app_labels
-from ml_foundations.workloads._pod_template import pod_template
+from ml_foundations.workloads.pod import app_labels
+from ml_foundations.workloads.pod_template import pod_template
 
 VOLUME = "sweep"
 DIRECTORY = "/etc/sweep"

@@ -8,12 +8,12 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations._manifest import arguments, child_options
-from ml_foundations._overrides import overridden, unknown_kinds
-from ml_foundations._spec import Name, check
-from ml_foundations.workloads._gpu_claim import declare_claim_template
-from ml_foundations.workloads._pod import WorkloadArgs, WorkloadSettings, WorkloadSpec, app_labels, queue_labels
-from ml_foundations.workloads._pod_template import pod_template
+from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.component.spec import Name, check
+from ml_foundations.kubernetes.overrides import overridden, unknown_kinds
+from ml_foundations.workloads.gpu_claim import declare_claim_template
+from ml_foundations.workloads.pod import WorkloadArgs, WorkloadSettings, WorkloadSpec, app_labels, queue_labels
+from ml_foundations.workloads.pod_template import pod_template
 
 AWAIT_MARGIN_SECONDS = 300
 """Time for a new node and the image, on top of the Task's own."""

@@ -6,13 +6,13 @@ from typing import Any, NotRequired
 import pulumi
 from typing_extensions import override
 
-from ml_foundations._manifest import without_none
-from ml_foundations._spec import Name, check
-from ml_foundations.workloads._awaited import AwaitedArgs, AwaitedSettings, AwaitedSpec, await_annotations, declare_job
-from ml_foundations.workloads._completions import CompletionsArgs, CompletionsSettings
-from ml_foundations.workloads._gpu_claim import declare_claim_template
-from ml_foundations.workloads._job import JobArgs, container_fields, hostname_errors, job_fields, object_metadata
-from ml_foundations.workloads._pod_template import pod_template
+from ml_foundations.component.resources import without_none
+from ml_foundations.component.spec import Name, check
+from ml_foundations.workloads.awaited import AwaitedArgs, AwaitedSettings, AwaitedSpec, await_annotations, declare_job
+from ml_foundations.workloads.completions import CompletionsArgs, CompletionsSettings
+from ml_foundations.workloads.gpu_claim import declare_claim_template
+from ml_foundations.workloads.job import JobArgs, container_fields, hostname_errors, job_fields, object_metadata
+from ml_foundations.workloads.pod_template import pod_template
 
 
 class TrainingJobArgs(CompletionsArgs, AwaitedArgs, JobArgs):

@@ -15,17 +15,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ml_foundations.rehearsal import control_plane, gke
+from ml_foundations.rehearsal.gke.store import Store
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins import gcp, gke_gcloud_auth_plugin
+from ml_foundations.rehearsal.plugins.gcp import container, recorded, sdk
+from ml_foundations.rehearsal.plugins.gcp.errors import GoogleApiError
+from ml_foundations.rehearsal.plugins.gcp.place import Place
+from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
+from ml_foundations.rehearsal.plugins.servicer import UNKNOWN, CheckError, Properties, Resource, State, UserError
+from ml_foundations.rehearsal.progress import RehearsalError
 
-from rehearsal import control_plane, gke
-from rehearsal.gke.store import Store
-from rehearsal.layout import Rehearsal
-from rehearsal.plugins import gcp, gke_gcloud_auth_plugin
-from rehearsal.plugins.gcp import container, recorded, sdk
-from rehearsal.plugins.gcp.errors import GoogleApiError
-from rehearsal.plugins.gcp.place import Place
-from rehearsal.plugins.gcp.provider import GcpProvider
-from rehearsal.plugins.servicer import UNKNOWN, CheckError, Properties, Resource, State, UserError
-from rehearsal.progress import RehearsalError
 from tests.conftest import Cluster
 
 PLACE = Place("acme", "us-central1", "")
@@ -489,7 +489,7 @@ def test_the_exec_plugin_refuses_other_versions(tmp_path: Any) -> None:
 
 def exec_plugin(rehearsal: Rehearsal, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "rehearsal.plugins.gke_gcloud_auth_plugin"],
+        [sys.executable, "-m", "ml_foundations.rehearsal.plugins.gke_gcloud_auth_plugin"],
         env=os.environ | {"ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root)} | env,
         capture_output=True,
         text=True,

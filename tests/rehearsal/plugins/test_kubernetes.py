@@ -13,16 +13,15 @@ from typing import Any
 
 import psutil
 import pytest
-
-from rehearsal import stack
-from rehearsal.access import Access
-from rehearsal.api import Api, ApiError, Object
-from rehearsal.layout import Rehearsal
-from rehearsal.plugins.kubernetes import provider as plugin
-from rehearsal.plugins.kubernetes import schema, waiting
-from rehearsal.plugins.kubernetes.helm import unknown_keys
-from rehearsal.plugins.kubernetes.provider import KubernetesProvider
-from rehearsal.plugins.servicer import (
+from ml_foundations.rehearsal import stack
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api, ApiError, Object
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
+from ml_foundations.rehearsal.plugins.kubernetes import schema, waiting
+from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
+from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
+from ml_foundations.rehearsal.plugins.servicer import (
     UNKNOWN,
     CheckError,
     Diff,
@@ -33,7 +32,8 @@ from rehearsal.plugins.servicer import (
     UserError,
     write_struct,
 )
-from rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.toolchain import Tools
+
 from tests.conftest import Cluster
 from tests.rehearsal.project import Project
 from tests.waiting import until
@@ -908,7 +908,9 @@ def test_pulumi_killed_during_an_update_leaves_no_process_and_the_next_up_conver
     )
     until(lambda: project.kubectl("get", "deployment", "stuck") is not None)
     plugins = [
-        p for p in psutil.Process(process.pid).children(recursive=True) if "rehearsal.plugins.kubernetes" in p.cmdline()
+        p
+        for p in psutil.Process(process.pid).children(recursive=True)
+        if "ml_foundations.rehearsal.plugins.kubernetes" in p.cmdline()
     ]
     process.kill()
     process.wait()

@@ -14,12 +14,10 @@ import grpc.aio
 import psutil
 import pytest
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
-
-from rehearsal.layout import Rehearsal
-from rehearsal.plugins.gcp.provider import GcpProvider
-from rehearsal.plugins.kubernetes.provider import KubernetesProvider
-from rehearsal.plugins.servicer import (
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
+from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
+from ml_foundations.rehearsal.plugins.servicer import (
     SECRET_SIGNATURE,
     SIGNATURE,
     UNKNOWN,
@@ -36,6 +34,7 @@ from rehearsal.plugins.servicer import (
     read_struct,
     write_struct,
 )
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
 URN = "urn:pulumi:s::p::my:index:Parent$test:index:Thing::a"
 
@@ -211,7 +210,7 @@ def test_the_schema_of_kubernetes() -> None:
     assert {"spec", "status"} <= deployment["properties"].keys()
 
 
-PLUGIN = [sys.executable, "-m", "rehearsal.plugins.kubernetes"]
+PLUGIN = [sys.executable, "-m", "ml_foundations.rehearsal.plugins.kubernetes"]
 
 
 def test_the_engines_interrupt_ends_a_plugin_at_once() -> None:

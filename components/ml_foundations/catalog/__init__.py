@@ -1,0 +1,1 @@
+"""Facts: machine types, GPUs, disks, prices, and what stands on nodes."""

@@ -1,0 +1,181 @@
+"""What GKE makes of a node pool's nodes: labels, taints and GPUs. For the proof at preview and for the rehearsal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ml_foundations.catalog import machine_types
+from ml_foundations.kubernetes import labels
+from ml_foundations.planning.scheduler.filters import untolerated_taints
+
+if TYPE_CHECKING:
+    from ml_foundations.catalog.operator_nodes import Operator
+
+INSTALLATION_DISABLED = "INSTALLATION_DISABLED"
+"""The driver version with which GKE installs no driver (GKE API, GPUDriverInstallationConfig)."""
+
+
+@dataclass(frozen=True)
+class PoolGpu:
+    """The GPUs of a node pool's nodes and how GKE is told to treat them."""
+
+    type: str
+    count: int
+    driver_version: str | None = None
+    """DEFAULT, LATEST, INSTALLATION_DISABLED, or None, which GKE takes for DEFAULT."""
+    partition_size: str | None = None
+    sharing_strategy: str | None = None
+    max_shared_clients: int | None = None
+
+    @property
+    def devices(self) -> int:
+        """The nvidia.com/gpu resources that GKE's device plugin advertises for a node's GPUs."""
+        profiles = machine_types.GPUS[self.type].mig_profiles
+        return self.count * (profiles[self.partition_size] if self.partition_size else 1) * self.clients
+
+    @property
+    def clients(self) -> int:
+        """How many pods share a GPU, or each partition of it."""
+        return self.max_shared_clients or 1
+
+
+@dataclass(frozen=True)
+class PoolTraits:
+    """What a node pool declares that shows on its nodes."""
+
+    name: str
+    machine_type: str
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    taints: tuple[Mapping[str, str], ...] = ()
+    gpu: PoolGpu | None = None
+    automatic_gpu_taint: bool = False
+    """Whether GKE added its own GPU taint: a pool without GPUs existed when this one was made."""
+    spot: bool = False
+    flex_start: bool = False
+    queued: bool = False
+    """Whether nodes come for a ProvisioningRequest only."""
+    reservation: str = ""
+    """The specific reservation that the nodes come from."""
+    image_type: str = "COS_CONTAINERD"
+    boot_disk_type: str = "pd-balanced"
+    max_pods: int = machine_types.MAX_PODS
+    workload_identity: bool = False
+
+    @property
+    def image_os(self) -> str:
+        """The operating system of the nodes, as their label says it."""
+        return "ubuntu" if "UBUNTU" in self.image_type else "cos"
+
+    @property
+    def is_opted_out(self) -> bool:
+        """Whether the pool declines GKE's device plugin."""
+        return self.labels.get(labels.GKE_NO_DEVICE_PLUGIN) == "true"
+
+    @property
+    def is_gke_managed(self) -> bool:
+        """Whether GKE installs the driver and runs the device plugin on the nodes."""
+        has_driver = self.gpu is not None and self.gpu.driver_version != INSTALLATION_DISABLED
+        return has_driver and not self.is_opted_out
+
+    @property
+    def is_left_to_operator(self) -> bool:
+        """Whether the pool leaves driver and device plugin to the GPU Operator: exactly one side advertises."""
+        has_driver = self.gpu is not None and self.gpu.driver_version == INSTALLATION_DISABLED
+        return has_driver and self.is_opted_out
+
+
+def node_taints(pool: PoolTraits) -> list[dict[str, str]]:
+    """The taints of a pool's nodes: those declared and those that GKE adds, each once."""
+    taints = [{key: taint[key] for key in ("key", "value", "effect") if taint.get(key)} for taint in pool.taints]
+    if pool.automatic_gpu_taint and not any(taint["key"] == labels.GPU_TAINT_KEY for taint in taints):
+        taints.append({"key": labels.GPU_TAINT_KEY, "value": labels.GPU_TAINT_VALUE, "effect": labels.GPU_TAINT_EFFECT})
+    if pool.queued:
+        taints.append({"key": labels.GKE_QUEUED, "value": "true", "effect": "NoSchedule"})
+    if machine_types.machine_type(pool.machine_type).arch == "arm64":
+        taints.append({"key": labels.ARCH, "value": "arm64", "effect": "NoSchedule"})
+    return taints
+
+
+def node_labels(pool: PoolTraits, zone: str, operator: Operator | None) -> dict[str, str]:
+    """The labels of a pool's nodes in a zone, but for the host name.
+
+    GPU Feature Discovery writes over what the pool declares.
+    """
+    found = _gke_labels(pool, zone) | dict(pool.labels)
+    if pool.gpu and operator and operator.feature_discovery and _reaches(operator, pool) and has_driver(pool, operator):
+        found |= operator.labels(pool.gpu, pool.labels)
+    return found
+
+
+def has_driver(pool: PoolTraits, operator: Operator | None) -> bool:
+    """Whether the nodes get a GPU driver: from GKE, from the operator, or from an installer beside it."""
+    by_operator = operator is not None and pool.is_left_to_operator and pool.image_os in operator.drivers
+    return pool.is_gke_managed or by_operator
+
+
+def advertised_gpus(pool: PoolTraits, operator: Operator | None) -> int:
+    """The nvidia.com/gpu resources of a node: from GKE's device plugin, or from the GPU Operator's."""
+    if pool.gpu is None:
+        return 0
+    if pool.is_gke_managed:
+        return pool.gpu.devices
+    if pool.is_left_to_operator and operator and _reaches(operator, pool):
+        return operator.advertised(pool.gpu, pool.image_os, pool.labels)
+    return 0
+
+
+def _reaches(operator: Operator, pool: PoolTraits) -> bool:
+    """Whether the operator's DaemonSets tolerate the nodes' taints."""
+    return not untolerated_taints({"spec": {"tolerations": list(operator.tolerations)}}, node_taints(pool))
+
+
+def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
+    machine = machine_types.machine_type(pool.machine_type)
+    region = zone.rpartition("-")[0]
+    found = {
+        "beta.kubernetes.io/arch": machine.arch,
+        "beta.kubernetes.io/instance-type": machine.name,
+        "beta.kubernetes.io/os": "linux",
+        "cloud.google.com/gke-boot-disk": pool.boot_disk_type,
+        "cloud.google.com/gke-container-runtime": "containerd",
+        "cloud.google.com/gke-cpu-scaling-level": str(machine.vcpus),
+        "cloud.google.com/gke-max-pods-per-node": str(pool.max_pods),
+        "cloud.google.com/gke-memory-gb-scaling-level": str(machine.memory_gib),
+        labels.GKE_NODE_POOL: pool.name,
+        labels.GKE_OS_DISTRIBUTION: pool.image_os,
+        "cloud.google.com/gke-provisioning": "spot" if pool.spot else "standard",
+        "cloud.google.com/machine-family": machine.name.partition("-")[0],
+        labels.ARCH: machine.arch,
+        labels.OS: "linux",
+        labels.INSTANCE_TYPE: machine.name,
+        **dict.fromkeys(labels.REGIONS, region),
+        **dict.fromkeys(labels.ZONES, zone),
+    }
+    if pool.spot:
+        found[labels.GKE_SPOT] = "true"
+    if pool.flex_start:
+        found[labels.GKE_FLEX_START] = "true"
+    if pool.reservation:
+        found[labels.GKE_RESERVATION] = pool.reservation.partition("/reservationBlocks/")[0].rpartition("/")[2]
+    if pool.workload_identity:
+        found["iam.gke.io/gke-metadata-server-enabled"] = "true"
+    if pool.gpu:
+        found[labels.GKE_ACCELERATOR] = pool.gpu.type
+        found[labels.GKE_ACCELERATOR_COUNT] = str(pool.gpu.count)
+        found["cloud.google.com/gke-gpu"] = "true"
+        if pool.is_gke_managed:
+            found |= _managed_gpu_labels(pool.gpu)
+    return found
+
+
+def _managed_gpu_labels(gpu: PoolGpu) -> dict[str, str]:
+    """What GKE says of the driver, the partitions and the sharing that it takes care of itself."""
+    found = {labels.GKE_GPU_DRIVER_VERSION: (gpu.driver_version or "DEFAULT").lower()}
+    if gpu.partition_size:
+        found[labels.GKE_PARTITION_SIZE] = gpu.partition_size
+    if gpu.sharing_strategy:
+        found[labels.GKE_SHARING_STRATEGY] = gpu.sharing_strategy.lower().replace("_", "-")
+        found[labels.GKE_SHARED_CLIENTS] = str(gpu.clients)
+    return found

@@ -1,0 +1,51 @@
+"""Tolerations: what node pools publish and workloads take."""
+
+from collections.abc import Iterator
+from typing import Literal, NotRequired, TypedDict
+
+from pydantic import Field
+from typing_extensions import override
+
+from ml_foundations.component.resources import without_none
+from ml_foundations.component.spec import Spec
+from ml_foundations.kubernetes import labels
+
+
+class TolerationArgs(TypedDict):
+    """A taint that a workload's pods put up with."""
+
+    key: str
+    """The taint's key."""
+    value: NotRequired[str]
+    """The taint's value; needed for the operator Equal."""
+    operator: NotRequired[str]
+    """Equal or Exists; default Equal."""
+    effect: NotRequired[str]
+    """NoSchedule, PreferNoSchedule or NoExecute; by default every effect."""
+
+
+class Toleration(Spec):
+    """A checked TolerationArgs."""
+
+    key: str = Field(min_length=1)
+    operator: Literal["Equal", "Exists"] = "Equal"
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if self.operator == "Exists" and self.value:
+            yield "value", f'is "{self.value}", but the operator Exists takes none'
+
+
+GPU_TOLERATION = Toleration.model_validate(
+    {"key": labels.GPU_TAINT_KEY, "value": labels.GPU_TAINT_VALUE, "effect": labels.GPU_TAINT_EFFECT}
+)
+
+
+def toleration_manifest(toleration: Toleration) -> dict[str, str]:
+    """A toleration as Kubernetes writes it."""
+    value = toleration.value if toleration.operator == "Equal" else None
+    return without_none(
+        {"key": toleration.key, "operator": toleration.operator, "value": value, "effect": toleration.effect}
+    )

@@ -1,0 +1,117 @@
+"""When GKE may maintain a cluster, and when not."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Literal, NotRequired, TypedDict
+
+import pulumi_gcp as gcp
+from typing_extensions import override
+
+from ml_foundations.component.spec import Spec
+
+SHORTEST_WINDOW_HOURS = 4
+HOURS_IN_32_DAYS = 48
+"""What GKE asks of maintenance windows (GKE, "Maintenance windows and exclusions")."""
+
+LONGEST_FREEZE_DAYS = 30
+"""The longest exclusion of all upgrades (same source)."""
+
+
+class MaintenanceWindowArgs(TypedDict):
+    """When GKE may maintain the cluster. Times are as 2026-01-03T02:00:00Z."""
+
+    start_time: str
+    """When the first window begins."""
+    end_time: str
+    """When the first window ends."""
+    recurrence: str
+    """How the window comes again (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
+
+
+class MaintenanceWindow(Spec):
+    """A checked MaintenanceWindowArgs."""
+
+    start_time: datetime
+    end_time: datetime
+    recurrence: str
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from _zoneless("start_time", self.start_time)
+        yield from _zoneless("end_time", self.end_time)
+        if (self.start_time.tzinfo is None) != (self.end_time.tzinfo is None):
+            return
+        hours = (self.end_time - self.start_time).total_seconds() / 3600
+        rule = {key: value for key, _, value in (part.partition("=") for part in self.recurrence.split(";"))}
+        frequency, days = rule.get("FREQ"), re.findall(r"\b(?:MO|TU|WE|TH|FR|SA|SU)\b", rule.get("BYDAY", ""))
+        if not SHORTEST_WINDOW_HOURS <= hours <= 24:
+            yield "end_time", f"is {hours:g} hours after start_time; GKE needs {SHORTEST_WINDOW_HOURS} to 24"
+        elif frequency not in ("DAILY", "WEEKLY"):
+            yield "recurrence", f"is {self.recurrence}; write FREQ=DAILY, or FREQ=WEEKLY;BYDAY=SA,SU"
+        elif (there := hours * (32 if frequency == "DAILY" else (len(days) or 1) * 32 // 7)) < HOURS_IN_32_DAYS:
+            yield "recurrence", f"leaves GKE {there:g} hours in 32 days; it needs {HOURS_IN_32_DAYS}: name more days"
+
+
+class MaintenanceExclusionArgs(TypedDict):
+    """When GKE may not upgrade the cluster, such as during a long training run. Times are as 2026-01-03T02:00:00Z."""
+
+    start_time: str
+    """When the exclusion begins."""
+    end_time: str
+    """When it ends."""
+    scope: NotRequired[str]
+    """NO_UPGRADES (30 days at the most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
+
+
+class MaintenanceExclusion(Spec):
+    """A checked MaintenanceExclusionArgs."""
+
+    start_time: datetime
+    end_time: datetime
+    scope: Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"] = "NO_UPGRADES"
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from _zoneless("start_time", self.start_time)
+        yield from _zoneless("end_time", self.end_time)
+        if (self.start_time.tzinfo is None) != (self.end_time.tzinfo is None):
+            return
+        if self.end_time <= self.start_time:
+            yield "end_time", "is not after start_time"
+        elif self.scope == "NO_UPGRADES" and (self.end_time - self.start_time).days > LONGEST_FREEZE_DAYS:
+            yield "end_time", f"is more than {LONGEST_FREEZE_DAYS} days after start_time; take another scope for longer"
+
+
+def maintenance_arguments(
+    window: MaintenanceWindow | None, exclusions: dict[str, MaintenanceExclusion]
+) -> gcp.container.ClusterMaintenancePolicyArgsDict | None:
+    """The maintenance_policy of a cluster."""
+    if window is None:
+        return None
+    found: list[gcp.container.ClusterMaintenancePolicyMaintenanceExclusionArgsDict] = [
+        {
+            "exclusion_name": name,
+            "start_time": _rfc3339(item.start_time),
+            "end_time": _rfc3339(item.end_time),
+            "exclusion_options": {"scope": item.scope},
+        }
+        for name, item in exclusions.items()
+    ]
+    return {
+        "recurring_window": {
+            "start_time": _rfc3339(window.start_time),
+            "end_time": _rfc3339(window.end_time),
+            "recurrence": window.recurrence,
+        },
+        "maintenance_exclusions": found or None,
+    }
+
+
+def _zoneless(field: str, time: datetime) -> Iterator[tuple[str, str]]:
+    if time.tzinfo is None:
+        yield field, "has no time zone; write it as 2026-01-03T02:00:00Z"
+
+
+def _rfc3339(time: datetime) -> str:
+    return time.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,1 @@
+"""Kubernetes' own vocabulary: quantities, manifests, merging, labels."""

@@ -1,0 +1,96 @@
+"""Kueue's queues: whether the nominal quotas of a ClusterQueue can ever admit a workload, and where it is sent then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, section
+from ml_foundations.kubernetes.quantities import milli
+from ml_foundations.planning.model.resources import PODS, Amounts
+
+
+class Queues:
+    """The LocalQueues, ClusterQueues and ResourceFlavors that are declared."""
+
+    def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
+        self._local = {
+            (section(queue, "metadata").get("namespace", "default"), name_of(queue)): queue
+            for queue in by_kind.get("LocalQueue", ())
+        }
+        self._cluster = {name_of(queue): queue for queue in by_kind.get("ClusterQueue", ())}
+        self._flavors = {name_of(flavor): flavor for flavor in by_kind.get("ResourceFlavor", ())}
+
+    def cluster_queue(self, namespace: str, queue: str) -> Manifest | None:
+        """The ClusterQueue behind a LocalQueue; None where one of them is not declared."""
+        local = self._local.get((namespace, queue))
+        return self._cluster.get(section(local, "spec").get("clusterQueue", "")) if local else None
+
+    def excess(self, queue: Manifest, requests: Amounts) -> Iterable[tuple[str, int, int]]:
+        """What no flavor of a ClusterQueue has enough of: the resource, what is asked for and the most there is."""
+        covered: set[str] = set()
+        for group in items(section(queue, "spec"), "resourceGroups"):
+            names = _covered(group, requests)
+            covered.update(names)
+            if names and not self._usable(queue, group, requests):
+                flavors = items(group, "flavors")
+                most = {name: max((self._most(queue, f, name) for f in flavors), default=0) for name in names}
+                name = max(names, key=lambda each: requests[each] / max(most[each], 1))
+                yield name, requests[name], most[name]
+        yield from ((name, requests[name], 0) for name in sorted(requests.keys() - covered - {PODS}))
+
+    def sent(self, spec: Manifest, queue: Manifest, requests: Amounts) -> Manifest:
+        """A pod's spec as Kueue admits it, where one flavor alone can: with the flavor's labels and tolerations."""
+        for group in items(section(queue, "spec"), "resourceGroups"):
+            usable = self._usable(queue, group, requests)
+            if len(usable) != 1 or usable[0] not in self._flavors:
+                continue
+            flavor = section(self._flavors[usable[0]], "spec")
+            spec = {
+                **spec,
+                "nodeSelector": {**section(spec, "nodeSelector"), **section(flavor, "nodeLabels")},
+                "tolerations": [*items(spec, "tolerations"), *items(flavor, "tolerations")],
+            }
+        return spec
+
+    def _usable(self, queue: Manifest, group: Manifest, requests: Amounts) -> list[str]:
+        """The flavors of a group that have enough of every resource they cover."""
+        return [
+            flavor["name"]
+            for flavor in items(group, "flavors")
+            if all(requests[name] <= self._most(queue, flavor, name) for name in _covered(group, requests))
+        ]
+
+    def _most(self, queue: Manifest, flavor: Manifest, resource: str) -> int:
+        """What a queue may use of a flavor at most: its own, and what the others of its cohort lend."""
+        own, limit, _ = _quota(flavor, resource)
+        spec = section(queue, "spec")
+        cohort = spec.get("cohortName") or spec.get("cohort")
+        if cohort is None:
+            return own
+        lent = 0
+        for other in self._cluster.values():
+            theirs = section(other, "spec")
+            if other is queue or (theirs.get("cohortName") or theirs.get("cohort")) != cohort:
+                continue
+            for group in items(theirs, "resourceGroups"):
+                for offered in items(group, "flavors"):
+                    if offered["name"] == flavor["name"]:
+                        nominal, _, lending = _quota(offered, resource)
+                        lent += nominal if lending is None else min(nominal, lending)
+        return own + (lent if limit is None else min(lent, limit))
+
+
+def _covered(group: Manifest, requests: Amounts) -> list[str]:
+    """The resources of a group that are requested."""
+    covered: list[str] = group.get("coveredResources") or []
+    return [name for name in covered if name in requests]
+
+
+def _quota(flavor: Manifest, resource: str) -> tuple[int, int | None, int | None]:
+    """Nominal quota, borrowing limit and lending limit of a resource, in thousandths."""
+    for quota in items(flavor, "resources"):
+        if quota["name"] == resource:
+            limits = [quota.get(key) for key in ("borrowingLimit", "lendingLimit")]
+            borrowing, lending = (None if limit is None else milli(limit) for limit in limits)
+            return milli(quota.get("nominalQuota", 0)), borrowing, lending
+    return 0, None, None

@@ -1,0 +1,1 @@
+"""What is judged: YAML documents, and the resources of a Pulumi program."""

@@ -1,0 +1,245 @@
+"""Nodes of GKE node pools that are only declared: what GKE will make of them, by the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from ml_foundations.catalog import machine_types
+from ml_foundations.catalog.machine_types import MachineType, UnknownNameError
+from ml_foundations.catalog.nodes import PoolGpu, PoolTraits, advertised_gpus, node_labels, node_taints
+from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, Unknown, items, section, unknown_paths
+from ml_foundations.kubernetes.quantities import millis
+from ml_foundations.planning.model.nodes import MAX_NODES, MIN_NODES, NodeClass
+from ml_foundations.planning.model.resources import PODS, WHOLE, Amounts, in_scheduler_units
+
+
+def from_node_pool(
+    inputs: Mapping[str, Any], cluster: Mapping[str, Any] | None = None, operator: Operator | Unknown | None = None
+) -> NodeClass:
+    """The nodes that a GKE node pool may have.
+
+    Args:
+        inputs: Inputs of a ``gcp:container/nodePool:NodePool``, as the provider names them.
+        cluster: Inputs of its cluster; without them, what takes more of a node is assumed.
+        operator: The GPU Operator of the cluster, for pools that leave their GPUs to it; ``UNKNOWN`` where its values
+            are not known yet.
+    """
+    pool = _Pool(inputs, cluster or _FULL_CLUSTER)
+    name = str(inputs.get("name")) if inputs.get("name") is not UNKNOWN else "node pool"
+    unknown = tuple(pool.unknown()) or tuple(pool.not_in_catalog())
+    if not unknown and isinstance(operator, Unknown) and pool.traits.is_left_to_operator:
+        unknown = ("the GPU Operator's values",)
+    if unknown:
+        nameless = {"kind": "Node", "metadata": {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}}}
+        return NodeClass(name, nameless, unknown=unknown)
+    known = None if isinstance(operator, Unknown) else operator
+    fewest, most = pool.sizes
+    allocatable = {name: in_scheduler_units(name, amount) for name, amount in pool.allocatable(known).items()}
+    zones = pool.zones if len(pool.zones) > 1 else ()
+    return NodeClass(name, pool.node(known), most, fewest, allocatable, zones, pool.most_per_zone)
+
+
+_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
+
+
+def _effect(declared: str) -> str:
+    """A taint's effect as Kubernetes spells it, from either spelling."""
+    return _EFFECTS.get(declared, declared)
+
+
+_DECIDING_FIELDS = (
+    "nodeConfig.machineType",
+    "nodeConfig.guestAccelerators",
+    "nodeConfig.labels",
+    "nodeConfig.taints",
+    "nodeConfig.imageType",
+    "nodeConfig.bootDisk",
+    "nodeConfig.diskSizeGb",
+    "nodeConfig.spot",
+    "nodeConfig.preemptible",
+    "nodeConfig.flexStart",
+    "nodeConfig.reservationAffinity",
+    "nodeConfig.ephemeralStorageLocalSsdConfig",
+    "autoscaling",
+    "initialNodeCount",
+    "maxPodsPerNode",
+    "nodeCount",
+    "nodeLocations",
+    "queuedProvisioning",
+)
+_FULL_CLUSTER: Mapping[str, Any] = {
+    "datapathProvider": "ADVANCED_DATAPATH",
+    "workloadIdentityConfig": {"workloadPool": ""},
+    "addonsConfig": {"dnsCacheConfig": {"enabled": True}},
+}
+"""A cluster with every feature that takes part of the nodes."""
+
+
+class _Pool:
+    """A node pool, read from its inputs."""
+
+    def __init__(self, inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> None:
+        self._inputs = inputs
+        self._cluster = cluster
+        self._config: Manifest = {} if inputs.get("nodeConfig") is UNKNOWN else section(inputs, "nodeConfig")
+
+    def unknown(self) -> Iterable[str]:
+        """Fields that decide and are not known yet."""
+        if self._inputs.get("nodeConfig") is UNKNOWN:
+            yield "nodeConfig"
+            return
+        for path in _DECIDING_FIELDS:
+            *parents, field = path.split(".")
+            yield from unknown_paths(section(self._inputs, *parents).get(field), path)
+        yield from unknown_paths(self._cluster.get("defaultMaxPodsPerNode"), "cluster.defaultMaxPodsPerNode")
+
+    def not_in_catalog(self) -> Iterable[str]:
+        """Fields that name what the catalog does not have."""
+        try:
+            gpu = self._accelerator.get("type")
+        except UnknownNameError:
+            yield f'nodeConfig.machineType "{self._config.get("machineType")}"'
+        else:
+            if gpu is not None and gpu not in machine_types.GPUS:
+                yield f'nodeConfig.guestAccelerators[0].type "{gpu}"'
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones that are declared; those of a region are GKE's choice."""
+        declared: Any = self._inputs.get("nodeLocations") or self._cluster.get("nodeLocations")
+        location = self._inputs.get("location") or ""
+        is_zone = isinstance(location, str) and location.count("-") == 2
+        if declared and declared is not UNKNOWN:
+            return tuple(declared)
+        return (location,) if is_zone else tuple(f"{location}-{letter}" for letter in "abc")
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The fewest and the most nodes over all zones; GKE counts per zone, but for the total numbers."""
+        zones, scaling = len(self.zones), section(self._inputs, "autoscaling")
+        if not scaling:
+            declared = self._inputs.get("nodeCount")
+            count = int(self._inputs.get("initialNodeCount") or 0 if declared is None else declared) * zones
+            return count, count
+        if scaling.get("totalMaxNodeCount") is not None:
+            return int(scaling.get("totalMinNodeCount") or 0), int(scaling["totalMaxNodeCount"])
+        return int(scaling.get("minNodeCount") or 0) * zones, int(scaling.get("maxNodeCount") or 0) * zones
+
+    @property
+    def most_per_zone(self) -> int:
+        """The most nodes in one zone: where only their total is limited, GKE may put all of them there."""
+        most = self.sizes[1]
+        has_total = section(self._inputs, "autoscaling").get("totalMaxNodeCount") is not None
+        return most if has_total else most // len(self.zones)
+
+    @cached_property
+    def machine(self) -> MachineType:
+        return machine_types.machine_type(self._config.get("machineType") or "e2-medium")
+
+    @cached_property
+    def _accelerator(self) -> Mapping[str, Any]:
+        for declared in items(self._config, "guestAccelerators"):
+            return declared
+        return {"type": self.machine.gpu, "count": self.machine.gpu_count} if self.machine.gpu else {}
+
+    @cached_property
+    def traits(self) -> PoolTraits:
+        """What the pool declares that shows on its nodes."""
+        config = self._config
+        reserved = items(section(config, "reservationAffinity"), "values")
+        return PoolTraits(
+            name=str(self._inputs.get("name")),
+            machine_type=self.machine.name,
+            labels=section(config, "labels"),
+            taints=tuple(
+                {"key": taint["key"], "value": taint.get("value") or "", "effect": _effect(taint["effect"])}
+                for taint in items(config, "taints")
+            ),
+            gpu=self._gpu,
+            automatic_gpu_taint=self._gpu is not None,
+            spot=bool(config.get("spot") or config.get("preemptible")),
+            flex_start=bool(config.get("flexStart")),
+            queued=bool(section(self._inputs, "queuedProvisioning").get("enabled")),
+            reservation=str(reserved[0]) if reserved else "",
+            image_type=str(config.get("imageType") or PoolTraits.image_type),
+            boot_disk_type=str(config.get("diskType") or section(config, "bootDisk").get("diskType") or "pd-balanced"),
+            max_pods=self._max_pods,
+            workload_identity=bool(self._cluster.get("workloadIdentityConfig")),
+        )
+
+    @cached_property
+    def _gpu(self) -> PoolGpu | None:
+        accelerator = self._accelerator
+        if not accelerator:
+            return None
+        sharing = section(accelerator, "gpuSharingConfig")
+        return PoolGpu(
+            type=accelerator["type"],
+            count=int(accelerator["count"]),
+            driver_version=section(accelerator, "gpuDriverInstallationConfig").get("gpuDriverVersion"),
+            partition_size=accelerator.get("gpuPartitionSize"),
+            sharing_strategy=sharing.get("gpuSharingStrategy"),
+            max_shared_clients=int(sharing.get("maxSharedClientsPerGpu") or 1),
+        )
+
+    @property
+    def _max_pods(self) -> int:
+        declared = self._inputs.get("maxPodsPerNode") or self._cluster.get("defaultMaxPodsPerNode")
+        return int(declared or machine_types.MAX_PODS)
+
+    def node(self, operator: Operator | None) -> dict[str, Any]:
+        """A node of the pool, as a template."""
+        fewest, most = self.sizes
+        unknown: dict[str, Any] = {labels.HOSTNAME: UNKNOWN}
+        zone, *others = self.zones
+        if others:
+            unknown |= dict.fromkeys(labels.ZONES, UNKNOWN)
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": UNKNOWN,
+                "labels": {**node_labels(self.traits, zone, operator), **unknown},
+                "annotations": {MAX_NODES: str(most), MIN_NODES: str(fewest)},
+            },
+            "spec": {"taints": node_taints(self.traits)},
+        }
+
+    def allocatable(self, operator: Operator | None) -> Amounts:
+        """What a node offers once GKE has reserved its part and its own DaemonSets run, in thousandths."""
+        free = machine_types.allocatable(self.machine, self._max_pods)
+        disk = self._config.get("diskSizeGb") or section(self._config, "bootDisk").get("sizeGb") or 100
+        ssds = section(self._config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0
+        _, storage = machine_types.ephemeral_storage_gib(int(disk), int(ssds))
+        offered: Amounts = {
+            "cpu": free.cpu_millis,
+            "memory": free.memory_kib * machine_types.KIB * WHOLE,
+            "ephemeral-storage": int(storage * machine_types.GIB) * WHOLE,
+            PODS: free.pods * WHOLE,
+        }
+        if devices := advertised_gpus(self.traits, operator):
+            offered[labels.GPU_RESOURCE] = devices * WHOLE
+        for daemon in machine_types.system_daemonsets():
+            if daemon.runs_where in self._features:
+                taken = {"cpu": daemon.cpu, "memory": daemon.memory}
+                for name, amount in millis({key: value for key, value in taken.items() if value}).items():
+                    offered[name] -= amount
+                offered[PODS] -= WHOLE
+        return offered
+
+    @cached_property
+    def _features(self) -> frozenset[str]:
+        """What of GKE runs on the pool's nodes, in the words of the catalog of its DaemonSets."""
+        dataplane_v2 = self._cluster.get("datapathProvider") == "ADVANCED_DATAPATH"
+        features = {"always", "dataplane-v2" if dataplane_v2 else "kube-proxy"}
+        if self._cluster.get("workloadIdentityConfig"):
+            features.add("workload-identity")
+        if section(self._cluster, "addonsConfig", "dnsCacheConfig").get("enabled"):
+            features.add("node-local-dns")
+        if self._accelerator and not self.traits.is_opted_out:
+            features.add("managed-gpu")
+        return frozenset(features)

@@ -1,0 +1,93 @@
+"""A Pulumi program as planning sees it: which of its resources make nodes, and which are Kubernetes objects.
+
+Resources are pairs of type token and inputs, as Pulumi's engine has them, with ``UNKNOWN`` for what is not known yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.catalog.versions import GPU_OPERATOR
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, Unknown, items, section, unknown_paths
+from ml_foundations.planning.input.node_pools import from_node_pool
+from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
+from ml_foundations.planning.verdict.judging import Verdicts, judge
+
+CLUSTER = "gcp:container/cluster:Cluster"
+NODE_POOL = "gcp:container/nodePool:NodePool"
+RELEASE = "kubernetes:helm.sh/v3:Release"
+
+Resource = tuple[str, Manifest]
+"""Type token and inputs."""
+
+DEFAULT_POOL_NODES = 1
+"""The nodes per zone of the pool that GKE makes with a cluster, where nobody says how many."""
+
+
+def is_judged(type_: str) -> bool:
+    """Whether resources of a type matter to planning."""
+    return type_ in (CLUSTER, NODE_POOL) or type_.startswith("kubernetes:")
+
+
+def judge_program(resources: Iterable[Resource]) -> Verdicts:
+    """Judge the workloads of a program against its node pools, quotas and limits.
+
+    Where the program does not make the cluster, there may be other nodes than it declares; where it makes several,
+    which one an object goes to is not known. Nothing then fails for want of nodes.
+    """
+    found = list(resources)
+    return judge(_objects(found), nodes_of(found))
+
+
+def _objects(resources: Sequence[Resource]) -> list[Manifest]:
+    """The Kubernetes objects. Those that a chart brings are not known, and a patch is no whole object."""
+    return [
+        inputs
+        for type_, inputs in resources
+        if type_.startswith("kubernetes:")
+        and type_ != RELEASE
+        and not type_.endswith("Patch")
+        and isinstance(inputs.get("kind"), str)
+    ]
+
+
+def nodes_of(resources: Sequence[Resource]) -> list[NodeClass]:
+    """The nodes that a program may have, as far as it declares them."""
+    clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
+    pools = [inputs for type_, inputs in resources if type_ == NODE_POOL]
+    operator = _operator(resources)
+    if not clusters:
+        mine = [from_node_pool(pool, None, operator or UNKNOWN) for pool in pools]
+        has_nodes = any(item["kind"] == "Node" for item in _objects(resources))
+        return mine if has_nodes else [*mine, _unknown_nodes("the cluster's own nodes")]
+    cluster = clusters[0]
+    if len(clusters) > 1 or cluster.get("enableAutopilot"):
+        return [_unknown_nodes("the cluster's nodes")]
+    return [from_node_pool(pool, cluster, operator) for pool in [*_own_pools(cluster), *pools]]
+
+
+def _own_pools(cluster: Manifest) -> Iterable[Manifest]:
+    """The pools that come with a cluster: those in its own inputs, or the default one."""
+    common = {"location": cluster.get("location")}
+    yield from ({**common, **pool} for pool in items(cluster, "nodePools"))
+    if not cluster.get("removeDefaultNodePool") and not cluster.get("nodePools"):
+        count = cluster.get("initialNodeCount") or DEFAULT_POOL_NODES
+        yield {**common, "name": "default-pool", "nodeCount": count, "nodeConfig": cluster.get("nodeConfig") or {}}
+
+
+def _unknown_nodes(name: str) -> NodeClass:
+    manifest: dict[str, Any] = {"kind": "Node", "metadata": {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}}}
+    return NodeClass(name, manifest, fewest=0, unknown=("list of node pools",))
+
+
+def _operator(resources: Sequence[Resource]) -> Operator | Unknown | None:
+    """The GPU Operator, as the values of its release set it."""
+    for type_, inputs in resources:
+        if type_ == RELEASE and str(inputs.get("chart")).rpartition("/")[2] == GPU_OPERATOR.name:
+            values = section(inputs, "values")
+            if inputs.get("valueYamlFiles") or any(unknown_paths(values)):
+                return UNKNOWN
+            return Operator.of(values).beside(o for o in _objects(resources) if o["kind"] == "DaemonSet")
+    return None

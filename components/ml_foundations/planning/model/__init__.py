@@ -1,0 +1,1 @@
+"""The cluster as planning sees it: pods, nodes, volumes, places."""

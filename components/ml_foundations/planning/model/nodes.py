@@ -1,0 +1,131 @@
+"""Nodes as the scheduler will find them: classes of nodes that are alike, from Node manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import (
+    UNKNOWN,
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    section,
+)
+from ml_foundations.kubernetes.quantities import millis
+from ml_foundations.planning.model.resources import Amounts, in_scheduler_units
+from ml_foundations.planning.scheduler.filters import UNSCHEDULABLE_TAINT
+
+if TYPE_CHECKING:
+    from ml_foundations.catalog.machine_types import MachineType
+
+MAX_NODES = "ml-foundations/max-nodes"
+"""The annotation that makes a Node a template for so many nodes; each has a name and a host name of its own."""
+MIN_NODES = "ml-foundations/min-nodes"
+"""The annotation with the fewest nodes that such a template stands for; default 0."""
+HOURLY_PRICE = "ml-foundations/usd-per-hour"
+"""The annotation with the price of one such node, where the catalog does not know it."""
+
+
+@dataclass(frozen=True, eq=False)
+class NodeClass:
+    """Nodes that are alike: one Node, or the most nodes that a template stands for.
+
+    Attributes:
+        name: The node's or the pool's name, for messages.
+        manifest: A Node manifest; of a template, its name and host name are ``UNKNOWN``.
+        count: How many such nodes there are at most.
+        fewest: How many there are at least.
+        allocatable: What one node offers to pods, in thousandths.
+        zones: The zones in which the nodes of a pool may be, where there are several; their zone is ``UNKNOWN`` then.
+        most_per_zone: How many such nodes there are at most in each of these zones.
+        unknown: Fields of the pool that are not known yet: whether its nodes take a pod is not known either.
+    """
+
+    name: str
+    manifest: Manifest
+    count: int = 1
+    fewest: int = 1
+    allocatable: Amounts = field(default_factory=dict[str, int])
+    zones: tuple[str, ...] = ()
+    most_per_zone: int = 0
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> Mapping[str, Any]:
+        """The labels of the nodes."""
+        return labels_of(self.manifest)
+
+    @property
+    def taints(self) -> list[Manifest]:
+        """The taints of the nodes; a cordoned node gets one that says so."""
+        spec = section(self.manifest, "spec")
+        return [*items(spec, "taints"), *([UNSCHEDULABLE_TAINT] if spec.get("unschedulable") else [])]
+
+    @property
+    def is_template(self) -> bool:
+        """Whether the nodes do not exist yet, so that their names are not known."""
+        return MAX_NODES in annotations_of(self.manifest)
+
+    def domain(self, key: str) -> Any:
+        """The nodes' topology domain under a label key; None where they have none, or each its own."""
+        return None if key == labels.HOSTNAME else self.labels.get(key)
+
+
+def from_manifests(nodes: Iterable[Manifest]) -> list[NodeClass]:
+    """The classes of some Node manifests, without what their pods take."""
+    return [node_class(node) for node in nodes]
+
+
+def node_class(node: Manifest) -> NodeClass:
+    """The class of one Node manifest."""
+    annotations = annotations_of(node)
+    allocatable = {
+        name: in_scheduler_units(name, amount)
+        for name, amount in millis(section(node, "status", "allocatable")).items()
+    }
+    if MAX_NODES not in annotations:
+        return NodeClass(name_of(node), with_labels(node, {labels.HOSTNAME: name_of(node)}), allocatable=allocatable)
+    anonymous = with_labels(node, {}, {labels.HOSTNAME: UNKNOWN})
+    anonymous = {**anonymous, "metadata": {**section(anonymous, "metadata"), "name": UNKNOWN}}
+    count, fewest = int(annotations[MAX_NODES]), int(annotations.get(MIN_NODES, 0))
+    return NodeClass(name_of(node), anonymous, count, fewest, allocatable)
+
+
+def machine_of(node: NodeClass) -> MachineType | None:
+    """The machine type of nodes, where their label names one of the catalog."""
+    name = node.labels.get(labels.INSTANCE_TYPE)
+    if not isinstance(name, str):
+        return None
+    # Reading the catalog takes a third of the start-up time.
+    from ml_foundations.catalog.machine_types import MACHINE_TYPES
+
+    return MACHINE_TYPES.get(name)
+
+
+def by_zone(node: NodeClass, *, most: bool = False) -> list[NodeClass]:
+    """The nodes of a pool in each of its zones: as evenly split as they go, or as many as each zone may ever have."""
+    if not node.zones:
+        return [node]
+    return [
+        replace(
+            node,
+            manifest=with_labels(node.manifest, {}, {key: zone for key in labels.ZONES}),
+            count=node.most_per_zone if most else _part(node.count, index, len(node.zones)),
+            fewest=_part(node.fewest, index, len(node.zones)),
+        )
+        for index, zone in enumerate(node.zones)
+    ]
+
+
+def _part(whole: int, index: int, parts: int) -> int:
+    return whole // parts + (index < whole % parts)
+
+
+def with_labels(node: Manifest, under: Mapping[str, Any], over: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A node with more labels: some where it has none of that key, others in place of its own."""
+    return {**node, "metadata": {**section(node, "metadata"), "labels": {**under, **labels_of(node), **(over or {})}}}

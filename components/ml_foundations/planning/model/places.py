@@ -1,0 +1,302 @@
+"""What the scheduler compares: classes of identical pods, and places, the nodes of a class with what they have free."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import Manifest, items, section
+from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.model.resources import Amounts, scheduled_requests
+from ml_foundations.planning.scheduler.filters import (
+    Refusal,
+    matches_node_affinity,
+    refusals,
+    selects,
+    untolerated_taints,
+)
+
+HOSTNAME = labels.HOSTNAME
+ANY_ADDRESS = "0.0.0.0"
+Port = tuple[str, str, int]
+"""Host address, protocol and number."""
+
+
+@dataclass(frozen=True, eq=False)
+class AffinityTerm:
+    """A required term of pod affinity or anti-affinity."""
+
+    key: str
+    selector: Manifest | None
+    namespaces: frozenset[str] | None
+    """None stands for every namespace."""
+
+    def matches(self, pod: PodClass) -> bool:
+        """Whether the term is about a pod."""
+        return (self.namespaces is None or pod.namespace in self.namespaces) and selects(self.selector, pod.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class SpreadConstraint:
+    """A topology spread constraint that the scheduler enforces."""
+
+    key: str
+    max_skew: int
+    min_domains: int
+    selector: Manifest | None
+    honor_affinity: bool
+    honor_taints: bool
+
+    def counts(self, pod: PodClass, other: PodClass) -> bool:
+        """Whether another pod counts for the skew of a pod; an empty selector counts none."""
+        empty = not section(self.selector or {}, "matchLabels") and not items(self.selector or {}, "matchExpressions")
+        return not empty and other.namespace == pod.namespace and selects(self.selector, other.labels)
+
+    def counts_itself(self, pod: PodClass) -> bool:
+        """Whether the pod itself counts once it is placed."""
+        return selects(self.selector, pod.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class PodClass:
+    """Identical pods, as the scheduler sees them.
+
+    Attributes:
+        name: Whose pods they are, for messages.
+        spec: The admitted spec.
+        volume_refusals: Why volumes keep the pods from a node.
+    """
+
+    name: str
+    namespace: str
+    labels: Mapping[str, Any]
+    spec: Manifest
+    priority: int = 0
+    preempts: bool = True
+    recreated: bool = True
+    """Whether a controller makes a new pod for one that is evicted."""
+    one_per_node: bool = False
+    """Whether they belong to a DaemonSet: one on each node, bound to it by node affinity."""
+    declared_spec: Manifest | None = None
+    """The spec before admission: a DaemonSet's controller chooses nodes by it."""
+    affinity: tuple[AffinityTerm, ...] = ()
+    anti_affinity: tuple[AffinityTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    exclusive_claims: frozenset[str] = frozenset()
+    """Claims with the access mode ReadWriteOncePod: one pod at a time, in the whole cluster."""
+    volume_refusals: Callable[[NodeClass], list[Refusal]] | None = field(default=None, repr=False)
+
+    @cached_property
+    def requests(self) -> Amounts:
+        """What each pod takes of a node, the pod itself as ``pods`` included."""
+        return scheduled_requests(self.spec)
+
+    @cached_property
+    def ports(self) -> frozenset[Port]:
+        """The host ports of each pod."""
+        return frozenset(_ports(self.spec))
+
+    @cached_property
+    def node_key(self) -> str:
+        """Pods with the same key are refused by the same nodes, volumes apart."""
+        fields = ("nodeName", "nodeSelector", "tolerations")
+        affinity = section(self.spec, "affinity").get("nodeAffinity")
+        return json.dumps([affinity, *(self.spec.get(key) for key in fields)], sort_keys=True, default=str)
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether nothing but the room on a node decides, once the node accepts the pod at all."""
+        return not (self.affinity or self.anti_affinity or self.spread or self.exclusive_claims)
+
+    @cached_property
+    def excludes_itself_per_node(self) -> bool:
+        """Whether a node takes one of these pods at most: by a host port, or by anti-affinity."""
+        return (
+            self.one_per_node
+            or bool(self.ports)
+            or any(term.key == HOSTNAME and term.matches(self) for term in self.anti_affinity)
+        )
+
+    def is_wanted_on(self, node: NodeClass) -> bool:
+        """Whether a DaemonSet's controller makes a pod for a node: by name, affinity and taints alone."""
+        return not node.unknown and not refusals(self.declared_spec or self.spec, node.manifest)
+
+    def may_run_on(self, node: NodeClass) -> bool:
+        """Whether nodes of a class accept the pods, whatever room they have."""
+        return not self.refusals(node) and (not self.one_per_node or self.is_wanted_on(node))
+
+    def refusals(self, node: NodeClass) -> list[Refusal]:
+        """Why nodes of a class refuse the pods whatever room they have."""
+        if node.unknown:
+            return [
+                Refusal("unknown-value", "", f"its {path} is not known yet", certain=False) for path in node.unknown
+            ]
+        found = refusals(self.spec, node.manifest)
+        return [*found, *self.volume_refusals(node)] if self.volume_refusals else found
+
+    def excludes_on_node(self, other: PodClass) -> bool:
+        """Whether a node cannot hold both: host ports collide, or anti-affinity of one is about the other."""
+        return (
+            (self is other and self.one_per_node)
+            or _collide(self.ports, other.ports)
+            or any(term.key == HOSTNAME and term.matches(other) for term in self.anti_affinity)
+            or any(term.key == HOSTNAME and term.matches(self) for term in other.anti_affinity)
+        )
+
+    def is_eligible(self, constraint: SpreadConstraint, node: NodeClass) -> bool:
+        """Whether a node takes part in the skew of a spread constraint."""
+        if any(other.key != HOSTNAME and other.key not in node.labels for other in self.spread):
+            return False
+        if constraint.honor_affinity and not matches_node_affinity(self.spec, node.manifest):
+            return False
+        return not (constraint.honor_taints and untolerated_taints({"spec": self.spec}, node.taints))
+
+
+def pod_class(
+    name: str,
+    namespace: str,
+    pod_labels: Mapping[str, Any],
+    spec: Manifest,
+    namespaces: Mapping[str, Mapping[str, Any]],
+    **others: Any,
+) -> PodClass:
+    """The class of pods with an admitted spec.
+
+    Args:
+        name: Whose pods they are.
+        namespace: Their namespace.
+        pod_labels: Their labels.
+        spec: Their admitted spec.
+        namespaces: Labels of every namespace that is known.
+        others: More fields of the class.
+    """
+    affinity = section(spec, "affinity")
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+
+    def terms(kind: str) -> tuple[AffinityTerm, ...]:
+        return tuple(
+            _affinity_term(term, namespace, pod_labels, namespaces) for term in items(section(affinity, kind), required)
+        )
+
+    return PodClass(
+        name,
+        namespace,
+        pod_labels,
+        spec,
+        affinity=terms("podAffinity"),
+        anti_affinity=terms("podAntiAffinity"),
+        spread=tuple(
+            _spread_constraint(constraint, pod_labels)
+            for constraint in items(spec, "topologySpreadConstraints")
+            if constraint.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
+        ),
+        **others,
+    )
+
+
+@dataclass(eq=False)
+class Place:
+    """The nodes of a class, with the pods that they carry already.
+
+    Attributes:
+        node: The class.
+        free: What one node has free, in thousandths.
+        running: The pods on each of these nodes.
+    """
+
+    node: NodeClass
+    free: Amounts
+    running: tuple[PodClass, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many such nodes there are."""
+        return self.node.count
+
+    def room(self, pod: PodClass) -> int:
+        """How many pods of a class fit into what one node has free, one where they exclude each other."""
+        most = min(self.free.get(name, 0) // amount for name, amount in pod.requests.items())
+        if most > 0 and any(pod.excludes_on_node(other) for other in self.running):
+            return 0
+        return max(0, min(most, 1) if pod.excludes_itself_per_node else most)
+
+
+def places(nodes: Sequence[NodeClass], running: Mapping[str, Sequence[PodClass]]) -> list[Place]:
+    """The nodes with what the pods that run on them leave free."""
+    found: list[Place] = []
+    for node in nodes:
+        pods = tuple(running.get(node.name, ())) if not node.is_template else ()
+        free = dict(node.allocatable)
+        for pod in pods:
+            take(free, pod)
+        found.append(Place(node, free, pods))
+    return found
+
+
+def take(free: Amounts, pod: PodClass, count: int = 1) -> None:
+    """Take the room of some pods."""
+    for name, amount in pod.requests.items():
+        free[name] = free.get(name, 0) - amount * count
+
+
+def _affinity_term(
+    term: Manifest, namespace: str, pod_labels: Mapping[str, Any], namespaces: Mapping[str, Mapping[str, Any]]
+) -> AffinityTerm:
+    selector = _with_label_keys(term.get("labelSelector"), term, pod_labels)
+    named: list[str] = term.get("namespaces") or []
+    by_label: Manifest | None = term.get("namespaceSelector")
+    if by_label is None:
+        return AffinityTerm(term["topologyKey"], selector, frozenset(named or [namespace]))
+    if not by_label:
+        return AffinityTerm(term["topologyKey"], selector, None)
+    selected = {name for name, own in namespaces.items() if selects(by_label, own)}
+    return AffinityTerm(term["topologyKey"], selector, frozenset({*named, *selected}))
+
+
+def _spread_constraint(constraint: Manifest, pod_labels: Mapping[str, Any]) -> SpreadConstraint:
+    return SpreadConstraint(
+        key=constraint["topologyKey"],
+        max_skew=int(constraint["maxSkew"]),
+        min_domains=int(constraint.get("minDomains") or 1),
+        selector=_with_label_keys(constraint.get("labelSelector"), constraint, pod_labels),
+        honor_affinity=constraint.get("nodeAffinityPolicy", "Honor") == "Honor",
+        honor_taints=constraint.get("nodeTaintsPolicy", "Ignore") == "Honor",
+    )
+
+
+def _with_label_keys(selector: Manifest | None, holder: Manifest, pod_labels: Mapping[str, Any]) -> Manifest | None:
+    """A selector with matchLabelKeys and mismatchLabelKeys, which the API server turns into expressions."""
+    keys: dict[str, list[str]] = {
+        "In": holder.get("matchLabelKeys") or [],
+        "NotIn": holder.get("mismatchLabelKeys") or [],
+    }
+    extra = [
+        {"key": key, "operator": operator, "values": [pod_labels[key]]}
+        for operator, named in keys.items()
+        for key in named
+        if key in pod_labels
+    ]
+    if not extra or selector is None:
+        return selector
+    return {**selector, "matchExpressions": [*items(selector, "matchExpressions"), *extra]}
+
+
+def _ports(spec: Manifest) -> Iterable[Port]:
+    sidecars = [container for container in items(spec, "initContainers") if container.get("restartPolicy") == "Always"]
+    for container in [*items(spec, "containers"), *sidecars]:
+        for port in items(container, "ports"):
+            number = port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else 0)
+            if number:
+                yield port.get("hostIP") or ANY_ADDRESS, port.get("protocol") or "TCP", int(number)
+
+
+def _collide(one: frozenset[Port], other: frozenset[Port]) -> bool:
+    return any(
+        number == taken and protocol == used and (ANY_ADDRESS in (address, at) or address == at)
+        for address, protocol, number in one
+        for at, used, taken in other
+    )

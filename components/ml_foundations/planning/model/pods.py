@@ -1,0 +1,290 @@
+"""The pods of workloads: how many, which template, and how many must run at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import (
+    UNKNOWN,
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+    unknown_paths,
+)
+
+WORKLOAD_KINDS = frozenset(
+    {"Pod", "Job", "CronJob", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "JobSet"}
+)
+RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
+
+READ_FIELDS = frozenset(
+    {
+        "activeDeadlineSeconds",
+        "affinity",
+        "containers",
+        "hostNetwork",
+        "initContainers",
+        "nodeName",
+        "nodeSelector",
+        "overhead",
+        "preemptionPolicy",
+        "priority",
+        "priorityClassName",
+        "resourceClaims",
+        "resources",
+        "runtimeClassName",
+        "schedulerName",
+        "schedulingGates",
+        "tolerations",
+        "topologySpreadConstraints",
+        "volumes",
+    }
+)
+"""The fields of a pod's spec that decide where it may run."""
+READ_CONTAINER_FIELDS = frozenset({"name", "ports", "resources", "restartPolicy"})
+READ_VOLUME_FIELDS = frozenset({"name", "persistentVolumeClaim", "ephemeral", "gcePersistentDisk"})
+
+
+@dataclass(frozen=True, eq=False)
+class PodSet:
+    """Identical pods of a workload.
+
+    Attributes:
+        spec: The fields of the pods' spec that decide where they may run.
+        labels: The pods' labels.
+        count: How many run at once: replicas, or parallelism; -1 stands for one on every node that matches.
+        path: Where the pods' spec is in the workload's manifest.
+        count_path: Where their number is.
+    """
+
+    spec: Manifest
+    labels: Mapping[str, Any]
+    count: int
+    path: str
+    count_path: str
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A workload and its pods.
+
+    Attributes:
+        manifest: The workload's manifest.
+        pods: Its sets of pods; one but for a JobSet.
+        all_at_once: Whether the pods are of use only together, as those of always-on workloads and of gangs.
+        surge: Pods beyond ``count`` during a rollout.
+        ceiling: The most replicas that an autoscaler may set, where there is one.
+        claims: Claims that the workload makes for each of its pods.
+        unknown: Field paths that hold a value that is not known yet.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    manifest: Manifest
+    pods: tuple[PodSet, ...]
+    all_at_once: bool = True
+    surge: int = 0
+    ceiling: int | None = None
+    claims: tuple[Manifest, ...] = ()
+    unknown: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether its pods end and make room for others."""
+        return self.kind in RUN_TO_COMPLETION
+
+    @property
+    def deadline(self) -> int | None:
+        """The seconds that a run may last, where the workload says so."""
+        spec = section(self.manifest, "spec", *(("jobTemplate", "spec") if self.kind == "CronJob" else ()))
+        seconds = spec.get("activeDeadlineSeconds") if self.is_finite else None
+        return seconds if isinstance(seconds, int) else None
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it leaves room to others in time: plain Jobs, and what Kueue lets in when there is room."""
+        return self.is_finite and (self.queue is not None or not self.all_at_once)
+
+    @property
+    def queue(self) -> str | None:
+        """The LocalQueue of Kueue that it waits in."""
+        holders = (self.manifest, section(self.manifest, "spec", "jobTemplate"))
+        return next((found for holder in holders if (found := labels_of(holder).get(labels.KUEUE_QUEUE))), None)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a part of its pods is of use alone."""
+        return not self.all_at_once
+
+
+def is_running(document: Manifest) -> bool:
+    """Whether a document is a pod that takes room on a node already."""
+    return (
+        document.get("kind") == "Pod"
+        and bool(section(document, "spec").get("nodeName"))
+        and section(document, "status").get("phase") in ("Running", "Pending", "Unknown")
+    )
+
+
+def is_finished(document: Manifest) -> bool:
+    """Whether a document is a pod that has ended."""
+    return document.get("kind") == "Pod" and section(document, "status").get("phase") in ("Succeeded", "Failed")
+
+
+def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Manifest]) -> Workload:
+    """The workload that a document declares.
+
+    Args:
+        document: A manifest of one of ``WORKLOAD_KINDS``.
+        autoscalers: HorizontalPodAutoscalers by kind, namespace and name of what they scale.
+    """
+    kind, namespace, name = document["kind"], namespace_of(document), name_of(document)
+    unknown = tuple(_unknown(document, kind))
+    if unknown:
+        return Workload(kind, namespace, name, document, (), unknown=unknown)
+    spec = section(document, "spec")
+    match kind:
+        case "Pod":
+            pods = (PodSet(read_fields(spec), labels_of(document), 1, "spec", "spec"),)
+            return Workload(kind, namespace, name, document, pods)
+        case "Job" | "CronJob":
+            return _job(document, kind)
+        case "JobSet":
+            return Workload(kind, namespace, name, document, tuple(_of_job_set(document)))
+        case "DaemonSet":
+            return Workload(kind, namespace, name, document, (_pod_set(document, -1, "spec.template"),))
+        case _:
+            return _replicated(document, kind, autoscalers.get((kind, namespace, name)))
+
+
+def read_fields(spec: Manifest) -> Manifest:
+    """A pod's spec without the fields that do not decide where it may run."""
+    kept = {key: value for key, value in spec.items() if key in READ_FIELDS and value not in (None, [], {})}
+    for key in ("containers", "initContainers"):
+        if key in kept:
+            kept[key] = [_only(container, READ_CONTAINER_FIELDS) for container in kept[key]]
+    if "volumes" in kept:
+        kept["volumes"] = [_only(volume, READ_VOLUME_FIELDS) for volume in kept["volumes"]]
+    return kept
+
+
+def _only(tree: Any, keys: frozenset[str]) -> Any:
+    return {key: value for key, value in tree.items() if key in keys} if isinstance(tree, Mapping) else tree  # pyright: ignore[reportUnknownVariableType]
+
+
+def _unknown(document: Manifest, kind: str) -> Iterable[str]:
+    """Where a workload holds a value that is not known and decides."""
+    if kind == "JobSet":
+        yield from unknown_paths(section(document, "spec").get("replicatedJobs"), "spec.replicatedJobs")
+        return
+    template_path = _template_path(kind)
+    holder: Any = document
+    for key in template_path.split(".") if template_path else ():
+        holder = cast("Manifest", holder).get(key) or {}
+        if holder is UNKNOWN:
+            yield template_path
+            return
+    template = cast("Manifest", holder)
+    prefix = f"{template_path}.spec".lstrip(".")
+    if template.get("spec") is UNKNOWN:
+        yield prefix
+        return
+    spec = section(template, "spec")
+    unknown_lists = [key for key in ("containers", "initContainers", "volumes") if spec.get(key) is UNKNOWN]
+    yield from (f"{prefix}.{key}" for key in unknown_lists)
+    if not unknown_lists:
+        yield from unknown_paths(read_fields(spec), prefix)
+    yield from unknown_paths(labels_of(template), f"{template_path}.metadata.labels".lstrip("."))
+    if kind == "Pod":
+        return
+    parent = section(document, *template_path.split(".")[:-1])
+    for key in ("replicas", "parallelism", "completions", "strategy", "volumeClaimTemplates"):
+        yield from unknown_paths(parent.get(key), f"spec.{key}")
+
+
+def _template_path(kind: str) -> str:
+    match kind:
+        case "Pod":
+            return ""
+        case "CronJob":
+            return "spec.jobTemplate.spec.template"
+        case _:
+            return "spec.template"
+
+
+def _pod_set(document: Manifest, count: int, path: str, count_path: str = "") -> PodSet:
+    template = section(document, *path.split("."))
+    return PodSet(read_fields(section(template, "spec")), labels_of(template), count, f"{path}.spec", count_path)
+
+
+def _job(document: Manifest, kind: str) -> Workload:
+    path = "spec.jobTemplate.spec" if kind == "CronJob" else "spec"
+    spec = section(document, *path.split("."))
+    pods = _pod_set(document, _at_once(spec), f"{path}.template", f"{path}.parallelism")
+    holder = section(document, "spec", "jobTemplate") if kind == "CronJob" else document
+    gang = any(annotations_of(place).get(labels.GANG) == "true" for place in (document, holder))
+    return Workload(kind, namespace_of(document), name_of(document), document, (pods,), all_at_once=gang)
+
+
+def _at_once(spec: Manifest) -> int:
+    """Pods of a Job that run at once."""
+    parallelism, completions = spec.get("parallelism"), spec.get("completions")
+    most = 1 if parallelism is None else parallelism
+    return most if completions is None else min(most, completions)
+
+
+def _of_job_set(document: Manifest) -> Iterable[PodSet]:
+    for index, job in enumerate(items(section(document, "spec"), "replicatedJobs")):
+        path = f"spec.replicatedJobs[{index}]"
+        template = section(job, "template", "spec", "template")
+        replicas = job.get("replicas")
+        count = (1 if replicas is None else replicas) * _at_once(section(job, "template", "spec"))
+        spec = read_fields(section(template, "spec"))
+        yield PodSet(spec, labels_of(template), count, f"{path}.template.spec.template.spec", f"{path}.replicas")
+
+
+def _replicated(document: Manifest, kind: str, autoscaler: Manifest | None) -> Workload:
+    spec = section(document, "spec")
+    replicas = spec.get("replicas")
+    count = 1 if replicas is None else replicas
+    ceiling = None
+    if autoscaler is not None and count:
+        scaling = section(autoscaler, "spec")
+        ceiling = int(scaling.get("maxReplicas", count))
+        count = max(count, int(scaling.get("minReplicas") or 1))
+    claims = tuple(items(spec, "volumeClaimTemplates")) if kind == "StatefulSet" else ()
+    return Workload(
+        kind,
+        namespace_of(document),
+        name_of(document),
+        document,
+        (_pod_set(document, count, "spec.template", "spec.replicas"),),
+        surge=_surge(spec, count) if kind == "Deployment" else 0,
+        ceiling=ceiling,
+        claims=claims,
+    )
+
+
+def _surge(spec: Manifest, replicas: int) -> int:
+    """Pods that a rolling update may add: a quarter, rounded up, where nothing else is said."""
+    strategy = section(spec, "strategy")
+    if strategy.get("type") == "Recreate":
+        return 0
+    surge = section(strategy, "rollingUpdate").get("maxSurge")
+    if surge is None:
+        surge = "25%"
+    if isinstance(surge, str) and surge.endswith("%"):
+        return math.ceil(replicas * int(surge[:-1]) / 100)
+    return int(surge)

@@ -1,0 +1,110 @@
+"""What a pod requests and may use, summed over its containers as Kubernetes sums it; amounts in thousandths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from ml_foundations.kubernetes.manifests import Manifest, items, section
+from ml_foundations.kubernetes.quantities import millis
+
+Amounts = dict[str, int]
+"""Thousandths of each resource by name."""
+
+PODS = "pods"
+WHOLE = 1000
+
+Field = Literal["requests", "limits"]
+
+
+def pod_requests(spec: Manifest) -> Amounts:
+    """What counts for a pod at admission: its containers, the pod-level requests and its overhead."""
+    return total((without_overhead(spec, "requests"), millis(section(spec, "overhead"))))
+
+
+def pod_limits(spec: Manifest) -> Amounts:
+    """What a pod may use at most; overhead adds to what is limited."""
+    limits = without_overhead(spec, "limits")
+    overhead = millis(section(spec, "overhead"))
+    return total((limits, {name: amount for name, amount in overhead.items() if limits.get(name)}))
+
+
+def scheduled_requests(spec: Manifest) -> Amounts:
+    """What the scheduler counts for a pod, with the pod itself as ``pods``; only cpu has fractions."""
+    rounded = {name: in_scheduler_units(name, amount) for name, amount in pod_requests(spec).items()}
+    return {name: amount for name, amount in rounded.items() if amount} | {PODS: WHOLE}
+
+
+def in_scheduler_units(name: str, amount: int) -> int:
+    """An amount as the scheduler reads it: thousandths of cpu, whole units of all else, rounded up."""
+    return amount if name == "cpu" else -(-amount // WHOLE) * WHOLE
+
+
+def without_overhead(spec: Manifest, field: Field) -> Amounts:
+    """Requests or limits of a pod's containers, with those of the pod as a whole in their place."""
+    sums = of_containers(spec, field)
+    return sums | {name: amount for name, amount in _pod_level(spec, field).items() if is_pod_level(name)}
+
+
+def of_containers(spec: Manifest, field: Field) -> Amounts:
+    """Requests or limits of a pod's containers: an init container runs beside the sidecars that started before it."""
+    sums = total(_own(container, field) for container in items(spec, "containers"))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in items(spec, "initContainers"):
+        own = _own(container, field)
+        if container.get("restartPolicy") == "Always":
+            sidecars = total((sidecars, own))
+            peak = maximum(peak, sidecars)
+        else:
+            peak = maximum(peak, total((sidecars, own)))
+    return maximum(total((sums, sidecars)), peak)
+
+
+def is_pod_level(name: str) -> bool:
+    """Whether a resource may be given for the pod as a whole."""
+    return name in ("cpu", "memory") or name.startswith("hugepages-")
+
+
+def is_extended(name: str) -> bool:
+    """Whether a resource is an extended one: of a domain other than kubernetes.io."""
+    domain, slash, _ = name.partition("/")
+    native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
+    return bool(slash) and not native and not name.startswith("requests.")
+
+
+def is_overcommitted(name: str) -> bool:
+    """Whether limits may be above requests."""
+    return not is_extended(name) and not name.startswith("hugepages-")
+
+
+def total(parts: Iterable[Mapping[str, int]]) -> Amounts:
+    """The sum of amounts."""
+    sums: Amounts = {}
+    for part in parts:
+        for name, amount in part.items():
+            sums[name] = sums.get(name, 0) + amount
+    return sums
+
+
+def maximum(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
+    """The larger amount of each resource."""
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}
+
+
+def _own(container: Manifest, field: Field) -> Amounts:
+    resources = section(container, "resources")
+    own = millis(section(resources, field))
+    # A limit without a request is a request: the API server stores it so.
+    return millis(section(resources, "limits")) | own if field == "requests" else own
+
+
+def _pod_level(spec: Manifest, field: Field) -> Amounts:
+    resources = section(spec, "resources")
+    own, limits = millis(section(resources, field)), millis(section(resources, "limits"))
+    if field == "limits" or not limits:
+        return own
+    requested = of_containers(spec, "requests")
+    overcommitted = {name: amount for name, amount in requested.items() if is_overcommitted(name)}
+    # What containers request goes before the pod-level limit, except for huge pages.
+    return limits | overcommitted | own

@@ -1,0 +1,1 @@
+"""Where the kube-scheduler places pods."""

@@ -1,0 +1,164 @@
+"""Pods of a few classes on nodes where only room and neighbours on the same node decide: exact, without the order.
+
+Then every arrangement can come about, whatever the order of arrival. So all pods fit for certain when no arrangement
+of fewer pods blocks every node for one that is left, and they can fit when some arrangement has room for all.
+Both are found node by node, over how many pods of each class are placed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ml_foundations.planning.model.places import HOSTNAME, Place, PodClass
+
+Counts = tuple[int, ...]
+"""How many pods of each class."""
+
+MOST_LOADS = 5_000
+"""Loads of one node that are told apart."""
+MOST_STEPS = 300_000
+"""Sums of counts that are looked at before the search gives up."""
+
+
+@dataclass(frozen=True)
+class Arrangements:
+    """What the arrangements of some pods may lead to.
+
+    Attributes:
+        complete: Whether some arrangement has room for all.
+        stuck: Whether some arrangement leaves a pod without room.
+    """
+
+    complete: bool
+    stuck: bool
+
+
+class _TooManyError(Exception):
+    pass
+
+
+def arrangements(pods: Sequence[tuple[PodClass, int]], accepting: Sequence[Sequence[Place]]) -> Arrangements | None:
+    """What the arrangements of pods lead to; None where more than the nodes decides, or there are too many.
+
+    Args:
+        pods: Classes of pods, and how many of each.
+        accepting: The places that accept the pods of each class.
+    """
+    if any(not _is_local(pod) for pod, _ in pods):
+        return None
+    classes, counts = [pod for pod, _ in pods], tuple(count for _, count in pods)
+    places = list({id(place): place for mine in accepting for place in mine}.values())
+    welcome = [{id(place) for place in mine} for mine in accepting]
+    try:
+        loads = [_Loads(classes, counts, place, [id(place) in mine for mine in welcome]) for place in places]
+        complete = counts in _sums(((each.most(), each.nodes) for each in loads), counts, _capped)
+        stuck = any(_is_blocked(index, loads, counts) for index in range(len(counts)) if counts[index])
+    except _TooManyError:
+        return None
+    return Arrangements(complete, stuck)
+
+
+def _is_local(pod: PodClass) -> bool:
+    """Whether only the node itself decides about a pod."""
+    elsewhere = pod.affinity or pod.spread or pod.exclusive_claims
+    return not elsewhere and all(term.key == HOSTNAME for term in pod.anti_affinity)
+
+
+class _Loads:
+    """What one node of a place may carry."""
+
+    def __init__(self, classes: Sequence[PodClass], counts: Counts, place: Place, welcome: Sequence[bool]) -> None:
+        self._classes = classes
+        self._place = place
+        self.nodes = min(place.count, sum(counts) + 1)
+        limits = [
+            min(count, place.room(pod)) if mine else 0
+            for pod, count, mine in zip(classes, counts, welcome, strict=True)
+        ]
+        if prod(limit + 1 for limit in limits) > MOST_LOADS:
+            raise _TooManyError
+        self._limits = limits
+        self._possible = {
+            load for load in itertools.product(*(range(limit + 1) for limit in limits)) if self._fits(load)
+        }
+        self._welcome = [mine and place.room(pod) > 0 for pod, mine in zip(classes, welcome, strict=True)]
+
+    def _fits(self, load: Counts) -> bool:
+        present = [pod for pod, count in zip(self._classes, load, strict=True) if count]
+        if any(one.excludes_on_node(other) for one, other in itertools.combinations(present, 2)):
+            return False
+        names = {name for pod in present for name in pod.requests}
+        return all(
+            sum(pod.requests.get(name, 0) * count for pod, count in zip(self._classes, load, strict=True))
+            <= self._place.free.get(name, 0)
+            for name in names
+        )
+
+    def most(self) -> list[Counts]:
+        """The loads to which nothing can be added."""
+        return _largest(self._possible)
+
+    def blocking(self, index: int) -> list[Counts]:
+        """The smallest loads beside which a pod of a class finds no room."""
+        if not self._welcome[index]:
+            return [(0,) * len(self._limits)]
+        most = self._place.room(self._classes[index])
+        return _smallest(
+            {load for load in self._possible if load[index] == most or not self._fits(_one_more(load, index))}
+        )
+
+
+def _is_blocked(index: int, loads: Sequence[_Loads], counts: Counts) -> bool:
+    """Whether pods, without the last one of a class, can block every node for it."""
+    left = _one_more(counts, index, -1)
+    return bool(_sums(((each.blocking(index), each.nodes) for each in loads), left, _within))
+
+
+def _sums(
+    choices: Iterable[tuple[list[Counts], int]], limit: Counts, keep: Callable[[set[Counts], Counts], list[Counts]]
+) -> list[Counts]:
+    """The sums of one load for each node that are worth keeping."""
+    sums: list[Counts] = [(0,) * len(limit)]
+    steps = 0
+    for loads, nodes in choices:
+        for _ in range(nodes):
+            steps += len(sums) * len(loads)
+            if steps > MOST_STEPS:
+                raise _TooManyError
+            reached = keep({tuple(map(int.__add__, one, load)) for one in sums for load in loads}, limit)
+            if reached == sums:
+                break
+            sums = reached
+    return sums
+
+
+def _capped(sums: set[Counts], limit: Counts) -> list[Counts]:
+    """The largest sums, as far as there are pods."""
+    return _largest({tuple(map(min, one, limit)) for one in sums})
+
+
+def _within(sums: set[Counts], limit: Counts) -> list[Counts]:
+    """The smallest sums for which there are pods enough."""
+    return _smallest({one for one in sums if all(map(int.__le__, one, limit))})
+
+
+def _smallest(found: set[Counts]) -> list[Counts]:
+    """The counts that are nowhere above another."""
+    kept: list[Counts] = []
+    for one in sorted(found, key=lambda counts: (sum(counts), counts)):
+        if not any(all(map(int.__le__, other, one)) for other in kept):
+            kept.append(one)
+    return kept
+
+
+def _largest(found: set[Counts]) -> list[Counts]:
+    """The counts that are nowhere below another."""
+    negative = _smallest({tuple(-count for count in one) for one in found})
+    return [tuple(-count for count in one) for one in negative]
+
+
+def _one_more(counts: Counts, index: int, added: int = 1) -> Counts:
+    return (*counts[:index], counts[index] + added, *counts[index + 1 :])

@@ -1,0 +1,330 @@
+"""Pods of several workloads that compete for the same nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ml_foundations.kubernetes.quantities import format_milli
+from ml_foundations.planning.model.places import HOSTNAME, Place, PodClass, take
+from ml_foundations.planning.model.resources import Amounts, is_extended, total
+from ml_foundations.planning.scheduler.any_order import arrangements
+from ml_foundations.planning.scheduler.every_order import search
+from ml_foundations.planning.scheduler.one_class import is_repelled
+from ml_foundations.planning.verdict.findings import Verdict
+
+SHARE = 10**9
+"""One whole node, in the units in which shares of nodes are counted."""
+MOST_SHARES = 4000
+"""Pairs of demand and place that are compared one by one; beyond that, only sums are."""
+
+
+@dataclass(eq=False)
+class Demand:
+    """Pods of one class that must run at once.
+
+    Attributes:
+        pod: The class.
+        count: How many; of a DaemonSet, one on each node that takes it.
+        everywhere: Whether they belong to a DaemonSet.
+        places: The places that accept them, whatever their room.
+    """
+
+    pod: PodClass
+    count: int
+    places: Sequence[Place]
+    everywhere: bool = False
+
+
+@dataclass
+class Judgement:
+    """The verdict on demands that compete, and why."""
+
+    verdict: Verdict
+    shortage: str = ""
+    """What is missing for certain, with numbers."""
+
+
+def components(demands: Iterable[Demand]) -> list[list[Demand]]:
+    """Demands in groups that do not touch each other: by common places, or by affinity, spreading and claims."""
+    groups: list[tuple[set[int], list[Demand]]] = []
+    tied: list[Demand] = []
+    for demand in demands:
+        if not demand.pod.is_simple:
+            tied.append(demand)
+        touched = {id(place) for place in demand.places}
+        members = [demand]
+        apart: list[tuple[set[int], list[Demand]]] = []
+        for ids, others in groups:
+            if ids & touched:
+                touched |= ids
+                members = others + members
+            else:
+                apart.append((ids, others))
+        groups = [*apart, (touched, members)]
+    return _joined([members for _, members in groups], tied)
+
+
+def _joined(groups: list[list[Demand]], tied: Sequence[Demand]) -> list[list[Demand]]:
+    """Groups whose pods look at each other across nodes become one."""
+    if not tied:
+        return groups
+    group_of = {id(demand): index for index, group in enumerate(groups) for demand in group}
+    parent = list(range(len(groups)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            index = parent[index]
+        return index
+
+    for demand in tied:
+        for group in groups:
+            for other in group:
+                if _looks_at(demand.pod, other.pod):
+                    parent[root(group_of[id(other)])] = root(group_of[id(demand)])
+    joined: dict[int, list[Demand]] = {}
+    for index, group in enumerate(groups):
+        joined.setdefault(root(index), []).extend(group)
+    return list(joined.values())
+
+
+def _looks_at(pod: PodClass, other: PodClass) -> bool:
+    return (
+        any(term.matches(other) for term in (*pod.affinity, *pod.anti_affinity))
+        or any(constraint.counts(pod, other) for constraint in pod.spread)
+        or bool(pod.exclusive_claims & other.exclusive_claims)
+    )
+
+
+def judge_together(demands: Sequence[Demand], places: Sequence[Place]) -> Judgement:
+    """Whether demands that compete find their place together.
+
+    Args:
+        demands: What must run at once.
+        places: All places.
+    """
+    if _always_room(demands, places):
+        return Judgement(Verdict.FITS)
+    certain = not _may_evict(demands, places)
+    if certain and (shortage := _shortage(demands)):
+        return Judgement(Verdict.CANNOT_FIT, shortage)
+    welcome = [[place for place in d.places if not is_repelled(d.pod, place, places)] for d in demands]
+    arranged = arrangements([(demand.pod, demand.count) for demand in demands], welcome)
+    if arranged and not arranged.stuck:
+        return Judgement(Verdict.FITS)
+    if arranged and (not arranged.complete or not _may_evict_each_other(demands)):
+        cannot = certain and not arranged.complete
+        return Judgement(Verdict.CANNOT_FIT if cannot else Verdict.UNDETERMINED)
+    outcome = search([(demand.pod, demand.count) for demand in demands], places)
+    if outcome is None or not outcome.exhausted or outcome.complete == outcome.stuck:
+        return Judgement(Verdict.UNDETERMINED)
+    if outcome.complete:
+        return Judgement(Verdict.FITS)
+    return Judgement(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED)
+
+
+def _may_evict_each_other(demands: Sequence[Demand]) -> bool:
+    lowest = min(demand.pod.priority for demand in demands)
+    return any(demand.pod.preempts and demand.pod.priority > lowest for demand in demands)
+
+
+def _may_evict(demands: Iterable[Demand], places: Iterable[Place]) -> bool:
+    """Whether some pod may take the place of one that runs already."""
+    lowest = min((running.priority for place in places for running in place.running), default=None)
+    return lowest is not None and any(demand.pod.preempts and demand.pod.priority > lowest for demand in demands)
+
+
+def _shortage(demands: Sequence[Demand]) -> str:
+    """The resources that demands need more of than all nodes that take any of them have; nothing if there are none."""
+    for competing in _competing_sets(demands):
+        places = {id(place): place for demand in competing for place in demand.places}
+        needed = total(
+            {name: amount * demand.count for name, amount in demand.pod.requests.items()} for demand in competing
+        )
+        free: Amounts = {}
+        for place in places.values():
+            for name in needed:
+                free[name] = free.get(name, 0) + max(0, place.free.get(name, 0)) * place.count
+        short = [name for name, amount in needed.items() if amount > free.get(name, 0)]
+        if short:
+            short.sort(key=lambda name: (not is_extended(name), name))
+            names = sorted({place.node.name for place in places.values()})
+            return (
+                f"together they need {' and '.join(f'{format_milli(needed[name])} {name}' for name in short)}, "
+                f"and {', '.join(names) or 'no node'} offer{'' if len(names) > 1 else 's'} "
+                f"{' and '.join(format_milli(free.get(name, 0)) for name in short)} at most"
+            )
+    return ""
+
+
+def _competing_sets(demands: Sequence[Demand]) -> Iterable[Sequence[Demand]]:
+    """For each set of places that some demand is limited to: the demands that are limited to a part of it."""
+    by_places: dict[frozenset[int], list[Demand]] = {}
+    for demand in demands:
+        by_places.setdefault(frozenset(id(place) for place in demand.places), []).append(demand)
+    union = frozenset[int]().union(*by_places)
+    for ids in {*by_places, union}:
+        yield [demand for part, inside in by_places.items() if part <= ids for demand in inside]
+
+
+def _always_room(demands: Sequence[Demand], places: Sequence[Place]) -> bool:
+    """Whether no order of arrival can fill the nodes so that some pod finds none: a sufficient condition.
+
+    A node refuses a pod only once others have taken so much of one resource that the pod's request is not left.
+    Each other pod brings a node a share of the way there; where all shares add up to less than the nodes,
+    some node has room.
+    """
+    if any(_depends_on_domains(demand.pod) for demand in demands):
+        return False
+    daemons = [demand for demand in demands if demand.everywhere]
+    if not all(_is_left_alone(daemon, place, demands) for daemon in daemons for place in daemon.places):
+        return False
+    occupied = {id(place): _with_daemons(place, daemons) for place in places}
+    others = [
+        Demand(
+            demand.pod,
+            demand.count,
+            [occupied[id(place)] for place in demand.places if not is_repelled(demand.pod, place, places)],
+        )
+        for demand in demands
+        if not demand.everywhere
+    ]
+    shares = _Shares(others, list(occupied.values()))
+    return all(shares.leave_room_for(demand) for demand in others)
+
+
+def _depends_on_domains(pod: PodClass) -> bool:
+    """Whether other pods decide in which topology domains the pods may be, spreading apart."""
+    return bool(pod.affinity or pod.exclusive_claims) or any(term.key != HOSTNAME for term in pod.anti_affinity)
+
+
+def _is_left_alone(daemon: Demand, place: Place, demands: Sequence[Demand]) -> bool:
+    """Whether the others cannot keep a DaemonSet's pod from a node of a place, or give way to it."""
+    free = dict(place.free)
+    if place.room(daemon.pod) == 0 or daemon.pod.spread:
+        return False
+    for other in demands:
+        if other is daemon or not any(place is mine for mine in other.places):
+            continue
+        gives_way = other.pod.priority < daemon.pod.priority and other.pod.recreated and not other.everywhere
+        if daemon.pod.preempts and gives_way:
+            continue
+        if other.pod.excludes_on_node(daemon.pod):
+            return False
+        take(free, other.pod, 1 if other.everywhere else min(other.count, place.room(other.pod)))
+    return all(free.get(name, 0) >= amount for name, amount in daemon.pod.requests.items())
+
+
+def _with_daemons(place: Place, daemons: Sequence[Demand]) -> Place:
+    mine = [daemon.pod for daemon in daemons if any(place is other for other in daemon.places)]
+    free = dict(place.free)
+    for pod in mine:
+        take(free, pod)
+    return Place(place.node, free, (*place.running, *mine))
+
+
+@dataclass
+class _Crowd:
+    """Pods that may come to some places: how many, how many of them keep others off a node, and what they request."""
+
+    count: int = 0
+    exclusive: int = 0
+    requests: Amounts = field(default_factory=dict[str, int])
+
+    def add(self, other: _Crowd) -> None:
+        self.count += other.count
+        self.exclusive += other.exclusive
+        self.requests = total((self.requests, other.requests))
+
+
+class _Shares:
+    """How far demands fill the nodes of each place, for a pod that must still find room there."""
+
+    def __init__(self, demands: Sequence[Demand], places: Sequence[Place]) -> None:
+        self._demands = demands
+        self._places = places
+        self._crowds: dict[frozenset[int], _Crowd] = {}
+        for demand in demands:
+            requests = {name: amount * demand.count for name, amount in demand.pod.requests.items()}
+            exclusive = demand.count if demand.pod.anti_affinity or demand.pod.ports else 0
+            crowd = self._crowds.setdefault(frozenset(map(id, demand.places)), _Crowd())
+            crowd.add(_Crowd(demand.count, exclusive, requests))
+        self._around: dict[frozenset[int], _Crowd] = {}
+
+    def leave_room_for(self, demand: Demand) -> bool:
+        """Whether there is room for a pod of a demand once all others are placed, wherever they are."""
+        return all(self._some_room(demand, domain) for domain in self._domains(demand))
+
+    def _domains(self, demand: Demand) -> Iterable[Sequence[Place]]:
+        """The sets of places in each of which there must be room: one, or each domain of spread constraints."""
+        if not demand.pod.spread:
+            return [demand.places]
+        constraint = demand.pod.spread[0]
+        if len(demand.pod.spread) > 1 or constraint.key == HOSTNAME:
+            return [()]
+        domains: dict[object, list[Place]] = {
+            place.node.domain(constraint.key): []
+            for place in self._places
+            if demand.pod.is_eligible(constraint, place.node)
+        }
+        for place in demand.places:
+            if place.node.domain(constraint.key) in domains:
+                domains[place.node.domain(constraint.key)].append(place)
+        return domains.values() if len(domains) >= constraint.min_domains else [()]
+
+    def _some_room(self, demand: Demand, places: Sequence[Place]) -> bool:
+        """Whether the others cannot fill all nodes of some places: all taken together, or those of one alone."""
+        able = [place for place in places if place.room(demand.pod)]
+        choices = [able, *([place] for place in able)] if len(able) > 1 else [able]
+        if any(self._is_roomy(demand, choice) for choice in choices):
+            return True
+        exact = len(self._demands) * len(able) <= MOST_SHARES
+        return exact and any(
+            self._share_of_others(demand, choice) < sum(place.count for place in choice) * SHARE for choice in choices
+        )
+
+    def _is_roomy(self, demand: Demand, places: Sequence[Place]) -> bool:
+        """Whether sums over all pods show already that they cannot fill all nodes of some places."""
+        if not places:
+            return False
+        crowd, nodes = self._crowd_around(frozenset(map(id, places))), sum(place.count for place in places)
+        if crowd.count - 1 < nodes:
+            return True
+        if demand.pod.anti_affinity or demand.pod.ports:
+            return False
+        filled = crowd.exclusive * SHARE
+        for name, wanted in demand.pod.requests.items():
+            enough = min(place.free.get(name, 0) for place in places) - wanted + 1
+            filled += -(-crowd.requests.get(name, 0) * SHARE // enough)
+        return filled < nodes * SHARE
+
+    def _crowd_around(self, places: frozenset[int]) -> _Crowd:
+        if places not in self._around:
+            around = self._around[places] = _Crowd()
+            for theirs, crowd in self._crowds.items():
+                if theirs & places:
+                    around.add(crowd)
+        return self._around[places]
+
+    def _share_of_others(self, demand: Demand, places: Sequence[Place]) -> int:
+        """What all other pods may fill of some places, at most, as a pod of the demand sees it."""
+        filled = 0
+        for other in self._demands:
+            count = other.count - 1 if other is demand else other.count
+            common = [place for place in places if any(place is mine for mine in other.places)]
+            if count and common:
+                filled += count * max(_share(other.pod, place, demand.pod) for place in common)
+        return filled
+
+
+def _share(pod: PodClass, place: Place, newcomer: PodClass) -> int:
+    """The share of a node that one pod fills, for a newcomer that needs its requests to be left there."""
+    if newcomer.excludes_on_node(pod):
+        return SHARE
+    share = 0
+    for name, wanted in newcomer.requests.items():
+        enough = place.free.get(name, 0) - wanted + 1
+        if enough <= 0:
+            return SHARE
+        share = max(share, -(-pod.requests.get(name, 0) * SHARE // enough))
+    return min(share, SHARE)

@@ -1,0 +1,174 @@
+"""How many identical pods find a place, counted without trying: exact where the order of arrival does not matter.
+
+Pods of one class compete with nobody but themselves here. What one node takes is a division; a topology spread
+constraint, anti-affinity or affinity of the pods to each other limits what each topology domain takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ml_foundations.planning.model.places import HOSTNAME, AffinityTerm, Place, PodClass, SpreadConstraint
+
+Rooms = Sequence[tuple[Place, int]]
+"""Places, with how many pods one node of each takes."""
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many pods of a class find a place.
+
+    Attributes:
+        least: So many always do, whatever the order and the scheduler's choices.
+        most: No more ever do.
+        limited_by: What makes ``most`` smaller than the nodes' room: ``topology-spread``, ``pod-affinity``,
+            ``pod-anti-affinity``, ``volume-access`` or nothing.
+    """
+
+    least: int
+    most: int
+    limited_by: str = ""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the order does not matter."""
+        return self.least == self.most
+
+
+def capacity(pod: PodClass, rooms: Rooms, every_place: Sequence[Place]) -> Capacity:
+    """How many pods of a class find a place among nodes.
+
+    Args:
+        pod: The class.
+        rooms: The places that accept the pods, with the room of one node of each.
+        every_place: All places: pods that run elsewhere, and empty domains, count for affinity and spreading.
+    """
+    limits: list[Capacity] = []
+    if any(place.running for place in every_place):
+        rooms = [(place, 0 if is_repelled(pod, place, every_place) else room) for place, room in rooms]
+    limits += [_spread(pod, constraint, rooms, every_place) for constraint in pod.spread]
+    repelling = {term.key for term in pod.anti_affinity if term.key != HOSTNAME and term.matches(pod)}
+    limits += [_one_per_domain(key, rooms) for key in repelling]
+    if pod.affinity:
+        limits.append(_affinity(pod, rooms, every_place))
+    if pod.exclusive_claims:
+        limits.append(Capacity(min(1, _sum(rooms)), min(1, _sum(rooms)), "volume-access"))
+    if not limits:
+        return Capacity(_sum(rooms), _sum(rooms))
+    lowest = min(limits, key=lambda limit: limit.most)
+    # Several limits may get into each other's way: then only the most is known.
+    return lowest if len(limits) == 1 else Capacity(0, lowest.most, lowest.limited_by)
+
+
+def _sum(rooms: Rooms) -> int:
+    return sum(place.count * room for place, room in rooms)
+
+
+def is_repelled(pod: PodClass, place: Place, every_place: Iterable[Place]) -> bool:
+    """Whether anti-affinity of pods that run already, or against them, keeps the pods from a place."""
+    for other in every_place:
+        for running in other.running:
+            keys = [term.key for term in pod.anti_affinity if term.matches(running)]
+            keys += [term.key for term in running.anti_affinity if term.matches(pod)]
+            for key in keys:
+                domain = place.node.domain(key)
+                if (key == HOSTNAME and other is place) or (domain is not None and domain == other.node.domain(key)):
+                    return True
+    return False
+
+
+def _by_domain(key: str, rooms: Rooms) -> dict[object, Rooms]:
+    """Places of each topology domain; of those without the label under None."""
+    domains: dict[object, list[tuple[Place, int]]] = {}
+    for place, room in rooms:
+        domains.setdefault(place.node.domain(key), []).append((place, room))
+    return dict(domains)
+
+
+def _one_per_domain(key: str, rooms: Rooms) -> Capacity:
+    domains = _by_domain(key, rooms)
+    free = _sum(domains.pop(None, ()))
+    most = free + sum(1 for inside in domains.values() if _sum(inside) > 0)
+    return Capacity(most, most, "pod-anti-affinity")
+
+
+def _affinity(pod: PodClass, rooms: Rooms, every_place: Sequence[Place]) -> Capacity:
+    """Affinity to pods that run limits the domains; affinity to the pods themselves makes the first one's the only."""
+    running = [(place, other) for place in every_place for other in place.running if _attracts(pod.affinity, other)]
+    if running:
+        allowed = [
+            (place, room)
+            for place, room in rooms
+            if all(any(_same_domain(term.key, place, at) for at, _ in running) for term in pod.affinity)
+        ]
+        return Capacity(_sum(allowed), _sum(allowed), "pod-affinity")
+    if not _attracts(pod.affinity, pod):
+        return Capacity(0, 0, "pod-affinity")
+    keys = [term.key for term in pod.affinity]
+    domains: dict[tuple[object, ...], int] = {}
+    for place, room in rooms:
+        values = tuple(id(place) if key == HOSTNAME else place.node.domain(key) for key in keys)
+        if room and None not in values:
+            size = room if HOSTNAME in keys else room * place.count
+            domains[values] = max(size, domains.get(values, 0)) if HOSTNAME in keys else size + domains.get(values, 0)
+    return Capacity(min(domains.values(), default=0), max(domains.values(), default=0), "pod-affinity")
+
+
+def _attracts(terms: Iterable[AffinityTerm], pod: PodClass) -> bool:
+    return all(term.matches(pod) for term in terms)
+
+
+def _same_domain(key: str, one: Place, other: Place) -> bool:
+    if key == HOSTNAME:
+        return one is other
+    return one.node.domain(key) is not None and one.node.domain(key) == other.node.domain(key)
+
+
+def _spread(pod: PodClass, constraint: SpreadConstraint, rooms: Rooms, every_place: Sequence[Place]) -> Capacity:
+    """What the domains take when each is kept within the skew of the emptiest.
+
+    The emptiest domain takes pods until it is full, so in the end every domain has as many as the smallest one holds,
+    and ``max_skew`` more where there is room: a count that no order changes.
+    """
+    domains = _domains(pod, constraint, rooms, every_place)
+    if not domains:
+        return Capacity(0, 0, "topology-spread")
+    enough = sum(domain.copies for domain in domains) >= constraint.min_domains
+    skew, itself = constraint.max_skew, constraint.counts_itself(pod)
+    if not itself or _is_empty(constraint):
+        lowest = min(domain.existing for domain in domains) if enough else 0
+        own = 1 if itself else 0
+        size = sum(domain.copies * domain.room for domain in domains if domain.existing + own - lowest <= skew)
+    else:
+        lowest = min(domain.existing + domain.room for domain in domains) if enough else 0
+        size = sum(domain.copies * max(0, min(domain.room, lowest + skew - domain.existing)) for domain in domains)
+    return Capacity(size, size, "topology-spread")
+
+
+@dataclass
+class _Domain:
+    copies: int
+    """Domains that are alike: the nodes of a class, where each is its own."""
+    room: int = 0
+    existing: int = 0
+
+
+def _is_empty(constraint: SpreadConstraint) -> bool:
+    selector = constraint.selector or {}
+    return not selector.get("matchLabels") and not selector.get("matchExpressions")
+
+
+def _domains(pod: PodClass, constraint: SpreadConstraint, rooms: Rooms, every_place: Sequence[Place]) -> list[_Domain]:
+    room_of = {id(place): room for place, room in rooms}
+    found: dict[object, _Domain] = {}
+    for place in every_place:
+        if not pod.is_eligible(constraint, place.node):
+            continue
+        per_node = constraint.key == HOSTNAME
+        key = id(place) if per_node else place.node.domain(constraint.key)
+        domain = found.setdefault(key, _Domain(place.count if per_node else 1))
+        nodes = 1 if per_node else place.count
+        domain.room += room_of.get(id(place), 0) * nodes
+        domain.existing += sum(1 for other in place.running if constraint.counts(pod, other)) * nodes
+    return list(found.values())

@@ -1,0 +1,1 @@
+"""Verdicts, their cost and their words."""

@@ -1,0 +1,134 @@
+"""What nodes cost, by the list prices of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import annotations_of
+from ml_foundations.planning.model.nodes import HOURLY_PRICE, NodeClass, machine_of
+from ml_foundations.planning.verdict.findings import Finding, Severity
+
+HOURS_PER_MONTH = 730
+"""A year's hours by twelve, as cloud price lists count a month."""
+
+
+@dataclass(frozen=True)
+class PoolCost:
+    """What the nodes of one class cost per hour; None where the price is not known."""
+
+    name: str
+    per_node: Decimal | None
+    fewest: int
+    most: int
+
+    @property
+    def per_hour_min(self) -> Decimal | None:
+        """With the fewest nodes; no node costs nothing, whatever its price."""
+        return self._of(self.fewest)
+
+    @property
+    def per_hour_max(self) -> Decimal | None:
+        """With the most nodes."""
+        return self._of(self.most)
+
+    def _of(self, count: int) -> Decimal | None:
+        if not count:
+            return Decimal(0)
+        return None if self.per_node is None else self.per_node * count
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What all nodes cost per hour.
+
+    Attributes:
+        per_hour_min: With the fewest nodes; None where a price is not known.
+        per_hour_max: With the most nodes; None where a price is not known.
+        pools: The cost of each class of nodes.
+        currency: The currency of all amounts.
+    """
+
+    per_hour_min: Decimal | None
+    per_hour_max: Decimal | None
+    pools: tuple[PoolCost, ...] = ()
+    currency: str = "USD"
+
+    @property
+    def unknown(self) -> list[str]:
+        """The pools whose price is not known."""
+        return sorted({pool.name for pool in self.pools if pool.per_node is None and pool.most})
+
+
+def cost_of(nodes: Iterable[NodeClass]) -> Cost:
+    """The cost of nodes by the catalog's list prices."""
+    pools = tuple(PoolCost(node.name, price_of(node), node.fewest, node.count) for node in nodes)
+    return Cost(_sum(pool.per_hour_min for pool in pools), _sum(pool.per_hour_max for pool in pools), pools)
+
+
+def price_of(node: NodeClass) -> Decimal | None:
+    """The hourly price of one node, by its annotation or its machine type; None where it is not known."""
+    if declared := annotations_of(node.manifest).get(HOURLY_PRICE):
+        return Decimal(str(declared))
+    machine, gpu = machine_of(node), node.labels.get(labels.GKE_ACCELERATOR)
+    if machine is None or (gpu is not None and not machine.gpu_counts(gpu)):
+        return None
+    count = node.labels.get(labels.GKE_ACCELERATOR_COUNT) or node.allocatable.get(labels.GPU_RESOURCE, 0) // 1000
+    return machine.price(gpu, int(count), spot=node.labels.get(labels.GKE_SPOT) == "true")
+
+
+def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
+    """The finding on a stack whose nodes may cost more in a month than the budget; None where they cannot."""
+    if cost.per_hour_max is None:
+        message = f"the cost cannot be compared with the budget: no price is known for {', '.join(cost.unknown)}"
+        remedy = f"Give the price of these nodes in the annotation {HOURLY_PRICE}."
+        return Finding("monthly-budget", Severity.WARNING, "stack", "monthly_budget", message, remedy)
+    most = cost.per_hour_max * HOURS_PER_MONTH
+    if most <= monthly_budget:
+        return None
+    dearest = max(cost.pools, key=lambda pool: pool.per_hour_max or Decimal(0))
+    message = (
+        f"at their most, the nodes cost {most:.0f} {cost.currency} in a month of {HOURS_PER_MONTH} h, "
+        f"{most - monthly_budget:.0f} above the budget of {monthly_budget:.0f}"
+    )
+    remedy = f'Lower the maximum of the dearest pool "{dearest.name}" ({dearest.most} nodes), or raise the budget.'
+    return Finding("monthly-budget", Severity.ERROR, "stack", "monthly_budget", message, remedy)
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """What a run costs at most: so many nodes of the cheapest pool that takes it, for as long as it may last."""
+
+    pool: str
+    nodes: int
+    hours: Decimal
+    amount: Decimal
+
+
+def run_cost(rooms: Iterable[tuple[NodeClass, int]], pods: int, seconds: int) -> RunCost | None:
+    """What a run costs at most; None where no price is known.
+
+    Args:
+        rooms: Nodes that take the pods, with how many pods one of them takes.
+        pods: How many pods run at once.
+        seconds: How long the run may last.
+    """
+    hours = Decimal(seconds) / 3600
+    costs = [
+        RunCost(node.name, nodes, hours, price * nodes * hours)
+        for node, room in rooms
+        if room and (price := price_of(node)) is not None
+        for nodes in [min(node.count, -(-pods // room))]
+    ]
+    return min(costs, key=lambda cost: cost.amount, default=None)
+
+
+def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
+    total = Decimal(0)
+    for amount in amounts:
+        if amount is None:
+            return None
+        total += amount
+    return total

@@ -1,0 +1,92 @@
+"""Verdicts as JSON and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from ml_foundations.kubernetes.quantities import format_milli
+from ml_foundations.planning.verdict.findings import Finding, Verdict
+from ml_foundations.planning.verdict.judging import Verdicts
+
+_SHOWN = {Verdict.FITS: "fits", Verdict.CANNOT_FIT: "cannot fit", Verdict.UNDETERMINED: "is undetermined"}
+
+
+def as_json(verdicts: Verdicts) -> dict[str, Any]:
+    """The verdicts as a tree of JSON values; amounts of money are numbers, or null where they are not known."""
+    return {
+        "workloads": [
+            {
+                "kind": item.workload.kind,
+                "namespace": item.workload.namespace,
+                "name": item.workload.name,
+                "verdict": item.verdict,
+                "reasons": _as_json(item.reasons),
+                "warnings": _as_json(item.warnings),
+            }
+            for item in verdicts.workloads
+        ],
+        "stack": {"verdict": verdicts.stack, "reasons": _as_json(verdicts.reasons)},
+        "cost": {
+            "currency": verdicts.cost.currency,
+            "per_hour_min": _number(verdicts.cost.per_hour_min),
+            "per_hour_max": _number(verdicts.cost.per_hour_max),
+            "unknown": verdicts.cost.unknown,
+        },
+    }
+
+
+def as_text(verdicts: Verdicts) -> str:
+    """The verdicts for people: a line for each workload, each reason and each quota, and the cost."""
+    lines: list[str] = []
+    for item in verdicts.workloads:
+        lines.append(f"{item.workload} {_SHOWN[item.verdict]}")
+        lines += [f"  {_sentence(finding)}" for finding in item.reasons]
+        lines += [f"  warning: {_sentence(finding)}" for finding in item.warnings]
+        if run := item.run_cost:
+            lines.append(
+                f"  A run costs {run.amount:.2f} {verdicts.cost.currency} at most: {run.nodes} x {run.pool} "
+                f"for {run.hours:.1f} h."
+            )
+    lines += [f"{f.object}: {_sentence(f)}" for f in verdicts.reasons if f.rule != "workload"]
+    return "\n".join([*lines, as_summary(verdicts)])
+
+
+def as_summary(verdicts: Verdicts) -> str:
+    """The verdict on the stack for people, what is left of each quota, and the cost; no findings."""
+    lines = [f"The stack {_SHOWN[verdicts.stack]}."]
+    for left in verdicts.quotas:
+        amounts = ", ".join(
+            f"{name} {format_milli(amount)} of {format_milli(left.hard[name])}"
+            for name, amount in sorted(left.left.items())
+            if left.hard[name]
+        )
+        if amounts:
+            lines.append(f"Quota {left.namespace}/{left.name} leaves {amounts}.")
+    cost = verdicts.cost
+    if cost.pools:
+        lines.append(
+            f"Nodes cost {_money(cost.per_hour_min)} to {_money(cost.per_hour_max)} {cost.currency} per hour, "
+            "by list prices."
+        )
+    if cost.unknown:
+        lines.append(f"No price is known for {', '.join(cost.unknown)}.")
+    return "\n".join(lines)
+
+
+def _as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:
+    return [{"rule": f.rule, "path": f.path, "message": f.message, "remedy": f.remedy} for f in findings]
+
+
+def _number(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)
+
+
+def _money(amount: Decimal | None) -> str:
+    return "an unknown sum" if amount is None else f"{amount:.2f}"
+
+
+def _sentence(finding: Finding) -> str:
+    end = "" if finding.message.endswith(".") else "."
+    return f"{finding.message}{end} {finding.remedy} [{finding.rule}]"

@@ -1,0 +1,159 @@
+"""Access to a cluster by a kubeconfig: a path or the document itself, with certificates, a token or an exec plugin."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import ssl
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import urllib3
+import yaml
+
+from ml_foundations.rehearsal.progress import RehearsalError
+
+CONNECTIONS = 64
+EXEC_SECONDS = 60
+
+
+class Access:
+    """A connection pool that speaks for a kubeconfig's user. Keys lie on disk only while they are read."""
+
+    def __init__(self, kubeconfig: str | Path, context: str = "") -> None:
+        document = read_kubeconfig(str(kubeconfig))
+        context = context or document.get("current-context", "")
+        cluster, user = _chosen(document, context)
+        user = _exec_credential(user["exec"], cluster) if "exec" in user else user
+        self.server: str = cluster["server"].rstrip("/")
+        self.headers = {"Authorization": f"Bearer {user['token']}"} if user.get("token") else {}
+        self.pool = urllib3.PoolManager(maxsize=CONNECTIONS, retries=False, ssl_context=_tls(cluster, user))
+        self._document = document | {"current-context": context}
+
+    @contextmanager
+    def kubeconfig_file(self) -> Iterator[Path]:
+        """The kubeconfig as a private file, for a child process; it is gone afterwards."""
+        with private_file(yaml.safe_dump(self._document)) as path:
+            yield path
+
+
+@contextmanager
+def private_file(text: str, suffix: str = "") -> Iterator[Path]:
+    """A file that only the user can read, for as long as it is needed."""
+    handle, name = tempfile.mkstemp(prefix="ml-foundations-", suffix=suffix)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        yield Path(name)
+    finally:
+        Path(name).unlink()
+
+
+def _tls(cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
+    """What the kubeconfig says of certificates. The engine kills its plugins, so no key may stay behind in a file."""
+    try:
+        context = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority"))
+        if cluster.get("insecure-skip-tls-verify"):
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if certificate := _pem(user, "client-certificate"):
+            with private_file(f"{certificate}\n{_pem(user, 'client-key') or ''}") as path:
+                context.load_cert_chain(path)
+    except (OSError, ValueError) as error:
+        raise RehearsalError(f"the kubeconfig's certificates cannot be used: {error}") from None
+    return context
+
+
+def _pem(entry: dict[str, Any], key: str) -> str | None:
+    """A certificate or key, from the kubeconfig itself or from the file that it names."""
+    if data := entry.get(f"{key}-data"):
+        return base64.b64decode(data).decode()
+    return Path(entry[key]).expanduser().read_text() if entry.get(key) else None
+
+
+def server_of(kubeconfig: str, context: str = "") -> str:
+    """The API server that a kubeconfig leads to."""
+    document = read_kubeconfig(kubeconfig)
+    return _chosen(document, context or document.get("current-context", ""))[0]["server"].rstrip("/")
+
+
+def read_kubeconfig(value: str) -> dict[str, Any]:
+    """The kubeconfig that a provider was given, as a path or as the document itself."""
+    text = value if "\n" in value or value.lstrip().startswith("{") else _read_file(value)
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RehearsalError(f"the kubeconfig is no YAML: {error}") from None
+    if not isinstance(document, dict) or not document.get("clusters"):
+        raise RehearsalError("the kubeconfig names no cluster")
+    return document
+
+
+def _read_file(path: str) -> str:
+    try:
+        return Path(path).expanduser().read_text()
+    except OSError as error:
+        raise RehearsalError(f"the kubeconfig cannot be read: {error}") from None
+
+
+def _chosen(document: dict[str, Any], context: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    chosen = _named(document, "contexts", context).get("context", {})
+    cluster = _named(document, "clusters", chosen.get("cluster", "")).get("cluster") or {}
+    if not cluster.get("server"):
+        raise RehearsalError(f'the kubeconfig says of the cluster "{chosen["cluster"]}" no server')
+    return cluster, _named(document, "users", chosen.get("user", "")).get("user", {})
+
+
+def _named(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    entries = {entry["name"]: entry for entry in document.get(kind) or []}
+    if name not in entries:
+        raise RehearsalError(
+            f'the kubeconfig has no entry "{name}" among its {kind}: {", ".join(entries) or "there is none"}'
+        )
+    return entries[name]
+
+
+def _exec_credential(plugin: dict[str, Any], cluster: dict[str, Any]) -> dict[str, Any]:
+    """What a credential plugin answers (Kubernetes, client authentication API), in a kubeconfig user's own keys."""
+    command = plugin["command"]
+    info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": False}}
+    if plugin.get("provideClusterInfo"):
+        info["spec"]["cluster"] = cluster
+    own = {item["name"]: item["value"] for item in plugin.get("env") or []}
+    try:
+        done = subprocess.run(
+            [command, *(plugin.get("args") or [])],
+            env=dict(os.environ) | own | {"KUBERNETES_EXEC_INFO": json.dumps(info)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=EXEC_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        hint = plugin.get("installHint") or f"put {command} on PATH"
+        raise RehearsalError(f"the credential plugin {command} is not there. {hint}") from None
+    except subprocess.TimeoutExpired:
+        raise RehearsalError(f"the credential plugin {command} gave no answer within {EXEC_SECONDS} s") from None
+    if done.returncode != 0:
+        words = done.stderr.strip() or done.stdout.strip() or "it said nothing"
+        raise RehearsalError(f"the credential plugin {command} failed with code {done.returncode}: {words}")
+    return _credential(command, done.stdout)
+
+
+def _credential(command: str, printed: str) -> dict[str, Any]:
+    try:
+        status = json.loads(printed)["status"]
+    except (ValueError, KeyError, TypeError):
+        raise RehearsalError(f"the credential plugin {command} printed no ExecCredential") from None
+    encoded = {
+        f"{ours}-data": base64.b64encode(status[theirs].encode()).decode()
+        for ours, theirs in (("client-certificate", "clientCertificateData"), ("client-key", "clientKeyData"))
+        if theirs in status
+    }
+    return encoded | ({"token": status["token"]} if "token" in status else {})

@@ -1,0 +1,306 @@
+"""The environment in which stock ``pulumi``, ``kubectl`` and ``helm`` work on a rehearsal.
+
+It is closed off: a private PULUMI_HOME with the embedded plugins, a state backend of files, and no credential of the
+user's. A plugin that lies on PATH is never run, so a rehearsal cannot touch a real cloud.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import secrets
+import shlex
+import shutil
+import ssl
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.version import Version
+
+from ml_foundations.rehearsal import control_plane, language_host
+from ml_foundations.rehearsal.files import write
+from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
+from ml_foundations.rehearsal.progress import RehearsalError, console, user_errors
+from ml_foundations.rehearsal.toolchain import LANGUAGE_YAML, Tools, build
+
+PLUGINS = "ml_foundations.rehearsal.plugins"
+CLOUD_VARIABLES = (
+    "GOOGLE_",
+    "CLOUDSDK_",
+    "GCLOUD_",
+    "GCP_",
+    "AWS_",
+    "ARM_",
+    "AZURE_",
+    "HELM_",
+    "PULUMI_",
+    "KUBE",
+)
+"""Prefixes of the variables that a rehearsal drops: credentials, and settings that would lead out of the replica."""
+
+NO_CREDENTIALS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("CLOUDSDK_CONFIG", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AZURE_CONFIG_DIR"), os.devnull
+    ),
+    "NO_GCE_CHECK": "true",
+    "METADATA_SERVER_DETECTION": "none",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+"""What keeps a program from credentials that lie in the user's home, or that the machine itself has in a cloud."""
+
+
+def variables(rehearsal: Rehearsal, ambient: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables that a rehearsal sets, over an ambient environment without those that ``dropped`` names."""
+    path = [entry for entry in ambient.get("PATH", "").split(os.pathsep) if not _is_a_rehearsals(Path(entry))]
+    return {
+        "PATH": os.pathsep.join([str(rehearsal.bin_dir), *path]),
+        "KUBECONFIG": str(rehearsal.kubeconfig),
+        "KUBECACHEDIR": str(rehearsal.kubectl_cache_dir),
+        "HELM_CACHE_HOME": str(rehearsal.root / "helm"),
+        "HELM_CONFIG_HOME": str(rehearsal.root / "helm"),
+        "HELM_DATA_HOME": str(rehearsal.root / "helm"),
+        "ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root),
+        "SSL_CERT_FILE": str(_ca_bundle(rehearsal)),
+        "PULUMI_HOME": str(rehearsal.pulumi_home),
+        # Attributes beside each file are not written atomically: where a run is killed then, no file can be read again.
+        "PULUMI_BACKEND_URL": f"file://{rehearsal.backend_dir}?metadata=skip",
+        "PULUMI_CONFIG_PASSPHRASE_FILE": str(_passphrase_file(rehearsal)),
+        "PULUMI_OPTION_CONFIG_FILE": str(stack_file(rehearsal)),
+        "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "PULUMI_AUTOMATION_API_SKIP_VERSION_CHECK": "true",
+        **NO_CREDENTIALS,
+    }
+
+
+def _is_a_rehearsals(path: Path) -> bool:
+    """Whether a path of the ambient environment was put there by a rehearsal's own shell."""
+    return ".rehearsal" in path.parts
+
+
+def dropped(ambient: Mapping[str, str] = os.environ) -> list[str]:
+    """The names of the ambient variables that must not reach a rehearsal."""
+    return sorted(name for name in ambient if name.startswith(CLOUD_VARIABLES))
+
+
+def process_environment(rehearsal: Rehearsal) -> dict[str, str]:
+    """The whole environment for a child process."""
+    drop = set(dropped())
+    kept = {name: value for name, value in os.environ.items() if name not in drop}
+    return kept | variables(rehearsal)
+
+
+def shell_exports(rehearsal: Rehearsal) -> str:
+    """Lines for ``eval``: after them, plain ``pulumi up -s <stack>``, ``kubectl`` and ``helm`` work on the replica."""
+    exports = variables(rehearsal)
+    lines = [f"unset {name}" for name in dropped() if name not in exports]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
+    return "\n".join(lines)
+
+
+def stack_file(rehearsal: Rehearsal) -> Path:
+    """The rehearsal's copy of the stack file: Pulumi writes its encryption salt there, and not into the checkout."""
+    return rehearsal.root / f"Pulumi.{rehearsal.stack}.yaml"
+
+
+def project_settings(project: Path) -> dict[str, Any]:
+    """What Pulumi.yaml says.
+
+    Raises:
+        RehearsalError: the folder is no Pulumi project.
+    """
+    file = project / "Pulumi.yaml"
+    if not file.exists():
+        raise RehearsalError(f"{project} is no Pulumi project: it has no Pulumi.yaml")
+    settings = _read_settings(file)
+    if missing := [key for key in ("name", "runtime") if not settings.get(key)]:
+        raise RehearsalError(f"{file} says no {' and no '.join(missing)}")
+    return settings
+
+
+def _read_settings(file: Path) -> dict[str, Any]:
+    try:
+        settings = yaml.safe_load(file.read_text()) or {}
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise RehearsalError(f"{file} cannot be read: {error}") from None
+    if not isinstance(settings, dict):
+        raise RehearsalError(f"{file} is no map of settings")
+    return settings
+
+
+def source_stack_file(rehearsal: Rehearsal) -> Path:
+    """The stack file in the project, where it has any.
+
+    Raises:
+        RehearsalError: the project has stack files, but none of this stack; the message names those that exist.
+    """
+    folder = rehearsal.project / project_settings(rehearsal.project).get("stackConfigDir", "")
+    path = folder / f"Pulumi.{rehearsal.stack}.yaml"
+    known = sorted(p.name.removeprefix("Pulumi.").removesuffix(".yaml") for p in folder.glob("Pulumi.*.yaml"))
+    if known and rehearsal.stack not in known:
+        name = path.relative_to(rehearsal.project)
+        raise RehearsalError(f'no stack "{rehearsal.stack}": there is no {name}. Stacks: {", ".join(known)}')
+    return path
+
+
+def refresh_stack_file(rehearsal: Rehearsal) -> None:
+    """Copy the project's stack file into the rehearsal, with the rehearsal's own encryption salt."""
+    source, target, seen = source_stack_file(rehearsal), stack_file(rehearsal), _seen_stack_file(rehearsal)
+    text = source.read_bytes() if source.exists() else b""
+    if target.exists() and seen.exists() and seen.read_bytes() == text:
+        return
+    settings = _read_settings(source) if text else {}
+    name = source.relative_to(rehearsal.project)
+    if _holds_secrets(settings.get("config")):
+        raise RehearsalError(
+            f"{name} holds encrypted values, and a rehearsal has no key to them. "
+            "Give a rehearsal plain stand-ins in a stack file of its own, and rehearse that stack."
+        )
+    if "environment" in settings:
+        raise RehearsalError(
+            f"{name} imports environments, which are kept in Pulumi Cloud. "
+            "Give a rehearsal their values in a stack file of its own, and rehearse that stack."
+        )
+    salt = _read_settings(target).get("encryptionsalt") if target.exists() else None
+    copy = {"config": settings.get("config") or {}} | ({"encryptionsalt": salt} if salt else {})
+    write(target, yaml.safe_dump(copy, sort_keys=False))
+    write(seen, text.decode())
+
+
+def _seen_stack_file(rehearsal: Rehearsal) -> Path:
+    """The project's stack file as it was when it was copied. Times are no guide: an older file may come back."""
+    return rehearsal.root / "stack-file.seen"
+
+
+def _holds_secrets(config: Any) -> bool:
+    """Whether any value is encrypted: ``secure`` alone in a mapping (Pulumi, "Stack settings file reference")."""
+    if isinstance(config, dict):
+        return config.keys() == {"secure"} or any(map(_holds_secrets, config.values()))
+    return isinstance(config, list) and any(map(_holds_secrets, config))
+
+
+def trust(rehearsal: Rehearsal) -> None:
+    """Let clients trust the replica as they trust the public certificate of a real cluster's DNS endpoint."""
+    known = os.environ.get("SSL_CERT_FILE", "") or ssl.get_default_verify_paths().cafile
+    public = Path(known).read_text() if known and Path(known).is_file() else ""
+    write(_ca_bundle(rehearsal), public + control_plane.credentials(rehearsal).ca.read_text())
+
+
+def _ca_bundle(rehearsal: Rehearsal) -> Path:
+    return rehearsal.root / "ca-bundle.crt"
+
+
+def install(rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = False) -> None:
+    """Put everything in place that the environment names: tools, plugins, the language host, the stack file."""
+    rehearsal.make()
+    _passphrase_file(rehearsal)
+    refresh_stack_file(rehearsal)
+    for name in ("kubectl", "helm"):
+        _link(rehearsal.bin_dir / name, getattr(tools, name))
+    _script(rehearsal.bin_dir / "pulumi", _pulumi_launcher(rehearsal, tools))
+    _script(
+        rehearsal.bin_dir / "gke-gcloud-auth-plugin",
+        _python_module(rehearsal, f"{PLUGINS}.gke_gcloud_auth_plugin"),
+    )
+    _embedded_plugin(rehearsal, "gcp")
+    if official_kubernetes:
+        _official_kubernetes_plugin(rehearsal)
+    else:
+        _embedded_plugin(rehearsal, "kubernetes")
+    if not tools.pulumi_is_official:
+        language_host.install(rehearsal, tools)
+        if _runtime(rehearsal.project) == "yaml":
+            _yaml_language_host(rehearsal)
+
+
+def _runtime(project: Path) -> str:
+    runtime = project_settings(project)["runtime"]
+    return runtime if isinstance(runtime, str) else runtime["name"]
+
+
+def _yaml_language_host(rehearsal: Rehearsal) -> None:
+    version = LANGUAGE_YAML.pinned("github.com/pulumi/pulumi-yaml")
+    folder = rehearsal.pulumi_home / "plugins" / f"language-yaml-{version}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _link(folder / "pulumi-language-yaml", build(LANGUAGE_YAML) / "pulumi-language-yaml")
+
+
+def _plugin_folder(rehearsal: Rehearsal, package: str) -> Path:
+    """Where the engine looks for the version that the SDK asks for; empty, whatever was there before."""
+    version = importlib.metadata.version(f"pulumi-{package}")
+    folder = rehearsal.pulumi_home / "plugins" / f"resource-{package}-v{version}"
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
+    return folder
+
+
+def _embedded_plugin(rehearsal: Rehearsal, package: str) -> None:
+    folder = _plugin_folder(rehearsal, package)
+    folder.mkdir(mode=0o700)
+    _script(folder / f"pulumi-resource-{package}", _python_module(rehearsal, f"{PLUGINS}.{package}"))
+
+
+def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
+    """Take the newest kubernetes plugin of the user's own plugin folder, under the version that the SDK asks for."""
+    home = Path(os.environ.get("PULUMI_HOME", ""))
+    # In a rehearsal's own shell it names the rehearsal's, with the embedded plugin.
+    if not home.parts or _is_a_rehearsals(home):
+        home = Path.home() / ".pulumi"
+    found = [path for path in home.glob("plugins/resource-kubernetes-v*") if path.is_dir()]
+    if not found:
+        raise RehearsalError(
+            f"no official kubernetes plugin in {home / 'plugins'}. "
+            "Install it: pulumi plugin install resource kubernetes"
+        )
+    newest = max(found, key=lambda path: Version(path.name.removeprefix("resource-kubernetes-v")))
+    _plugin_folder(rehearsal, "kubernetes").symlink_to(newest.resolve())
+    console.print(f"using the official kubernetes plugin {newest.name.rpartition('-')[2]}")
+
+
+def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
+    """The real CLI, after an edited stack file has been copied: an edit is never rehearsed stale."""
+    named = shlex.quote(str(source_stack_file(rehearsal)))
+    refresh = f"{_python()} -m ml_foundations.rehearsal.environment {shlex.quote(str(rehearsal.root))}"
+    return (
+        f"if [ -e {named} ] && ! cmp -s {named} {shlex.quote(str(_seen_stack_file(rehearsal)))}; then\n"
+        f"  {refresh} || exit 1\nfi\n"
+        f'exec {shlex.quote(str(tools.pulumi))} "$@"\n'
+    )
+
+
+def _python_module(rehearsal: Rehearsal, module: str) -> str:
+    return f'export ML_FOUNDATIONS_REHEARSAL={shlex.quote(str(rehearsal.root))}\nexec {_python()} -m {module} "$@"\n'
+
+
+def _python() -> str:
+    """This interpreter with this checkout's modules, whatever the caller's own PYTHONPATH or folder."""
+    return f"env PYTHONPATH={shlex.quote(str(SOURCE_ROOT))} {shlex.quote(sys.executable)} -P"
+
+
+def _script(path: Path, body: str) -> None:
+    write(path, f"#!/bin/sh\n{body}", mode=0o700)
+
+
+def _link(path: Path, target: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def _passphrase_file(rehearsal: Rehearsal) -> Path:
+    path = rehearsal.root / "passphrase"
+    if not path.exists() and rehearsal.root.exists():
+        write(path, secrets.token_urlsafe(32))
+    return path
+
+
+if __name__ == "__main__":
+    root = Path(sys.argv[1])
+    with user_errors():
+        refresh_stack_file(Rehearsal(stack=root.name, root=root))

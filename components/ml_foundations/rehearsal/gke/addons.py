@@ -1,0 +1,31 @@
+"""What every GKE cluster has from its first day: the kinds of its add-ons, and the classes of its disks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from ml_foundations.rehearsal.api import Api
+
+MANIFESTS = Path(__file__).with_suffix(".yaml")
+PATHS = {
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+}
+
+
+class Addons:
+    """Makes them once; whoever takes one away has done so for good."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._made = False
+
+    def reconcile(self) -> None:
+        """Make what is not there yet."""
+        if self._made:
+            return
+        for manifest in yaml.safe_load_all(MANIFESTS.read_text()):
+            self._api.ensure(PATHS[manifest["kind"]], manifest)
+        self._made = True

@@ -1,0 +1,243 @@
+"""NVIDIA's DRA driver, as far as it shows: the devices of each node, which the real scheduler allocates to claims."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ml_foundations.catalog import machine_types
+from ml_foundations.catalog import operator_nodes as on_nodes
+from ml_foundations.catalog.machine_types import machine_type
+from ml_foundations.catalog.nodes import PoolGpu
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.planning.scheduler.filters import why_not
+from ml_foundations.rehearsal.api import Api, Object, owners
+from ml_foundations.rehearsal.gke import nodes
+from ml_foundations.rehearsal.gke.attempts import attempt
+from ml_foundations.rehearsal.gke.autoscaler import is_busy
+from ml_foundations.rehearsal.gke.informer import Informer
+from ml_foundations.rehearsal.gke.store import Pool
+
+CHART = "dra-driver-nvidia-gpu"
+DRIVER = labels.GPU_DEVICE_CLASS
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+
+_TYPES = {DRIVER: "gpu", "mig.nvidia.com": "mig"}
+"""The classes that the driver's chart brings, and the type of their devices."""
+
+_WAITS_FOR_DEVICES = re.compile(r"allocate all claims|resourceclaim", re.IGNORECASE)
+"""What the scheduler says where no node has the devices that a pod claims."""
+
+_PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^'"]+)['"]""")
+_PROFILE = re.compile(r"""\.profile == ['"]([^'"]+)['"]""")
+_MEMORY = re.compile(r"""\.memory\.compareTo\(quantity\(['"]([^'"]+)['"]\)\) >= 0""")
+"""The conditions that our components write. Of any other, the autoscaler cannot tell before there is a node."""
+
+
+class Driver:
+    """Publishes the devices of nodes whose pool has the driver, and grows such pools for pods that claim devices."""
+
+    def __init__(self, api: Api, slices: Informer, claims: Informer) -> None:
+        self._api, self._slices, self._claims = api, slices, claims
+        self._has_classes = False
+
+    def reconcile(self, installed: bool, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]]) -> None:
+        """One round: a slice for each node that should have one, and none for any other; classes with the driver."""
+        wanted = {
+            node["metadata"]["name"]: (pool, node)
+            for name, pool in pools.items()
+            if installed and has_driver(pool)
+            for node in by_pool.get(name, [])
+        }
+        published = {item["spec"].get("nodeName"): item for item in self._slices.items() if _is_ours(item)}
+        if wanted and not self._has_classes:
+            for name, kind in _TYPES.items():
+                self._api.ensure(CLASSES, device_class(name, kind))
+            self._has_classes = True
+        for name in wanted.keys() - published.keys():
+            with attempt(f"the devices of node {name}"):
+                self._slices.put(self._api.ensure(SLICES, resource_slice(*wanted[name])))
+        for name in published.keys() - wanted.keys():
+            with attempt(f"the devices of node {name}"):
+                self._api.delete(f"{SLICES}/{published[name]['metadata']['name']}")
+                self._slices.drop(published[name]["metadata"]["uid"])
+
+    def growth(
+        self, installed: bool, pods: Iterable[Object], pools: Iterable[Pool], by_pool: Mapping[str, list[Object]]
+    ) -> Counter[tuple[str, str]]:
+        """Nodes to add, by pool and zone, for pods that claim devices: one at a time for each pool.
+
+        A pool with a node on which nothing runs gains none: the devices that the pod waits for are not of its kind.
+        """
+        pods = list(pods)
+        waiting = [pod for pod in pods if _waits_for_devices(pod)]
+        busy = {pod["spec"]["nodeName"] for pod in pods if is_busy(pod)}
+        new: Counter[tuple[str, str]] = Counter()
+        if not installed or not waiting:
+            return new
+        candidates = sorted((pool for pool in pools if has_driver(pool) and pool.autoscaled), key=_price)
+        for pod in waiting:
+            for pool in candidates:
+                existing = by_pool.get(pool.name, [])
+                is_idle = any(node["metadata"]["name"] not in busy for node in existing)
+                if is_idle or len(existing) >= pool.max_nodes or not self._may_suit(pod, pool):
+                    continue
+                if not any(count for (name, _), count in new.items() if name == pool.name):
+                    new[pool.name, _emptiest(pool, existing)] += 1
+                break
+        return new
+
+    def _may_suit(self, pod: Object, pool: Pool) -> bool:
+        """Whether a new node of a pool may have what a pod claims."""
+        if why_not(pod, nodes.node_template(pool, pool.zones[0], None), {}):
+            return False
+        found = devices(pool)
+        return all(
+            any(_may_have(found, choice) for choice in request.get("firstAvailable") or [request.get("exactly") or {}])
+            for claim in self._claims_of(pod)
+            for request in claim["spec"]["devices"].get("requests") or []
+        )
+
+    def _claims_of(self, pod: Object) -> list[Object]:
+        uid = pod["metadata"]["uid"]
+        named = {claim.get("resourceClaimName") for claim in pod["spec"].get("resourceClaims") or []}
+        return [
+            claim
+            for claim in self._claims.items()
+            if claim["metadata"]["namespace"] == pod["metadata"]["namespace"]
+            and (claim["metadata"]["name"] in named or uid in owners(claim))
+        ]
+
+
+def has_driver(pool: Pool) -> bool:
+    """Whether NVIDIA's DRA driver runs on a pool's nodes: it selects them by the label that GKE asks for."""
+    return pool.gpu is not None and pool.labels.get(labels.GKE_DRA_DRIVER) == "true"
+
+
+def device_class(name: str, kind: str) -> Object:
+    """A class that the driver's chart brings; a chart that was only recorded brings none."""
+    expression = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == '{kind}'"
+    return {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+
+
+def resource_slice(pool: Pool, node: Object) -> Object:
+    """The devices of a node. The slice goes with the node, as the kubelet's do."""
+    meta = node["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": meta["name"], "uid": meta["uid"], "controller": True}
+    return {
+        "metadata": {"name": f"{meta['name']}-{DRIVER}", "ownerReferences": [owner]},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": meta["name"],
+            "pool": {"name": meta["name"], "generation": 1, "resourceSliceCount": 1},
+            "devices": devices(pool),
+        },
+    }
+
+
+def devices(pool: Pool) -> list[Object]:
+    """The devices of a node of a pool: its GPUs, or the parts into which they are partitioned.
+
+    Names, attributes and capacity are those of kubernetes-sigs/dra-driver-nvidia-gpu, "ResourceSlice attributes".
+    """
+    if pool.gpu is None:
+        return []
+    if pool.gpu.partition_size is None:
+        return [_gpu(pool.gpu, minor) for minor in range(pool.gpu.count)]
+    parts = machine_types.GPUS[pool.gpu.type].mig_profiles[pool.gpu.partition_size]
+    return [_mig(pool.gpu, minor, part) for minor in range(pool.gpu.count) for part in range(parts)]
+
+
+def _gpu(gpu: PoolGpu, minor: int) -> Object:
+    model = machine_types.GPUS[gpu.type]
+    mib = model.memory_label_mib or model.memory_gb * 1024
+    return {
+        "name": f"gpu-{minor}",
+        "attributes": _attributes(gpu, "gpu") | {"uuid": {"string": f"GPU-{minor:08d}"}},
+        "capacity": {"memory": {"value": f"{mib}Mi"}},
+    }
+
+
+def _mig(gpu: PoolGpu, minor: int, part: int) -> Object:
+    profile = gpu.partition_size or ""
+    gigabytes = int(profile.partition("gb")[0].rpartition(".")[2])
+    attributes = _attributes(gpu, "mig") | {
+        "uuid": {"string": f"MIG-{minor:08d}-{part}"},
+        "parentUUID": {"string": f"GPU-{minor:08d}"},
+        "profile": {"string": profile},
+    }
+    # What a part really offers is a little less than its name says; how much is not published.
+    return {
+        "name": f"gpu-{minor}-mig-{profile.replace('.', '-').replace('+', '-')}-{part}",
+        "attributes": attributes,
+        "capacity": {"memory": {"value": f"{gigabytes}Gi"}},
+    }
+
+
+def _attributes(gpu: PoolGpu, kind: str) -> dict[str, Object]:
+    model = machine_types.GPUS[gpu.type]
+    major, minor = model.compute_capability
+    driver, cuda = on_nodes.DRIVER, on_nodes.CUDA
+    return {
+        "type": {"string": kind},
+        # The label's dashes for spaces cannot be told from the name's own; our selectors compare by dashes.
+        "productName": {"string": model.product.replace("NVIDIA-", "NVIDIA ", 1)},
+        "brand": {"string": "Nvidia"},
+        "architecture": {"string": model.architecture.title()},
+        "cudaComputeCapability": {"version": f"{major}.{minor}.0"},
+        "driverVersion": {"version": ".".join(str(int(part)) for part in driver)},
+        "cudaDriverVersion": {"version": f"{cuda[0]}.{cuda[1]}.0"},
+    }
+
+
+def _may_have(found: Iterable[Object], request: Mapping[str, Any]) -> bool:
+    """Whether enough devices may meet a request, by the conditions that are understood here."""
+    conditions = [item["cel"]["expression"] for item in request.get("selectors") or [] if "cel" in item]
+    kind = _TYPES.get(request.get("deviceClassName", ""))
+    suitable = [
+        device
+        for device in found
+        if kind in (None, device["attributes"]["type"]["string"]) and all(_may_meet(device, c) for c in conditions)
+    ]
+    return len(suitable) >= request.get("count", 1)
+
+
+def _may_meet(device: Object, condition: str) -> bool:
+    attributes = device["attributes"]
+    if found := _PRODUCT.search(condition):
+        return attributes["productName"]["string"].replace(" ", "-") == found[1]
+    if found := _PROFILE.search(condition):
+        return attributes.get("profile", {}).get("string") == found[1]
+    if found := _MEMORY.search(condition):
+        return parse_quantity(device["capacity"]["memory"]["value"]) >= parse_quantity(found[1])
+    return True
+
+
+def _waits_for_devices(pod: Object) -> bool:
+    if pod["spec"].get("nodeName") or not pod["spec"].get("resourceClaims"):
+        return False
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(
+        condition.get("reason") == "Unschedulable" and _WAITS_FOR_DEVICES.search(condition.get("message") or "")
+        for condition in conditions
+    )
+
+
+def _is_ours(item: Object) -> bool:
+    return item["spec"].get("driver") == DRIVER
+
+
+def _emptiest(pool: Pool, existing: Iterable[Object]) -> str:
+    in_zone = Counter(node["metadata"]["labels"].get(labels.ZONE, "") for node in existing)
+    return min(pool.zones, key=lambda zone: in_zone[zone])
+
+
+def _price(pool: Pool) -> tuple[bool, Any]:
+    gpu, count = (pool.gpu.type, pool.gpu.count) if pool.gpu else (None, 0)
+    price = machine_type(pool.machine_type).price(gpu, count, spot=pool.spot)
+    return price is None, price or 0

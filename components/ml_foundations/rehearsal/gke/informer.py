@@ -1,0 +1,95 @@
+"""A live copy of a collection of the Kubernetes API."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from ml_foundations.rehearsal.api import Api, ApiError, Object
+
+_log = logging.getLogger(__name__)
+_RETRY_SECONDS = 0.5
+
+
+class Informer(threading.Thread):
+    """A live copy of one collection, kept by list and watch in a thread of its own, through any outage."""
+
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        changed: threading.Event,
+        *,
+        selector: str = "",
+        trim: Callable[[Object], Object] = lambda item: item,
+        removed: Callable[[Object], None] = lambda item: None,
+    ) -> None:
+        """Follow a collection; ``start`` begins.
+
+        Args:
+            api: The API server.
+            path: The collection's path, such as ``/api/v1/nodes``.
+            changed: Set whenever an object came, went or changed.
+            selector: A label selector.
+            trim: Reduces an object to what is worth keeping.
+            removed: Told of an object as it last was when it went away.
+        """
+        super().__init__(name=path, daemon=True)
+        self._api, self._path, self._changed = api, path, changed
+        self._query = {"labelSelector": selector} if selector else {}
+        self._trim, self._removed = trim, removed
+        self._objects: dict[str, Object] = {}
+        self._lock = threading.Lock()
+        self.synced = threading.Event()
+
+    def items(self) -> list[Object]:
+        """The objects as they are now. They are shared: change none of them."""
+        with self._lock:
+            return list(self._objects.values())
+
+    def put(self, item: Object) -> None:
+        """Take an object in that was just created, ahead of its event."""
+        with self._lock:
+            self._objects.setdefault(item["metadata"]["uid"], self._trim(item))
+
+    def drop(self, uid: str) -> None:
+        """Leave an object out that was just deleted, ahead of its event."""
+        with self._lock:
+            self._objects.pop(uid, None)
+
+    def run(self) -> None:
+        """List, watch, and start over whenever the watch ends."""
+        while True:
+            try:
+                self._follow(self._list())
+            except Exception as error:  # whatever it was: the server is away, or the watch was too old
+                self.synced.clear()
+                _log.debug("%s: %s", self._path, error)
+                threading.Event().wait(_RETRY_SECONDS)
+
+    def _list(self) -> str:
+        body = self._api.get(self._path, **self._query)
+        found = {item["metadata"]["uid"]: self._trim(item) for item in body["items"]}
+        with self._lock:
+            gone = [item for uid, item in self._objects.items() if uid not in found]
+            self._objects = found
+        for item in gone:
+            self._removed(item)
+        self.synced.set()
+        self._changed.set()
+        return body["metadata"]["resourceVersion"]
+
+    def _follow(self, version: str) -> None:
+        for event in self._api.watch(self._path, resourceVersion=version, **self._query):
+            if event["type"] == "ERROR":
+                raise ApiError(event["object"].get("code", 0), event["object"].get("message", "the watch ended"))
+            item = self._trim(event["object"])
+            with self._lock:
+                if event["type"] == "DELETED":
+                    self._objects.pop(event["object"]["metadata"]["uid"], None)
+                else:
+                    self._objects[event["object"]["metadata"]["uid"]] = item
+            if event["type"] == "DELETED":
+                self._removed(item)
+            self._changed.set()

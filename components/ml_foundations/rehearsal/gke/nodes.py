@@ -1,0 +1,146 @@
+"""The Node objects of a pool, as GKE would make them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import string
+import uuid
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from ml_foundations.catalog import machine_types
+from ml_foundations.catalog.machine_types import GIB, MachineType, machine_type
+from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
+from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.rehearsal.gke.store import Pool
+
+KUBERNETES_VERSION = "v1.36.3-gke.1000000"
+KWOK_NODE = {"kwok.x-k8s.io/node": "fake"}
+"""The annotation with which kwok takes a node over."""
+
+LAST_LABELS = "node.gke.io/last-applied-node-labels"
+LAST_TAINTS = "node.gke.io/last-applied-node-taints"
+"""Annotations in which GKE keeps what a pool declared, so that a later update can take it back."""
+
+OPERATOR_LABELS = (
+    "nvidia.com/gpu.",
+    "nvidia.com/cuda.",
+    "nvidia.com/gfd.",
+    "nvidia.com/mig.",
+    "nvidia.com/mps.",
+)
+"""Prefixes of the labels that the operator and GPU Feature Discovery own."""
+
+
+def is_simulated(node: Mapping[str, Any]) -> bool:
+    """Whether a node was made here for a pool. Copies of a cluster's own nodes come without annotations of GKE's."""
+    return LAST_LABELS in (node["metadata"].get("annotations") or {})
+
+
+def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str, Any]:
+    """A node of a pool in a zone, before it has a name."""
+    taints = node_taints(pool)
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "labels": node_labels(pool, zone, operator),
+            "annotations": {
+                **KWOK_NODE,
+                LAST_LABELS: ",".join(f"{key}={value}" for key, value in sorted(pool.labels.items())),
+                LAST_TAINTS: ",".join(f"{t['key']}={t.get('value', '')}:{t['effect']}" for t in taints),
+            },
+        },
+        "spec": {"taints": taints},
+        "status": _resources(pool, machine_type(pool.machine_type), advertised_gpus(pool, operator)),
+    }
+
+
+def new_node(pool: Pool, zone: str, operator: Operator | None) -> dict[str, Any]:
+    """A node of a pool in a zone, with a name of its own as GKE forms it."""
+    node = node_template(pool, zone, operator)
+    name = node_name(pool, zone)
+    node["metadata"] |= {"name": name}
+    node["metadata"]["labels"] |= {labels.HOSTNAME: name}
+    node["spec"] |= {"providerID": f"gce://{pool.project or 'rehearsal'}/{zone}/{name}"}
+    identity = uuid.uuid4().hex
+    node["status"] |= {
+        "nodeInfo": {
+            "architecture": machine_type(pool.machine_type).arch,
+            "bootID": str(uuid.uuid4()),
+            "containerRuntimeVersion": "containerd://2.1.4",
+            "kernelVersion": "6.12.30+",
+            "kubeProxyVersion": KUBERNETES_VERSION,
+            "kubeletVersion": KUBERNETES_VERSION,
+            "machineID": identity,
+            "operatingSystem": "linux",
+            "osImage": "Ubuntu" if pool.image_os == "ubuntu" else "Container-Optimized OS from Google",
+            "systemUUID": identity,
+        }
+    }
+    return node
+
+
+def node_name(pool: Pool, zone: str) -> str:
+    """A new name as GKE forms it: gke-<cluster>-<pool>-<instance group>-<4 random characters>."""
+    group = hashlib.sha256(f"{pool.cluster}/{pool.name}/{zone}".encode()).hexdigest()[:8]
+    suffix = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(4))
+    return f"gke-{pool.cluster[:16].rstrip('-')}-{pool.name[:16].rstrip('-')}-{group}-{suffix}"
+
+
+def _resources(pool: Pool, machine: MachineType, gpus: int) -> dict[str, Any]:
+    whole, free = machine_types.capacity(machine), machine_types.allocatable(machine, pool.max_pods)
+    disk, disk_free = machine_types.ephemeral_storage_gib(pool.boot_disk_gib, pool.ephemeral_local_ssds)
+    capacity = {
+        "cpu": str(machine.vcpus),
+        "memory": f"{whole.memory_kib}Ki",
+        "ephemeral-storage": str(disk * GIB),
+        "pods": str(pool.max_pods),
+    }
+    allocatable = {
+        "cpu": f"{free.cpu_millis}m",
+        "memory": f"{free.memory_kib}Ki",
+        "ephemeral-storage": str(int(disk_free * Fraction(GIB))),
+        "pods": str(pool.max_pods),
+    }
+    if gpus:
+        capacity[labels.GPU_RESOURCE] = allocatable[labels.GPU_RESOURCE] = str(gpus)
+    return {"capacity": capacity, "allocatable": allocatable}
+
+
+def changes(node: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The merge patches of a node and of its status that bring it to what its pool wants; empty if none."""
+    have, want = node["metadata"], wanted["metadata"]
+    applied = {entry.partition("=")[0] for entry in (have.get("annotations") or {}).get(LAST_LABELS, "").split(",")}
+    owned = {key for key in have["labels"] if key in applied or key.startswith(OPERATOR_LABELS)}
+    label_patch: dict[str, str | None] = {key: None for key in owned - want["labels"].keys()}
+    label_patch |= {key: value for key, value in want["labels"].items() if have["labels"].get(key) != value}
+    annotations = {
+        key: value for key, value in want["annotations"].items() if (have.get("annotations") or {}).get(key) != value
+    }
+    patch: dict[str, Any] = {}
+    if label_patch or annotations:
+        patch["metadata"] = {"labels": label_patch, "annotations": annotations}
+    if LAST_TAINTS in annotations:
+        # Taints of the node's own life (not ready, cordoned) stay as they are.
+        life = [t for t in node["spec"].get("taints") or [] if t["key"].startswith("node.kubernetes.io/")]
+        patch["spec"] = {"taints": [*life, *wanted["spec"]["taints"]]}
+    status: dict[str, Any] = {}
+    for part in ("capacity", "allocatable"):
+        current = node["status"].get(part) or {}
+        # Merge patches keep what they do not name: a resource that went away must be named.
+        difference: dict[str, str | None] = {
+            key: None for key in current.keys() - wanted["status"][part].keys() if key.startswith("nvidia.com/")
+        }
+        difference |= {
+            key: value
+            for key, value in wanted["status"][part].items()
+            if key not in current or parse_quantity(current[key]) != parse_quantity(value)
+        }
+        if difference:
+            status[part] = difference
+    return patch, status

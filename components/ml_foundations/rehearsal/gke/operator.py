@@ -1,0 +1,50 @@
+"""Whether the NVIDIA GPU Operator runs in the replica, and how it is set."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.catalog.versions import GPU_OPERATOR
+from ml_foundations.rehearsal.gke.store import read_json
+from ml_foundations.rehearsal.layout import Rehearsal
+
+HELM_SECRETS = "owner=helm,status=deployed"
+"""The label selector of the Secrets in which Helm keeps the releases that are deployed."""
+
+
+def find(rehearsal: Rehearsal, releases: Iterable[Mapping[str, Any]]) -> Operator | None:
+    """The operator, where its chart is installed or its release is recorded; for the arguments see ``released``."""
+    values = released(GPU_OPERATOR.name, rehearsal, releases)
+    return None if values is None else Operator.of(values)
+
+
+def released(chart: str, rehearsal: Rehearsal, releases: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The values of a chart's release; None where there is none.
+
+    Args:
+        chart: The chart's name.
+        rehearsal: The rehearsal, for the releases that were recorded because their chart is out of reach.
+        releases: What Helm has deployed, as ``read_release`` gives it.
+    """
+    recorded = (read_json(path, {}) for path in rehearsal.releases_dir.glob("*.json"))
+    # Of a release that Helm installed, Helm's own Secret is the truth: it also goes with `helm uninstall`.
+    for release in (*(entry for entry in recorded if not entry.get("installed")), *releases):
+        if str(release.get("chart", "")).rpartition("/")[2] == chart:
+            return release.get("values") or {}
+    return None
+
+
+def read_release(secret: Mapping[str, Any]) -> dict[str, Any]:
+    """Chart and values of the Helm release that a Secret holds."""
+    try:
+        packed = base64.b64decode(base64.b64decode(secret["data"]["release"]))
+        release = json.loads(gzip.decompress(packed))
+        return {"chart": release["chart"]["metadata"]["name"], "values": release.get("config") or {}}
+    except (KeyError, ValueError, OSError, EOFError, zlib.error):
+        return {}

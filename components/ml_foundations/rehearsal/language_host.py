@@ -1,0 +1,263 @@
+"""Pulumi's Python language host, for the CLI that is built here: later releases of it are in no registry.
+
+The engine starts it, reads the port it prints, and asks it over gRPC to run programs and plugins. Programs run through
+the executor script that the SDK module carries, in the virtual environment that the project names, or else with the
+interpreter that runs this host. A ``pulumi`` from Pulumi's own release brings its own host and needs none of this.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, TYPE_CHECKING, Any
+
+import grpc
+from google.protobuf import empty_pb2
+
+from ml_foundations.rehearsal.files import write
+from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
+from ml_foundations.rehearsal.protocol import language_pb2 as lang
+from ml_foundations.rehearsal.protocol import language_pb2_grpc, plugin_pb2
+
+if TYPE_CHECKING:
+    from ml_foundations.rehearsal.toolchain import Tools
+
+EXECUTOR = "pulumi-language-python-exec"
+PLUGIN_FILE = "*/pulumi-plugin.json"
+"""How an SDK says which plugin it needs, from the folder in which it is installed."""
+LAUNCH = """
+import atexit, gc, os, runpy, sys
+gc.set_threshold(100_000)
+atexit.register(gc.freeze)
+del sys.argv[0]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs the executor as Python runs a script, but collects garbage seldom, and none at the end.
+
+The SDKs' hundreds of thousands of objects stay until a program ends; going through them was a third of its work.
+"""
+MESSAGE_SHOWN = 32
+"""The executor's exit code for: the user has been told what is wrong."""
+
+
+def install(rehearsal: Rehearsal, tools: Tools) -> None:
+    """Put the host where the engine of this rehearsal finds it: in its plugin folder, and in no other version."""
+    plugins = rehearsal.pulumi_home / "plugins"
+    folder = plugins / f"language-python-v{importlib.metadata.version('pulumi')}"
+    for other in set(plugins.glob("language-python-v*")) - {folder}:
+        shutil.rmtree(other)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Programs inherit this environment: PYTHONPATH stays the user's, and -P keeps their folder from shadowing modules.
+    module = "ml_foundations.rehearsal.language_host"
+    start = f"import sys; sys.path.insert(0, {str(SOURCE_ROOT)!r}); from {module} import main; main()"
+    executor = tools.pulumi.parent / "python" / EXECUTOR
+    command = shlex.join([sys.executable, "-P", "-c", start, str(executor)])
+    write(folder / "pulumi-language-python", f'#!/bin/sh\nexec {command} "$@"\n', mode=0o700)
+
+
+class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
+    """The part of the LanguageRuntime protocol that running programs, policy packs and component packages takes."""
+
+    def __init__(self, executor: Path, engine: str) -> None:
+        self._executor = executor
+        self._engine = engine
+        self._running: set[subprocess.Popen[Any]] = set()
+
+    def Handshake(self, request: Any, context: Any) -> Any:
+        self._engine = request.engine_address or self._engine
+        return lang.LanguageHandshakeResponse()
+
+    def GetPluginInfo(self, request: Any, context: Any) -> Any:
+        return plugin_pb2.PluginInfo(version=importlib.metadata.version("pulumi"))
+
+    def GetRequiredPackages(self, request: Any, context: Any) -> Any:
+        return lang.GetRequiredPackagesResponse(packages=required_packages(_folders(request.info)))
+
+    def GetProgramDependencies(self, request: Any, context: Any) -> Any:
+        return lang.GetProgramDependenciesResponse(
+            dependencies=[
+                lang.DependencyInfo(name=distribution.metadata["Name"], version=distribution.version)
+                for distribution in importlib.metadata.distributions(path=list(map(str, _folders(request.info))))
+            ]
+        )
+
+    def InstallDependencies(self, request: Any, context: Any) -> Iterator[Any]:
+        """Nothing to install: programs run in an environment that is there."""
+        return iter(())
+
+    def RuntimeOptionsPrompts(self, request: Any, context: Any) -> Any:
+        return lang.RuntimeOptionsResponse()
+
+    def About(self, request: Any, context: Any) -> Any:
+        return lang.AboutResponse(executable=sys.executable, version=sys.version.split()[0])
+
+    def Run(self, request: Any, context: Any) -> Any:
+        environment = dict(os.environ) | {
+            "PULUMI_CONFIG": json.dumps(dict(request.config)),
+            "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
+        }
+        arguments = _run_arguments(request, self._engine)
+        command = [interpreter(request.info), "-u", "-c", LAUNCH, self._executor, *arguments]
+        with self._process(context, command, env=environment) as process:
+            code = process.wait()
+        if code == MESSAGE_SHOWN:
+            return lang.RunResponse(bail=True)
+        return lang.RunResponse(error="" if code == 0 else f"the program exited with code {code}")
+
+    def RunPlugin(self, request: Any, context: Any) -> Iterator[Any]:
+        """Run a plugin written in Python and pass on what it prints."""
+        environment = dict(os.environ) | dict(entry.split("=", 1) for entry in request.env)
+        command = [interpreter(request.info), "-u", *_plugin_arguments(request)]
+        pipe = subprocess.PIPE
+        with self._process(
+            context, command, cwd=request.pwd or None, env=environment, stdout=pipe, stderr=pipe
+        ) as process:
+            for name, data in _output(process):
+                yield lang.RunPluginResponse(stdout=data) if name == "stdout" else lang.RunPluginResponse(stderr=data)
+            yield lang.RunPluginResponse(exitcode=process.wait())
+
+    def Cancel(self, request: Any, context: Any) -> Any:
+        for process in list(self._running):
+            process.terminate()
+        return empty_pb2.Empty()
+
+    @contextmanager
+    def _process(self, context: Any, command: list[Any], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+        """A child process, which does not outlive the call that it serves."""
+        process = subprocess.Popen(command, **options)
+        self._running.add(process)
+        try:
+            if not context.add_callback(process.terminate):
+                process.terminate()
+            yield process
+        finally:
+            self._running.discard(process)
+            process.terminate()
+            process.wait()
+
+
+def interpreter(info: Any) -> Path:
+    """The Python of the virtual environment that the project's options name, where it exists, or else this one."""
+    named = dict(info.options).get("virtualenv")
+    python = Path(info.root_directory) / str(named) / "bin" / "python"
+    return python if named and python.exists() else Path(sys.executable)
+
+
+def _folders(info: Any) -> list[Path]:
+    """Where the packages lie that are installed for the program's interpreter."""
+    python = interpreter(info)
+    if python == Path(sys.executable):
+        return [Path(folder) for folder in sys.path if folder]
+    return list(python.parent.parent.glob("lib/python*/site-packages"))
+
+
+def required_packages(folders: Iterable[Path]) -> list[Any]:
+    """The plugins that the installed SDKs ask for, each by its own pulumi-plugin.json."""
+    described = [(path, json.loads(path.read_text())) for folder in folders for path in folder.glob(PLUGIN_FILE)]
+    return [
+        plugin_pb2.PackageDependency(
+            name=plugin["name"],
+            kind="resource",
+            version=f"v{(plugin.get('version') or _version(path)).removeprefix('v')}",
+            server=plugin.get("server", ""),
+        )
+        for path, plugin in described
+        if plugin.get("resource")
+    ]
+
+
+def _version(plugin_file: Path) -> str:
+    """The version of the distribution that an SDK came in: it has the name of the SDK's module."""
+    folder = plugin_file.parent
+    return next(iter(importlib.metadata.distributions(name=folder.name, path=[str(folder.parent)]))).version
+
+
+def _run_arguments(request: Any, engine: str) -> list[str]:
+    flags = {
+        "--monitor": request.monitor_address,
+        "--engine": engine,
+        "--project": request.project,
+        "--root_directory": request.info.root_directory,
+        "--stack": request.stack,
+        "--pwd": request.pwd,
+        "--dry_run": "true" if request.dryRun else "false",
+        "--parallel": str(request.parallel),
+        "--organization": request.organization,
+    }
+    named = [word for flag, value in flags.items() if value for word in (flag, value)]
+    return [*named, str(Path(request.info.program_directory) / request.info.entry_point), *request.args]
+
+
+def _plugin_arguments(request: Any) -> list[str]:
+    """A policy pack is run by the SDK's module for that; anything else by its own __main__.py."""
+    folder = request.info.program_directory or request.program
+    if request.kind == "analyzer":
+        engine, *rest = request.args
+        return ["-m", "pulumi.policy", engine, folder, *rest[1:]]
+    return [folder, *request.args]
+
+
+def _output(process: subprocess.Popen[Any]) -> Iterator[tuple[str, bytes]]:
+    """What the process prints on either stream, as it comes."""
+    queue: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
+
+    def pump(name: str, stream: IO[bytes]) -> None:
+        with stream:
+            while data := os.read(stream.fileno(), 65536):
+                queue.put((name, data))
+        queue.put((name, b""))
+
+    streams = {"stdout": process.stdout, "stderr": process.stderr}
+    pumps = [threading.Thread(target=pump, args=pair, daemon=True) for pair in streams.items()]
+    for thread in pumps:
+        thread.start()
+    for _ in pumps:
+        while (item := queue.get())[1]:
+            yield item
+
+
+def serve(executor: Path, engine: str) -> None:
+    """Serve until SIGINT or SIGTERM, or until the engine that started this host is gone."""
+    parent = os.getppid()
+    # A plugin takes a thread for as long as it runs.
+    server = grpc.server(
+        ThreadPoolExecutor(max_workers=1000),
+        options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)],
+    )
+    language_pb2_grpc.add_LanguageRuntimeServicer_to_server(LanguageHost(executor, engine), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    print(port, flush=True)
+    # The engine does not end every host that it starts (a policy pack's, for one), and cannot when it is killed.
+    while os.getppid() == parent and not stopped.wait(1):
+        pass
+    server.stop(grace=None).wait()
+    # There is nothing left to do, and the engine waits for it: do not take the interpreter apart.
+    os._exit(0)
+
+
+def main() -> None:
+    """Start as the engine does: the executor's path, engine flags, and the engine's address last."""
+    executor, *rest = sys.argv[1:]
+    addresses = [word for word in rest if not word.startswith("-")]
+    serve(Path(executor), addresses[-1] if addresses else "")
+
+
+if __name__ == "__main__":
+    main()

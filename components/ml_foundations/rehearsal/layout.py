@@ -1,0 +1,131 @@
+"""Where a rehearsal keeps its files: one private folder per stack, inside the project and ignored by git."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ml_foundations.rehearsal.progress import RehearsalError
+
+SOURCE_ROOT = Path(__file__).resolve().parents[2]
+"""The folder from which this package is imported: processes of the rehearsal import it from there, too."""
+
+_STACK = re.compile(r"(?!\.+$)[A-Za-z0-9_.-]{1,100}")
+"""A stack's name, as Pulumi has it. It names a folder here, which ``down`` removes: never ``..``."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The files of one stack's rehearsal. Everything below ``root`` is private (0700) and goes away with ``down``."""
+
+    stack: str
+    root: Path
+
+    @classmethod
+    def of(cls, stack: str, project: Path) -> Rehearsal:
+        """The rehearsal of a stack of a Pulumi project, whether or not it is up.
+
+        Raises:
+            RehearsalError: no stack can have that name.
+        """
+        if not _STACK.fullmatch(stack):
+            raise RehearsalError(
+                f"no stack can be named {stack!r}: a name has 1 to 100 letters, digits, hyphens, underscores and dots"
+            )
+        return cls(stack=stack, root=project / ".rehearsal" / stack)
+
+    @classmethod
+    def of_this_process(cls) -> Rehearsal:
+        """The rehearsal that a plugin or one of its helpers was started in."""
+        root = Path(os.environ["ML_FOUNDATIONS_REHEARSAL"])
+        return cls(stack=root.name, root=root)
+
+    @property
+    def project(self) -> Path:
+        """The folder that holds Pulumi.yaml."""
+        return self.root.parent.parent
+
+    @property
+    def title(self) -> str:
+        """What to call it: the stack, behind the folder of its project."""
+        return f"{self.project.name} {self.stack}"
+
+    @property
+    def make_options(self) -> str:
+        """What to say behind ``make up`` to mean this rehearsal: nothing, or `` STACK=prod``."""
+        project = "" if self.project == Path.cwd() else f" PROJECT={os.path.relpath(self.project)}"
+        return project + ("" if self.stack == "dev" else f" STACK={self.stack}")
+
+    @property
+    def cluster_dir(self) -> Path:
+        """Kwokctl's work folder: certificates, data, pid files and logs of the control plane."""
+        return self.root / "cluster"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig with which kubectl and helm reach the replica."""
+        return self.root / "kubeconfig"
+
+    @property
+    def kubectl_cache_dir(self) -> Path:
+        """Where kubectl notes what the API server serves: replicas come and go, and would fill the user's own cache."""
+        return self.root / "kubectl"
+
+    @property
+    def bin_dir(self) -> Path:
+        """First on PATH in a rehearsal: pulumi, kubectl, helm and the exec authentication plugin."""
+        return self.root / "bin"
+
+    @property
+    def pulumi_home(self) -> Path:
+        """PULUMI_HOME: holds the embedded plugins and nothing of the user's."""
+        return self.root / "pulumi"
+
+    @property
+    def backend_dir(self) -> Path:
+        """Pulumi's file backend: the state of the rehearsed stack."""
+        return self.root / "state"
+
+    @property
+    def gke_dir(self) -> Path:
+        """What the simulated Google Cloud knows: clusters, node pools, recorded resources, where pods ran."""
+        return self.root / "gke"
+
+    @property
+    def controllers_dir(self) -> Path:
+        """Configurations, ports and processes of the controllers beside the control plane: Kueue's and JobSet's."""
+        return self.root / "controllers"
+
+    @property
+    def releases_dir(self) -> Path:
+        """One JSON file per Helm release that the embedded kubernetes plugin installed or recorded."""
+        return self.root / "releases"
+
+    @property
+    def log_dir(self) -> Path:
+        """Logs of the processes that are not the control plane's own."""
+        return self.root / "logs"
+
+    def make(self) -> None:
+        """Create the folders that do not exist yet, private to the user."""
+        for folder in (self.root.parent, self.root):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)
+        for folder in (
+            self.cluster_dir,
+            self.bin_dir,
+            self.pulumi_home,
+            self.backend_dir,
+            self.gke_dir,
+            self.releases_dir,
+            self.log_dir,
+        ):
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def cache_dir() -> Path:
+    """The folder for what is built or downloaded once and shared by every checkout of this user."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "ml-foundations"

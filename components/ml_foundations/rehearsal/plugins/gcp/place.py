@@ -1,0 +1,71 @@
+"""Where a resource lives: project, region and zone, by its own inputs or the provider's defaults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
+from ml_foundations.rehearsal.plugins.servicer import UserError
+
+_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
+_REGION = re.compile(r"[a-z]+-[a-z]+\d+")
+_ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd"}
+"""The letters of a region's zones where they are not a, b and c."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Project, region and zone, as the provider's configuration gives them."""
+
+    project: str = ""
+    region: str = ""
+    zone: str = ""
+
+    def project_of(self, inputs: Mapping[str, Any]) -> str:
+        """The project of a resource."""
+        project = inputs.get("project") or self.project
+        if not project:
+            raise UserError("project: required field is not set. Set it: pulumi config set gcp:project <project>")
+        return project
+
+    def region_of(self, inputs: Mapping[str, Any]) -> str:
+        """The region of a resource; empty where neither it nor the provider names one."""
+        return inputs.get("region") or self.region or region_of(self.zone)
+
+    def location_of(self, inputs: Mapping[str, Any]) -> str:
+        """The location of a cluster or pool: a region or a zone."""
+        location = inputs.get("location") or self.zone or self.region
+        if not location:
+            raise UserError("location: required field is not set. Set it, or gcp:region")
+        if not (_ZONE.fullmatch(location) or _REGION.fullmatch(location)):
+            raise bad_request(f'Location "{location}" does not exist')
+        return location
+
+
+def is_zone(location: str) -> bool:
+    """Whether a location is a zone rather than a region."""
+    return _ZONE.fullmatch(location) is not None
+
+
+def region_of(location: str) -> str:
+    """The region that a location is or belongs to."""
+    return location.rpartition("-")[0] if is_zone(location) else location
+
+
+def default_zones(location: str) -> list[str]:
+    """The zones of a location: itself, or the three that GKE takes of a region."""
+    if is_zone(location):
+        return [location]
+    return [f"{location}-{letter}" for letter in _ZONES.get(location, "abc")[:3]]
+
+
+def check_zones(zones: list[str], location: str) -> None:
+    """Refuse zones that do not belong to a location's region."""
+    region = region_of(location)
+    known = [f"{region}-{letter}" for letter in _ZONES.get(region, "abcdef")]
+    for zone in zones:
+        if zone not in known:
+            raise bad_request(f'Location "{zone}" does not exist in region "{region}"')

@@ -1,0 +1,375 @@
+"""The embedded gcp plugin: Pulumi's gcp resources on the simulated Google Cloud of one rehearsal."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.rehearsal import control_plane, gke
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.gke import nodes
+from ml_foundations.rehearsal.gke.store import Pool, Store
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.gcp import container, recorded, sdk
+from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER, NODE_POOL
+from ml_foundations.rehearsal.plugins.gcp.errors import already_exists, not_found
+from ml_foundations.rehearsal.plugins.gcp.place import Place
+from ml_foundations.rehearsal.plugins.gcp.schema import provider, resources
+from ml_foundations.rehearsal.plugins.servicer import (
+    UNKNOWN,
+    CheckError,
+    Diff,
+    Properties,
+    Provider,
+    Resource,
+    State,
+    UserError,
+    has_unknown,
+)
+
+DEFAULTS = "__defaults"
+"""Where the provider notes which inputs it filled in itself."""
+
+_TIMEOUT_SECONDS = 300
+_POLL_SECONDS = 0.2
+_LONGEST_NAME = {CLUSTER: 40, NODE_POOL: 40}
+_PREFIXED_DIGITS = 26
+"""The length of what the provider puts behind a namePrefix."""
+_COMPUTED_INPUTS: Mapping[str, tuple[str, ...]] = {
+    CLUSTER: (
+        "clusterIpv4Cidr",
+        "controlPlaneEndpointsConfig",
+        "datapathProvider",
+        "location",
+        "masterAuth",
+        "network",
+        "nodeLocations",
+        "nodeVersion",
+        "project",
+        "subnetwork",
+    ),
+    NODE_POOL: ("initialNodeCount", "location", "maxPodsPerNode", "nodeCount", "nodeLocations", "project", "version"),
+}
+"""Inputs that Google fills in where the program leaves them out."""
+
+
+class GcpProvider(Provider):
+    """Clusters and node pools act on the replica; every other resource is recorded."""
+
+    name: ClassVar[str] = "gcp"
+    version: ClassVar[str] = importlib.metadata.version("pulumi-gcp")
+    takes_names: ClassVar[bool] = True
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        super().__init__()
+        self._rehearsal = rehearsal
+        self._store = Store(rehearsal)
+        self._place = Place()
+        # Creates run side by side: of two with one id or name, the second must see the first.
+        self._claiming = threading.Lock()
+
+    def schema(self) -> dict[str, Any]:
+        """Every resource type of the SDK."""
+        return resources()
+
+    def provider_schema(self) -> dict[str, Any]:
+        """What ``pulumi:providers:gcp`` takes."""
+        return provider()
+
+    def configure(self, config: Properties) -> None:
+        """Take project, region and zone as defaults."""
+        self._place = Place(**{key: str(config.get(key) or "") for key in ("project", "region", "zone")})
+
+    def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
+        """Fill in the name; refuse what the type does not have."""
+        try:
+            known = sdk.inputs(resource.type)
+        except sdk.UnknownTypeError as error:
+            raise CheckError([("", str(error))]) from error
+        unknown = [key for key in new if key not in known and not key.startswith("__")]
+        if unknown:
+            raise CheckError([(key, f"{resource.type} has no property of this name") for key in unknown])
+        if "name" not in known or new.get("name") is not None:
+            return new
+        kept = old["name"] if "name" in old.get(DEFAULTS, []) else None
+        return new | {"name": kept or _new_name(resource, new.get("namePrefix"), seed), DEFAULTS: ["name"]}
+
+    def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
+        """Compare inputs; some properties cannot change in place."""
+        changed = sorted(_changed_paths(_declared(old.inputs), _declared(new)))
+        forcing = container.FORCES_NEW.get(resource.type) or recorded.forces_new(resource.type)
+        replaces = [path for path in changed if _is_below(path, forcing)]
+        return Diff(changed, replaces, delete_before_replace=bool(replaces) and self._is_taken(resource, old, new))
+
+    def _is_taken(self, resource: Resource, old: State, new: Properties) -> bool:
+        """Whether the old resource must be gone first: a name that the program chose is taken, and so is an id."""
+        if "name" in new and "name" not in new.get(DEFAULTS, []):
+            return new["name"] == old.inputs.get("name")
+        if resource.type in (container.CLUSTER, container.NODE_POOL) or has_unknown(new):
+            return False
+        return recorded.identity(resource.type, _declared(new), self._place, resource.urn) == old.id
+
+    def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
+        """Inputs as they are; what Google computes is unknown until it exists."""
+        if old is not None:
+            gone = old.inputs.keys() - new.keys()
+            return {key: value for key, value in old.outputs.items() if key not in gone} | _declared(new)
+        computed = sdk.outputs(resource.type) - sdk.inputs(resource.type)
+        filled = {*computed, *_COMPUTED_INPUTS.get(resource.type, ("project",))} & sdk.outputs(resource.type)
+        return dict.fromkeys(filled, UNKNOWN) | _declared(new)
+
+    def create(self, resource: Resource, new: Properties) -> State:
+        """Create a cluster or node pool, or record a resource."""
+        match resource.type:
+            case container.CLUSTER:
+                return self._create_cluster(resource, new)
+            case container.NODE_POOL:
+                return self._create_pool(resource, new)
+            case _:
+                return self._record(resource, new)
+
+    def update(self, resource: Resource, old: State, new: Properties) -> State:
+        """Change it in place."""
+        match resource.type:
+            case container.CLUSTER:
+                return self._save_cluster(resource, new)
+            case container.NODE_POOL:
+                return self._update_pool(resource, new)
+            case _:
+                return self._record(resource, new, old)
+
+    def read(self, resource: Resource, old: State) -> State | None:
+        """The resource as the simulated Google Cloud has it."""
+        found = self._found(resource.type, old.id)
+        return State(found["id"], found["inputs"], found["outputs"]) if found else None
+
+    def delete(self, resource: Resource, old: State) -> None:
+        """Delete it; nodes are drained first."""
+        match resource.type:
+            case container.CLUSTER:
+                self._delete_cluster(resource, old)
+            case container.NODE_POOL:
+                self._delete_pool(resource, old.id.rpartition("/")[2])
+            case _:
+                self._store.delete_recorded(_record_key(resource.type, old.id))
+
+    def _create_cluster(self, resource: Resource, new: Properties) -> State:
+        inputs = _declared(new)
+        container.check_cluster(inputs, self._place)
+        identity = container.cluster_id(inputs, self._place)
+        pool = container.default_pool(inputs, self._place)
+        with self._claiming:
+            self._refuse_second(resource, identity, self._store.clusters().get(inputs["name"]))
+            if pool is not None:
+                self._refuse_shared_name(resource, pool)
+            state = self._save_cluster(resource, new)
+            if pool is not None:
+                self._store.save_pool(pool)
+        if pool is not None:
+            self._wait_for_nodes(resource, pool)
+        return state
+
+    def _save_cluster(self, resource: Resource, new: Properties) -> State:
+        inputs = _declared(new)
+        outputs = container.cluster_outputs(inputs, self._place, self._endpoint())
+        state = State(container.cluster_id(inputs, self._place), new, outputs)
+        self._store.save_cluster(inputs["name"], _as_resource(resource, state))
+        return state
+
+    def _delete_cluster(self, resource: Resource, old: State) -> None:
+        if old.inputs.get("deletionProtection") is not False:
+            raise UserError(
+                "Cannot destroy cluster because deletion_protection is set to true. Set it to false, "
+                "update the cluster, and then delete it"
+            )
+        name = old.id.rpartition("/")[2]
+        for pool in self._store.pools().values():
+            if pool.cluster == name:
+                self._delete_pool(resource, pool.name)
+        self._store.delete_cluster(name)
+
+    def _create_pool(self, resource: Resource, new: Properties) -> State:
+        inputs, cluster = self._pool_inputs(new)
+        pool = container.node_pool(inputs, self._place, cluster)
+        with self._claiming:
+            self._refuse_shared_name(resource, pool)
+            existing = self._store.pools()
+            found = existing.get(pool.name)
+            self._refuse_second(resource, container.pool_id(inputs, self._place), found.resource if found else None)
+            others = [other for other in existing.values() if other.cluster == pool.cluster]
+            # GKE taints a GPU pool only if the cluster already has nodes for everything else.
+            tainted = container.is_gpu_pool(pool) and not all(map(container.is_gpu_pool, others))
+            pool = replace(pool, automatic_gpu_taint=tainted)
+            state = self._save_pool(resource, new, inputs, pool)
+        self._wait_for_nodes(resource, pool)
+        return state
+
+    def _update_pool(self, resource: Resource, new: Properties) -> State:
+        inputs, cluster = self._pool_inputs(new)
+        pool = container.node_pool(inputs, self._place, cluster)
+        before = self._store.pools().get(pool.name)
+        if before is None:
+            raise not_found(container.pool_id(inputs, self._place))
+        pool = replace(pool, automatic_gpu_taint=before.automatic_gpu_taint)
+        state = self._save_pool(resource, new, inputs, pool)
+        self._wait_for_nodes(resource, pool)
+        return state
+
+    def _save_pool(self, resource: Resource, new: Properties, inputs: Properties, pool: Pool) -> State:
+        outputs = container.pool_outputs(_declared(new), self._place, pool)
+        state = State(container.pool_id(inputs, self._place), new, outputs)
+        self._store.save_pool(replace(pool, resource=_as_resource(resource, state)))
+        return state
+
+    def _pool_inputs(self, new: Properties) -> tuple[Properties, Properties]:
+        """The inputs of a pool, with the place of the cluster that it names, and the inputs of that cluster."""
+        inputs = _declared(new)
+        parts = inputs["cluster"].split("/")
+        if len(parts) == 6:
+            inputs = {"project": parts[1], "location": parts[3]} | inputs
+        cluster = self._store.clusters().get(parts[-1])
+        parent = container.pool_id(inputs, self._place).partition("/nodePools/")[0]
+        if cluster is None or cluster["id"] != parent:
+            raise not_found(parent)
+        return inputs, _declared(cluster["inputs"])
+
+    def _delete_pool(self, resource: Resource, name: str) -> None:
+        self._store.delete_pool(name)
+        self._wait(resource, f"node pool {name} to be drained", lambda: not self._nodes(name))
+
+    def _record(self, resource: Resource, new: Properties, old: State | None = None) -> State:
+        inputs = _declared(new)
+        try:
+            identity = old.id if old else recorded.identity(resource.type, inputs, self._place, resource.urn)
+            outputs = recorded.outputs(resource.type, inputs, self._place, identity)
+        except KeyError as error:
+            raise UserError(f"{error.args[0]}: required field is not set") from error
+        kept = {key: old.outputs[key] for key in recorded.CREATED if key in old.outputs} if old else {}
+        state = State(identity, new, outputs | kept)
+        name = str(inputs.get("name") or inputs.get("accountId") or identity)
+        entry = {"name": name} | _as_resource(resource, state)
+        with self._claiming:
+            if old is None and not recorded.is_shared(resource.type):
+                self._refuse_second(resource, identity, self._found(resource.type, identity))
+            self._store.save_recorded(_record_key(resource.type, identity), entry)
+        return state
+
+    def _found(self, token: str, identity: str) -> Mapping[str, Any] | None:
+        found = self._store.resources()
+        return next((entry for entry in found if (entry["type"], entry["id"]) == (token, identity)), None)
+
+    def _refuse_second(self, resource: Resource, identity: str, found: Mapping[str, Any] | None) -> None:
+        # The same resource with the same id: an earlier create whose answer the engine did not live to hear.
+        if found is not None and (found.get("urn"), found.get("id")) != (resource.urn, identity):
+            raise already_exists(identity)
+
+    def _refuse_shared_name(self, resource: Resource, pool: Pool) -> None:
+        found = self._store.pools().get(pool.name)
+        if found is None or found.cluster == pool.cluster:
+            return
+        # The default pool of the cluster that this one replaces goes with it.
+        if self._store.clusters().get(found.cluster, {}).get("urn") == resource.urn:
+            return
+        raise UserError(
+            f"node pool {pool.name} of cluster {pool.cluster}: cluster {found.cluster} has a pool of this name. "
+            "Google takes that, but a rehearsal needs pool names that differ between clusters, as all of them are one "
+            "API server here. Give one another name (a default-pool has none of its own: removeDefaultNodePool)"
+        )
+
+    def _endpoint(self) -> container.Endpoint:
+        found = control_plane.credentials(self._rehearsal)
+        authority = base64.b64encode(found.ca.read_bytes()).decode()
+        return container.Endpoint(found.server.removeprefix("https://"), authority)
+
+    def _nodes(self, pool: str) -> list[Object]:
+        api = Api(Access(self._rehearsal.kubeconfig))
+        found = api.get("/api/v1/nodes", labelSelector=f"{labels.GKE_NODE_POOL}={pool}")["items"]
+        # A copy of one's own cluster's node may be of a pool of that name as well.
+        return list(filter(nodes.is_simulated, found))
+
+    def _wait_for_nodes(self, resource: Resource, pool: Pool) -> None:
+        wanted = nodes.node_template(pool, pool.zones[0], None)["metadata"]["annotations"]
+        least = pool.min_nodes if pool.resource else pool.initial_nodes
+
+        def are_ready() -> bool:
+            found = self._nodes(pool.name)
+            return len(found) >= min(least, pool.max_nodes) and all(
+                _is_ready(node) and wanted.items() <= node["metadata"]["annotations"].items() for node in found
+            )
+
+        self._wait(resource, f"the nodes of pool {pool.name}", are_ready)
+
+    def _wait(self, resource: Resource, what: str, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + (resource.timeout or _TIMEOUT_SECONDS)
+        while not done():
+            if not gke.process(self._rehearsal).running:
+                raise UserError(f"the simulated GKE does not run. Start it: make up{self._rehearsal.make_options}")
+            if time.monotonic() > deadline:
+                raise UserError(f"timeout while waiting for {what}. See logs/gke.log of the rehearsal")
+            if self.cancelled.wait(_POLL_SECONDS):
+                raise UserError(f"interrupted while waiting for {what}")
+
+
+def _declared(inputs: Mapping[str, Any]) -> Properties:
+    return {key: value for key, value in inputs.items() if key != DEFAULTS}
+
+
+def _new_name(resource: Resource, prefix: Any, seed: bytes) -> Any:
+    """A name where the program gives none: behind its prefix, as the engine proposes it, or one of our own."""
+    digits = hashlib.sha256(seed).hexdigest() if seed else secrets.token_hex(16)
+    longest = _LONGEST_NAME.get(resource.type, 63)
+    if prefix is not None:
+        return UNKNOWN if has_unknown(prefix) else f"{prefix}{digits[:_PREFIXED_DIGITS]}"
+    if resource.must_be_named:
+        raise CheckError([("name", f"autonaming is disabled (pulumi:autonaming): give {resource.name} a name")])
+    if resource.proposed_name:
+        return resource.proposed_name.lower()[:longest]
+    return f"{resource.name.lower()[: longest - 8].rstrip('-')}-{digits[:7]}"
+
+
+def _changed_paths(old: Any, new: Any, path: str = "") -> set[str]:
+    # A block that appears or goes changes what is in it; an empty one is itself the change.
+    if new and old is None and isinstance(new, Mapping):
+        old = {}
+    if old and new is None and isinstance(old, Mapping):
+        new = {}
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return {
+            found
+            for key in old.keys() | new.keys()
+            for found in _changed_paths(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+        }
+    return {path} if has_unknown(new) or old != new else set()
+
+
+def _is_below(path: str, prefixes: tuple[str, ...]) -> bool:
+    return any(path == prefix or path.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def _as_resource(resource: Resource, state: State) -> Properties:
+    return {
+        "type": resource.type,
+        "id": state.id,
+        "urn": resource.urn,
+        "inputs": state.inputs,
+        "outputs": state.outputs,
+    }
+
+
+def _record_key(token: str, identity: str) -> str:
+    readable = f"{token.rpartition(':')[2]}.{identity.rpartition('/')[2]}"[:80]
+    return f"{readable}.{hashlib.sha256(f'{token} {identity}'.encode()).hexdigest()[:8]}"
+
+
+def _is_ready(node: Object) -> bool:
+    conditions = node["status"].get("conditions") or []
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

@@ -1,0 +1,46 @@
+"""The rehearsal's ``gke-gcloud-auth-plugin``: gives the replica's own certificate to whoever asks as GKE is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from ml_foundations.rehearsal import control_plane
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.progress import RehearsalError
+
+API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+
+
+def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
+    """The ExecCredential in the version that a client asks for.
+
+    Args:
+        rehearsal: The rehearsal whose API server is meant.
+        exec_info: The client's KUBERNETES_EXEC_INFO; empty where it gives none.
+    """
+    asked = json.loads(exec_info).get("apiVersion") if exec_info else API_VERSIONS[1]
+    if asked not in API_VERSIONS:
+        raise RehearsalError(f"gke-gcloud-auth-plugin: {asked} is not supported, only {' and '.join(API_VERSIONS)}")
+    if not all(process.running for process in control_plane.processes(rehearsal) if process.name == "kube-apiserver"):
+        raise RehearsalError(
+            f"gke-gcloud-auth-plugin: the rehearsal of {rehearsal.stack} is not up. "
+            f"Start it: make up{rehearsal.make_options}"
+        )
+    found = control_plane.credentials(rehearsal)
+    status = {"clientCertificateData": found.cert.read_text(), "clientKeyData": found.key.read_text()}
+    return {"apiVersion": asked, "kind": "ExecCredential", "status": status}
+
+
+def main() -> None:
+    """Print the credential, or say on standard error why there is none."""
+    try:
+        found = credential(Rehearsal.of_this_process(), os.environ.get("KUBERNETES_EXEC_INFO", ""))
+    except (RehearsalError, OSError) as error:
+        sys.exit(str(error))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

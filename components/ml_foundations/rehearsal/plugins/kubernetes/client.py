@@ -1,0 +1,92 @@
+"""The Kubernetes API as this plugin needs it: by kind and name, with server-side apply and discovery."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from urllib.parse import quote
+
+from ml_foundations.rehearsal.api import Api, ApiError, Object
+
+FIELD_MANAGER = "pulumi-kubernetes"
+
+
+class UnknownKindError(ApiError):
+    """The API server serves no such kind: its CRD may be missing."""
+
+
+class Client:
+    """Requests to one cluster. Safe to share between threads."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._kinds: dict[str, dict[str, tuple[str, bool]]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, obj: Object) -> Object | None:
+        """The live object of that kind, namespace and name, or None."""
+        try:
+            return self._api.get(self.path(obj))
+        except UnknownKindError:
+            return None
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def apply(self, obj: Object, *, dry_run: bool = False, force: bool = False) -> Object:
+        """Server-side apply, with strict validation of the fields."""
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", "force": "true" if force else "false"}
+        if dry_run:
+            query["dryRun"] = "All"
+        return self._api.request("PATCH", self.path(obj), query, obj, "application/apply-patch+yaml")
+
+    def delete(self, obj: Object, propagation: str) -> None:
+        """Ask for the deletion of an object; that it is gone already is no error."""
+        with suppress(UnknownKindError):
+            self._api.delete(self.path(obj), propagationPolicy=propagation)
+
+    def list(self, api_version: str, kind: str, namespace: str, **query: str) -> list[Object]:
+        """The objects of a kind in a namespace."""
+        path = self.path({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace}})
+        return self._api.get(path, **query)["items"]
+
+    def is_namespaced(self, api_version: str, kind: str) -> bool:
+        """Whether objects of a kind live in a namespace."""
+        return self._resource(api_version, kind)[1]
+
+    def path(self, obj: Object) -> str:
+        """The URL path of an object, or of its collection where it has no name."""
+        api_version, metadata = obj["apiVersion"], obj.get("metadata", {})
+        plural, namespaced = self._resource(api_version, obj["kind"])
+        parts = [_root(api_version)]
+        if namespaced:
+            parts += ["namespaces", quote(metadata.get("namespace") or "default")]
+        return "/".join([*parts, plural, *([quote(metadata["name"])] if metadata.get("name") else [])])
+
+    def _resource(self, api_version: str, kind: str) -> tuple[str, bool]:
+        """The plural name of a kind and whether it is namespaced, by discovery; a new CRD is looked up again."""
+        with self._lock:
+            if kind not in self._kinds.get(api_version, {}):
+                self._kinds[api_version] = self._discover(api_version)
+            if kind not in self._kinds[api_version]:
+                raise UnknownKindError(404, f"the cluster serves no {kind} of {api_version}")
+            return self._kinds[api_version][kind]
+
+    def _discover(self, api_version: str) -> dict[str, tuple[str, bool]]:
+        try:
+            listed = self._api.get(_root(api_version))["resources"]
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            listed = []
+        return {item["kind"]: (item["name"], item["namespaced"]) for item in listed if "/" not in item["name"]}
+
+
+def object_id(metadata: Object) -> str:
+    """The id that Pulumi knows an object by: its name, behind its namespace where it has one."""
+    return "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+
+
+def _root(api_version: str) -> str:
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"

@@ -1,0 +1,350 @@
+"""Helm releases: run by the real Helm. A chart that cannot be fetched is recorded, and said to be only recorded."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ml_foundations.rehearsal import controllers, toolchain
+from ml_foundations.rehearsal.access import private_file
+from ml_foundations.rehearsal.files import write
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.kubernetes.diff import changed_paths
+from ml_foundations.rehearsal.plugins.servicer import (
+    UNKNOWN,
+    CheckError,
+    Diff,
+    InitFailedError,
+    Properties,
+    Provider,
+    Resource,
+    State,
+    UserError,
+)
+
+BESIDE = {controller.name: controller for controller in controllers.CONTROLLERS}
+"""Charts whose controllers run as processes beside the control plane."""
+CHART_KEYS = Path(__file__).parent / "charts"
+FETCH_SECONDS = 10
+DEFAULT_SECONDS = 300
+POLL_SECONDS = 0.1
+GRACE_SECONDS = 30
+"""What Helm gets beyond its own timeout, and to end when it is asked to."""
+FLAGS: Mapping[str, str] = {
+    "atomic": "--atomic",
+    "cleanupOnFail": "--cleanup-on-fail",
+    "createNamespace": "--create-namespace",
+    "dependencyUpdate": "--dependency-update",
+    "devel": "--devel",
+    "disableOpenapiValidation": "--disable-openapi-validation",
+    "disableWebhooks": "--no-hooks",
+    "forceUpdate": "--force",
+    "renderSubchartNotes": "--render-subchart-notes",
+    "resetValues": "--reset-values",
+    "reuseValues": "--reuse-values",
+    "skipCrds": "--skip-crds",
+    "takeOwnership": "--take-ownership",
+    "verify": "--verify",
+    "waitForJobs": "--wait-for-jobs",
+}
+"""Inputs that Helm has a switch for."""
+OPTIONS: Mapping[str, str] = {"description": "--description", "keyring": "--keyring", "maxHistory": "--history-max"}
+REPOSITORY_OPTIONS: Mapping[str, str] = {
+    "repo": "--repo",
+    "caFile": "--ca-file",
+    "certFile": "--cert-file",
+    "keyFile": "--key-file",
+    "username": "--username",
+    "password": "--password",
+}
+OUR_OWN = (
+    *("chart", "name", "namespace", "values", "valueYamlFiles", "version", "repositoryOpts"),
+    *("skipAwait", "timeout", "compat", "lint", "resourceNames"),
+)
+"""Inputs that are used otherwise, or say nothing to an install."""
+UNREACHABLE = re.compile(
+    r"took over|no such host|dial tcp|connection refused|i/o timeout|TLS handshake timeout|network is unreachable|"
+    r"proxyconnect|context deadline exceeded|Temporary failure in name resolution"
+)
+"""What Helm says where the chart's home cannot be reached from this machine."""
+
+
+class Helm:
+    """Installs, reads and removes releases with the ``helm`` on PATH."""
+
+    def __init__(
+        self, provider: Provider, kubeconfig: Callable[[], AbstractContextManager[Path]], namespace: Callable[[], str]
+    ) -> None:
+        self._provider = provider
+        self._namespace = namespace
+        self._kubeconfig = kubeconfig
+        self._unreachable: set[str] = set()
+
+    def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
+        """Fill in name and namespace."""
+        if not new.get("chart"):
+            raise CheckError([("chart", "is required")])
+        set_ = {key for key, value in new.items() if value and not key.startswith("__")}
+        if foreign := sorted(set_ - {*FLAGS, *OPTIONS, *OUR_OWN}):
+            raise CheckError([(key, "is not supported in a rehearsal") for key in foreign])
+        name = new.get("name") or old.get("name") or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
+        return new | {"name": name, "namespace": new.get("namespace") or self._namespace()}
+
+    def diff(self, old: State, new: Properties) -> Diff:
+        """A release is upgraded in place, unless it moves."""
+        changed = [path for path in changed_paths(old.inputs, new) if not path.startswith("__")]
+        replaces = [path for path in changed if path in ("name", "namespace")]
+        return Diff(changed, replaces, delete_before_replace=False)
+
+    def preview(self, inputs: Properties) -> Properties:
+        """The inputs, unless they have values of which it is known that the chart does not have them."""
+        self._refuse_unknown_values(inputs)
+        return inputs | {"status": UNKNOWN, "resourceNames": UNKNOWN}
+
+    def install(self, resource: Resource, inputs: Properties) -> State:
+        """Install or upgrade the release, or record it where its chart cannot be fetched."""
+        self._refuse_unknown_values(inputs)
+        if why := self._cannot_be_fetched(inputs):
+            self._run_beside(resource, _chart_name(inputs))
+            self._provider.log(resource, "warning", f"recorded, chart not installed: {why}")
+            return self._recorded(inputs, instead=why)
+        name, namespace = str(inputs["name"]), str(inputs["namespace"])
+        seconds = float(resource.timeout or inputs.get("timeout") or DEFAULT_SECONDS)
+        self._end_interrupted(name, namespace)
+        try:
+            with ExitStack() as files:
+                values = [word for file in _value_files(inputs, files) for word in ("--values", file)]
+                self._helm(*_install_arguments(inputs, seconds), *values, seconds=seconds + GRACE_SECONDS)
+        except UserError as error:
+            if not self._provider.cancelled.is_set() and not self._status(name, namespace):
+                raise
+            raise InitFailedError(self._recorded(inputs), [str(error)]) from None
+        return self._recorded(inputs)
+
+    def _refuse_unknown_values(self, inputs: Properties) -> None:
+        """Fail for values that the chart does not have; where it can be fetched, that is between it and Helm."""
+        unknown = [
+            error for place, values in _values(inputs) for error in unknown_keys(_chart_name(inputs), values, place)
+        ]
+        if unknown and self._cannot_be_fetched(inputs):
+            raise UserError("\n".join(unknown))
+
+    def _run_beside(self, resource: Resource, chart: str) -> None:
+        """Start the controller of a chart that runs as a process, unless it runs because the stack file asks for it."""
+        rehearsal = Rehearsal.of_this_process()
+        if chart in BESIDE and rehearsal.kubeconfig.exists():
+            self._provider.log(resource, "status", f"{chart} starts beside the control plane")
+            controllers.start(rehearsal, toolchain.ensure(), [BESIDE[chart]])
+
+    def read(self, resource: Resource, old: State) -> State | None:
+        """The release as it was recorded, unless Helm no longer knows it."""
+        namespace, _, name = (old.id or resource.id).rpartition("/")
+        path = _record_path(namespace, name)
+        if not path.exists():
+            return None
+        record = json.loads(path.read_text())
+        if record["installed"] and not self._status(name, namespace):
+            return None
+        inputs = old.inputs or {key: record[key] for key in ("name", "namespace", "chart", "version", "values")}
+        return State(f"{namespace}/{name}", inputs, _outputs(inputs, record["installed"]))
+
+    def uninstall(self, resource: Resource, old: State) -> None:
+        """Remove the release; that it is gone already is no error."""
+        namespace, _, name = old.id.rpartition("/")
+        path = _record_path(namespace, name)
+        if path.exists() and json.loads(path.read_text())["installed"]:
+            seconds = resource.timeout or DEFAULT_SECONDS
+            self._helm("uninstall", name, "--namespace", namespace, "--ignore-not-found", "--wait", seconds=seconds)
+        path.unlink(missing_ok=True)
+
+    def _cannot_be_fetched(self, inputs: Properties) -> str:
+        """Why the chart cannot be had on this machine, or nothing."""
+        chart, home = str(inputs["chart"]), _home(inputs)
+        if _chart_name(inputs) in BESIDE:
+            return "its controller runs as a process, with the kinds and webhooks of the chart"
+        if Path(chart).exists():
+            return ""
+        if home not in self._unreachable:
+            try:
+                self._helm("show", "chart", *_chart_arguments(inputs), seconds=FETCH_SECONDS)
+                return ""
+            except UserError as error:
+                if self._provider.cancelled.is_set() or not UNREACHABLE.search(str(error)):
+                    raise
+                self._unreachable.add(home)
+        return f"{home} cannot be reached"
+
+    def _status(self, name: str, namespace: str) -> str:
+        """Helm's word for the release, such as ``deployed``; nothing where there is no such release."""
+        try:
+            printed = self._helm("status", name, "--namespace", namespace, "--output", "json", seconds=60)
+        except UserError as error:
+            if "not found" in str(error):
+                return ""
+            raise
+        return json.loads(printed)["info"]["status"]
+
+    def _end_interrupted(self, name: str, namespace: str) -> None:
+        """Helm refuses a release of which a run was killed; only this stack's one update can have been that run."""
+        status = self._status(name, namespace)
+        if status == "pending-install":
+            self._helm("uninstall", name, "--namespace", namespace, "--wait", seconds=DEFAULT_SECONDS)
+        elif status.startswith("pending-"):
+            self._helm("rollback", name, "--namespace", namespace, seconds=DEFAULT_SECONDS)
+
+    def _helm(self, *args: str, seconds: float) -> str:
+        """Run Helm; it is asked to end when the user interrupts the update, or after those seconds."""
+        deadline = time.monotonic() + seconds
+        with (
+            self._kubeconfig() as kubeconfig,
+            subprocess.Popen(
+                ["helm", "--kubeconfig", str(kubeconfig), *args],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process,
+        ):
+            while True:
+                try:
+                    printed, said = process.communicate(timeout=POLL_SECONDS)
+                    break
+                except subprocess.TimeoutExpired:
+                    if self._provider.cancelled.is_set() or time.monotonic() > deadline:
+                        _end(process)
+                        why = "was interrupted" if self._provider.cancelled.is_set() else f"took over {seconds:.0f} s"
+                        raise UserError(f"helm {args[0]} {why}") from None
+        if process.returncode != 0:
+            raise UserError(f"helm {args[0]} failed: {said.strip()[-3000:]}")
+        return printed
+
+    def _recorded(self, inputs: Properties, instead: str = "") -> State:
+        """The state of a release, and its record; ``instead`` says why its chart is not installed."""
+        record = {key: inputs.get(key) for key in ("namespace", "name", "version")} | {
+            "chart": _chart_name(inputs),
+            "repo": (inputs.get("repositoryOpts") or {}).get("repo"),
+            "values": inputs.get("values") or {},
+            "installed": not instead,
+            "instead": instead,
+        }
+        path = _record_path(inputs["namespace"], inputs["name"])
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(path, json.dumps(record, indent=1))
+        return State(f"{inputs['namespace']}/{inputs['name']}", inputs, _outputs(inputs, not instead))
+
+
+def unknown_keys(chart: str, values: Mapping[str, Any], place: str = "values") -> Iterator[str]:
+    """An error for each value that the chart does not have, by the list of its keys where there is one."""
+    listed = CHART_KEYS / f"{chart}.txt"
+    if not listed.exists():
+        return
+    lines = (line.strip() for line in listed.read_text().splitlines())
+    known = {line for line in lines if line and not line.startswith("#")}
+    for path in _paths(values, known):
+        if path not in known and not any(path.startswith(f"{key[:-2]}.") for key in known if key.endswith(".*")):
+            near = ", ".join(difflib.get_close_matches(path, known, 3)) or "see the chart's values.yaml"
+            yield f"{place}.{path}: the chart {chart} has no such value. Near: {near}"
+
+
+def _paths(values: Mapping[str, Any], known: set[str], prefix: str = "") -> Iterator[str]:
+    """The dotted paths of the values, as deep as the chart's own keys go."""
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        deeper = any(item.startswith(f"{path}.") for item in known)
+        if isinstance(value, Mapping) and deeper:
+            yield from _paths(value, known, f"{path}.")
+        else:
+            yield path
+
+
+def _chart_name(inputs: Properties) -> str:
+    return str(inputs["chart"]).rstrip("/").rpartition("/")[2]
+
+
+def _home(inputs: Properties) -> str:
+    """Where the chart comes from, for people."""
+    return str((inputs.get("repositoryOpts") or {}).get("repo") or inputs["chart"])
+
+
+def _chart_arguments(inputs: Properties) -> list[str]:
+    repository = inputs.get("repositoryOpts") or {}
+    options = {flag: repository.get(key) for key, flag in REPOSITORY_OPTIONS.items()}
+    options["--version"] = inputs.get("version")
+    return [str(inputs["chart"]), *(word for flag, value in options.items() if value for word in (flag, str(value)))]
+
+
+def _install_arguments(inputs: Properties, seconds: float) -> list[str]:
+    options = {flag: inputs.get(key) for key, flag in OPTIONS.items()}
+    return [
+        *("upgrade", "--install", str(inputs["name"]), *_chart_arguments(inputs)),
+        *("--namespace", str(inputs["namespace"]), "--timeout", f"{seconds:.0f}s"),
+        *([] if inputs.get("skipAwait") else ["--wait"]),
+        *(flag for key, flag in FLAGS.items() if inputs.get(key)),
+        *(word for flag, value in options.items() if value for word in (flag, str(value))),
+    ]
+
+
+def _values(inputs: Properties) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The values that are on this machine, each map with where it is declared."""
+    files = inputs.get("valueYamlFiles")
+    for index, asset in enumerate(files if isinstance(files, list) else []):
+        if isinstance(asset, Mapping) and ("text" in asset or "path" in asset):
+            yield f"valueYamlFiles[{index}]", _read_values(index, asset)
+    if isinstance(values := inputs.get("values"), Mapping):
+        yield "values", values
+
+
+def _read_values(index: int, asset: Mapping[str, str]) -> Mapping[str, Any]:
+    try:
+        text = asset["text"] if "text" in asset else Path(asset["path"]).read_text()
+        values = yaml.safe_load(text) or {}
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise UserError(f"valueYamlFiles[{index}] cannot be read: {error}") from None
+    if not isinstance(values, Mapping):
+        raise UserError(f"valueYamlFiles[{index}] is no map of values")
+    return values
+
+
+def _value_files(inputs: Properties, files: ExitStack) -> Iterator[str]:
+    """The values as files for Helm, those of the program last and private: they may hold secrets."""
+    for asset in inputs.get("valueYamlFiles") or []:
+        if "text" in asset:
+            yield str(files.enter_context(private_file(asset["text"], ".yaml")))
+        else:
+            yield str(asset.get("path") or asset["uri"])
+    yield str(files.enter_context(private_file(json.dumps(inputs.get("values") or {}), ".json")))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End Helm in its own way, in which it marks the release as failed; then by force."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.communicate(timeout=GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _outputs(inputs: Properties, installed: bool) -> Properties:
+    status = {
+        "name": inputs["name"],
+        "namespace": inputs["namespace"],
+        "chart": _chart_name(inputs),
+        "version": inputs.get("version"),
+        "status": "deployed" if installed else "recorded",
+    }
+    return inputs | {"status": status, "resourceNames": {}}
+
+
+def _record_path(namespace: str, name: str) -> Path:
+    return Rehearsal.of_this_process().releases_dir / f"{namespace}.{name}.json"

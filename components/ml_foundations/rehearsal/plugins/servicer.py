@@ -1,0 +1,484 @@
+"""The gRPC side of an embedded provider plugin: Pulumi's provider protocol, in plain Python values.
+
+Property values travel as dicts, lists, strings, numbers and booleans. A value that is not known before the update is
+``UNKNOWN``; an output that must be kept secret is wrapped in ``Secret``. The SDK's own experimental servicer drops old
+inputs, cannot answer a failed await and has no unknowns, hence this one on the SDK's stubs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import grpc
+import grpc.aio
+from google.protobuf import empty_pb2, struct_pb2
+
+from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.protocol import (
+    engine_pb2,
+    engine_pb2_grpc,
+    plugin_pb2,
+    provider_pb2,
+    provider_pb2_grpc,
+    status_pb2,
+)
+
+Properties = dict[str, Any]
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+"""The key that marks special values on Pulumi's wire (pulumi/pulumi, sdk/go/common/resource/sig)."""
+SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
+OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
+UNKNOWN_ON_THE_WIRE = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+
+MESSAGE_LIMIT = 400 * 1024 * 1024
+ENGINE_CHECK_SECONDS = 1
+WORKERS = 64
+"""Calls served at once; most of them only wait for the cluster."""
+
+
+class _Unknown:
+    """The type of UNKNOWN."""
+
+    def __repr__(self) -> str:
+        return "<unknown>"
+
+    def __deepcopy__(self, memo: Any) -> _Unknown:
+        # There is but one: it is told by its identity.
+        return self
+
+
+UNKNOWN = _Unknown()
+"""A value that is known only after the update."""
+
+
+@dataclass(frozen=True)
+class Secret:
+    """An output that Pulumi encrypts in its state and hides in its display."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Resource:
+    """What a call is about."""
+
+    urn: str
+    type: str
+    """Such as ``kubernetes:core/v1:Namespace``."""
+    name: str
+    """The name in the program."""
+    id: str = ""
+    timeout: float = 0
+    """Seconds that the user allows, by customTimeouts; 0 where nothing was said."""
+    ignore: tuple[str, ...] = ()
+    """Paths whose changes the user ignores (ignoreChanges)."""
+    proposed_name: str = ""
+    """The name to give it where the program gives none (pulumi:autonaming); empty where the user said nothing."""
+    must_be_named: bool = False
+    """Whether the user wants an error where the program gives no name."""
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What an update would change. Paths are Pulumi property paths, such as ``spec.template``."""
+
+    changed: list[str] = field(default_factory=list[str])
+    replaces: list[str] = field(default_factory=list[str])
+    delete_before_replace: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """A resource as it is: its id, what was asked for, and what there is."""
+
+    id: str
+    inputs: Properties
+    outputs: Properties
+
+
+class UserError(RehearsalError):
+    """An error meant for the user; it is shown as it is, without a traceback."""
+
+
+class CheckError(Exception):
+    """Inputs that cannot be: pairs of a property path and the reason."""
+
+    def __init__(self, failures: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{path}: {reason}" for path, reason in failures))
+        self.failures = failures
+
+
+class InitFailedError(Exception):
+    """The resource exists, but did not become what it should: it is kept in the state, and the next up mends it."""
+
+    def __init__(self, state: State, reasons: list[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.state = state
+        self.reasons = reasons
+
+
+class Provider:
+    """What an embedded plugin implements. Methods may block: each call has a thread of its own."""
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    takes_names: ClassVar[bool] = False
+    """Whether it gives the names that the engine proposes."""
+    keeps_nulls: ClassVar[bool] = False
+    """Whether a null inside of a property is a value of its own, as in Helm's values; elsewhere it says nothing."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+        """Set when the user interrupts the update: whatever waits must end soon."""
+        self.log: Callable[[Resource, str, str], None] = lambda resource, severity, message: None
+        """Tell the user something about a resource: severity is debug, info, warning, error or status."""
+
+    def schema(self) -> dict[str, Any]:
+        """The schema of each resource type by token, for programs that are no Python; by default of none."""
+        return {}
+
+    def provider_schema(self) -> dict[str, Any]:
+        """The schema of the provider itself, for programs that are no Python; by default it has no properties."""
+        return {}
+
+    def diff_config(self, old: Properties, new: Properties) -> Diff:
+        """What a change of the provider's own configuration means; by default it replaces nothing."""
+        changed = [key for key in {*old, *new} if old.get(key) != new.get(key)]
+        return Diff(changed=changed)
+
+    def configure(self, config: Properties) -> None:
+        """Take the provider's configuration."""
+
+    def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
+        """The inputs with defaults and names filled in; raises CheckError."""
+        raise NotImplementedError
+
+    def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
+        """What an update would change."""
+        raise NotImplementedError
+
+    def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
+        """The outputs that a create or update is expected to have; UNKNOWN for what cannot be told."""
+        raise NotImplementedError
+
+    def create(self, resource: Resource, new: Properties) -> State:
+        """Create it; raises InitFailedError where it exists but is not well."""
+        raise NotImplementedError
+
+    def update(self, resource: Resource, old: State, new: Properties) -> State:
+        """Update it; raises InitFailedError where it is not well afterwards."""
+        raise NotImplementedError
+
+    def read(self, resource: Resource, old: State) -> State | None:
+        """The live resource, or None where it is gone. ``old`` is empty on an import."""
+        raise NotImplementedError
+
+    def delete(self, resource: Resource, old: State) -> None:
+        """Delete it; what is gone already is no error."""
+        raise NotImplementedError
+
+
+class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
+    """Translates between the protocol and a Provider."""
+
+    def __init__(self, provider: Provider, engine: str) -> None:
+        self._provider = provider
+        self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="provider")
+        self._connect(engine)
+
+    async def Handshake(self, request: Any, context: Any) -> Any:
+        self._connect(request.engine_address)
+        return provider_pb2.ProviderHandshakeResponse(
+            accept_secrets=False,
+            accept_resources=False,
+            supports_autonaming_configuration=self._provider.takes_names,
+        )
+
+    async def Attach(self, request: Any, context: Any) -> Any:
+        self._connect(request.address)
+        return empty_pb2.Empty()
+
+    async def GetPluginInfo(self, request: Any, context: Any) -> Any:
+        return plugin_pb2.PluginInfo(version=self._provider.version)
+
+    async def GetSchema(self, request: Any, context: Any) -> Any:
+        schema = {
+            "name": self._provider.name,
+            "version": self._provider.version,
+            "provider": await asyncio.to_thread(self._provider.provider_schema),
+            "resources": await asyncio.to_thread(self._provider.schema),
+        }
+        return provider_pb2.GetSchemaResponse(schema=json.dumps(schema))
+
+    async def GetMapping(self, request: Any, context: Any) -> Any:
+        return provider_pb2.GetMappingResponse()
+
+    async def Cancel(self, request: Any, context: Any) -> Any:
+        self._provider.cancelled.set()
+        return empty_pb2.Empty()
+
+    async def CheckConfig(self, request: Any, context: Any) -> Any:
+        return provider_pb2.CheckResponse(inputs=request.news)
+
+    async def DiffConfig(self, request: Any, context: Any) -> Any:
+        old, new = self._read(request.old_inputs), self._read(request.news)
+        return _diff_response(await self._call(context, self._provider.diff_config, old, new))
+
+    async def Configure(self, request: Any, context: Any) -> Any:
+        await self._call(context, self._provider.configure, self._read(request.args))
+        return provider_pb2.ConfigureResponse(
+            acceptSecrets=False,
+            supportsPreview=True,
+            acceptOutputs=False,
+            supports_autonaming_configuration=self._provider.takes_names,
+        )
+
+    async def Invoke(self, request: Any, context: Any) -> Any:
+        await context.abort(
+            grpc.StatusCode.UNIMPLEMENTED,
+            f"{request.tok}: a rehearsal answers no provider functions. Declare what it would look up instead",
+        )
+
+    async def Construct(self, request: Any, context: Any) -> Any:
+        await context.abort(
+            grpc.StatusCode.UNIMPLEMENTED,
+            f"{request.type} is not supported in a rehearsal. Declare the objects that it would make",
+        )
+
+    async def Check(self, request: Any, context: Any) -> Any:
+        old, new = self._read(request.olds), self._read(request.news)
+        try:
+            inputs = await self._call(
+                context, self._provider.check, _resource(request), old, new, bytes(request.randomSeed)
+            )
+        except CheckError as error:
+            failures = [provider_pb2.CheckFailure(property=path, reason=reason) for path, reason in error.failures]
+            return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
+        return provider_pb2.CheckResponse(inputs=write_struct(inputs))
+
+    async def Diff(self, request: Any, context: Any) -> Any:
+        old, new = self._old_state(request), self._read(request.news)
+        ignore = list(request.ignoreChanges)
+        return _diff_response(await self._call(context, self._provider.diff, _resource(request), old, new, ignore))
+
+    async def Create(self, request: Any, context: Any) -> Any:
+        resource, new = _resource(request), self._read(request.properties)
+        if request.preview:
+            outputs = await self._call(context, self._provider.preview, resource, None, new)
+            return provider_pb2.CreateResponse(properties=write_struct(outputs))
+        state = await self._call(context, self._provider.create, resource, new)
+        return provider_pb2.CreateResponse(id=state.id, properties=write_struct(state.outputs))
+
+    async def Update(self, request: Any, context: Any) -> Any:
+        resource, old, new = _resource(request), self._old_state(request), self._read(request.news)
+        if request.preview:
+            outputs = await self._call(context, self._provider.preview, resource, old, new)
+        else:
+            outputs = (await self._call(context, self._provider.update, resource, old, new)).outputs
+        return provider_pb2.UpdateResponse(properties=write_struct(outputs))
+
+    async def Read(self, request: Any, context: Any) -> Any:
+        old = State(request.id, self._read(request.inputs), self._read(request.properties))
+        state = await self._call(context, self._provider.read, _resource(request), old)
+        if state is None:
+            return provider_pb2.ReadResponse()
+        return provider_pb2.ReadResponse(
+            id=state.id, inputs=write_struct(state.inputs), properties=write_struct(state.outputs)
+        )
+
+    async def Delete(self, request: Any, context: Any) -> Any:
+        old = State(request.id, self._read(request.old_inputs), self._read(request.properties))
+        await self._call(context, self._provider.delete, _resource(request), old)
+        return empty_pb2.Empty()
+
+    def _read(self, struct: struct_pb2.Struct) -> Properties:
+        return read_struct(struct, self._provider.keeps_nulls)
+
+    def _old_state(self, request: Any) -> State:
+        return State(request.id, self._read(request.old_inputs), self._read(request.olds))
+
+    def _connect(self, engine: str) -> None:
+        if not engine:
+            return
+        stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine))
+
+        def log(resource: Resource, severity: str, message: str) -> None:
+            ephemeral = severity == "status"
+            level = engine_pb2.LogSeverity.Value("INFO" if ephemeral else severity.upper())
+            stub.Log(engine_pb2.LogRequest(severity=level, message=message, urn=resource.urn, ephemeral=ephemeral))
+
+        self._provider.log = log
+
+    async def _call(self, context: Any, method: Callable[..., Any], *args: Any) -> Any:
+        """Run a method of the provider in a thread, and turn its errors into the protocol's."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, method, *args)
+        except InitFailedError as error:
+            await context.abort_with_status(_init_failed_status(error))
+        except RehearsalError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+
+
+def _resource(request: Any) -> Resource:
+    """What a request is about. In a child's urn the type is preceded by its parents', behind a ``$``."""
+    *_, types, name = request.urn.split("::")
+    autonaming = getattr(request, "autonaming", None) or provider_pb2.CheckRequest.AutonamingOptions()
+    return Resource(
+        urn=request.urn,
+        type=types.rpartition("$")[2],
+        name=name,
+        id=getattr(request, "id", ""),
+        timeout=getattr(request, "timeout", 0) or 0,
+        ignore=tuple(getattr(request, "ignoreChanges", ())),
+        proposed_name=autonaming.proposed_name,
+        must_be_named=autonaming.mode == autonaming.DISABLE,
+    )
+
+
+def _diff_response(diff: Diff) -> Any:
+    kinds = provider_pb2.PropertyDiff
+    replaces = set(diff.replaces)
+    return provider_pb2.DiffResponse(
+        changes=provider_pb2.DiffResponse.DIFF_SOME if diff.changed else provider_pb2.DiffResponse.DIFF_NONE,
+        diffs=sorted({path.partition(".")[0].partition("[")[0] for path in diff.changed}),
+        replaces=diff.replaces,
+        deleteBeforeReplace=diff.delete_before_replace,
+        hasDetailedDiff=True,
+        detailedDiff={
+            path: kinds(kind=kinds.UPDATE_REPLACE if path in replaces else kinds.UPDATE, inputDiff=True)
+            for path in diff.changed
+        },
+    )
+
+
+class _Status(grpc.Status):
+    """A gRPC status with details, as Pulumi's engine reads them."""
+
+    def __init__(self, code: grpc.StatusCode, message: str, details: bytes) -> None:
+        self.code = code
+        self.details = message
+        self.trailing_metadata = (("grpc-status-details-bin", details),)
+
+
+def _init_failed_status(error: InitFailedError) -> _Status:
+    """ErrorResourceInitFailed: how the engine learns of a resource that exists and is not well."""
+    detail = provider_pb2.ErrorResourceInitFailed(
+        id=error.state.id,
+        properties=write_struct(error.state.outputs),
+        inputs=write_struct(error.state.inputs),
+        reasons=error.reasons,
+    )
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
+    status.details.add().Pack(detail)
+    return _Status(grpc.StatusCode.UNKNOWN, str(error), status.SerializeToString())
+
+
+def read_struct(struct: struct_pb2.Struct, nulls: bool = False) -> Properties:
+    """A protobuf struct as a dict; a null property is left out, as it says nothing, and one below unless it is kept."""
+    return {key: _read(value, nulls) for key, value in struct.fields.items() if not _is_null(value)}
+
+
+def _read(value: struct_pb2.Value, nulls: bool) -> Any:
+    match value.WhichOneof("kind"):
+        case "string_value":
+            return UNKNOWN if value.string_value == UNKNOWN_ON_THE_WIRE else value.string_value
+        case "number_value":
+            number = value.number_value
+            return int(number) if number.is_integer() else number
+        case "bool_value":
+            return value.bool_value
+        case "list_value":
+            return [_read(item, nulls) for item in value.list_value.values]
+        case "struct_value":
+            fields = value.struct_value.fields.items()
+            return _read_special({key: _read(item, nulls) for key, item in fields if nulls or not _is_null(item)})
+        case _:
+            return None
+
+
+def _is_null(value: struct_pb2.Value) -> bool:
+    return value.WhichOneof("kind") == "null_value"
+
+
+def _read_special(properties: Properties) -> Any:
+    """Unwrap secrets and outputs; other marked values (assets) stay as they are."""
+    if properties.get(SIGNATURE) == SECRET_SIGNATURE:
+        return properties.get("value")
+    if properties.get(SIGNATURE) == OUTPUT_SIGNATURE:
+        return properties.get("value", UNKNOWN)
+    return properties
+
+
+def write_struct(properties: Mapping[str, Any]) -> struct_pb2.Struct:
+    """A dict as a protobuf struct."""
+    return struct_pb2.Struct(fields={key: _write(value) for key, value in properties.items()})
+
+
+def _write(value: Any) -> struct_pb2.Value:
+    if value is UNKNOWN:
+        return struct_pb2.Value(string_value=UNKNOWN_ON_THE_WIRE)
+    if value is None:
+        return struct_pb2.Value(null_value=struct_pb2.NULL_VALUE)
+    if isinstance(value, Secret):
+        return _write({SIGNATURE: SECRET_SIGNATURE, "value": value.value})
+    if isinstance(value, bool):
+        return struct_pb2.Value(bool_value=value)
+    if isinstance(value, int | float):
+        return struct_pb2.Value(number_value=value)
+    if isinstance(value, str):
+        return struct_pb2.Value(string_value=value)
+    if isinstance(value, Mapping):
+        return struct_pb2.Value(struct_value=write_struct(value))
+    if isinstance(value, list | tuple):
+        return struct_pb2.Value(list_value=struct_pb2.ListValue(values=[_write(item) for item in value]))
+    raise TypeError(f"no property value: {value!r}")
+
+
+def has_unknown(value: Any) -> bool:
+    """Whether any part of a value is not known yet."""
+    if isinstance(value, Mapping):
+        return any(has_unknown(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(has_unknown(item) for item in value)
+    return value is UNKNOWN
+
+
+def serve(provider: Provider) -> None:
+    """Serve a provider to the engine whose address is the last argument, until the engine ends it."""
+    addresses = [word for word in sys.argv[1:] if not word.startswith("-")]
+    asyncio.run(_serve(provider, addresses[-1] if addresses else ""))
+    # There is nothing left to do, and the engine waits for it: do not take the interpreter apart.
+    os._exit(0)
+
+
+async def _serve(provider: Provider, engine: str) -> None:
+    limits = [("grpc.max_receive_message_length", MESSAGE_LIMIT), ("grpc.max_send_message_length", MESSAGE_LIMIT)]
+    server = grpc.aio.server(options=limits)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(ProviderServicer(provider, engine), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    stopped = asyncio.Event()
+    # A plugin has a process group of its own, so this is the engine at its end, and no Ctrl-C: that comes as Cancel.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    watch = asyncio.create_task(_wait_for_orphanage(os.getppid()))
+    print(port, flush=True)
+    await asyncio.wait([watch, asyncio.create_task(stopped.wait())], return_when=asyncio.FIRST_COMPLETED)
+    provider.cancelled.set()
+    await server.stop(grace=1)
+
+
+async def _wait_for_orphanage(parent: int) -> None:
+    """Wait until the engine is gone: one that was killed tells its plugins nothing, and they would stay for ever."""
+    while os.getppid() == parent:
+        await asyncio.sleep(ENGINE_CHECK_SECONDS)

@@ -1,0 +1,183 @@
+"""The rehearsed stack: made, brought up by a real ``pulumi up``, and put right after an interruption."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from ml_foundations.planning.input.program import RELEASE
+from ml_foundations.rehearsal import environment
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.files import write
+from ml_foundations.rehearsal.gke.store import Store
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.kubernetes.client import Client, object_id
+from ml_foundations.rehearsal.progress import RehearsalError, console, step
+from ml_foundations.rehearsal.toolchain import Tools
+
+
+def up(rehearsal: Rehearsal, tools: Tools, quiet: bool = False) -> None:
+    """Run ``pulumi up``, after what an interrupted run may have left has been put right.
+
+    Its words go to the terminal; with ``quiet`` only where it fails.
+
+    Raises:
+        RehearsalError: pulumi failed; its own words are on the terminal.
+    """
+    create(rehearsal)
+    recover(rehearsal, tools)
+    console.print(f"[bold]pulumi up[/] --stack {rehearsal.stack}")
+    done = pulumi(rehearsal, "up", "--yes", "--stack", rehearsal.stack, capture=quiet)
+    if done.returncode != 0:
+        print(done.stdout or "", done.stderr or "", sep="", file=sys.stderr, end="")
+        raise RehearsalError("pulumi up failed; its own words are above. Mend what it names, then run make up again")
+
+
+def create(rehearsal: Rehearsal) -> None:
+    """Make the stack in the rehearsal's own backend, where it is not there yet."""
+    if state_file(rehearsal).exists():
+        return
+    # `stack init` writes into the stack file beside Pulumi.yaml, whatever else it is told: give it one of its own.
+    scratch = rehearsal.root / "scratch"
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    project = environment.project_settings(rehearsal.project)["name"]
+    (scratch / "Pulumi.yaml").write_text(yaml.safe_dump({"name": project, "runtime": "python"}))
+    _checked(pulumi(rehearsal, "stack", "init", rehearsal.stack, capture=True, cwd=scratch))
+
+
+def state_file(rehearsal: Rehearsal) -> Path:
+    """Where the backend keeps the state of the stack."""
+    project = environment.project_settings(rehearsal.project)["name"]
+    return rehearsal.backend_dir / ".pulumi" / "stacks" / project / f"{rehearsal.stack}.json"
+
+
+def recover(rehearsal: Rehearsal, tools: Tools) -> None:
+    """Release the lock of a run that was killed, and adopt what it created without writing that down."""
+    # Every pulumi command takes its second: where the backend's files show no trace of an interruption, none is run.
+    locks = list((rehearsal.backend_dir / ".pulumi" / "locks").rglob("*.json"))
+    for lock in locks:
+        _require_abandoned(lock, rehearsal)
+    if locks:
+        pulumi(rehearsal, "cancel", "--yes", "--stack", rehearsal.stack, capture=True)
+    if "pending_operations" not in json.loads(state_file(rehearsal).read_text())["checkpoint"].get("latest", {}):
+        return
+    exported = _checked(pulumi(rehearsal, "stack", "export", "--stack", rehearsal.stack, capture=True))
+    export: dict[str, Any] = json.loads(exported)
+    state: dict[str, Any] = export["deployment"]
+    with step("adopting what an interrupted update created"):
+        # `pulumi refresh --import-pending-creates` drops what it is told to import where there is no terminal (3.250).
+        known = {resource["urn"] for resource in state["resources"]}
+        created = dict(_created(rehearsal, tools, state["pending_operations"]))
+        pending = {operation["resource"]["urn"]: operation["resource"] for operation in state["pending_operations"]}
+        state["resources"] += [pending[urn] | {"id": created[urn]} for urn in created if urn not in known]
+        state["pending_operations"] = []
+        edited = rehearsal.root / "recovered-state.json"
+        write(edited, json.dumps(export))
+        try:
+            _checked(
+                pulumi(
+                    *(rehearsal, "stack", "import", "--stack", rehearsal.stack, "--file", str(edited)),
+                    capture=True,
+                )
+            )
+        finally:
+            edited.unlink()
+        _checked(pulumi(rehearsal, "refresh", "--yes", "--skip-preview", "--stack", rehearsal.stack, capture=True))
+
+
+def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
+    """Fail where the pulumi that holds a lock of the backend still lives."""
+    holder = json.loads(lock.read_text())
+    with suppress(psutil.NoSuchProcess):
+        if holder["hostname"] == socket.gethostname() and psutil.Process(holder["pid"]).name().startswith("pulumi"):
+            raise RehearsalError(
+                f"pulumi is already at work on {rehearsal.stack} (process {holder['pid']}). "
+                "Wait until it has ended, or end it, then try again"
+            )
+
+
+def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The urn and id of each resource that an interrupted create did make."""
+    in_google_cloud = {found["urn"]: found["id"] for found in Store(rehearsal).resources()}
+    client = Client(Api(Access(rehearsal.kubeconfig)))
+    for operation in pending:
+        resource = operation["resource"]
+        urn, inputs = resource["urn"], resource.get("inputs", {})
+        if resource["type"] == RELEASE and operation["type"] in ("creating", "updating"):
+            found = object_id(inputs) if _is_released(rehearsal, tools, operation["type"], inputs) else None
+        elif operation["type"] != "creating":
+            continue
+        elif "apiVersion" in inputs:
+            live = client.get(inputs) if inputs.get("metadata", {}).get("name") else None
+            found = object_id(live["metadata"]) if live else None
+        else:
+            found = in_google_cloud.get(urn)
+        if found and operation["type"] == "creating":
+            yield urn, found
+
+
+def _is_released(rehearsal: Rehearsal, tools: Tools, operation: str, inputs: dict[str, Any]) -> bool:
+    """Whether Helm had ended its work on a release. What it had not is undone: it refuses to go on from there."""
+
+    def helm(*args: str) -> subprocess.CompletedProcess[str]:
+        to = ["--kubeconfig", rehearsal.kubeconfig, "--namespace", inputs["namespace"]]
+        return subprocess.run(
+            [tools.helm, *to, *args, inputs["name"]],
+            env=environment.process_environment(rehearsal),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    said = helm("status", "--output=json")
+    absent = said.returncode != 0 and "not found" in said.stderr
+    status = "" if absent else json.loads(_checked(said))["info"]["status"]
+    if operation == "creating" and status not in ("", "deployed"):
+        _checked(helm("uninstall", "--wait"))
+    elif status.startswith("pending-"):
+        _checked(helm("rollback"))
+    return status == "deployed"
+
+
+def pulumi(
+    rehearsal: Rehearsal, *args: str, capture: bool = False, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the rehearsal's pulumi in the project; its words go to the terminal, or are captured."""
+    pipe = subprocess.PIPE if capture else None
+    command = [str(rehearsal.bin_dir / "pulumi"), *args, "--non-interactive"]
+    environ = environment.process_environment(rehearsal)
+    with subprocess.Popen(
+        command, env=environ, cwd=cwd or rehearsal.project, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        printed, said = _outlive(process)
+    return subprocess.CompletedProcess(command, process.returncode, printed, said)
+
+
+def _outlive(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process prints. A terminal sends Ctrl-C to it as well, and it then ends as it should: it is waited for."""
+    interrupted = False
+    while True:
+        try:
+            printed = process.communicate()
+            break
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        raise KeyboardInterrupt
+    return printed
+
+
+def _checked(done: subprocess.CompletedProcess[str]) -> str:
+    if done.returncode != 0:
+        raise RehearsalError(f"{' '.join(map(str, done.args[1:]))} failed:\n{(done.stderr or done.stdout).strip()}")
+    return done.stdout

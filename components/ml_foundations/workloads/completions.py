@@ -1,0 +1,68 @@
+"""How many pods a Job has, and how their failures count."""
+
+from collections.abc import Iterator
+from typing import Any, NotRequired, TypedDict
+
+from pydantic import Field
+from typing_extensions import override
+
+from ml_foundations.workloads.job import JobSettings
+
+
+class CompletionsArgs(TypedDict):
+    """How many pods a Job has, and how their failures count."""
+
+    completions: NotRequired[int]
+    """Pods that must succeed; default 1."""
+    parallelism: NotRequired[int]
+    """Pods that run at once; default 1."""
+    indexed: NotRequired[bool]
+    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
+    backoff_limit_per_index: NotRequired[int]
+    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
+    max_failed_indexes: NotRequired[int]
+    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
+    success_rules: NotRequired[list[dict[str, Any]]]
+    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
+
+
+class CompletionsSettings(JobSettings):
+    """What a stack file says about the pods of a Job."""
+
+    completions: int = Field(1, ge=1)
+    parallelism: int = Field(1, ge=0)
+    indexed: bool = False
+    backoff_limit_per_index: int | None = Field(None, ge=0)
+    max_failed_indexes: int | None = Field(None, ge=0)
+    success_rules: list[dict[str, Any]] = []
+
+    @property
+    @override
+    def retries(self) -> int | None:
+        if self.backoff_limit is None and self.backoff_limit_per_index is not None:
+            return None
+        return super().retries
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        yield from super().contradictions()
+        for field in ("backoff_limit_per_index", "success_rules"):
+            if getattr(self, field) not in (None, []) and not self.indexed:
+                yield field, "takes indexed: true"
+        if self.backoff_limit_per_index is not None and self.restart_policy != "Never":
+            yield "backoff_limit_per_index", f"takes restart_policy Never, not {self.restart_policy}"
+        if self.max_failed_indexes is not None and self.backoff_limit_per_index is None:
+            yield "max_failed_indexes", "takes backoff_limit_per_index"
+        if self.max_failed_indexes is not None and self.max_failed_indexes > self.completions:
+            yield "max_failed_indexes", f"is {self.max_failed_indexes}, above completions ({self.completions})"
+
+    def completion_fields(self) -> dict[str, Any]:
+        """The fields of the Job's spec."""
+        return {
+            "completions": self.completions,
+            "parallelism": self.parallelism,
+            "completionMode": "Indexed" if self.indexed else None,
+            "backoffLimitPerIndex": self.backoff_limit_per_index,
+            "maxFailedIndexes": self.max_failed_indexes,
+            "successPolicy": {"rules": self.success_rules} if self.success_rules else None,
+        }

@@ -1,0 +1,98 @@
+"""Environment variables of a workload's container."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NotRequired, TypedDict
+
+from typing_extensions import override
+
+from ml_foundations.component.resources import without_none
+from ml_foundations.component.spec import Spec
+
+
+class KeyArgs(TypedDict):
+    """A key of a Secret or of a ConfigMap."""
+
+    name: str
+    """The name of the Secret or the ConfigMap."""
+    key: str
+    """The key in it."""
+    optional: NotRequired[bool]
+    """Whether pods start without it; default false."""
+
+
+class Key(Spec):
+    """A checked KeyArgs."""
+
+    name: str
+    key: str
+    optional: bool | None = None
+
+
+class EnvironmentSourceArgs(TypedDict):
+    """A Secret or a ConfigMap, all of whose keys become environment variables."""
+
+    secret: NotRequired[str]
+    """The name of a Secret."""
+    config_map: NotRequired[str]
+    """The name of a ConfigMap."""
+    prefix: NotRequired[str]
+    """What the variables' names begin with."""
+    optional: NotRequired[bool]
+    """Whether pods start without it; default false."""
+
+
+class EnvironmentSource(Spec):
+    """A checked EnvironmentSourceArgs."""
+
+    secret: str | None = None
+    config_map: str | None = None
+    prefix: str | None = None
+    optional: bool | None = None
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if (self.secret is None) == (self.config_map is None):
+            yield "secret", "give either secret or config_map"
+
+
+def environment(
+    own: Mapping[str, Mapping[str, Any]],
+    fields: Mapping[str, str],
+    secrets: Mapping[str, Key],
+    config_maps: Mapping[str, Key],
+    plain: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """The variables of a container: the component's ``own`` first, so that the user's win and may refer to them.
+
+    A value may refer to a variable that stands before it, as $(NAME): plain values come last.
+    """
+    variables: dict[str, Mapping[str, Any]] = {
+        **own,
+        **{name: {"valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()},
+        **{name: {"valueFrom": {"secretKeyRef": _key(key)}} for name, key in secrets.items()},
+        **{name: {"valueFrom": {"configMapKeyRef": _key(key)}} for name, key in config_maps.items()},
+        **{name: {"value": value} for name, value in plain.items()},
+    }
+    return [{"name": name, **variable} for name, variable in variables.items()]
+
+
+def environment_sources(sources: list[EnvironmentSource]) -> list[dict[str, Any]]:
+    """The Secrets and ConfigMaps of which every key is a variable."""
+    return [
+        without_none(
+            {
+                "prefix": source.prefix,
+                "secretRef": _reference(source.secret, source.optional),
+                "configMapRef": _reference(source.config_map, source.optional),
+            }
+        )
+        for source in sources
+    ]
+
+
+def _key(key: Key) -> dict[str, Any]:
+    return without_none({"name": key.name, "key": key.key, "optional": key.optional})
+
+
+def _reference(name: str | None, optional: bool | None) -> dict[str, Any] | None:
+    return None if name is None else without_none({"name": name, "optional": optional})

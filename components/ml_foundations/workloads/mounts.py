@@ -1,0 +1,134 @@
+"""Volumes of a workload: where they come from, and where they are mounted."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NotRequired, TypedDict
+
+from pydantic import Field
+from typing_extensions import override
+
+from ml_foundations.component.resources import without_none
+from ml_foundations.component.spec import Name, Quantity, Spec
+from ml_foundations.kubernetes import labels
+
+SOURCES = ("claim", "secret", "config_map", "bucket", "scratch", "image", "volume")
+
+
+class MountArgs(TypedDict):
+    """A volume of a workload: exactly one source, and the path at which it is mounted."""
+
+    path: str
+    """Where it is mounted."""
+    claim: NotRequired[str]
+    """Source: the name of a claim, such as Volume.claim_name."""
+    secret: NotRequired[str]
+    """Source: the name of a Secret."""
+    config_map: NotRequired[str]
+    """Source: the name of a ConfigMap."""
+    bucket: NotRequired[str]
+    """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
+    scratch: NotRequired[str]
+    """Source: empty space on the node's disk, of this size at the most, such as 100Gi."""
+    image: NotRequired[str]
+    """Source: an OCI image or artifact, mounted read-only, such as a model."""
+    volume: NotRequired[dict[str, Any]]
+    """Source: any other, as Kubernetes writes it, such as {"nfs": {"server": "…", "path": "/"}}."""
+    name: NotRequired[str]
+    """The volume's name; default is made from its source. Two mounts of one volume have one source."""
+    read_only: NotRequired[bool]
+    """Whether it is only read; default false."""
+    sub_path: NotRequired[str]
+    """The part of the volume to mount; default is all of it."""
+    mount_options: NotRequired[str]
+    """Of a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
+
+
+class Mount(Spec):
+    """A checked MountArgs."""
+
+    path: str = Field(pattern="^/")
+    claim: Name | None = None
+    secret: str | None = Field(None, min_length=1)
+    config_map: str | None = Field(None, min_length=1)
+    bucket: str | None = Field(None, min_length=3)
+    scratch: Quantity | None = None
+    image: str | None = Field(None, min_length=1)
+    volume: dict[str, Any] | None = None
+    name: Name | None = None
+    read_only: bool = False
+    sub_path: str | None = Field(None, min_length=1)
+    mount_options: str | None = None
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        given = [source for source in SOURCES if getattr(self, source) is not None]
+        if len(given) != 1:
+            yield "path", f"has {' and '.join(given) or 'no source'}: give exactly one of {', '.join(SOURCES)}"
+        if self.volume is not None and self.name is None:
+            yield "name", "is required beside volume"
+        if self.mount_options is not None and self.bucket is None:
+            yield "mount_options", "are options of a bucket, and there is none"
+
+    @property
+    def volume_name(self) -> str:
+        """The volume's name: given, or made from the source. A bucket's name may hold dots and underscores."""
+        if self.name is not None:
+            return self.name
+        named = self.claim or self.secret or self.config_map or self.bucket
+        return (named or ("scratch" if self.scratch else "image")).replace(".", "-").replace("_", "-")
+
+    def source(self) -> dict[str, Any]:
+        """The volume without its name, as Kubernetes writes it."""
+        if self.claim is not None:
+            return {"persistentVolumeClaim": {"claimName": self.claim}}
+        if self.secret is not None:
+            return {"secret": {"secretName": self.secret}}
+        if self.config_map is not None:
+            return {"configMap": {"name": self.config_map}}
+        if self.bucket is not None:
+            attributes = {"bucketName": self.bucket, "mountOptions": self.mount_options or "implicit-dirs"}
+            return {"csi": {"driver": labels.GCS_FUSE_DRIVER, "volumeAttributes": attributes}}
+        if self.scratch is not None:
+            return {"emptyDir": {"sizeLimit": self.scratch}}
+        if self.image is not None:
+            return {"image": {"reference": self.image}}
+        return self.volume or {}
+
+
+def mount_contradictions(mounts: Sequence[Mount], paths: set[str], names: set[str]) -> Iterator[tuple[str, str]]:
+    """Paths that are taken twice, and names of volumes that stand for two things.
+
+    Args:
+        mounts: What the user wants mounted.
+        paths: Paths that the component itself takes.
+        names: Names of volumes that the component itself makes.
+    """
+    paths, sources = set(paths), dict[str, Any]()
+    for index, mount in enumerate(mounts):
+        if mount.path in paths:
+            yield f"mounts[{index}].path", f"{mount.path} is taken; choose another"
+        if mount.volume_name in names:
+            yield f"mounts[{index}].name", f"{mount.volume_name} is a volume of the component; give another name"
+        elif sources.setdefault(mount.volume_name, mount.source()) != mount.source():
+            yield f"mounts[{index}].name", f"two volumes are called {mount.volume_name}; give one of them another name"
+        paths.add(mount.path)
+
+
+def mount_manifests(mounts: Sequence[Mount]) -> list[dict[str, Any]]:
+    """The container's side: volumeMounts."""
+    return [
+        without_none(
+            {
+                "name": mount.volume_name,
+                "mountPath": mount.path,
+                "subPath": mount.sub_path,
+                "readOnly": mount.read_only or None,
+            }
+        )
+        for mount in mounts
+    ]
+
+
+def volume_manifests(mounts: Sequence[Mount]) -> list[dict[str, Any]]:
+    """The pod's side: each volume once."""
+    sources = {mount.volume_name: mount.source() for mount in mounts}
+    return [{"name": name} | source for name, source in sources.items()]

@@ -1,0 +1,107 @@
+"""Hyperparameters: what a Sweep tries, as a grid or as a random sample that a seed repeats."""
+
+import itertools
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NotRequired, TypedDict
+
+from pydantic import StrictBool, StrictFloat, StrictInt, StrictStr, field_validator
+from typing_extensions import override
+
+from ml_foundations.component.spec import Spec
+
+Value = StrictBool | StrictInt | StrictFloat | StrictStr
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class ParameterArgs(TypedDict):
+    """What one hyperparameter may be: a list of values, or a range for a random sample."""
+
+    values: NotRequired[list[Any]]
+    """The values: strings, numbers or booleans. 1.0 counts as 1."""
+    low: NotRequired[float]
+    """The lowest value of a range."""
+    high: NotRequired[float]
+    """The highest value of a range."""
+    scale: NotRequired[str]
+    """linear or log: what is as likely within the range; default linear."""
+    integer: NotRequired[bool]
+    """Whether a range has whole numbers only; default false."""
+
+
+class Parameter(Spec):
+    """A checked ParameterArgs."""
+
+    values: list[Value] | None = None
+    low: float | None = None
+    high: float | None = None
+    scale: Literal["linear", "log"] = "linear"
+    integer: bool = False
+
+    @field_validator("values")
+    @classmethod
+    def _whole_numbers(cls, values: list[Value] | None) -> list[Value] | None:
+        """Numbers of programs in other languages arrive as floats: whole ones are integers for all."""
+        if values is None:
+            return None
+        return [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
+
+    @override
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if (self.values is None) == (self.low is None and self.high is None):
+            yield "values", "give either values, or low and high"
+        elif self.values is not None and not self.values:
+            yield "values", "is empty; give at least one"
+        elif self.values is None and (self.low is None or self.high is None):
+            yield "low", "low and high go together: give both"
+        elif self.low is not None and self.high is not None:
+            yield from self._range_contradictions(self.low, self.high)
+
+    def _range_contradictions(self, low: float, high: float) -> Iterator[tuple[str, str]]:
+        if low >= high:
+            yield "low", f"is {low:g}, and must be below high ({high:g})"
+        if self.scale == "log" and low <= 0:
+            yield "low", f"is {low:g}, and must be above 0 where scale is log"
+        if self.integer and not (low.is_integer() and high.is_integer()):
+            yield "integer", "low and high must be whole numbers, too"
+
+    def draw(self, source: random.Random) -> Value:
+        """One value at random."""
+        if self.values is not None:
+            return self.values[int(source.random() * len(self.values))]
+        low, high = self.low or 0.0, self.high or 0.0
+        # Every whole number stands for the part of the line around it.
+        first, last = (low - 0.5, high + 0.5) if self.integer and self.scale == "linear" else (low, high)
+        if self.scale == "log":
+            number = math.exp(math.log(first) + source.random() * (math.log(last) - math.log(first)))
+        else:
+            number = first + source.random() * (last - first)
+        number = min(max(number, low), high)
+        return round(number) if self.integer else number
+
+
+def grid_size(parameters: Mapping[str, Parameter]) -> int:
+    """How many combinations a grid has."""
+    return math.prod(len(parameter.values or []) for parameter in parameters.values())
+
+
+def grid(parameters: Mapping[str, Parameter]) -> list[dict[str, Value]]:
+    """Every combination of the values; the last parameter changes fastest."""
+    combinations = itertools.product(*(parameter.values or [] for parameter in parameters.values()))
+    return [dict(zip(parameters, values, strict=True)) for values in combinations]
+
+
+def sample(parameters: Mapping[str, Parameter], count: int, seed: int) -> list[dict[str, Value]]:
+    """Random combinations. A larger sample of the same seed begins with the smaller one."""
+    # Only random() is promised to give the same numbers in every version of Python.
+    source = random.Random(seed)
+    return [{name: parameter.draw(source) for name, parameter in parameters.items()} for _ in range(count)]
+
+
+def text(value: Value) -> str:
+    """A value as an environment variable has it: booleans and numbers as in JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,141 @@
+"""The pod of a workload: GPUs, where it may run, volumes, and a security context that the strictest level admits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ml_foundations.component.resources import without_none
+from ml_foundations.component.tolerations import GPU_TOLERATION, Toleration, toleration_manifest
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.strategic import strategic_merge
+from ml_foundations.workloads.environment import environment, environment_sources
+from ml_foundations.workloads.gpu_claim import GPU_CLAIM, resource_claims
+from ml_foundations.workloads.mounts import mount_manifests, volume_manifests
+from ml_foundations.workloads.pod import SHARED_MEMORY, SHARED_MEMORY_PATH, WorkloadSpec, app_labels
+
+SPOT_TOLERATION = Toleration.model_validate({"key": labels.GKE_SPOT, "value": "true", "effect": "NoSchedule"})
+"""GKE recommends to taint Spot nodes so (GKE, "Run fault-tolerant workloads on Spot VMs")."""
+
+
+def pod_template(
+    spec: WorkloadSpec,
+    restart_policy: str,
+    container: Mapping[str, Any],
+    env: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """The pod template; the user's ``pod_overrides`` are merged on top, as ``kubectl patch`` does.
+
+    Args:
+        spec: What the user wants.
+        restart_policy: Always, OnFailure or Never.
+        container: Fields of the container that the component adds or replaces.
+        env: Environment variables of the component's own, by name; the user's win.
+    """
+    pod: dict[str, Any] = without_none(
+        {
+            "restartPolicy": restart_policy,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "serviceAccountName": spec.service_account,
+            "terminationGracePeriodSeconds": spec.grace_seconds,
+            "priorityClassName": spec.priority_class,
+            "securityContext": _pod_security(spec),
+            "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets] or None,
+            "nodeSelector": spec.node_selector or None,
+            "affinity": _affinity(spec),
+            "tolerations": _tolerations(spec),
+            "resourceClaims": resource_claims(spec),
+            "initContainers": [_init_container(spec, item) for item in spec.init_containers] or None,
+            "containers": [_container(spec, env or {}) | dict(container)],
+            "volumes": _volumes(spec) or None,
+        }
+    )
+    metadata = without_none({"labels": spec.labels | app_labels(spec), "annotations": _annotations(spec) or None})
+    return {"metadata": metadata, "spec": strategic_merge(pod, spec.pod_overrides)}
+
+
+def resources(spec: WorkloadSpec) -> dict[str, Any]:
+    """Requests equal limits, so that a pod never gives way to another; a LimitRange has nothing to add."""
+    requests = {"cpu": spec.cpu, "memory": spec.memory} | spec.requests
+    if spec.gpus and spec.gpu_claim is None:
+        requests[labels.GPU_RESOURCE] = str(spec.gpus)
+    claims = [{"name": GPU_CLAIM}] if spec.gpu_claim is not None else None
+    return without_none(
+        {"requests": requests, "limits": without_none({**requests, **spec.limits}) or None, "claims": claims}
+    )
+
+
+def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:
+    """As the level restricted wants it; for root, as the level baseline does."""
+    return without_none(
+        {
+            "runAsNonRoot": True if spec.run_as_user else None,
+            "runAsUser": spec.run_as_user,
+            "fsGroup": spec.run_as_user,
+            # Otherwise each start would walk through the whole volume.
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+    )
+
+
+def _container_security(spec: WorkloadSpec) -> dict[str, Any]:
+    dropped = {"capabilities": {"drop": ["ALL"]}} if spec.run_as_user else {}
+    return {"allowPrivilegeEscalation": False, **dropped}
+
+
+def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    mounts = mount_manifests(spec.mounts)
+    if spec.shared_memory:
+        mounts.append({"name": SHARED_MEMORY, "mountPath": SHARED_MEMORY_PATH})
+    return without_none(
+        {
+            "name": spec.container_name,
+            "image": spec.image,
+            "imagePullPolicy": spec.image_pull_policy,
+            "command": spec.command,
+            "args": spec.arguments,
+            "workingDir": spec.working_dir,
+            "env": environment(env, spec.field_env, spec.secret_env, spec.config_env, spec.env) or None,
+            "envFrom": environment_sources(spec.env_from) or None,
+            "resources": resources(spec),
+            "securityContext": _container_security(spec),
+            "volumeMounts": mounts or None,
+        }
+    )
+
+
+def _init_container(spec: WorkloadSpec, container: Mapping[str, Any]) -> dict[str, Any]:
+    return strategic_merge({"securityContext": _container_security(spec)}, container)
+
+
+def _annotations(spec: WorkloadSpec) -> dict[str, str]:
+    """A pod with a bucket gets GKE's sidecar for it by annotation."""
+    fuse = {labels.GCS_FUSE_VOLUMES: "true"} if any(mount.bucket for mount in spec.mounts) else {}
+    return fuse | spec.annotations
+
+
+def _volumes(spec: WorkloadSpec) -> list[dict[str, Any]]:
+    volumes = volume_manifests(spec.mounts)
+    if spec.shared_memory:
+        # A memory-backed volume counts against the container's memory limit.
+        volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": spec.shared_memory}})
+    return volumes
+
+
+def _affinity(spec: WorkloadSpec) -> dict[str, Any] | None:
+    """GPU pods go to nodes of their product, pods without GPUs to no GPU node; a claim says itself what it wants."""
+    if not spec.gpus:
+        term = {"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}
+    elif spec.gpu is not None and spec.gpu_claim is None:
+        term = {"key": labels.GPU_PRODUCT, "operator": "In", "values": [spec.gpu]}
+    else:
+        return None
+    required = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def _tolerations(spec: WorkloadSpec) -> list[dict[str, str]] | None:
+    """The GPU taint where GPUs are asked for, that of Spot nodes, and what the user names."""
+    own = [GPU_TOLERATION] * bool(spec.gpus) + [SPOT_TOLERATION] * spec.spot
+    others = [toleration for toleration in spec.tolerations if toleration not in own]
+    return [toleration_manifest(toleration) for toleration in own + others] or None

@@ -1,5 +1,0 @@
-"""The embedded gcp provider plugin of a rehearsal."""
-
-from rehearsal.plugins.gcp.sdk import unmodelled, unmodelled_outputs
-
-__all__ = ["unmodelled", "unmodelled_outputs"]
