@@ -13,7 +13,8 @@ from typing import Any
 
 import ml_foundations
 import pulumi
-from ml_foundations.component.spec import ArgumentsError, Spec
+from ml_foundations.component.errors import ArgumentsError
+from ml_foundations.component.spec import Spec
 from pulumi.runtime.stack import run_pulumi_func
 from pydantic_core import PydanticUndefined
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pulumi_kubernetes as k8s
-from ml_foundations.component.spec import Name, Spec
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import Name
 from pydantic import Field
 
 

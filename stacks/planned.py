@@ -19,7 +19,7 @@ from ml_foundations.gke.node_pool import pool_arguments
 from ml_foundations.gpu import driver_installer, monitor, operator
 from ml_foundations.gpu.monitor import _GpuMonitorSpec
 from ml_foundations.kubernetes.manifests import Manifest
-from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.kubernetes.merging import overridden
 from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, RELEASE, Resource
 from ml_foundations.storage.classes import StorageClassesSettings, storage_class_manifests
 from ml_foundations.storage.volume import _VolumeSpec, claim_manifest, volume_manifest

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ml_foundations.component.spec import models_in
+from ml_foundations.component.errors import models_in
 from pydantic import BaseModel
 from settings import PROJECT, Settings
 

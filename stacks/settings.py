@@ -18,7 +18,9 @@ import pulumi
 from existing import ExistingClusterSettings, is_existing
 from ml_foundations.catalog.disks import ClassFacts
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
-from ml_foundations.component.spec import Name, Spec, derived, explain
+from ml_foundations.component.errors import explain
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import Name, derived
 from ml_foundations.gke.cluster import GkeClusterSettings, _GkeClusterSpec
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSettings, _CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSettings, _GpuNodePoolSpec
@@ -29,7 +31,7 @@ from ml_foundations.gpu.operator import GpuOperatorSettings, Mode
 from ml_foundations.kubernetes import labels
 from ml_foundations.planning.verdict.rules import RULES
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS, StorageClassesSettings, class_facts
-from ml_foundations.storage.volume import VolumeSettings, class_mismatch
+from ml_foundations.storage.volume import VolumeSettings, class_errors
 from ml_foundations.tenancy.team_namespace import QuotaSettings, TeamNamespaceSettings
 from ml_foundations.tenancy.training_queue import TeamQueue, TrainingQueueSettings
 from ml_foundations.workloads.distributed_training import DistributedTrainingSettings, _DistributedTrainingSpec
@@ -133,7 +135,7 @@ class ProofSettings(Spec):
     )
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         for rule in self.accept.keys() - RULES.keys():
             near = difflib.get_close_matches(rule, RULES, n=2)
             way_out = f"Did you mean {' or '.join(near)}?" if near else f"Rules: {', '.join(RULES)}"
@@ -266,7 +268,7 @@ def parse(given: dict[str, Any], errors: list[tuple[str, str]] | None = None) ->
     except ValidationError as error:
         found += explain(error, Settings, to_camel)
     if settings is not None:
-        found += contradictions(settings)
+        found += _stack_errors(settings)
     if settings is None or found:
         lines = "".join(f"\n  {_in_file(path)}: {reason}" for path, reason in found)
         raise ValueError(f"{len(found)} error{'s' if len(found) > 1 else ''}{lines}")
@@ -277,7 +279,7 @@ def _in_file(path: str) -> str:
     return "gcp:project" if path == "project" else f"{PROJECT}:{path.removesuffix('.[key]')}"
 
 
-def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
+def _stack_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     """What each part allows and the whole does not."""
     yield from _cluster_errors(settings)
     yield from _add_on_errors(settings)
@@ -493,7 +495,7 @@ def _class_errors(path: str, volume: VolumeSettings, settings: Settings) -> Iter
         known = ", ".join(classes)
         yield f"{path}.storageClass", f'there is no class "{volume.storage_class}". Classes: {known}'
     elif facts := classes.get(volume.storage_class):
-        for field, reason in class_mismatch(volume, facts):
+        for field, reason in class_errors(volume, facts):
             sharing = [name for name, other in classes.items() if volume.mode in other.access_modes]
             way_out = f". For {volume.mode}: {' or '.join(sharing)}" if field == "access_mode" and sharing else ""
             yield f"{path}.{to_camel(field)}", f"{reason}{way_out}"

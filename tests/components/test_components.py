@@ -8,7 +8,8 @@ from typing import Any
 import ml_foundations
 import pulumi
 import pytest
-from ml_foundations.component.spec import check, derived
+from ml_foundations.component.spec import check
+from ml_foundations.component.types import derived
 from ml_foundations.kubernetes import labels
 
 from tests.components.declaring import component_host
@@ -162,6 +163,6 @@ def test_the_seeds_storage_class_is_exactly_theirs() -> None:
 
 
 def test_values_of_the_user_win_and_maps_join() -> None:
-    from ml_foundations.component.resources import merged
+    from ml_foundations.kubernetes.merging import merged
 
     assert merged({"a": {"b": 1, "c": [1]}}, {"a": {"c": [2]}, "d": 3}) == {"a": {"b": 1, "c": [2]}, "d": 3}

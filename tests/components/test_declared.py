@@ -19,8 +19,8 @@ from ml_foundations import (
     TrainingQueue,
     Volume,
 )
-from ml_foundations.component.resources import NOT_AWAITED
-from ml_foundations.component.spec import quantity
+from ml_foundations.component.parts import NOT_AWAITED
+from ml_foundations.component.types import quantity
 from pulumi_gcp.container import outputs as container
 
 from tests.components.declaring import component_host, declared, inputs

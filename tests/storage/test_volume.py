@@ -12,7 +12,7 @@ from ml_foundations.storage.volume import (
     VolumeSettings,
     _VolumeSpec,
     claim_manifest,
-    class_mismatch,
+    class_errors,
     volume_manifest,
 )
 
@@ -140,9 +140,9 @@ MISMATCHES: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_a_class_cannot_give(case: str) -> None:
     given, field = MISMATCHES[case]
     volume = check(VolumeSettings, "Volume", {"size": "1Ti", **given})
-    assert [found for found, _ in class_mismatch(volume, FACTS[volume.storage_class])] == [field]
+    assert [found for found, _ in class_errors(volume, FACTS[volume.storage_class])] == [field]
 
 
 def test_what_a_class_can_give() -> None:
     volume = check(VolumeSettings, "Volume", {"size": "1Ti", "storage_class": "x"})
-    assert not list(class_mismatch(volume, ClassFacts(("ReadWriteOnce",), "1Ti")))
+    assert not list(class_errors(volume, ClassFacts(("ReadWriteOnce",), "1Ti")))

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from ml_foundations.component.resources import without_none
 from ml_foundations.component.spec import check
-from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.kubernetes.merging import overridden, without_none
 from ml_foundations.workloads import distributed_training, scheduled_training, sweep, task, training_job
 from ml_foundations.workloads.gpu_claim import claim_template_manifest
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.strategic import strategic_merge
+from ml_foundations.kubernetes.merging import strategic_merge
 from ml_foundations.workloads.gpu_claim import claim_template_manifest
 from ml_foundations.workloads.pod import WorkloadArgs, WorkloadSettings
 

@@ -6,9 +6,9 @@ from typing import Literal, NotRequired, TypedDict
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import without_none
 from ml_foundations.component.spec import Spec
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.merging import without_none
 
 
 class TolerationArgs(TypedDict):
@@ -33,7 +33,7 @@ class Toleration(Spec):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if self.operator == "Exists" and self.value:
             yield "value", f'is "{self.value}", but the operator Exists takes none'
 

@@ -24,7 +24,7 @@ COMPACT_WITH_FLEX_START = ("a3-ultragpu", "a4-highgpu")
 """Families that are placed compactly with flex-start (cluster-toolkit, gke-node-pool)."""
 
 
-def contradictions(pool: NodePoolSettings) -> Iterator[tuple[str, str]]:
+def errors(pool: NodePoolSettings) -> Iterator[tuple[str, str]]:
     """What does not go together in where the machines come from."""
     yield from _purchase(pool)
     yield from _reservation(pool)

@@ -13,7 +13,8 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.resources import child_options
-from ml_foundations.component.spec import Name, check, derived
+from ml_foundations.component.spec import check
+from ml_foundations.component.types import Name, derived
 from ml_foundations.gke.arguments import said
 from ml_foundations.gke.maintenance import (
     MaintenanceExclusion,
@@ -172,10 +173,10 @@ class GkeClusterSettings(RangeSettings):
         return derived(self.name, "-nodes", ACCOUNT_ID_CHARACTERS)
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
-        yield from self._account_contradictions()
-        yield from self._network_contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
+        yield from self._account_errors()
+        yield from self._network_errors()
         if self.endpoint == "public" and not self.authorized_networks:
             yield "authorized_networks", "are needed: the public endpoint is closed to all others, and so to you"
         for zone in self.node_zones or []:
@@ -189,7 +190,7 @@ class GkeClusterSettings(RangeSettings):
                 form = f"projects/PROJECT/locations/{self.location}/keyRings/RING/cryptoKeys/KEY"
                 yield "secrets_key", f"is {self.secrets_key}; write {form}: a key in the cluster's region"
 
-    def _account_contradictions(self) -> Iterator[tuple[str, str]]:
+    def _account_errors(self) -> Iterator[tuple[str, str]]:
         if self.node_service_account is not None:
             if self.node_roles:
                 yield "node_roles", "are those of an account that is made, and node_service_account is given"
@@ -199,7 +200,7 @@ class GkeClusterSettings(RangeSettings):
         except ValueError as error:
             yield "name", f"is also part of its nodes' service account: {error}"
 
-    def _network_contradictions(self) -> Iterator[tuple[str, str]]:
+    def _network_errors(self) -> Iterator[tuple[str, str]]:
         if self.network is None:
             return
         for field in ("node_cidr", "pod_cidr", "service_cidr", "flow_logs"):

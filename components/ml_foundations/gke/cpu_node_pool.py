@@ -31,10 +31,10 @@ class CpuNodePoolSettings(NodePoolSettings):
     node_type: str = "system"
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if MACHINE_TYPES[self.machine_type].gpu:
             yield "machine_type", f"{self.machine_type} has GPUs; take a GpuNodePool"
-        yield from super().contradictions()
+        yield from super().errors()
 
 
 class _CpuNodePoolSpec(CpuNodePoolSettings, NodePoolSpec):

@@ -46,7 +46,7 @@ class SecondaryBootDisk(Spec):
     mode: Literal["CONTAINER_IMAGE_CACHE", "DATA"] = "CONTAINER_IMAGE_CACHE"
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if "/family/" in self.disk_image:
             yield "disk_image", "names a family of images; GKE takes one image: name it"
 
@@ -59,7 +59,7 @@ def local_ssds_of(machine: MachineType) -> int | None:
     return (machine.local_ssd_gib or 0) // LOCAL_SSD_GIB
 
 
-def ssd_mismatch(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str, str]]:
+def ssd_errors(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str, str]]:
     """Why nodes of a machine type cannot have these local SSDs."""
     if ssd is None:
         return

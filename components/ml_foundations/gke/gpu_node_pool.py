@@ -142,16 +142,16 @@ class GpuNodePoolSettings(NodePoolSettings):
         return [GPU_TAINT, *super().all_taints]
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        mismatch = list(gpu_mismatch(self.machine_type, self.gpu, self.gpus))
+    def errors(self) -> Iterator[tuple[str, str]]:
+        mismatch = list(gpu_errors(self.machine_type, self.gpu, self.gpus))
         yield from mismatch
-        yield from super().contradictions()
-        yield from _interfaces.contradictions(self)
-        yield from self._driver_contradictions()
+        yield from super().errors()
+        yield from _interfaces.errors(self)
+        yield from self._driver_errors()
         if not mismatch:
-            yield from self._partition_contradictions()
+            yield from self._partition_errors()
 
-    def _driver_contradictions(self) -> Iterator[tuple[str, str]]:
+    def _driver_errors(self) -> Iterator[tuple[str, str]]:
         if self.driver == "operator" and self.image == "cos":
             yield "image", "is cos, for which the operator has no driver; say ubuntu, or another driver"
         if self.driver == "latest" and self.image == "ubuntu":
@@ -166,7 +166,7 @@ class GpuNodePoolSettings(NodePoolSettings):
         if labels.GKE_DRA_DRIVER in self.labels and not self.dra:
             yield "labels", f"have {labels.GKE_DRA_DRIVER}, which is for pools whose GPUs are claimed; say dra: true"
 
-    def _partition_contradictions(self) -> Iterator[tuple[str, str]]:
+    def _partition_errors(self) -> Iterator[tuple[str, str]]:
         managed = self.driver in ("default", "latest")
         for field, instead in (("mig_partition", "mig"), ("sharing", "device_plugin.sharing")):
             if getattr(self, field) is not None and not managed:
@@ -187,7 +187,7 @@ class _GpuNodePoolSpec(GpuNodePoolSettings, NodePoolSpec):
     pass
 
 
-def gpu_mismatch(machine_type: str, gpu: str | None, gpus: int | None) -> Iterator[tuple[str, str]]:
+def gpu_errors(machine_type: str, gpu: str | None, gpus: int | None) -> Iterator[tuple[str, str]]:
     """Why nodes of a machine type cannot have these GPUs. ``None`` leaves it to the machine type."""
     machine = MACHINE_TYPES[machine_type]
     try:

@@ -23,7 +23,7 @@ PROFILE_FAMILIES = ("a3-", "a4-", "a4x-")
 """Machines whose networks GKE makes itself (cluster-toolkit, is_dranet_supported_machine)."""
 
 
-def contradictions(pool: GpuNodePoolSettings) -> Iterator[tuple[str, str]]:
+def errors(pool: GpuNodePoolSettings) -> Iterator[tuple[str, str]]:
     """What does not go together in the nodes' interfaces."""
     machine = MACHINE_TYPES[pool.machine_type]
     given, wanted = len(pool.additional_networks), GPU_NETWORKS.get(machine.network, 0)

@@ -37,7 +37,7 @@ class MaintenanceWindow(Spec):
     recurrence: str
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         yield from _zoneless("start_time", self.start_time)
         yield from _zoneless("end_time", self.end_time)
         if (self.start_time.tzinfo is None) != (self.end_time.tzinfo is None):
@@ -72,7 +72,7 @@ class MaintenanceExclusion(Spec):
     scope: Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"] = "NO_UPGRADES"
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         yield from _zoneless("start_time", self.start_time)
         yield from _zoneless("end_time", self.end_time)
         if (self.start_time.tzinfo is None) != (self.end_time.tzinfo is None):

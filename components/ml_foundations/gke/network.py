@@ -40,7 +40,7 @@ class BroughtNetwork(Spec):
     nat: bool = False
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if (self.pod_range is None) != (self.service_range is None):
             field, other = ("service_range", "pod_range")[:: 1 if self.pod_range else -1]
             yield field, f"is needed with {other}"
@@ -64,7 +64,7 @@ class RangeSettings(Spec):
     control_plane_cidr: IPv4Network | None = None
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         ranges: list[tuple[str, IPv4Network]] = []
         for field in ("node_cidr", "pod_cidr", "service_cidr", "control_plane_cidr"):
             block = getattr(self, field)

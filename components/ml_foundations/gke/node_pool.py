@@ -9,8 +9,9 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
-from ml_foundations.component.spec import MachineTypeName, Name, Spec
+from ml_foundations.component.spec import Spec
 from ml_foundations.component.tolerations import TolerationArgs
+from ml_foundations.component.types import MachineTypeName, Name
 from ml_foundations.gke import capacity as _capacity
 from ml_foundations.gke.arguments import said
 from ml_foundations.gke.disks import (
@@ -21,7 +22,7 @@ from ml_foundations.gke.disks import (
     block_ssds,
     ephemeral_ssds,
     secondary_disk_arguments,
-    ssd_mismatch,
+    ssd_errors,
 )
 from ml_foundations.gke.interfaces import uses_gvnic
 from ml_foundations.gke.tuning import Kubelet, KubeletArgs, Linux, LinuxArgs, kubelet_arguments, linux_arguments
@@ -207,7 +208,7 @@ class NodePoolSettings(Spec):
         return [*self.taints, queued] if self.queued_provisioning else self.taints
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         machine = MACHINE_TYPES[self.machine_type]
         if self.min_nodes > self.max_nodes:
             yield "min_nodes", f"is {self.min_nodes}, above max_nodes ({self.max_nodes})"
@@ -217,11 +218,11 @@ class NodePoolSettings(Spec):
             yield "disk_type", f"{self.disk_type} attaches to no {machine.name}; take {' or '.join(machine.disk_types)}"
         if self.gvnic and self.image_name == "ubuntu":
             yield "gvnic", "is true, but GKE switches it on for the image cos only; leave it out"
-        yield from ssd_mismatch(machine, self.local_ssd)
-        yield from _capacity.contradictions(self)
-        yield from self._image_contradictions()
+        yield from ssd_errors(machine, self.local_ssd)
+        yield from _capacity.errors(self)
+        yield from self._image_errors()
 
-    def _image_contradictions(self) -> Iterator[tuple[str, str]]:
+    def _image_errors(self) -> Iterator[tuple[str, str]]:
         streaming = self.image_streaming or bool(self.secondary_boot_disks)
         if self.image_streaming is False and self.secondary_boot_disks:
             yield "image_streaming", "is false, but secondary_boot_disks need it; leave it out"
@@ -240,8 +241,8 @@ class NodePoolSpec(NodePoolSettings):
     node_service_account: Any
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         for zone in self.zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "zones", f"{zone} is not in {self.location}, where the cluster is"

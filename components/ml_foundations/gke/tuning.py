@@ -35,7 +35,7 @@ class Kubelet(Spec):
     parallel_image_pulls: int | None = Field(default=None, ge=2, le=5)
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if self.memory_manager == "Static" and self.topology_manager in (None, "none"):
             yield "memory_manager", "is Static, which needs a topology_manager: restricted or single-numa-node"
 

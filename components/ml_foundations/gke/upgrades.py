@@ -41,7 +41,7 @@ class Upgrade(Spec):
     soak_seconds: int | None = Field(default=None, ge=0, le=7 * 86400)
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         blue_green = self.strategy == "BLUE_GREEN"
         others = (
             ("max_surge", "max_unavailable") if blue_green else ("batch_nodes", "batch_soak_seconds", "soak_seconds")

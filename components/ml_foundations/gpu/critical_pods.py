@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ml_foundations.component.spec import quantity
+from ml_foundations.component.types import quantity
 
 CRITICAL = ("system-node-critical", "system-cluster-critical")
 

@@ -10,12 +10,14 @@ from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import GPUS
 from ml_foundations.catalog.versions import DRA_DRIVER
-from ml_foundations.component.resources import arguments, child_options, merged, without_none
-from ml_foundations.component.spec import GpuProduct, Name, Quantity, Spec, check
+from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.component.spec import Spec, check
 from ml_foundations.component.tolerations import Toleration, TolerationArgs, toleration_manifest
+from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.gpu.critical_pods import critical_pods_quota
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.merging import merged, without_none
 
 DOMAIN = labels.GPU_DEVICE_CLASS
 """NVIDIA's driver, the domain of its devices' attributes, and the class of whole GPUs."""
@@ -93,7 +95,7 @@ class Selection(Spec):
     expressions: list[str] = []
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if self.mig_profile is None:
             return
         models = [model for model in GPUS.values() if self.gpu in (None, model.product)]
@@ -123,7 +125,7 @@ class ClaimTemplate(Spec):
     same_gpu: bool = False
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if self.same_gpu and any(request.class_name == DOMAIN for request in self.alternatives):
             yield "same_gpu", f"is for MIG devices, and an alternative asks for whole GPUs ({DOMAIN})"
 

@@ -6,9 +6,9 @@ from typing import Any, Literal, NotRequired, TypedDict
 import yaml
 from pydantic import Field
 
-from ml_foundations.component.resources import without_none
 from ml_foundations.component.spec import Spec
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.merging import without_none
 
 CONFIG_MAP = "device-plugin-config"
 

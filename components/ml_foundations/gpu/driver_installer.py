@@ -7,7 +7,7 @@ nvidia-driver-installer, read at commit 992db81). Each installs the driver that 
 from typing import Any, Literal
 
 from ml_foundations.catalog.versions import DRIVER_INSTALLER_IMAGES, GPU_PARTITIONER_IMAGE, PAUSE_IMAGE
-from ml_foundations.component.resources import NOT_AWAITED
+from ml_foundations.component.parts import NOT_AWAITED
 from ml_foundations.kubernetes import labels
 
 NodeImage = Literal["cos", "ubuntu"]

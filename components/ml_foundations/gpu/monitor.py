@@ -11,14 +11,15 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.versions import DCGM_EXPORTER_IMAGE
-from ml_foundations.component.resources import NOT_AWAITED, arguments, child_options, without_none
-from ml_foundations.component.spec import GpuProduct, Name, Quantity, Spec, check
+from ml_foundations.component.parts import NOT_AWAITED
+from ml_foundations.component.resources import arguments, child_options, unknown_kinds
+from ml_foundations.component.spec import Spec, check
+from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.gpu.critical_pods import critical_pods_quota
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.merging import overridden, strategic_merge, without_none
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_kinds, monitor_manifest
-from ml_foundations.kubernetes.overrides import overridden, unknown_kinds
-from ml_foundations.kubernetes.strategic import strategic_merge
 
 CONTAINER = "main"
 PORT = "metrics"
@@ -135,7 +136,7 @@ class GpuMonitorSettings(Spec):
         return (*namespace, *files, "DaemonSet", *service, *monitor_kinds(self.monitoring))
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if self.monitoring != "none" and not self.port:
             yield "monitoring", f"is {self.monitoring}, but port is 0: there are no metrics"
         paths = [host.path for host in self.host_paths]

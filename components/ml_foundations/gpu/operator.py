@@ -9,13 +9,15 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.versions import GPU_OPERATOR
-from ml_foundations.component.resources import arguments, child_options, merged, without_none
-from ml_foundations.component.spec import Name, Spec, check
+from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.component.spec import Spec, check
 from ml_foundations.component.tolerations import Toleration, TolerationArgs, toleration_manifest
+from ml_foundations.component.types import Name
 from ml_foundations.gpu.critical_pods import critical_pods_quota
 from ml_foundations.gpu.device_plugin import Sharing, SharingArgs, device_plugin_config
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, NodeImage, driver_installer_manifest
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.merging import merged, without_none
 
 Mode = Literal["operator", "cos", "ubuntu", "gke"]
 """Who gives the nodes their driver, and who advertises their GPUs:
@@ -133,7 +135,7 @@ class DevicePlugin(Spec):
     default_sharing: str | None = None
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if self.default_sharing is not None and self.default_sharing not in self.sharing:
             known = ", ".join(self.sharing) or "none"
             yield "default_sharing", f'is "{self.default_sharing}", which is not in sharing ({known})'
@@ -150,7 +152,7 @@ class DcgmExporter(Spec):
     pod_labels: bool = False
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if self.service_monitor and not self.enabled:
             yield "service_monitor", "is for the exporter, and enabled is false"
 
@@ -187,12 +189,12 @@ class GpuOperatorSettings(Spec):
         return self.mode != "gke" if enabled is None else enabled
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if self.mode != "operator" and self.driver is not None:
             yield "driver", f"is the operator's driver, but in the mode {self.mode} Google's is installed; leave it out"
         if self.mode == "gke":
             yield from self._beside_gke()
-        yield from chart_contradictions(self)
+        yield from chart_errors(self)
 
     def _beside_gke(self) -> Iterator[tuple[str, str]]:
         pool = "that is GKE's work in the mode gke: set it on the node pool"
@@ -339,7 +341,7 @@ def _environment(variables: dict[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
-def chart_contradictions(spec: GpuOperatorSettings) -> Iterator[tuple[str, str]]:
+def chart_errors(spec: GpuOperatorSettings) -> Iterator[tuple[str, str]]:
     """What the chart itself refuses, or what breaks nodes, in the values that the user merges on top."""
     values = chart_values(spec)
     if _at(values, "driver", "enabled") and spec.mode != "operator":

@@ -18,9 +18,11 @@ from ml_foundations.catalog.disks import (
     ClassFacts,
 )
 from ml_foundations.catalog.versions import NFS_PROVISIONER
-from ml_foundations.component.resources import arguments, child_options, without_none
-from ml_foundations.component.spec import Name, Quantity, Spec, check
+from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.component.spec import Spec, check
+from ml_foundations.component.types import Name, Quantity
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.merging import without_none
 
 DiskTypeName = Literal[
     "pd-standard",
@@ -143,7 +145,7 @@ class DiskClass(Spec):
         return self.regional or DISK_TYPES[self.type].always_regional
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         hyperdisk = self.type.startswith("hyperdisk-")
         if self.regional and hyperdisk:
             yield "regional", f"is for persistent disks, not {self.type}; take hyperdisk-balanced-high-availability"
@@ -201,7 +203,7 @@ class StorageClassesSettings(Spec):
     nfs: NfsServer | None = None
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         taken = {*class_facts(self.model_copy(update={"disks": {}})), GCS_FUSE_CLASS}
         for name in self.disks.keys() & taken:
             yield f"disks.{name}", "is the name of a class that is there already; choose another"

@@ -2,18 +2,20 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 import pulumi
-import pulumi_kubernetes as k8s
 from typing_extensions import override
 
 from ml_foundations.catalog.disks import PD_CSI, ClassFacts
-from ml_foundations.component.resources import arguments, child_options
-from ml_foundations.component.spec import Name, Quantity, Spec, check, derived
+from ml_foundations.component.base import Component
+from ml_foundations.component.parts import Part
+from ml_foundations.component.spec import ComponentSpec
+from ml_foundations.component.types import InputStr, Name, Quantity, derived
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.storage.classes import GCS_FUSE_CLASS
+from ml_foundations.typed_args import VolumeArgs
 
 AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]
 
@@ -23,43 +25,32 @@ BUCKET_SIZE = "1Gi"
 DISK_ID = re.compile(r"projects/[^/]+/(zones|regions)/([^/]+)/disks/[^/]+")
 
 
-class VolumeArgs(TypedDict):
+class VolumeSpec(ComponentSpec):
     """Arguments of a Volume."""
 
-    namespace: str
+    name_field = "claim_name"
+
+    namespace: Name
     """The namespace of the claim and of the pods that mount it."""
-    size: NotRequired[str]
+    size: Quantity = BUCKET_SIZE
     """How much, such as 500Gi; a bucket needs none. It can grow later where the class allows it, never shrink."""
-    storage_class: NotRequired[str]
+    storage_class: Name = GCS_FUSE_CLASS
     """The storage class; a bucket needs none. For GPU workloads: one whose disks attach to their machines."""
-    claim_name: NotRequired[str]
+    claim_name: Name
     """The name of the claim; default is the component's."""
-    access_mode: NotRequired[str]
+    access_mode: AccessMode | None = None
     """ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany; default ReadWriteOnce, of a bucket
     ReadWriteMany."""
-    data: NotRequired[bool]
-    """Whether it holds data that must outlive the stack: protected, and kept when it leaves. Default true."""
-    snapshot: NotRequired[str]
-    """A VolumeSnapshot of the namespace that it starts from."""
-    disk: NotRequired[pulumi.Input[str]]
-    """A disk that exists: `projects/<project>/zones/<zone>/disks/<name>`. Its class says the disk's type."""
-    bucket: NotRequired[pulumi.Input[str]]
-    """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
-    mount_options: NotRequired[list[str]]
-    """Options of the mount of a disk or bucket, such as implicit-dirs."""
-
-
-class VolumeSettings(Spec):
-    """What a stack file says about a volume."""
-
-    size: Quantity = BUCKET_SIZE
-    storage_class: Name = GCS_FUSE_CLASS
-    access_mode: AccessMode | None = None
     data: bool = True
+    """Whether it holds data that must outlive the stack: protected, and kept when it leaves. Default true."""
     snapshot: Name | None = None
-    disk: Any = None
-    bucket: Any = None
+    """A VolumeSnapshot of the namespace that it starts from."""
+    disk: InputStr = None
+    """A disk that exists: `projects/<project>/zones/<zone>/disks/<name>`. Its class says the disk's type."""
+    bucket: InputStr = None
+    """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
     mount_options: list[str] = []
+    """Options of the mount of a disk or bucket, such as implicit-dirs."""
 
     @property
     def mode(self) -> AccessMode:
@@ -67,7 +58,7 @@ class VolumeSettings(Spec):
         return self.access_mode or ("ReadWriteOnce" if self.bucket is None else "ReadWriteMany")
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         sources = [name for name in ("snapshot", "disk", "bucket") if getattr(self, name) is not None]
         if len(sources) > 1:
             yield sources[1], f"a volume has one source, and {sources[0]} is given too; leave one out"
@@ -83,18 +74,21 @@ class VolumeSettings(Spec):
         if self.mount_options and self.disk is None and self.bucket is None:
             yield "mount_options", "are for a disk or bucket; for others the storage class has them"
 
-
-class _VolumeSpec(VolumeSettings):
-    namespace: Name
-    claim_name: Name
-
     @property
     def volume_name(self) -> str:
-        """The PersistentVolume of a disk or bucket; it is no namespace's own, so its name has both."""
+        """The PersistentVolume of a disk or bucket; it has no namespace, so its name has both."""
         return derived(self.namespace, f"-{self.claim_name}", limit=253)
 
+    @override
+    def parts(self) -> Iterator[Part]:
+        kept = pulumi.ResourceOptions(protect=self.data, retain_on_delete=self.data)
+        exists = self.disk is not None or self.bucket is not None
+        if exists:
+            yield Part("volume", _volume(self), options=kept)
+        yield Part("claim", _claim(self), after=["volume"] if exists else [], options=kept)
 
-class Volume(pulumi.ComponentResource):
+
+class Volume(Component[VolumeSpec]):
     """A PersistentVolumeClaim; for a disk or bucket that exists, with its PersistentVolume.
 
     What holds data is protected and is never deleted by an update. Give it a kubernetes provider in its options.
@@ -107,23 +101,10 @@ class Volume(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: VolumeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the claim."""
-        spec = check(_VolumeSpec, f"Volume {name}", {"claim_name": name, **args})
-        super().__init__("ml-foundations:index:Volume", name, {}, opts)
-        kept = {"protect": spec.data, "retain_on_delete": spec.data}
-        before: list[pulumi.Resource] = []
-        if (manifest := volume_manifest(spec)) is not None:
-            before.append(
-                k8s.core.v1.PersistentVolume(f"{name}-volume", **arguments(manifest), opts=child_options(self, **kept))
-            )
-        k8s.core.v1.PersistentVolumeClaim(
-            f"{name}-claim", **arguments(claim_manifest(spec)), opts=child_options(self, depends_on=before, **kept)
-        )
-        self.claim_name = spec.claim_name
-        self.size = spec.size
-        self.register_outputs({"claim_name": self.claim_name, "size": self.size})
+        super().__init__(name, args, opts)
 
 
-def claim_manifest(spec: _VolumeSpec) -> dict[str, Any]:
+def _claim(spec: VolumeSpec) -> dict[str, Any]:
     """The PersistentVolumeClaim."""
     body: dict[str, Any] = {
         "accessModes": [spec.mode],
@@ -142,10 +123,8 @@ def claim_manifest(spec: _VolumeSpec) -> dict[str, Any]:
     }
 
 
-def volume_manifest(spec: _VolumeSpec) -> dict[str, Any] | None:
-    """The PersistentVolume of a disk or bucket that exists; None where the class makes one."""
-    if spec.disk is None and spec.bucket is None:
-        return None
+def _volume(spec: VolumeSpec) -> dict[str, Any]:
+    """The PersistentVolume of a disk or bucket that exists."""
     body: dict[str, Any] = {
         "capacity": {"storage": spec.size},
         "accessModes": [spec.mode],
@@ -163,7 +142,7 @@ def volume_manifest(spec: _VolumeSpec) -> dict[str, Any] | None:
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": spec.volume_name}, "spec": body}
 
 
-def _source(spec: _VolumeSpec) -> dict[str, Any]:
+def _source(spec: VolumeSpec) -> dict[str, Any]:
     read_only = {"readOnly": True} if spec.mode == "ReadOnlyMany" else {}
     if spec.bucket is not None:
         return {"driver": labels.GCS_FUSE_DRIVER, "volumeHandle": spec.bucket, **read_only}
@@ -176,7 +155,7 @@ def _zone(disk: Any) -> str | None:
     return found[2] if found and found[1] == "zones" and found[2] != "multi-zone" else None
 
 
-def class_mismatch(volume: VolumeSettings, facts: ClassFacts) -> Iterator[tuple[str, str]]:
+def class_errors(volume: VolumeSpec, facts: ClassFacts) -> Iterator[tuple[str, str]]:
     """Why a class cannot give a volume, by field."""
     if volume.mode not in facts.access_modes:
         yield "access_mode", f"is {volume.mode}; {volume.storage_class} gives {' or '.join(facts.access_modes)}"

@@ -7,8 +7,9 @@ from typing import Any, NotRequired, TypedDict
 import pulumi
 from typing_extensions import override
 
-from ml_foundations.component.resources import without_none
-from ml_foundations.component.spec import Name, Spec
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import Name
+from ml_foundations.kubernetes.merging import without_none
 
 GOOGLE_ACCOUNT = "iam.gke.io/gcp-service-account"
 """The annotation that names the Google service account of a Kubernetes service account."""
@@ -38,7 +39,7 @@ class ServiceAccount(Spec):
     image_pull_secret: Any = None
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if isinstance(self.google_account, str) and "@" not in self.google_account:
             yield "google_account", f'is "{self.google_account}"; it must be the e-mail address of a service account'
         if isinstance(self.image_pull_secret, str) and not _is_docker_config(self.image_pull_secret):

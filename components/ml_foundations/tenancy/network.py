@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, NamedTuple
 
-from ml_foundations.component.resources import without_none
+from ml_foundations.kubernetes.merging import without_none
 
 Internet = Literal["none", "https", "any"]
 

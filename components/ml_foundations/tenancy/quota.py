@@ -7,7 +7,8 @@ from pydantic import AfterValidator, Field
 from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import UnknownNameError, gpu_by_name
-from ml_foundations.component.spec import Name, Quantity, Spec, derived, quantity
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import Name, Quantity, derived, quantity
 from ml_foundations.kubernetes import labels
 
 GPU_QUOTA = f"requests.{labels.GPU_RESOURCE}"
@@ -79,8 +80,8 @@ class QuotaSettings(Spec):
     extra_quota: dict[str, Quantity] = {}
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         for item in (f"limits.{labels.GPU_RESOURCE}", labels.GPU_RESOURCE):
             if item in self.extra_quota:
                 reason = "is no quota: for extended resources Kubernetes counts requests only. Set gpus"

@@ -10,7 +10,8 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.resources import arguments, child_options
-from ml_foundations.component.spec import Name, Quantity, Spec, check
+from ml_foundations.component.spec import Spec, check
+from ml_foundations.component.types import Name, Quantity
 from ml_foundations.tenancy.identity import (
     ServiceAccount,
     ServiceAccountArgs,
@@ -99,8 +100,8 @@ class _TeamNamespaceSpec(QuotaSettings, TeamNamespaceSettings):
         return {key: f"{self.namespace}-{key}" for key in (*self.gpus_by_model, *self.priorities)}
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         for name in self.priorities.keys() & self.gpus_by_model.keys():
             yield f"priorities.{name}", "is the class of a GPU model already; choose another name"
 

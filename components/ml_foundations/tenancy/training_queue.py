@@ -12,11 +12,12 @@ from typing_extensions import override
 from ml_foundations.catalog.kueue import API_VERSION, FRAMEWORKS, NAMESPACE
 from ml_foundations.catalog.machine_types import gpu_by_name
 from ml_foundations.catalog.versions import KUEUE
-from ml_foundations.component.resources import arguments, child_options, merged, without_none
-from ml_foundations.component.spec import GpuProduct, Name, Quantity, Spec, check, quantity
+from ml_foundations.component.resources import arguments, child_options, unknown_kinds
+from ml_foundations.component.spec import Spec, check
 from ml_foundations.component.tolerations import Toleration, TolerationArgs, toleration_manifest
+from ml_foundations.component.types import GpuProduct, Name, Quantity, quantity
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.overrides import overridden, unknown_kinds
+from ml_foundations.kubernetes.merging import merged, overridden, without_none
 
 COMPUTE = "compute"
 """The flavor of CPU and memory, which are the same on all nodes: GPUs alone decide between flavors."""
@@ -85,7 +86,7 @@ class TeamQueue(Spec):
         return self.gpus.keys() | self.borrow_gpus.keys()
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         for field in ("gpus", "borrow_gpus", "lend_gpus"):
             for flavor, count in getattr(self, field).items():
                 if count < 0:
@@ -139,7 +140,7 @@ class TrainingQueueSettings(Spec):
     overrides: dict[str, dict[str, Any]] = {}
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         yield from unknown_kinds(self.overrides, ("ResourceFlavor", "ClusterQueue", "LocalQueue"))
 
 
@@ -149,8 +150,8 @@ class _TrainingQueueSpec(TrainingQueueSettings):
     teams: list[NamedTeamQueue] = Field(min_length=1)
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         names = [flavor.name for flavor in self.flavors]
         for index, name in enumerate(names):
             if name in names[:index] or name == COMPUTE:

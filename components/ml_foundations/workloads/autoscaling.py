@@ -6,8 +6,9 @@ from typing import Any, NotRequired, TypedDict
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.spec import Quantity, Spec
-from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import Quantity
+from ml_foundations.kubernetes.merging import overridden
 from ml_foundations.workloads.serving import ServerSpec, metadata
 
 
@@ -36,7 +37,7 @@ class Autoscaling(Spec):
     scale_down_seconds: int = Field(300, ge=0, le=3600)
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if self.cpu_percent is None and self.metric is None:
             yield "metric", "is missing: say cpu_percent, or metric and target"
         if (self.metric is None) != (self.target is None):

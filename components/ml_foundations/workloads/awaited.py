@@ -7,8 +7,9 @@ import pulumi
 import pulumi_kubernetes as k8s
 from typing_extensions import override
 
-from ml_foundations.component.resources import NOT_AWAITED, arguments, child_options
-from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.component.parts import NOT_AWAITED
+from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.kubernetes.merging import overridden
 from ml_foundations.workloads.job import JobSettings, JobSpec
 
 IMMUTABLE = (
@@ -47,8 +48,8 @@ class AwaitedSettings(JobSettings):
         return next((field for field in ("fail_on_exit_codes", "pod_failure_rules") if getattr(self, field)), None)
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         if not self.wait_for_completion:
             return
         if self.ttl_seconds_after_finished is not None:

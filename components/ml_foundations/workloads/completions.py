@@ -44,8 +44,8 @@ class CompletionsSettings(JobSettings):
         return super().retries
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         for field in ("backoff_limit_per_index", "success_rules"):
             if getattr(self, field) not in (None, []) and not self.indexed:
                 yield field, "takes indexed: true"

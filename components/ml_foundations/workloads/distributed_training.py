@@ -8,10 +8,12 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import NOT_AWAITED, arguments, child_options, without_none
-from ml_foundations.component.spec import Name, check
+from ml_foundations.component.parts import NOT_AWAITED
+from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.component.spec import check
+from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.kubernetes.merging import overridden, without_none
 from ml_foundations.workloads.awaited import (
     AwaitedArgs,
     AwaitedSettings,
@@ -80,8 +82,8 @@ class DistributedTrainingSettings(AwaitedSettings):
         return default if self.backoff_limit is None else self.backoff_limit
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         if self.max_restarts is not None and not self.jobset:
             yield "max_restarts", "takes jobset: true; of a Job, backoff_limit counts the failures of single pods"
         if self.jobset and self.ignore_disruptions:
@@ -109,8 +111,8 @@ class _DistributedTrainingSpec(DistributedTrainingSettings, AwaitedSpec):
         return f"{job}-0.{self.subdomain}"
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         if self.jobset:
             yield from hostname_errors("job_name", self.job_name, self.nodes, f"-{JOBSET_JOB}-0", POD_SUFFIX)
         else:

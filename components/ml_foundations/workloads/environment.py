@@ -5,8 +5,8 @@ from typing import Any, NotRequired, TypedDict
 
 from typing_extensions import override
 
-from ml_foundations.component.resources import without_none
 from ml_foundations.component.spec import Spec
+from ml_foundations.kubernetes.merging import without_none
 
 
 class KeyArgs(TypedDict):
@@ -50,7 +50,7 @@ class EnvironmentSource(Spec):
     optional: bool | None = None
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if (self.secret is None) == (self.config_map is None):
             yield "secret", "give either secret or config_map"
 

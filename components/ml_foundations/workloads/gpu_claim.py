@@ -5,9 +5,9 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from ml_foundations.component.resources import arguments, child_options, without_none
+from ml_foundations.component.resources import arguments, child_options
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.kubernetes.merging import overridden, without_none
 from ml_foundations.workloads.naming import named_by_content
 from ml_foundations.workloads.pod import WorkloadSpec, app_labels
 

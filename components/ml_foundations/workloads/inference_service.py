@@ -8,10 +8,12 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import NOT_AWAITED, arguments, child_options
-from ml_foundations.component.spec import Name, check
+from ml_foundations.component.parts import NOT_AWAITED
+from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.component.spec import check
+from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels as known
-from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.kubernetes.merging import overridden
 from ml_foundations.workloads.autoscaling import Autoscaling, AutoscalingArgs, autoscaler_manifest
 from ml_foundations.workloads.gpu_claim import declare_claim_template
 from ml_foundations.workloads.pod import app_labels
@@ -101,8 +103,8 @@ class InferenceServiceSettings(ServerSettings):
         return self.timeout_seconds or rollout + AWAIT_MARGIN_SECONDS
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         if self.autoscaling and self.autoscaling.max_replicas < self.replicas:
             yield "autoscaling", f"max_replicas is {self.autoscaling.max_replicas}, below replicas ({self.replicas})"
         stopping = self.deregister_seconds + self.drain_seconds

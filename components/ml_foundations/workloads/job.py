@@ -7,9 +7,10 @@ from typing import Any, Literal, NotRequired, TypedDict
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import without_none
-from ml_foundations.component.spec import Spec, derived
-from ml_foundations.kubernetes.overrides import unknown_kinds
+from ml_foundations.component.resources import unknown_kinds
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import derived
+from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.workloads.pod import WorkloadArgs, WorkloadSettings, WorkloadSpec, app_labels, queue_labels
 
 DEFAULT_RETRIES = 3
@@ -78,8 +79,8 @@ class JobSettings(WorkloadSettings):
         return DEFAULT_RETRIES if self.backoff_limit is None else self.backoff_limit
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         if self.restart_policy != "Never":
             for field in ("fail_on_exit_codes", "pod_failure_rules", "ignore_disruptions"):
                 if getattr(self, field):

@@ -6,9 +6,10 @@ from typing import Any, NotRequired, TypedDict
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import without_none
-from ml_foundations.component.spec import Name, Quantity, Spec
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import Name, Quantity
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.merging import without_none
 
 SOURCES = ("claim", "secret", "config_map", "bucket", "scratch", "image", "volume")
 
@@ -59,7 +60,7 @@ class Mount(Spec):
     mount_options: str | None = None
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         given = [source for source in SOURCES if getattr(self, source) is not None]
         if len(given) != 1:
             yield "path", f"has {' and '.join(given) or 'no source'}: give exactly one of {', '.join(SOURCES)}"
@@ -94,7 +95,7 @@ class Mount(Spec):
         return self.volume or {}
 
 
-def mount_contradictions(mounts: Sequence[Mount], paths: set[str], names: set[str]) -> Iterator[tuple[str, str]]:
+def mount_errors(mounts: Sequence[Mount], paths: set[str], names: set[str]) -> Iterator[tuple[str, str]]:
     """Paths that are taken twice, and names of volumes that stand for two things.
 
     Args:

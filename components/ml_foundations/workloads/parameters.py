@@ -49,7 +49,7 @@ class Parameter(Spec):
         return [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if (self.values is None) == (self.low is None and self.high is None):
             yield "values", "give either values, or low and high"
         elif self.values is not None and not self.values:
@@ -57,9 +57,9 @@ class Parameter(Spec):
         elif self.values is None and (self.low is None or self.high is None):
             yield "low", "low and high go together: give both"
         elif self.low is not None and self.high is not None:
-            yield from self._range_contradictions(self.low, self.high)
+            yield from self._range_errors(self.low, self.high)
 
-    def _range_contradictions(self, low: float, high: float) -> Iterator[tuple[str, str]]:
+    def _range_errors(self, low: float, high: float) -> Iterator[tuple[str, str]]:
         if low >= high:
             yield "low", f"is {low:g}, and must be below high ({high:g})"
         if self.scale == "log" and low <= 0:

@@ -7,13 +7,14 @@ from typing import Any, Literal, NotRequired, TypedDict
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import without_none
-from ml_foundations.component.spec import GpuProduct, Name, Quantity, Spec
+from ml_foundations.component.spec import Spec
 from ml_foundations.component.tolerations import Toleration, TolerationArgs
+from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.workloads.environment import EnvironmentSource, EnvironmentSourceArgs, Key, KeyArgs
-from ml_foundations.workloads.mounts import Mount, MountArgs, mount_contradictions
+from ml_foundations.workloads.mounts import Mount, MountArgs, mount_errors
 
 CONTAINER = "main"
 SHARED_MEMORY = "shared-memory"
@@ -40,7 +41,7 @@ class GpuClaim(Spec):
     template: Name | None = None
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if self.template is not None and len(self.model_fields_set) > 1:
             yield "template", "says itself which GPUs it wants; leave device_class and selectors out"
 
@@ -164,17 +165,17 @@ class WorkloadSettings(Spec):
     overrides: dict[str, dict[str, Any]] = {}
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
+    def errors(self) -> Iterator[tuple[str, str]]:
         if self.gpu is not None and not self.gpus:
             yield "gpus", f"is 0, but gpu is {self.gpu}; say how many each pod needs"
         elif self.gpu_claim is not None and not self.gpus:
             yield "gpus", "is 0, but there is a gpu_claim; say how many each pod needs"
         if self.queue_priority is not None and self.queue is None:
             yield "queue_priority", "ranks a workload in its queue, and there is no queue"
-        yield from self._amount_contradictions()
+        yield from self._amount_errors()
         names = {SHARED_MEMORY} if self.shared_memory else set[str]()
         paths = {SHARED_MEMORY_PATH} if self.shared_memory else set[str]()
-        yield from mount_contradictions(self.mounts, paths | self.own_paths, names | self.own_volumes)
+        yield from mount_errors(self.mounts, paths | self.own_paths, names | self.own_volumes)
 
     @property
     def own_paths(self) -> set[str]:
@@ -186,7 +187,7 @@ class WorkloadSettings(Spec):
         """Names of volumes that the component makes by itself."""
         return set()
 
-    def _amount_contradictions(self) -> Iterator[tuple[str, str]]:
+    def _amount_errors(self) -> Iterator[tuple[str, str]]:
         for field, amounts in (("requests", self.requests), ("limits", self.limits)):
             if labels.GPU_RESOURCE in amounts:
                 yield f"{field}.{labels.GPU_RESOURCE}", "is said by gpus, and by nothing else"

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ml_foundations.component.resources import without_none
 from ml_foundations.component.tolerations import GPU_TOLERATION, Toleration, toleration_manifest
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.strategic import strategic_merge
+from ml_foundations.kubernetes.merging import strategic_merge, without_none
 from ml_foundations.workloads.environment import environment, environment_sources
 from ml_foundations.workloads.gpu_claim import GPU_CLAIM, resource_claims
 from ml_foundations.workloads.mounts import mount_manifests, volume_manifests

@@ -10,9 +10,10 @@ import pulumi_kubernetes as k8s
 from pydantic import Field, field_validator
 from typing_extensions import override
 
-from ml_foundations.component.resources import arguments, child_options, without_none
-from ml_foundations.component.spec import Name, check
-from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.component.spec import check
+from ml_foundations.component.types import Name
+from ml_foundations.kubernetes.merging import overridden, without_none
 from ml_foundations.workloads.awaited import DELETE_MARGIN_SECONDS
 from ml_foundations.workloads.completions import CompletionsArgs, CompletionsSettings
 from ml_foundations.workloads.cron import shortest_interval
@@ -109,8 +110,8 @@ class ScheduledTrainingSettings(CompletionsSettings):
         return self.active_deadline_seconds or max(1, self.interval * 9 // 10)
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         if self.deadline >= self.interval:
             yield (
                 "active_deadline_seconds",
@@ -128,8 +129,8 @@ class _ScheduledTrainingSpec(ScheduledTrainingSettings, JobSpec):
         return self.cron_name
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         if self.indexed:
             yield from hostname_errors("cron_name", self.cron_name, self.completions, JOB_SUFFIX)
 

@@ -9,10 +9,11 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import arguments, child_options
-from ml_foundations.component.spec import Name, Spec
+from ml_foundations.component.resources import arguments, child_options, unknown_kinds
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import Name
+from ml_foundations.kubernetes.merging import overridden
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_kinds, monitor_manifest
-from ml_foundations.kubernetes.overrides import overridden, unknown_kinds
 from ml_foundations.workloads.pod import WorkloadArgs, WorkloadSettings, WorkloadSpec, app_labels, queue_labels
 
 PROBE_SECONDS = 10
@@ -106,8 +107,8 @@ class ServerSettings(WorkloadSettings):
         return self.startup_failures * PROBE_SECONDS
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         taken = {"http": self.port}
         for index, port in enumerate(self.ports):
             if port.name in taken or port.port in taken.values():

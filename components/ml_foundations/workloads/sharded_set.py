@@ -8,9 +8,11 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import NOT_AWAITED, arguments, child_options
-from ml_foundations.component.spec import MAX_LABEL, Name, Quantity, Spec, check
-from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.component.parts import NOT_AWAITED
+from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.component.spec import Spec, check
+from ml_foundations.component.types import MAX_LABEL, Name, Quantity
+from ml_foundations.kubernetes.merging import overridden
 from ml_foundations.workloads.gpu_claim import declare_claim_template
 from ml_foundations.workloads.pod import app_labels
 from ml_foundations.workloads.pod_template import pod_template
@@ -101,8 +103,8 @@ class ShardedSetSettings(ServerSettings):
         return self.timeout_seconds or steps * (self.startup_seconds + self.grace_seconds) + MARGIN_SECONDS
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         if self.timeout < self.startup_seconds:
             yield (
                 "timeout_seconds",

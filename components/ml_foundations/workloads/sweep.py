@@ -10,9 +10,10 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import arguments, child_options, without_none
-from ml_foundations.component.spec import Name, check
-from ml_foundations.kubernetes.overrides import overridden
+from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.component.spec import check
+from ml_foundations.component.types import Name
+from ml_foundations.kubernetes.merging import overridden, without_none
 from ml_foundations.workloads.awaited import AwaitedArgs, AwaitedSettings, AwaitedSpec, await_annotations, declare_job
 from ml_foundations.workloads.gpu_claim import declare_claim_template
 from ml_foundations.workloads.job import JobArgs, container_fields, hostname_errors, job_fields, object_metadata
@@ -115,8 +116,8 @@ class SweepSettings(AwaitedSettings):
         return sample(self.parameters, self.samples, self.seed)
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         if not self.command:
             yield "command", "is required: a shell of the image puts the parameters into its environment"
         if self.restart_policy != "Never":
@@ -142,8 +143,8 @@ class _SweepSpec(SweepSettings, AwaitedSpec):
         return self.sweep_name
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         yield from hostname_errors("sweep_name", self.sweep_name, self.trial_count)
 
 

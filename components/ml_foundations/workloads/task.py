@@ -8,9 +8,10 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import arguments, child_options
-from ml_foundations.component.spec import Name, check
-from ml_foundations.kubernetes.overrides import overridden, unknown_kinds
+from ml_foundations.component.resources import arguments, child_options, unknown_kinds
+from ml_foundations.component.spec import check
+from ml_foundations.component.types import Name
+from ml_foundations.kubernetes.merging import overridden
 from ml_foundations.workloads.gpu_claim import declare_claim_template
 from ml_foundations.workloads.pod import WorkloadArgs, WorkloadSettings, WorkloadSpec, app_labels, queue_labels
 from ml_foundations.workloads.pod_template import pod_template
@@ -37,8 +38,8 @@ class TaskSettings(WorkloadSettings):
     wait_for_completion: bool = False
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         if self.wait_for_completion and self.queue is not None:
             yield "wait_for_completion", "a queued Task starts when there is room, which may be days; leave one out"
         claim = ("ResourceClaimTemplate",) if self.gpu_claim is not None else ()

@@ -6,8 +6,9 @@ from typing import Any, NotRequired
 import pulumi
 from typing_extensions import override
 
-from ml_foundations.component.resources import without_none
-from ml_foundations.component.spec import Name, check
+from ml_foundations.component.spec import check
+from ml_foundations.component.types import Name
+from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.workloads.awaited import AwaitedArgs, AwaitedSettings, AwaitedSpec, await_annotations, declare_job
 from ml_foundations.workloads.completions import CompletionsArgs, CompletionsSettings
 from ml_foundations.workloads.gpu_claim import declare_claim_template
@@ -49,8 +50,8 @@ class _TrainingJobSpec(TrainingJobSettings, AwaitedSpec):
         return self.job_name
 
     @override
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        yield from super().contradictions()
+    def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         if self.indexed:
             yield from hostname_errors("job_name", self.job_name, self.completions)
 

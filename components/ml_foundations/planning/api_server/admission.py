@@ -68,7 +68,7 @@ def ambiguous_defaults(limit_ranges: Sequence[Manifest]) -> list[str]:
 
 def objections(spec: Manifest, limit_ranges: Sequence[Manifest]) -> list[Objection]:
     """Why the API server refuses a pod with an admitted spec; empty where it accepts it."""
-    found = [objection for path, container in _containers(spec) for objection in _contradictions(path, container)]
+    found = [objection for path, container in _containers(spec) for objection in _errors(path, container)]
     for limit_range in limit_ranges:
         name = name_of(limit_range)
         for item in _limits(limit_range):
@@ -181,7 +181,7 @@ def _of_pod(spec: Manifest, field: Any) -> dict[str, int]:
     return containers | {name: whole[name] for name in ("cpu", "memory") if name in whole}
 
 
-def _contradictions(path: str, container: Manifest) -> Iterable[Objection]:
+def _errors(path: str, container: Manifest) -> Iterable[Objection]:
     requests, limits = map(millis, _resources(container))
     for name, wanted in sorted(requests.items()):
         shown, limit = format_milli(wanted), limits.get(name)

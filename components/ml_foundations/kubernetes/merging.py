@@ -1,4 +1,4 @@
-"""Kubernetes' strategic merge of a PodSpec: how the user's ``pod_overrides`` join what a component makes."""
+"""Merging: how the user's overrides and Helm values join what a component makes."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -21,11 +21,27 @@ MERGE_KEYS = {
 """The lists of a PodSpec whose items join, and the key that tells them apart (patchMergeKey in k8s.io/api/core/v1)."""
 
 
+def without_none(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop keys whose value is None."""
+    return {key: value for key, value in mapping.items() if value is not None}
+
+
+def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two trees as Helm merges values: maps join, anything else of ``top`` wins."""
+    both = {key: merged(base[key], top[key]) for key in base.keys() & top.keys() if _are_maps(base[key], top[key])}
+    return {**base, **top, **both}
+
+
+def overridden(manifest: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge the overrides of a manifest's kind over it: maps join, lists are replaced, null removes a field."""
+    return _without_null(merged(manifest, overrides.get(manifest["kind"], {})))
+
+
 def strategic_merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """Two trees of a PodSpec as ``kubectl patch`` joins them; the upper one wins.
+    """Merge two trees of a PodSpec as ``kubectl patch`` does; ``top`` wins.
 
     Maps join. Lists of named things (containers, volumes, environment variables, …) join by name, and new items come
-    last. Any other list is replaced. Null takes a field away.
+    last. Any other list is replaced. Null removes a field.
     """
     result = dict(base)
     for key, value in top.items():
@@ -39,6 +55,17 @@ def strategic_merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str
         else:
             result[key] = value
     return result
+
+
+def _are_maps(*values: Any) -> bool:
+    return all(isinstance(value, Mapping) for value in values)
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {key: _without_null(item) for key, item in items if item is not None}
+    return value
 
 
 def _map(value: Any) -> Mapping[str, Any]:

@@ -1,0 +1,1 @@
+"""Generators of what follows from the components' specs; ``make generate`` runs them all."""

@@ -1,0 +1,92 @@
+"""Wrong arguments, told all at once: the path of each, its value, and what is allowed."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
+
+import pulumi
+from pydantic import BaseModel, ValidationError
+
+
+class FieldsError(ValueError):
+    """Arguments that do not go together: each the name of a field, and why."""
+
+    def __init__(self, found: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{field}: {reason}" for field, reason in found))
+        self.found = found
+
+
+class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
+    """Wrong arguments of a component. As a RunError it ends a program without a traceback."""
+
+
+def arguments_error(component: str, error: ValidationError, spec: type[BaseModel]) -> ArgumentsError:
+    """The error of a component that was given wrong arguments; its message lists every one."""
+    details: list[pulumi.InputPropertyErrorDetails] = [
+        {"property_path": path, "reason": reason} for path, reason in explain(error, spec)
+    ]
+    lines = "".join(f"\n  {item['property_path']}: {item['reason']}" for item in details)
+    return ArgumentsError(f"{component}: {len(details)} wrong argument(s):{lines}", details)
+
+
+def explain(
+    error: ValidationError, spec: type[BaseModel], spell: Callable[[str], str] = str
+) -> Iterator[tuple[str, str]]:
+    """Each error as its path and a reason that names the value and the way out; ``spell`` writes names of fields."""
+    for item in error.errors():
+        location = item["loc"]
+        path, model = _place(location, spec, spell)
+        message = item["msg"].removeprefix("Value error, ")
+        message = message[0].lower() + message[1:]
+        context = item.get("ctx", {})
+        cause = context.get("error")
+        if isinstance(cause, FieldsError):
+            for field, reason in cause.found:
+                yield f"{path}.{_spelled(field, model, spell)}".lstrip("."), _spelled(reason, model, spell)
+        elif isinstance(item["input"], pulumi.Output):
+            yield path, "is an Output; it must be known at preview: give a plain value"
+        elif item["type"] == "extra_forbidden":
+            known = sorted(map(spell, _place(location[:-1], spec, spell)[1].model_fields))
+            yield path, _unknown(str(location[-1]), known)
+        elif item["type"] == "missing":
+            yield path, "is required"
+        elif item["type"] == "string_too_long":
+            yield path, f"has {len(item['input'])} characters, and {context['max_length']} are allowed"
+        else:
+            yield path, f"{message} (got {item['input']!r})"
+
+
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models inside of list[Model], dict[str, Model] or Model | None; more than one in a choice of models."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in models_in(part)]
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=2)
+    return f"is not known. Did you mean {' or '.join(near)}?" if near else f"is not known. Known: {', '.join(known)}"
+
+
+def _place(
+    location: tuple[int | str, ...], model: type[BaseModel], spell: Callable[[str], str]
+) -> tuple[str, type[BaseModel]]:
+    """The path of a place in a model, and the model that is there."""
+    path = ""
+    choices = {model.__name__: model}
+    for part in location:
+        if len(choices) > 1 and part in choices:
+            choices = {str(part): choices[str(part)]}
+            continue
+        fields = next(iter(choices.values())).model_fields if choices else {}
+        if part in fields:
+            choices = {found.__name__: found for found in models_in(fields[str(part)].annotation)}
+        path += f"[{part}]" if isinstance(part, int) else f".{spell(part) if part in fields else part}"
+    return path.lstrip("."), next(iter(choices.values()), model)
+
+
+def _spelled(text: str, model: type[BaseModel], spell: Callable[[str], str]) -> str:
+    """A text with the names of the model's fields as the user writes them."""
+    names = sorted((name for name in model.model_fields if spell(name) != name), key=len, reverse=True)
+    return re.sub(rf"\b({'|'.join(names)})\b", lambda found: spell(found[0]), text) if names else text

@@ -1,0 +1,97 @@
+"""What a component is made of: its children, each declared once, for Pulumi, for planning and for tests."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple, cast
+
+import pulumi
+import pulumi_kubernetes as k8s
+from pydantic.alias_generators import to_snake
+
+Manifest = Mapping[str, Any]
+"""A Kubernetes object, as YAML has it."""
+
+# What is not awaited must be gone at once when it is deleted, or its replacement would meet it.
+NOT_AWAITED = {"pulumi.com/skipAwait": "true", "pulumi.com/deletionPropagationPolicy": "background"}
+
+
+class Ref(NamedTuple):
+    """An output of another part of the same component, as an argument of a part that comes after it."""
+
+    role: str
+    output: str
+
+
+class Cloud(NamedTuple):
+    """A resource that is no Kubernetes object, such as a node pool or a Helm release."""
+
+    type: type[pulumi.CustomResource]
+    arguments: Mapping[str, Any]
+    """As Python has them; a Ref stands for an output of another part."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One child of a component."""
+
+    role: str
+    """What it is to the component: the child's name is the component's, a dash, and this."""
+    declared: Manifest | Cloud
+    after: Sequence[str] = ()
+    """The roles of the parts that must be there before it."""
+    options: pulumi.ResourceOptions = field(default_factory=pulumi.ResourceOptions)
+    """Further options; parent and depends_on follow from the component and ``after``."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """The Kubernetes object; empty where the part is none."""
+        return {} if isinstance(self.declared, Cloud) else self.declared
+
+    def declare(self, name: str, parent: pulumi.Resource, made: Mapping[str, pulumi.Resource]) -> pulumi.Resource:
+        """Declare it to Pulumi.
+
+        Args:
+            name: The component's name.
+            parent: The component.
+            made: The parts before it, by role.
+        """
+        ours = pulumi.ResourceOptions(parent=parent, depends_on=[made[role] for role in self.after])
+        opts = pulumi.ResourceOptions.merge(ours, self.options)
+        if isinstance(self.declared, Cloud):
+            return self.declared.type(f"{name}-{self.role}", **_resolved(self.declared.arguments, made), opts=opts)
+        fields = {to_snake(key): value for key, value in self.declared.items() if key not in ("apiVersion", "kind")}
+        typed = _typed_class(self.declared["apiVersion"], self.declared["kind"])
+        if typed is None:
+            fields |= {"api_version": self.declared["apiVersion"], "kind": self.declared["kind"]}
+            typed = k8s.apiextensions.CustomResource
+        return typed(f"{name}-{self.role}", **fields, opts=opts)
+
+
+def _typed_class(api_version: str, kind: str) -> Any:
+    """The SDK's class of a kind; None for a kind that a controller of somebody else's brings."""
+    group, _, version = api_version.rpartition("/")
+    domain = group.partition(".")[2]
+    module = f"pulumi_kubernetes.{group.partition('.')[0] or 'core'}.{version}"
+    if domain not in ("", "k8s.io", "authorization.k8s.io"):
+        return None
+    return getattr(import_module(module), kind, None) if _exists(module) else None
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:
+    """A tree of arguments with each Ref replaced by the output that it means."""
+    if isinstance(value, Ref):
+        return getattr(made[value.role], value.output)
+    if isinstance(value, Mapping):
+        return {key: _resolved(item, made) for key, item in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_resolved(item, made) for item in cast("list[Any]", value)]
+    return value

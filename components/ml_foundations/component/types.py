@@ -1,0 +1,102 @@
+"""Types of arguments: what each allows, and what it makes of what was given."""
+
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+
+from ml_foundations.catalog.machine_types import MACHINE_TYPES, UnknownNameError, machine_type, product_by_name
+from ml_foundations.kubernetes.quantities import format_quantity, parse_quantity
+
+MAX_LABEL = 63
+"""The longest DNS label, and so the longest name of most objects (RFC 1123)."""
+
+
+class InputOf:
+    """Marks a field that may be a Pulumi output: of what, when it is known."""
+
+    def __init__(self, type_: type) -> None:
+        self.type = type_
+
+
+InputStr = Annotated[Any, InputOf(str)]
+"""A string that may be an output of another resource."""
+
+
+def quantity(value: object) -> str:
+    """Write a quantity as the API server writes it back, so that a refresh finds no difference: 1, not 1000m.
+
+    Raises:
+        ValueError: It is not a quantity.
+    """
+    text = str(value)
+    amount = parse_quantity(text)
+    if text.endswith("i") and amount.denominator == 1 and amount >= 1024:
+        return format_quantity(amount)
+    billionths = math.ceil(amount * 10**9)
+    for suffix, power in (("E", 18), ("P", 15), ("T", 12), ("G", 9), ("M", 6), ("k", 3), ("", 0), ("m", -3), ("u", -6)):
+        whole = Fraction(billionths, 10 ** (power + 9))
+        if billionths and whole.denominator == 1:
+            return f"{whole}{suffix}"
+    return f"{billionths}n" if billionths else "0"
+
+
+def derived(name: str, suffix: str, limit: int = MAX_LABEL) -> str:
+    """Make a name from another, within the limit of its kind.
+
+    Raises:
+        ValueError: It would be too long; the message says by how much.
+    """
+    full = f"{name}{suffix}"
+    if len(full) > limit:
+        raise ValueError(f'"{full}" has {len(full)} characters, and {limit} are allowed: shorten "{name}"')
+    return full
+
+
+def _positive_quantity(value: object) -> str:
+    text = quantity(value)
+    if parse_quantity(text) <= 0:
+        raise ValueError("must be more than 0")
+    return text
+
+
+def _name(value: str) -> str:
+    if len(value) > MAX_LABEL:
+        raise ValueError(f"has {len(value)} characters, and {MAX_LABEL} are allowed")
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", value):
+        raise ValueError("must be lower case letters, digits and dashes, from a letter on, with no dash at the end")
+    return value
+
+
+def _known(look_up: Callable[[str], str]) -> AfterValidator:
+    """Replace a name of the catalog by the catalog's own; refuse a name that it lacks."""
+
+    def check(value: str) -> str:
+        try:
+            return look_up(value)
+        except UnknownNameError as error:
+            raise ValueError(str(error)) from None
+
+    return AfterValidator(check)
+
+
+Name = Annotated[str, AfterValidator(_name)]
+"""A name of a Kubernetes object: lower case letters, digits and dashes, 63 characters at most."""
+
+Quantity = Annotated[
+    str, BeforeValidator(_positive_quantity), WithJsonSchema({"type": ["string", "number"], "minLength": 1})
+]
+"""An amount as Kubernetes writes it: 500m, 2, 16Gi. More than zero; made canonical."""
+
+GpuProduct = Annotated[str, _known(product_by_name)]
+"""A GPU by any of its names; it becomes the label value that GPU Feature Discovery publishes."""
+
+MachineTypeName = Annotated[
+    str,
+    _known(lambda name: machine_type(name).name),
+    WithJsonSchema({"type": "string", "enum": sorted(MACHINE_TYPES)}),
+]
+"""A machine type of the catalog."""
