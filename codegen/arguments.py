@@ -49,7 +49,7 @@ def generated() -> str:
     names = [name for name in ml_foundations.__all__ if not name.endswith("Args")]
     for component in (getattr(ml_foundations, name) for name in names):
         if issubclass(component, Component):
-            _collect(component.spec_type, found)
+            _collect(component.spec_type(), found)
     return "\n\n\n".join([HEADER.rstrip(), *("\n".join(_typed_dict(spec)) for spec in found)]) + "\n"
 
 
