@@ -20,7 +20,7 @@ from ml_foundations import (
     Volume,
 )
 from ml_foundations.component.parts import NOT_AWAITED
-from ml_foundations.component.types import quantity
+from ml_foundations.kubernetes.quantities import canonical_quantity
 from pulumi_gcp.container import outputs as container
 
 from tests.components.declaring import component_host, declared, inputs
@@ -205,7 +205,7 @@ def test_pod_overrides_keep_what_they_do_not_name() -> None:
     ],
 )
 def test_quantities_are_as_the_api_server_writes_them_back(given: Any, canonical: str) -> None:
-    assert quantity(given) == canonical
+    assert canonical_quantity(given) == canonical
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ml_foundations.catalog import machine_types
 from ml_foundations.kubernetes import labels
-from ml_foundations.planning.scheduler.filters import untolerated_taints
+from ml_foundations.kubernetes.tolerations import untolerated_taints
 
 if TYPE_CHECKING:
     from ml_foundations.catalog.operator_nodes import Operator
@@ -128,7 +128,7 @@ def advertised_gpus(pool: PoolTraits, operator: Operator | None) -> int:
 
 def _reaches(operator: Operator, pool: PoolTraits) -> bool:
     """Whether the operator's DaemonSets tolerate the nodes' taints."""
-    return not untolerated_taints({"spec": {"tolerations": list(operator.tolerations)}}, node_taints(pool))
+    return not untolerated_taints(operator.tolerations, node_taints(pool))
 
 
 def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:

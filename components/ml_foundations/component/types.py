@@ -1,15 +1,13 @@
 """Types of arguments: what each allows, and what it makes of what was given."""
 
-import math
 import re
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, UnknownNameError, machine_type, product_by_name
-from ml_foundations.kubernetes.quantities import format_quantity, parse_quantity
+from ml_foundations.kubernetes.quantities import canonical_quantity, parse_quantity
 
 MAX_LABEL = 63
 """The longest DNS label, and so the longest name of most objects (RFC 1123)."""
@@ -26,24 +24,6 @@ InputStr = Annotated[Any, InputOf(str)]
 """A string that may be an output of another resource."""
 
 
-def quantity(value: object) -> str:
-    """Write a quantity as the API server writes it back, so that a refresh finds no difference: 1, not 1000m.
-
-    Raises:
-        ValueError: It is not a quantity.
-    """
-    text = str(value)
-    amount = parse_quantity(text)
-    if text.endswith("i") and amount.denominator == 1 and amount >= 1024:
-        return format_quantity(amount)
-    billionths = math.ceil(amount * 10**9)
-    for suffix, power in (("E", 18), ("P", 15), ("T", 12), ("G", 9), ("M", 6), ("k", 3), ("", 0), ("m", -3), ("u", -6)):
-        whole = Fraction(billionths, 10 ** (power + 9))
-        if billionths and whole.denominator == 1:
-            return f"{whole}{suffix}"
-    return f"{billionths}n" if billionths else "0"
-
-
 def derived(name: str, suffix: str, limit: int = MAX_LABEL) -> str:
     """Make a name from another, within the limit of its kind.
 
@@ -57,7 +37,7 @@ def derived(name: str, suffix: str, limit: int = MAX_LABEL) -> str:
 
 
 def _positive_quantity(value: object) -> str:
-    text = quantity(value)
+    text = canonical_quantity(value)
     if parse_quantity(text) <= 0:
         raise ValueError("must be more than 0")
     return text

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ml_foundations.component.types import quantity
+from ml_foundations.kubernetes.quantities import canonical_quantity
 
 CRITICAL = ("system-node-critical", "system-cluster-critical")
 
@@ -14,5 +14,5 @@ def critical_pods_quota(name: str, namespace: str, pods: int) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"hard": {"pods": quantity(pods)}, "scopeSelector": {"matchExpressions": [scope]}},
+        "spec": {"hard": {"pods": canonical_quantity(pods)}, "scopeSelector": {"matchExpressions": [scope]}},
     }

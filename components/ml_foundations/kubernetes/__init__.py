@@ -1,1 +1,1 @@
-"""Kubernetes' own vocabulary: quantities, manifests, merging, labels."""
+"""Kubernetes' own vocabulary: quantities, manifests, merging, labels, selectors, tolerations."""

@@ -68,3 +68,21 @@ def format_quantity(value: Fraction) -> str:
                 return f"{amount // 1024**power}{suffix}"
         return str(amount)
     return f"{float(value * 1000):.15g}m"
+
+
+def canonical_quantity(value: object) -> str:
+    """Write a quantity as the API server writes it back, so that a refresh finds no difference: 1, not 1000m.
+
+    Raises:
+        ValueError: It is not a quantity.
+    """
+    text = str(value)
+    amount = parse_quantity(text)
+    if text.endswith("i") and amount.denominator == 1 and amount >= 1024:
+        return format_quantity(amount)
+    billionths = math.ceil(amount * 10**9)
+    for suffix, power in (("E", 18), ("P", 15), ("T", 12), ("G", 9), ("M", 6), ("k", 3), ("", 0), ("m", -3), ("u", -6)):
+        whole = Fraction(billionths, 10 ** (power + 9))
+        if billionths and whole.denominator == 1:
+            return f"{whole}{suffix}"
+    return f"{billionths}n" if billionths else "0"

@@ -8,8 +8,9 @@ from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import UnknownNameError, gpu_by_name
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import Name, Quantity, derived, quantity
+from ml_foundations.component.types import Name, Quantity, derived
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.quantities import canonical_quantity
 
 GPU_QUOTA = f"requests.{labels.GPU_RESOURCE}"
 GPU_DEVICES = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
@@ -96,18 +97,18 @@ class QuotaSettings(Spec):
 def _hard(quota: QuotaSettings) -> dict[str, str]:
     by_class = {f"{name}.storageclass.storage.k8s.io/requests.storage": q for name, q in quota.storage_by_class.items()}
     return {
-        GPU_QUOTA: quantity(quota.gpus),
-        GPU_DEVICES: quantity(quota.claimed_gpus),
+        GPU_QUOTA: canonical_quantity(quota.gpus),
+        GPU_DEVICES: canonical_quantity(quota.claimed_gpus),
         "requests.cpu": quota.cpu,
         "requests.memory": quota.memory,
         "requests.storage": quota.storage,
         **by_class,
-        "persistentvolumeclaims": quantity(quota.volumes),
-        "count/jobs.batch": quantity(quota.jobs),
-        "pods": quantity(quota.pods),
-        "services": quantity(quota.services),
-        "services.loadbalancers": quantity(quota.load_balancers),
-        "services.nodeports": quantity(quota.load_balancers),
+        "persistentvolumeclaims": canonical_quantity(quota.volumes),
+        "count/jobs.batch": canonical_quantity(quota.jobs),
+        "pods": canonical_quantity(quota.pods),
+        "services": canonical_quantity(quota.services),
+        "services.loadbalancers": canonical_quantity(quota.load_balancers),
+        "services.nodeports": canonical_quantity(quota.load_balancers),
     }
 
 
@@ -120,7 +121,7 @@ def quota_manifests(namespace: str, quota: QuotaSettings) -> list[dict[str, Any]
     manifests = [_quota(namespace, "team-quota", _hard(quota) | quota.extra_quota)]
     for model, gpus in quota.gpus_by_model.items():
         scope = _scope("In", [model_class(namespace, model)])
-        manifests.append(_quota(namespace, f"gpus-{model}", {GPU_QUOTA: quantity(gpus)}, scope))
+        manifests.append(_quota(namespace, f"gpus-{model}", {GPU_QUOTA: canonical_quantity(gpus)}, scope))
     if quota.gpus_by_model:
         scope = _scope("NotIn", [model_class(namespace, model) for model in quota.gpus_by_model])
         manifests.append(_quota(namespace, "gpus-other", {GPU_QUOTA: "0"}, scope))

@@ -15,9 +15,10 @@ from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.component.resources import arguments, child_options, unknown_kinds
 from ml_foundations.component.spec import Spec, check
 from ml_foundations.component.tolerations import Toleration, TolerationArgs, toleration_manifest
-from ml_foundations.component.types import GpuProduct, Name, Quantity, quantity
+from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, overridden, without_none
+from ml_foundations.kubernetes.quantities import canonical_quantity
 
 COMPUTE = "compute"
 """The flavor of CPU and memory, which are the same on all nodes: GPUs alone decide between flavors."""
@@ -325,6 +326,6 @@ def _gpu_quota(team: NamedTeamQueue, flavor: str) -> dict[str, Any]:
     limits = {"borrowingLimit": team.borrow_gpus.get(flavor), "lendingLimit": team.lend_gpus.get(flavor)}
     return {
         "name": labels.GPU_RESOURCE,
-        "nominalQuota": quantity(team.gpus.get(flavor, 0)),
-        **{key: quantity(value) for key, value in limits.items() if value is not None},
+        "nominalQuota": canonical_quantity(team.gpus.get(flavor, 0)),
+        **{key: canonical_quantity(value) for key, value in limits.items() if value is not None},
     }

@@ -17,8 +17,8 @@ from ml_foundations.kubernetes.manifests import (
     section,
 )
 from ml_foundations.kubernetes.quantities import millis
+from ml_foundations.kubernetes.tolerations import UNSCHEDULABLE_TAINT
 from ml_foundations.planning.model.resources import Amounts, in_scheduler_units
-from ml_foundations.planning.scheduler.filters import UNSCHEDULABLE_TAINT
 
 if TYPE_CHECKING:
     from ml_foundations.catalog.machine_types import MachineType

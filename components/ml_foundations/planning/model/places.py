@@ -10,15 +10,11 @@ from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, section
+from ml_foundations.kubernetes.selectors import selects
+from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.resources import Amounts, scheduled_requests
-from ml_foundations.planning.scheduler.filters import (
-    Refusal,
-    matches_node_affinity,
-    refusals,
-    selects,
-    untolerated_taints,
-)
+from ml_foundations.planning.scheduler.filters import Refusal, matches_node_affinity, refusals
 
 HOSTNAME = labels.HOSTNAME
 ANY_ADDRESS = "0.0.0.0"
@@ -153,7 +149,7 @@ class PodClass:
             return False
         if constraint.honor_affinity and not matches_node_affinity(self.spec, node.manifest):
             return False
-        return not (constraint.honor_taints and untolerated_taints({"spec": self.spec}, node.taints))
+        return not (constraint.honor_taints and untolerated_taints(items(self.spec, "tolerations"), node.taints))
 
 
 def pod_class(

@@ -7,20 +7,18 @@ a limit without a request is a request.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, labels_of, section
 from ml_foundations.kubernetes.quantities import format_quantity, millis
+from ml_foundations.kubernetes.selectors import matches
+from ml_foundations.kubernetes.tolerations import UNSCHEDULABLE_TAINT, described_taint, untolerated_taints
 from ml_foundations.planning.model import resources
 from ml_foundations.planning.model.resources import PODS, WHOLE
 
-__all__ = ["PODS", "Refusal", "pod_requests", "refusals", "untolerated_taints", "why_not"]
-
-UNSCHEDULABLE_TAINT: Manifest = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-"""The taint that a pod must tolerate to run on a cordoned node."""
+__all__ = ["PODS", "Refusal", "pod_requests", "refusals", "why_not"]
 
 
 class Refusal(NamedTuple):
@@ -68,17 +66,6 @@ def matches_node_affinity(spec: Manifest, node: Manifest) -> bool:
     return not [*_node_selector(spec, node), *_node_affinity(spec, node)]
 
 
-def untolerated_taints(pod: Manifest, taints: Iterable[Manifest]) -> list[Manifest]:
-    """The taints that keep a pod off: NoSchedule or NoExecute ones that no toleration of it matches."""
-    tolerations = items(section(pod, "spec"), "tolerations")
-    return [
-        taint
-        for taint in taints
-        if taint.get("effect") in ("NoSchedule", "NoExecute")
-        and not any(_tolerates(toleration, taint) for toleration in tolerations)
-    ]
-
-
 def _name(node: Manifest) -> Any:
     return section(node, "metadata").get("name", "")
 
@@ -92,7 +79,8 @@ def _node_name(spec: Manifest, node: Manifest) -> Iterable[Refusal]:
 
 
 def _unschedulable(spec: Manifest, node: Manifest) -> Iterable[Refusal]:
-    if section(node, "spec").get("unschedulable") and untolerated_taints({"spec": spec}, [UNSCHEDULABLE_TAINT]):
+    tolerations, is_cordoned = items(spec, "tolerations"), section(node, "spec").get("unschedulable")
+    if is_cordoned and untolerated_taints(tolerations, [UNSCHEDULABLE_TAINT]):
         yield Refusal("node-unschedulable", "tolerations", "the node is cordoned (unschedulable)")
 
 
@@ -135,47 +123,6 @@ def _unmet(term: Manifest, node: Manifest) -> list[tuple[str, bool]]:
     ]
 
 
-def matches(requirement: Manifest, labels: Mapping[str, Any]) -> bool | None:
-    """Whether labels meet a requirement of a node selector or a label selector; None where a label is unknown."""
-    key, operator = requirement["key"], requirement.get("operator")
-    values: list[str] = requirement.get("values") or []
-    if labels.get(key) is UNKNOWN and operator in ("In", "NotIn", "Gt", "Lt"):
-        return None
-    match operator:
-        case "In":
-            return key in labels and labels[key] in values
-        case "NotIn":
-            return key not in labels or labels[key] not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-        case "Gt" | "Lt":
-            actual, bound = _integer(labels.get(key)), _integer(values[0]) if len(values) == 1 else None
-            if actual is None or bound is None:
-                return False
-            return actual > bound if operator == "Gt" else actual < bound
-        case _:
-            return False
-
-
-def selects(selector: Manifest | None, labels: Mapping[str, Any]) -> bool:
-    """Whether a label selector selects labels; no selector selects nothing, an empty one everything."""
-    if selector is None:
-        return False
-    equal = section(selector, "matchLabels")
-    return all(labels.get(key) == value for key, value in equal.items()) and all(
-        matches(requirement, labels) for requirement in items(selector, "matchExpressions")
-    )
-
-
-def _integer(text: str | None) -> int | None:
-    if text is None or not re.fullmatch(r"[+-]?[0-9]+", str(text)):
-        return None
-    number = int(text)
-    return number if -(2**63) <= number < 2**63 else None
-
-
 def _described(requirement: Manifest) -> str:
     values = ", ".join(map(str, requirement.get("values") or []))
     return f"{requirement['key']} {requirement.get('operator')}{f' [{values}]' if values else ''}"
@@ -186,29 +133,8 @@ def _shown(labels: Mapping[str, Any], key: str) -> str:
 
 
 def _taints(spec: Manifest, node: Manifest) -> Iterable[Refusal]:
-    for taint in untolerated_taints({"spec": spec}, items(section(node, "spec"), "taints")):
+    for taint in untolerated_taints(items(spec, "tolerations"), items(section(node, "spec"), "taints")):
         yield Refusal("taint", "tolerations", f"untolerated taint {described_taint(taint)}")
-
-
-def described_taint(taint: Manifest) -> str:
-    """A taint as kubectl writes it: key=value:effect."""
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"{taint['key']}{value}:{taint['effect']}"
-
-
-def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
-    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
-        return False
-    if toleration.get("key") and toleration["key"] != taint["key"]:
-        return False
-    match toleration.get("operator") or "Equal":
-        case "Exists":
-            return True
-        case "Equal":
-            return (toleration.get("value") or "") == (taint.get("value") or "")
-        case _:
-            # Lt and Gt belong to a feature gate that is off by default up to Kubernetes 1.36.
-            return False
 
 
 def _insufficient(pod: Manifest, node: Manifest, used: Mapping[str, Fraction]) -> Iterable[str]:

@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ml_foundations.kubernetes.manifests import Manifest, name_of, namespace_of
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of
 from ml_foundations.kubernetes.quantities import format_milli
+from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.planning.api_server import quotas
 from ml_foundations.planning.api_server.admission import Objection
 from ml_foundations.planning.model.places import Place, PodClass
 from ml_foundations.planning.model.pods import PodSet, Workload
 from ml_foundations.planning.model.resources import PODS, is_extended
 from ml_foundations.planning.scheduler.competition import Demand, Judgement
-from ml_foundations.planning.scheduler.filters import Refusal, described_taint, untolerated_taints
+from ml_foundations.planning.scheduler.filters import Refusal
 from ml_foundations.planning.scheduler.one_class import Capacity
 from ml_foundations.planning.verdict.findings import Finding, Severity, Verdict
 
@@ -399,7 +400,7 @@ def _remedy(
     short: Sequence[tuple[str, int, int]],
 ) -> str:
     """The shortest way to the nearest pool."""
-    taints = untolerated_taints({"spec": pod.spec}, nearest.node.taints)
+    taints = untolerated_taints(items(pod.spec, "tolerations"), nearest.node.taints)
     steps: list[str] = []
     if any(refusal.rule == "taint" for refusal in found) and taints:
         steps.append(f"tolerate {' and '.join(map(described_taint, taints))}")

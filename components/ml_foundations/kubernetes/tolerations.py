@@ -1,0 +1,42 @@
+"""Taints and the tolerations that match them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ml_foundations.kubernetes.manifests import Manifest
+
+UNSCHEDULABLE_TAINT: Manifest = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+"""The taint that a pod must tolerate to run on a cordoned node."""
+
+
+def untolerated_taints(tolerations: Iterable[Manifest], taints: Iterable[Manifest]) -> list[Manifest]:
+    """The taints that keep a pod off a node: NoSchedule or NoExecute ones that none of its tolerations matches."""
+    tolerations = list(tolerations)
+    return [
+        taint
+        for taint in taints
+        if taint.get("effect") in ("NoSchedule", "NoExecute")
+        and not any(_tolerates(toleration, taint) for toleration in tolerations)
+    ]
+
+
+def described_taint(taint: Manifest) -> str:
+    """A taint as kubectl writes it: key=value:effect."""
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint['key']}{value}:{taint['effect']}"
+
+
+def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    match toleration.get("operator") or "Equal":
+        case "Exists":
+            return True
+        case "Equal":
+            return (toleration.get("value") or "") == (taint.get("value") or "")
+        case _:
+            # Lt and Gt belong to a feature gate that is off by default up to Kubernetes 1.36.
+            return False
