@@ -5,83 +5,32 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import pytest
-from kubernetes import client, config
+from kubernetes import config
 from ml_foundations.rehearsal import control_plane, toolchain
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.toolchain import Tools
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+from tests.support.checkout import CHECKOUT, Checkout
+from tests.support.cluster import Cluster
+
+NEED_A_REPLICA = {"tools", "cluster", "copy_checkout"}
+"""Fixtures of tests that need the tools of a rehearsal, or start one."""
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """A bare replica: a control plane without node pools."""
-
-    rehearsal: Rehearsal
-    kubeconfig: Path
-    api: client.ApiClient
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "replica: needs the tools of a rehearsal; set for whatever uses their fixtures")
 
 
-@dataclass(frozen=True)
-class Checkout:
-    """A copy of the checkout, to run commands in as a user would."""
-
-    root: Path
-    up_options: tuple[str, ...] = ()
-
-    def rehearsal(self, stack: str = "dev") -> Rehearsal:
-        return Rehearsal.of(stack, self.root)
-
-    def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run ``python -m rehearsal …`` and return what it printed."""
-        options = self.up_options if args[0] == "up" else ()
-        return subprocess.run(
-            [sys.executable, "-m", "ml_foundations.rehearsal", *args, *options],
-            cwd=self.root,
-            env=os.environ | {"NO_COLOR": "1", "PYTHONPATH": str(self.root / "components")} | env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
-
-    def shell(self, script: str, stack: str = "dev") -> subprocess.CompletedProcess[str]:
-        """Run a shell script in the environment that ``python -m rehearsal env`` prints."""
-        return subprocess.run(
-            ["bash", "-c", f"{exports(self, stack)}\n{script}"],
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
-
-
-@cache
-def exports(checkout: Checkout, stack: str) -> str:
-    """What ``python -m rehearsal env`` prints for a stack: paths, which stay."""
-    printed = checkout.run("env", "--stack", stack)
-    assert printed.returncode == 0, printed.stderr
-    return printed.stdout
-
-
-LONGEST = (
-    *("test_examples", "test_training", "test_stack", "test_kubernetes", "test_queue", "test_serving"),
-    *("test_proof", "test_pack", "test_language_host", "test_differential", "test_control_plane", "test_storage"),
-    *("test_gke", "test_typescript", "test_planned", "test_wheel"),
-)
-"""The modules that take minutes, the longest first: begun last, one of them would keep a single worker busy."""
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest modules; the others fill what is left of the workers."""
-    rank = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+    """Mark the tests that need a replica, and begin with their modules: they take longest."""
+    for item in items:
+        if NEED_A_REPLICA & set(getattr(item, "fixturenames", ())):
+            item.add_marker("replica")
+    slow = {item.path for item in items if item.get_closest_marker("replica")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 # The Go programs of a test live for seconds: let them collect garbage less often.

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.conftest import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 PAGES += sorted((CHECKOUT / "examples").rglob("README.md"))

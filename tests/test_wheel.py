@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import CHECKOUT, Checkout
+from tests.support.checkout import CHECKOUT, Checkout
 
 PROGRAM = """\
 import pulumi, ml_foundations

@@ -12,7 +12,7 @@ from ml_foundations.component.spec import check
 from ml_foundations.component.types import derived
 from ml_foundations.kubernetes import labels
 
-from tests.components.declaring import component_host
+from tests.support.declaring import component_host
 
 NAMES = [name for name in ml_foundations.__all__ if not name.endswith("Args")]
 

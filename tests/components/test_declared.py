@@ -23,7 +23,7 @@ from ml_foundations.component.parts import NOT_AWAITED
 from ml_foundations.kubernetes.quantities import canonical_quantity
 from pulumi_gcp.container import outputs as container
 
-from tests.components.declaring import component_host, declared, inputs
+from tests.support.declaring import component_host, declared, inputs
 
 POOL: Any = {"project": "project", "location": "us-central1", "cluster_name": "c", "node_service_account": "s"}
 WORKLOAD: Any = {"namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}

@@ -11,7 +11,7 @@ import pytest
 from ml_foundations.rehearsal import environment
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.conftest import CHECKOUT, Checkout
+from tests.support.checkout import CHECKOUT, Checkout
 
 COMMITTED = CHECKOUT / "components" / "schema.json"
 

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.conftest import Checkout
-from tests.previewing import Said, preview
+from tests.support.checkout import Checkout
+from tests.support.previewing import Said, preview
 
 PROGRAM = '''
 from decimal import Decimal

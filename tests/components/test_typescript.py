@@ -10,7 +10,7 @@ from ml_foundations.rehearsal import toolchain
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.toolchain import Group
 
-from tests.conftest import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
 GENERATOR = Group(
     "sdk-nodejs", {"sdk-nodejs": "sdk-nodejs"}, minutes=1.5, folder=CHECKOUT / "tests" / "components" / "sdk-nodejs"

@@ -11,10 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-from tests.conftest import CHECKOUT
 from tests.differential import proof
 from tests.differential.comparing import Comparison, compare
 from tests.differential.generator import batch
+from tests.support.checkout import CHECKOUT
 
 
 def main() -> int:

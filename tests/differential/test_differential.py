@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import CHECKOUT
 from tests.differential import case, oracle, proof, replica, shrinking
 from tests.differential.case import Case, isolated, read
 from tests.differential.comparing import WITHOUT, Comparison, compare
 from tests.differential.generator import batch, generate
 from tests.differential.oracle import Outcome
+from tests.support.checkout import CHECKOUT
 
 NUMBER = 0
 """The batch of this test: always the same, and none of those of ``make differential``."""

@@ -10,7 +10,7 @@ import pytest
 from ml_foundations.rehearsal import brought_nodes
 from ml_foundations.rehearsal.progress import RehearsalError
 
-from tests.conftest import CHECKOUT, Checkout
+from tests.support.checkout import CHECKOUT, Checkout
 
 EXAMPLES = CHECKOUT / "examples"
 NODES = "examples/bring-your-own-cluster/nodes.yaml"

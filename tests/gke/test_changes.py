@@ -10,7 +10,7 @@ from ml_foundations.rehearsal.plugins.gcp import container
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.servicer import Diff, Resource, State
 
-from tests.components.declaring import declared, inputs
+from tests.support.declaring import declared, inputs
 
 POOL: Any = {
     "project": "project",

@@ -8,7 +8,7 @@ from ml_foundations import GkeCluster
 from ml_foundations.component.spec import check
 from ml_foundations.gke.cluster import GkeClusterArgs, GkeClusterSettings, _GkeClusterSpec
 
-from tests.components.declaring import declared, inputs
+from tests.support.declaring import declared, inputs
 
 BASE: Any = {"project": "project", "location": "us-central1"}
 WINDOW = {

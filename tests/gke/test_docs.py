@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.components.declaring import declared
-from tests.conftest import CHECKOUT
+from tests.support.checkout import CHECKOUT
+from tests.support.declaring import declared
 
 FEATURES = (CHECKOUT / "docs" / "features.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", (CHECKOUT / "docs" / "gke.md").read_text(), re.MULTILINE | re.DOTALL)

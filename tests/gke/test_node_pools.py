@@ -12,7 +12,7 @@ from ml_foundations.gke.gpu_node_pool import GpuNodePoolArgs, GpuNodePoolSetting
 from ml_foundations.gke.node_pool import NodePoolArgs
 from ml_foundations.kubernetes import labels
 
-from tests.components.declaring import declared, inputs
+from tests.support.declaring import declared, inputs
 
 COMMON: Any = {"project": "project", "location": "us-central1", "cluster_name": "c", "node_service_account": "s"}
 L4: Any = COMMON | {"machine_type": "g2-standard-24", "max_nodes": 4}

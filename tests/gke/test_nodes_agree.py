@@ -13,8 +13,8 @@ from ml_foundations.rehearsal.gke.nodes import node_template
 from ml_foundations.rehearsal.plugins.gcp import container
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 
-from tests.components.declaring import declared, inputs
 from tests.gke.test_changes import POOL
+from tests.support.declaring import declared, inputs
 
 CLUSTER = {"name": "c", "workloadIdentityConfig": {"workloadPool": "project.svc.id.goog"}}
 OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside([driver_installer_manifest("cos")])

@@ -17,7 +17,7 @@ from ml_foundations.gpu.device_classes import (
 from ml_foundations.kubernetes import labels
 from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
 
-from tests.components.declaring import declared, inputs
+from tests.support.declaring import declared, inputs
 
 
 def spec_of(**given: Any) -> DeviceClassesSettings:

@@ -13,7 +13,7 @@ from ml_foundations.gpu.monitor import (
     service_manifest,
 )
 
-from tests.components.declaring import declared, inputs
+from tests.support.declaring import declared, inputs
 
 
 def spec(**more: Any) -> Any:

@@ -14,8 +14,8 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
 
-from tests.components.declaring import declared, inputs
-from tests.conftest import Cluster
+from tests.support.cluster import Cluster
+from tests.support.declaring import declared, inputs
 
 MODES = ("operator", "cos", "ubuntu", "gke")
 TOLERATIONS: Any = [{"key": "team", "operator": "Equal", "value": "ml"}]

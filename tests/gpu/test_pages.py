@@ -11,8 +11,8 @@ from ml_foundations.gpu.operator import GpuOperatorSettings
 from ml_foundations.storage.classes import StorageClassesSettings
 from ml_foundations.tenancy.quota import QuotaSettings
 
-from tests.components.declaring import declared
-from tests.conftest import CHECKOUT
+from tests.support.checkout import CHECKOUT
+from tests.support.declaring import declared
 
 PAGES = {
     "gpu-operator": ["gpu-operator-release", "gpu-operator-critical-pods"],

@@ -9,7 +9,6 @@ from ml_foundations.planning import UNKNOWN, judge
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.rules import RULES
 
-from tests.conftest import CHECKOUT
 from tests.planning.building import (
     GPU,
     HOSTNAME,
@@ -31,6 +30,7 @@ from tests.planning.building import (
     stateful_set,
     template,
 )
+from tests.support.checkout import CHECKOUT
 
 NODES = pool("cpu", 2, {ZONE: "a", "disk": "ssd"})
 TAINTED = pool("h100", 2, {}, [{"key": GPU, "value": "present", "effect": "NoSchedule"}], gpu="8")

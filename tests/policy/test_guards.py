@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
 sys.path.insert(0, str(CHECKOUT / "policy"))
 

@@ -9,9 +9,10 @@ from ml_foundations.rehearsal import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.conftest import Checkout, Cluster
-from tests.previewing import write
 from tests.stacks.test_settings import sections
+from tests.support.checkout import Checkout
+from tests.support.cluster import Cluster
+from tests.support.previewing import write
 
 JOB = {
     "type": "kubernetes:batch/v1:Job",

@@ -24,9 +24,9 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.conftest import CHECKOUT
-from tests.rehearsal.project import fake_node
-from tests.waiting import until
+from tests.support.checkout import CHECKOUT
+from tests.support.project import fake_node
+from tests.support.waiting import until
 
 GPU = "nvidia.com/gpu"
 

@@ -20,9 +20,9 @@ from ml_foundations.rehearsal.api import ApiError
 from ml_foundations.rehearsal.gke import dra
 from ml_foundations.rehearsal.gke.store import Pool
 
-from tests.conftest import Cluster
-from tests.rehearsal.simulation import GPU_TAINT, Cloud, Object, clean, simulated_gke
-from tests.waiting import until
+from tests.support.cluster import Cluster
+from tests.support.simulation import GPU_TAINT, Cloud, Object, clean, simulated_gke
+from tests.support.waiting import until
 
 TOLERATION = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
 A100 = Pool(

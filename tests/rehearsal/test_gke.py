@@ -18,9 +18,9 @@ from ml_foundations.rehearsal.gke import life, load_balancers, volumes
 from ml_foundations.rehearsal.gke.life import SCALE_DOWN_VARIABLE
 from ml_foundations.rehearsal.progress import RehearsalError
 
-from tests.conftest import Cluster
-from tests.rehearsal.simulation import GPU_TAINT, L4, OPERATED, ZONES, Cloud, Object, clean, simulated_gke
-from tests.waiting import until
+from tests.support.cluster import Cluster
+from tests.support.simulation import GPU_TAINT, L4, OPERATED, ZONES, Cloud, Object, clean, simulated_gke
+from tests.support.waiting import until
 
 SCALE_DOWN_SECONDS = 3
 

@@ -17,8 +17,8 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.toolchain import Tools
 from pulumi.runtime.proto import language_pb2 as lang
 
-from tests.conftest import CHECKOUT
-from tests.waiting import until
+from tests.support.checkout import CHECKOUT
+from tests.support.waiting import until
 
 PROGRAM = """
 import os, sys

@@ -12,10 +12,10 @@ from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.gpu.operator import GpuOperatorSettings, chart_values
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.conftest import Cluster
-from tests.rehearsal.project import Project
-from tests.rehearsal.simulation import OPERATED, Cloud, clean, simulated_gke
-from tests.waiting import until
+from tests.support.cluster import Cluster
+from tests.support.project import Project
+from tests.support.simulation import OPERATED, Cloud, clean, simulated_gke
+from tests.support.waiting import until
 
 CHART = {
     "Chart.yaml": "apiVersion: v2\nname: gpu-operator\nversion: 26.7.0\n",

@@ -17,9 +17,9 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report import collect
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.conftest import Cluster
-from tests.rehearsal.project import Project, fake_node
-from tests.waiting import until
+from tests.support.cluster import Cluster
+from tests.support.project import Project, fake_node
+from tests.support.waiting import until
 
 GPU = "nvidia.com/gpu"
 H100_NODE = {

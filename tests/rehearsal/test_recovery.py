@@ -13,9 +13,10 @@ from ml_foundations.rehearsal.gke.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.conftest import CHECKOUT, Cluster
-from tests.rehearsal.project import Project
-from tests.waiting import until
+from tests.support.checkout import CHECKOUT
+from tests.support.cluster import Cluster
+from tests.support.project import Project
+from tests.support.waiting import until
 
 UP = """
 import signal

@@ -6,7 +6,7 @@ from ml_foundations.rehearsal import report
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 
-from tests.conftest import Cluster
+from tests.support.cluster import Cluster
 
 NAMESPACE = "reported"
 POD = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU_RESOURCE: "1"}}}]}

@@ -13,9 +13,9 @@ from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.gke.addons import Addons
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.conftest import Cluster
-from tests.rehearsal.project import Project, fake_node, project_over
-from tests.waiting import until
+from tests.support.cluster import Cluster
+from tests.support.project import Project, fake_node, project_over
+from tests.support.waiting import until
 
 GPU = "nvidia.com/gpu"
 NAMESPACE = "serving"

@@ -25,9 +25,9 @@ from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import Report, Workload, collect
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.conftest import Checkout
-from tests.official import can_fetch_charts, needs_kubernetes_plugin
-from tests.waiting import until
+from tests.support.checkout import Checkout
+from tests.support.official import can_fetch_charts, needs_kubernetes_plugin
+from tests.support.waiting import until
 
 GPU = "nvidia.com/gpu"
 ROOT = Path(__file__).parents[2]
@@ -147,7 +147,7 @@ def test_every_output_that_the_program_reads_is_modelled(dev: Checkout) -> None:
     resources = json.loads(dev.shell("pulumi stack export -s dev").stdout)["deployment"]["resources"]
     assert unmodelled_outputs(resources) == {}
     said = subprocess.run(
-        [sys.executable, "-m", "tests.stacks.reads", "dev"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "tests.support.reads", "dev"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     read = json.loads(said.stdout)
     assert [CLUSTER, "endpoint"] in read

@@ -20,10 +20,10 @@ from ml_foundations.storage.classes import (
 )
 from ml_foundations.storage.volume import _VolumeSpec, claim_manifest, volume_manifest
 
-from tests.conftest import Cluster
-from tests.rehearsal.project import Project
-from tests.rehearsal.simulation import L4, ZONES, Cloud, Object, clean, simulated_gke
-from tests.waiting import until
+from tests.support.cluster import Cluster
+from tests.support.project import Project
+from tests.support.simulation import L4, ZONES, Cloud, Object, clean, simulated_gke
+from tests.support.waiting import until
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 EVERYTHING = {

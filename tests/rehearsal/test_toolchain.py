@@ -17,8 +17,8 @@ from ml_foundations.rehearsal import toolchain
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.toolchain import Group, Tools
 
-from tests.conftest import CHECKOUT
-from tests.waiting import until
+from tests.support.checkout import CHECKOUT
+from tests.support.waiting import until
 
 GREETING = 'package main\n\nfunc main() { println("hello") }\n'
 BUILD = (

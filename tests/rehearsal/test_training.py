@@ -10,9 +10,9 @@ import pytest
 from kubernetes import utils
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.conftest import Cluster
-from tests.rehearsal.project import Project, fake_node, project_over
-from tests.waiting import until
+from tests.support.cluster import Cluster
+from tests.support.project import Project, fake_node, project_over
+from tests.support.waiting import until
 from tests.workloads import building
 from tests.workloads.building import CASES, template_of
 

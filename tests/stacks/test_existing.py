@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from tests.conftest import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
-RECORD = Path(__file__).with_name("record.py")
+RECORD = CHECKOUT / "tests" / "support" / "record.py"
 
 
 def recorded(config: dict[str, Any], tmp_path: Path) -> list[dict[str, Any]]:

@@ -14,7 +14,11 @@ GOLDEN = HERE.parent / "golden"
 @pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
 def test_the_resources_of_a_stack_are_as_they_were(stack: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(HERE / "record.py"), stack], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, str(HERE.parent / "support" / "record.py"), stack],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     path = GOLDEN / f"{stack}.yaml"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Checkout
-from tests.official import needs_all
+from tests.support.checkout import Checkout
+from tests.support.official import needs_all
 
 DUMMY = {
     "GOOGLE_OAUTH_ACCESS_TOKEN": "dummy",

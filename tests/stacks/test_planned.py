@@ -74,7 +74,11 @@ def recorded(stack: str, tmp_path: Path, changes: dict[str, Any]) -> list[Resour
     path = tmp_path / "Pulumi.yaml"
     path.write_text(yaml.safe_dump({"config": config}, sort_keys=False))
     done = subprocess.run(
-        [sys.executable, HERE / "record.py", stack, path], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, HERE.parent / "support" / "record.py", stack, path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return [(item["type"], item["inputs"]) for item in yaml.safe_load(done.stdout)]

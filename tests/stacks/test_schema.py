@@ -10,7 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from tests.conftest import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
 STACKS = CHECKOUT / "stacks"
 SCHEMA = json.loads((STACKS / "schema.json").read_text())

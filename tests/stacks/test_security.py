@@ -15,7 +15,9 @@ DOCUMENT = HERE.parents[1] / "docs" / "security.md"
 
 @pytest.fixture(scope="module")
 def resources() -> list[dict[str, Any]]:
-    done = subprocess.run([sys.executable, HERE / "record.py", "prod"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, HERE.parent / "support" / "record.py", "prod"], capture_output=True, text=True, check=True
+    )
     return yaml.safe_load(done.stdout)
 
 

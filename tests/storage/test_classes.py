@@ -15,7 +15,7 @@ from ml_foundations.storage.classes import (
     storage_class_manifests,
 )
 
-from tests.components.declaring import declared, inputs
+from tests.support.declaring import declared, inputs
 
 NFS = {"server": "nfs.example.internal", "path": "/export"}
 

@@ -16,7 +16,7 @@ from ml_foundations.storage.volume import (
     volume_manifest,
 )
 
-from tests.components.declaring import declared
+from tests.support.declaring import declared
 
 DISK = "projects/p/zones/us-central1-a/disks/corpus"
 FACTS = class_facts(

@@ -21,9 +21,9 @@ from ml_foundations.tenancy.quota import (
 )
 from ml_foundations.tenancy.team_namespace import _TeamNamespaceSpec, namespace_manifest
 
-from tests.components.declaring import declared, inputs
-from tests.conftest import Cluster
-from tests.waiting import until
+from tests.support.cluster import Cluster
+from tests.support.declaring import declared, inputs
+from tests.support.waiting import until
 
 GPU = "nvidia.com/gpu"
 TEAM: Any = {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti"}

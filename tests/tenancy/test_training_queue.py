@@ -18,7 +18,7 @@ from ml_foundations.tenancy.training_queue import (
     local_queue_manifest,
 )
 
-from tests.components.declaring import declared, inputs
+from tests.support.declaring import declared, inputs
 
 H100: dict[str, Any] = {
     "name": "h100",

@@ -6,7 +6,7 @@ import pytest
 from ml_foundations import DistributedTraining
 from ml_foundations.workloads.distributed_training import DistributedTrainingArgs, DistributedTrainingSettings
 
-from tests.components.declaring import declared, inputs
+from tests.support.declaring import declared, inputs
 from tests.workloads.building import WORKLOAD, container_of, gang, pod_of
 
 

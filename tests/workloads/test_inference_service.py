@@ -13,7 +13,7 @@ from ml_foundations.workloads.inference_service import (
     service_manifest,
 )
 
-from tests.components.declaring import declared, inputs
+from tests.support.declaring import declared, inputs
 
 BASE: dict[str, Any] = {"service_name": "chat", "namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
 

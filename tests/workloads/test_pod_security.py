@@ -10,7 +10,7 @@ from ml_foundations.component.spec import check
 from ml_foundations.gpu import monitor
 from ml_foundations.workloads import inference_service, sharded_set
 
-from tests.conftest import Cluster
+from tests.support.cluster import Cluster
 from tests.workloads import building
 from tests.workloads.building import GPU, WORKLOAD, template_of
 

@@ -6,7 +6,7 @@ import pytest
 from ml_foundations import ScheduledTraining
 from ml_foundations.workloads.scheduled_training import ScheduledTrainingArgs, ScheduledTrainingSettings
 
-from tests.components.declaring import declared
+from tests.support.declaring import declared
 from tests.workloads.building import WORKLOAD, cron
 
 

@@ -13,7 +13,7 @@ from ml_foundations.workloads.sharded_set import (
     stateful_set_manifest,
 )
 
-from tests.components.declaring import declared, inputs
+from tests.support.declaring import declared, inputs
 
 VOLUME: dict[str, Any] = {"name": "weights", "size": "500Gi", "storage_class": "zonal-ssd", "path": "/weights"}
 BASE: dict[str, Any] = {

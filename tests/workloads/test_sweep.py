@@ -11,7 +11,7 @@ from ml_foundations import Sweep
 from ml_foundations.workloads.parameters import Parameter, sample
 from ml_foundations.workloads.sweep import DIRECTORY, SweepArgs, SweepSettings
 
-from tests.components.declaring import declared
+from tests.support.declaring import declared
 from tests.workloads.building import WORKLOAD, container_of, pod_of, searched, sweep_spec
 
 

@@ -4,8 +4,8 @@ import re
 
 import yaml
 
-from tests.components.declaring import declared
-from tests.conftest import CHECKOUT
+from tests.support.checkout import CHECKOUT
+from tests.support.declaring import declared
 from tests.workloads.building import job
 
 PAGE = (CHECKOUT / "docs" / "training.md").read_text()

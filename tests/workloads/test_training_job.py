@@ -7,7 +7,7 @@ from ml_foundations import Task, TrainingJob
 from ml_foundations.workloads.task import TaskArgs, TaskSettings
 from ml_foundations.workloads.training_job import TrainingJobArgs, TrainingJobSettings
 
-from tests.components.declaring import declared, inputs
+from tests.support.declaring import declared, inputs
 from tests.workloads.building import WORKLOAD, job, pod
 
 IGNORED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}

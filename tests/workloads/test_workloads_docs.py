@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import ml_foundations
 import pytest
 
-from tests.conftest import CHECKOUT
+from tests.support.checkout import CHECKOUT
 
 SCRIPT = CHECKOUT / "docs" / "workloads.py"
 PAGE = (CHECKOUT / "docs" / "workloads.md").read_text()

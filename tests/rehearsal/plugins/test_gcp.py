@@ -26,7 +26,7 @@ from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.servicer import UNKNOWN, CheckError, Properties, Resource, State, UserError
 from ml_foundations.rehearsal.progress import RehearsalError
 
-from tests.conftest import Cluster
+from tests.support.cluster import Cluster
 
 PLACE = Place("acme", "us-central1", "")
 CLUSTER_ID = "projects/acme/locations/us-central1/clusters/ml"

@@ -34,9 +34,9 @@ from ml_foundations.rehearsal.plugins.servicer import (
 )
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.conftest import Cluster
-from tests.rehearsal.project import Project
-from tests.waiting import until
+from tests.support.cluster import Cluster
+from tests.support.project import Project
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from ml_foundations.rehearsal import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.conftest import Checkout
+from tests.support.checkout import Checkout
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from pulumi.automation._server import LanguageServer
 from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import language_pb2_grpc
 
-from tests.conftest import Cluster
-from tests.rehearsal import vault
-from tests.waiting import until
+from tests.support import vault
+from tests.support.cluster import Cluster
+from tests.support.waiting import until
 
 # An engine may get the port of one that is gone, and gRPC would go on waiting for that one before it connects again.
 _GRPC_CHANNEL_OPTIONS.append(("grpc.use_local_subchannel_pool", 1))

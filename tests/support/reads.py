@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pulumi
 
-from tests.stacks.record import run
+from tests.support.record import run
 
 
 def main(stack: str) -> None:

@@ -15,8 +15,8 @@ from ml_foundations.rehearsal.gke.life import SCALE_DOWN_VARIABLE
 from ml_foundations.rehearsal.gke.store import Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 
-from tests.conftest import Cluster
-from tests.waiting import until
+from tests.support.cluster import Cluster
+from tests.support.waiting import until
 
 ZONES = ("us-central1-a", "us-central1-b")
 GPU_TAINT = {"key": GPU_RESOURCE, "value": "present", "effect": "NoSchedule"}

@@ -1,0 +1,55 @@
+"""The checkout, and copies of it to run commands in as a user would."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ml_foundations.rehearsal.layout import Rehearsal
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A copy of the checkout, to run commands in as a user would."""
+
+    root: Path
+    up_options: tuple[str, ...] = ()
+
+    def rehearsal(self, stack: str = "dev") -> Rehearsal:
+        return Rehearsal.of(stack, self.root)
+
+    def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run ``python -m rehearsal …`` and return what it printed."""
+        options = self.up_options if args[0] == "up" else ()
+        return subprocess.run(
+            [sys.executable, "-m", "ml_foundations.rehearsal", *args, *options],
+            cwd=self.root,
+            env=os.environ | {"NO_COLOR": "1", "PYTHONPATH": str(self.root / "components")} | env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+    def shell(self, script: str, stack: str = "dev") -> subprocess.CompletedProcess[str]:
+        """Run a shell script in the environment that ``python -m rehearsal env`` prints."""
+        return subprocess.run(
+            ["bash", "-c", f"{exports(self, stack)}\n{script}"],
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+
+@cache
+def exports(checkout: Checkout, stack: str) -> str:
+    """What ``python -m rehearsal env`` prints for a stack: paths, which stay."""
+    printed = checkout.run("env", "--stack", stack)
+    assert printed.returncode == 0, printed.stderr
+    return printed.stdout
