@@ -3,6 +3,8 @@ PROJECT ?= .
 PYTHON ?= python3
 N ?= 10000
 RUN := .venv/bin/python -m
+# The messages then name make's own targets.
+REHEARSE := ML_FOUNDATIONS_MAKE=1 .venv/bin/ml-foundations
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every command starts Python several times: let it keep what it compiled, whatever the user's shell says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -11,13 +13,13 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := up
 
 up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
-	@$(RUN) ml_foundations.rehearsal up --project "$(PROJECT)" --stack "$(STACK)" $(if $(NODES),--nodes "$(NODES)")
+	@$(REHEARSE) up --project "$(PROJECT)" --stack "$(STACK)" $(if $(NODES),--nodes "$(NODES)")
 
 down: ## remove the rehearsal and all it made: make down [STACK=dev] [PROJECT=examples/minimal]
 status: ## which processes of a rehearsal run
 report: ## show again what a rehearsal came to
 down status report: .venv/.ready
-	@$(RUN) ml_foundations.rehearsal $@ --project "$(PROJECT)" --stack "$(STACK)"
+	@$(REHEARSE) $@ --project "$(PROJECT)" --stack "$(STACK)"
 
 test: lint ## lint, type-check and run the whole test suite
 	@$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder
@@ -50,7 +52,8 @@ install: .venv/.ready ## make .venv, the Python environment, and no more
 .venv/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; name one: make PYTHON=python3.12")'
 	@$(PYTHON) -m venv .venv
-	@.venv/bin/python components/ml_foundations/rehearsal/packages.py requirements.lock
+	@echo "installing the Python packages of requirements.lock into .venv (once, about two minutes)"
+	@.venv/bin/python -m pip install --require-hashes -r requirements.lock
 	@.venv/bin/python -m pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 

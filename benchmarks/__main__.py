@@ -71,9 +71,7 @@ def stack_times(checkout: Path) -> dict[str, float]:
 
 
 def rehearse(checkout: Path, command: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "ml_foundations.rehearsal", command], cwd=checkout, check=True, stdout=sys.stderr
-    )
+    subprocess.run([Path(sys.prefix, "bin", "ml-foundations"), command], cwd=checkout, check=True, stdout=sys.stderr)
 
 
 def timed(work: Callable[[], None]) -> float:

@@ -19,6 +19,17 @@ team = TeamNamespace("research", {"gpus": 8, "cpu": "96", "memory": "512Gi", "st
 pulumi.export("namespace", team.namespace)
 pulumi.export("package", ml_foundations.__file__)
 """
+FITS = """\
+apiVersion: v1
+kind: Node
+metadata: {name: node}
+status: {allocatable: {cpu: "4", memory: 16Gi, pods: "110"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: pod}
+spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "1", memory: 1Gi}}}]}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +62,11 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_holds_the_package_its_types_and_its_data_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names if "dist-info" not in name} == {"ml_foundations"}
-    assert {"ml_foundations/py.typed", "ml_foundations/gke/machine_types.csv"} <= set(names)
     source = CHECKOUT / "components" / "ml_foundations"
-    modules = {f"ml_foundations/{path.relative_to(source)}" for path in source.rglob("*.py")}
-    assert modules <= set(names)
+    listed = subprocess.run(["git", "ls-files", "-z", "."], cwd=source, capture_output=True, text=True, check=True)
+    files = {name for name in listed.stdout.split("\0") if name and (source / name).is_file()}
+    assert {"py.typed", "catalog/machine_types.csv", "rehearsal/cli.py"} <= files
+    assert {f"ml_foundations/{name}" for name in files} <= set(names)
 
 
 def test_the_version_has_one_home(python: Path) -> None:
@@ -71,20 +83,41 @@ def test_it_is_the_wheel_that_is_imported(python: Path) -> None:
     assert "fresh" in run(python, "import ml_foundations; print(ml_foundations.__file__)")
 
 
-def test_a_program_of_five_lines_outside_of_the_checkout(
-    python: Path, copy_checkout: Callable[[], Checkout], tmp_path: Path
-) -> None:
+def test_a_program_of_five_lines_is_rehearsed_without_a_checkout(python: Path, tmp_path: Path) -> None:
     project = {"name": "five", "runtime": {"name": "python", "options": {"virtualenv": str(python.parent.parent)}}}
     (tmp_path / "Pulumi.yaml").write_text(json.dumps(project))
     (tmp_path / "__main__.py").write_text(PROGRAM)
-    checkout = copy_checkout()
     try:
-        result = checkout.run("up", "--project", str(tmp_path))
+        result = command(python, "up", cwd=tmp_path)
         assert result.returncode == 0, result.stdout + result.stderr
         assert 'namespace: "research"' in result.stdout
         assert f'package  : "{python.parent.parent}' in result.stdout
+        assert f"Remove it: {python.parent}/ml-foundations down\n" in result.stdout
     finally:
-        checkout.run("down", "--project", str(tmp_path))
+        assert command(python, "down", cwd=tmp_path).returncode == 0
+
+
+def test_without_the_extra_it_plans_and_says_what_a_rehearsal_needs(wheel: Path, tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    python = venv / "bin" / "python"
+    subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-deps", str(wheel)], check=True)
+    site = run(python, "import sysconfig; print(sysconfig.get_path('purelib'))")
+    for name in ("yaml", "pydantic", "pydantic_core", "annotated_types", "typing_extensions.py", "typing_inspection"):
+        (Path(site) / name).symlink_to(Path(sysconfig.get_path("purelib")) / name)
+    (tmp_path / "fits.yaml").write_text(FITS)
+    planned = command(python, "plan", "fits.yaml", cwd=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    refused = command(python, "status", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "needs the package" in refused.stderr
+    assert 'pip install "ml-foundations[rehearsal]"' in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def command(python: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    line = [python.parent / "ml-foundations", *arguments]
+    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def run(python: Path, code: str) -> str:

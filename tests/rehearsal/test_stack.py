@@ -25,7 +25,7 @@ from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import Report, Workload, collect
 from ml_foundations.rehearsal.toolchain import Tools
 
-from tests.support.checkout import Checkout
+from tests.support.checkout import COMMAND, Checkout
 from tests.support.official import can_fetch_charts, needs_kubernetes_plugin
 from tests.support.waiting import until
 
@@ -368,7 +368,7 @@ def settings_of(checkout: Checkout, stack: str) -> dict[str, Any]:
 def interrupted_up(checkout: Checkout) -> None:
     """Start ``up`` and kill pulumi with SIGKILL once it has created a few resources."""
     up = subprocess.Popen(
-        ["python", "-m", "ml_foundations.rehearsal", "up"],
+        [COMMAND, "up"],
         cwd=checkout.root,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

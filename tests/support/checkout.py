@@ -10,6 +10,7 @@ from pathlib import Path
 from ml_foundations.rehearsal.layout import Rehearsal
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+COMMAND = Path(sys.prefix, "bin", "ml-foundations")
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,10 @@ class Checkout:
         return Rehearsal.of(stack, self.root)
 
     def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run ``python -m rehearsal …`` and return what it printed."""
+        """Run ``ml-foundations …`` and return what it printed."""
         options = self.up_options if args[0] == "up" else ()
         return subprocess.run(
-            [sys.executable, "-m", "ml_foundations.rehearsal", *args, *options],
+            [COMMAND, *args, *options],
             cwd=self.root,
             env=os.environ | {"NO_COLOR": "1", "PYTHONPATH": str(self.root / "components")} | env,
             capture_output=True,
@@ -36,7 +37,7 @@ class Checkout:
         )
 
     def shell(self, script: str, stack: str = "dev") -> subprocess.CompletedProcess[str]:
-        """Run a shell script in the environment that ``python -m rehearsal env`` prints."""
+        """Run a shell script in the environment that ``ml-foundations env`` prints."""
         return subprocess.run(
             ["bash", "-c", f"{exports(self, stack)}\n{script}"],
             cwd=self.root,
@@ -49,7 +50,7 @@ class Checkout:
 
 @cache
 def exports(checkout: Checkout, stack: str) -> str:
-    """What ``python -m rehearsal env`` prints for a stack: paths, which stay."""
+    """What ``ml-foundations env`` prints for a stack: paths, which stay."""
     printed = checkout.run("env", "--stack", stack)
     assert printed.returncode == 0, printed.stderr
     return printed.stdout

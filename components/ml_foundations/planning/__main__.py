@@ -18,10 +18,10 @@ EXIT_CODES = {Verdict.FITS: 0, Verdict.CANNOT_FIT: 1, Verdict.UNDETERMINED: 3}
 UNREADABLE = 2
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_foundations.planning") -> int:
     """Judge the documents of files, or of standard input; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m ml_foundations.planning",
+        prog=prog,
         description="Whether workloads fit the nodes, quotas and limits that YAML documents declare.",
         epilog="Exit code: 0 all fit, 1 something cannot fit, 2 unreadable input, 3 something is undetermined.",
     )

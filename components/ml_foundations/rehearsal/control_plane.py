@@ -142,7 +142,7 @@ def credentials(rehearsal: Rehearsal) -> Credentials:
     """
     ports = _ports(rehearsal)
     if not ports:
-        raise RehearsalError(f"{rehearsal.stack} has no control plane. Start it: make up{rehearsal.make_options}")
+        raise RehearsalError(f"{rehearsal.stack} has no control plane. Start it: {rehearsal.command('up')}")
     pki = _cluster(rehearsal) / "pki"
     server = f"https://{LOOPBACK}:{ports['kubeApiserverPort']}"
     return Credentials(server, ca=pki / "ca.crt", cert=pki / "admin.crt", key=pki / "admin.key")
@@ -413,7 +413,7 @@ def _require_alive(rehearsal: Rehearsal) -> None:
             raise _PortTakenError
         raise RehearsalError(
             f"{name} ended as soon as it was started. If its log does not tell you what to change, start afresh: "
-            f"make down{rehearsal.make_options}, then make up. {_end_of(log)}"
+            f"{rehearsal.command('down')}, then {rehearsal.command('up')}. {_end_of(log)}"
         )
 
 

@@ -62,6 +62,7 @@ def variables(rehearsal: Rehearsal, ambient: Mapping[str, str] = os.environ) -> 
         "HELM_CACHE_HOME": str(rehearsal.root / "helm"),
         "HELM_CONFIG_HOME": str(rehearsal.root / "helm"),
         "HELM_DATA_HOME": str(rehearsal.root / "helm"),
+        "ML_FOUNDATIONS_COMMAND": os.environ.get("ML_FOUNDATIONS_COMMAND", "ml-foundations"),
         "ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root),
         "SSL_CERT_FILE": str(_ca_bundle(rehearsal)),
         "PULUMI_HOME": str(rehearsal.pulumi_home),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from ml_foundations.rehearsal.progress import RehearsalError
 
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
 """The folder from which this package is imported: processes of the rehearsal import it from there, too."""
+
+_MAKE_TARGETS = ("up", "down", "status", "report")
 
 _STACK = re.compile(r"(?!\.+$)[A-Za-z0-9_.-]{1,100}")
 """A stack's name, as Pulumi has it. It names a folder here, which ``down`` removes: never ``..``."""
@@ -49,14 +52,19 @@ class Rehearsal:
 
     @property
     def title(self) -> str:
-        """What to call it: the stack, behind the folder of its project."""
-        return f"{self.project.name} {self.stack}"
+        """What to call it: the stack, behind the folder of a project that is not this checkout."""
+        return self.stack if self.project == SOURCE_ROOT.parent else f"{self.project.name} {self.stack}"
 
-    @property
-    def make_options(self) -> str:
-        """What to say behind ``make up`` to mean this rehearsal: nothing, or `` STACK=prod``."""
-        project = "" if self.project == Path.cwd() else f" PROJECT={os.path.relpath(self.project)}"
-        return project + ("" if self.stack == "dev" else f" STACK={self.stack}")
+    def command(self, name: str, **options: str) -> str:
+        """What the user would type to run a command on this rehearsal: of make, where make ran the last one."""
+        if self.stack != "dev":
+            options = {"stack": self.stack} | options
+        if self.project != Path.cwd():
+            options = {"project": os.path.relpath(self.project)} | options
+        if "ML_FOUNDATIONS_MAKE" in os.environ and name in _MAKE_TARGETS:
+            return " ".join(["make", name, *(f"{key.upper()}={shlex.quote(value)}" for key, value in options.items())])
+        typed = os.environ.get("ML_FOUNDATIONS_COMMAND", "ml-foundations")
+        return " ".join([typed, name, *(f"--{key} {shlex.quote(value)}" for key, value in options.items())])
 
     @property
     def cluster_dir(self) -> Path:

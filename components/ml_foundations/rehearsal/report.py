@@ -325,13 +325,13 @@ def _is_system(namespace: str) -> bool:
     return namespace.startswith(SYSTEM_NAMESPACES)
 
 
-def show(report: Report, title: str, console: Console) -> None:
+def show(report: Report, rehearsal: Rehearsal, console: Console) -> None:
     """Print the report as tables, the answer first."""
-    console.print(_verdict(report, title))
+    console.print(_verdict(report, rehearsal))
     console.print(Group(*_tables(report)))
 
 
-def _verdict(report: Report, title: str) -> Text:
+def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
     nodes = sum(pool["nodes"] for pool in report.pools)
     gpus = sum(pool["gpus"] for pool in report.pools)
     workloads, *rest = (
@@ -340,11 +340,12 @@ def _verdict(report: Report, title: str) -> Text:
     )
     room = ", ".join(rest)
     if not report.unwell:
-        return Text(f"\n{title}: all is well: {workloads}, {room}\n", style="bold green")
+        return Text(f"\n{rehearsal.title}: all is well: {workloads}, {room}\n", style="bold green")
     verb = "does" if len(report.unwell) == 1 else "do"
-    said = f"\n{title}: {len(report.unwell)} of {workloads} {verb} not run, on {room}\n"
+    said = f"\n{rehearsal.title}: {len(report.unwell)} of {workloads} {verb} not run, on {room}\n"
     if not nodes:
-        said += "There is no node. Declare node pools, or bring copies of a cluster's: make up NODES=nodes.yaml\n"
+        bring = rehearsal.command("up", nodes="nodes.yaml")
+        said += f"There is no node. Declare node pools, or bring copies of a cluster's: {bring}\n"
     return Text(said, style="bold red")
 
 

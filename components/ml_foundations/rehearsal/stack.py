@@ -40,7 +40,8 @@ def up(rehearsal: Rehearsal, tools: Tools, quiet: bool = False) -> None:
     done = pulumi(rehearsal, "up", "--yes", "--stack", rehearsal.stack, capture=quiet)
     if done.returncode != 0:
         print(done.stdout or "", done.stderr or "", sep="", file=sys.stderr, end="")
-        raise RehearsalError("pulumi up failed; its own words are above. Mend what it names, then run make up again")
+        again = rehearsal.command("up")
+        raise RehearsalError(f"pulumi up failed; its own words are above. Fix what it names, then run {again}")
 
 
 def create(rehearsal: Rehearsal) -> None:

@@ -479,7 +479,7 @@ def test_the_exec_plugin_gives_a_credential(cluster: Cluster, version: str) -> N
 def test_the_exec_plugin_says_that_the_rehearsal_is_down(tmp_path: Any) -> None:
     answer = exec_plugin(Rehearsal.of("dev", tmp_path))
     assert answer.returncode != 0
-    assert "the rehearsal of dev is not up. Start it: make up" in answer.stderr
+    assert "the rehearsal of dev is not up. Start it: ml-foundations up" in answer.stderr
 
 
 def test_the_exec_plugin_refuses_other_versions(tmp_path: Any) -> None:

@@ -25,8 +25,7 @@ def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
         raise RehearsalError(f"gke-gcloud-auth-plugin: {asked} is not supported, only {' and '.join(API_VERSIONS)}")
     if not all(process.running for process in control_plane.processes(rehearsal) if process.name == "kube-apiserver"):
         raise RehearsalError(
-            f"gke-gcloud-auth-plugin: the rehearsal of {rehearsal.stack} is not up. "
-            f"Start it: make up{rehearsal.make_options}"
+            f"gke-gcloud-auth-plugin: the rehearsal of {rehearsal.stack} is not up. Start it: {rehearsal.command('up')}"
         )
     found = control_plane.credentials(rehearsal)
     status = {"clientCertificateData": found.cert.read_text(), "clientKeyData": found.key.read_text()}

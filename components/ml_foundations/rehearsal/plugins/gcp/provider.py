@@ -312,7 +312,7 @@ class GcpProvider(Provider):
         deadline = time.monotonic() + (resource.timeout or _TIMEOUT_SECONDS)
         while not done():
             if not gke.process(self._rehearsal).running:
-                raise UserError(f"the simulated GKE does not run. Start it: make up{self._rehearsal.make_options}")
+                raise UserError(f"the simulated GKE does not run. Start it: {self._rehearsal.command('up')}")
             if time.monotonic() > deadline:
                 raise UserError(f"timeout while waiting for {what}. See logs/gke.log of the rehearsal")
             if self.cancelled.wait(_POLL_SECONDS):

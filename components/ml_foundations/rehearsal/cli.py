@@ -1,0 +1,77 @@
+"""The command ``ml-foundations``: its arguments. What it does is imported once it is known to be wanted."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+_COMMANDS = {
+    "up": "deploy a stack to a replica of GKE on this machine, wait for its workloads to settle, and show them",
+    "down": "discard the replica and its state, without a destroy; protected resources do not prevent it",
+    "status": "print the processes of the rehearsal; status 1 where one does not run",
+    "report": "show the pools, workloads and quotas of the rehearsal",
+    "env": "print shell exports with which plain pulumi, kubectl and helm work on the replica",
+    "kubeconfig": "print the path of the replica's kubeconfig",
+}
+_PLAN = "judge whether the workloads in YAML documents fit; needs no rehearsal"
+_EXTRA = ("packaging", "psutil", "rich", "urllib3")
+"""The packages that the extra brings."""
+
+
+def main() -> None:
+    """Run one command; status 0 only on success."""
+    if sys.argv[1:2] == ["plan"]:
+        from ml_foundations.planning.__main__ import main as plan
+
+        sys.exit(plan(sys.argv[2:], prog="ml-foundations plan"))
+    given = _parser().parse_args()
+    os.environ["ML_FOUNDATIONS_COMMAND"] = _as_typed()
+    try:
+        from ml_foundations.rehearsal import commands
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRA:
+            raise
+        sys.exit(f'error: a rehearsal needs the package {error.name}. Run: pip install "ml-foundations[rehearsal]"')
+    commands.run(given.command, given)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ml-foundations", description="Rehearse a Pulumi stack on this machine, or judge whether workloads fit."
+    )
+    commands = parser.add_subparsers(required=True, metavar="command", dest="command")
+    for name, does in _COMMANDS.items():
+        command = commands.add_parser(name, help=does, description=does)
+        command.add_argument("--stack", default="dev", help="the stack to rehearse (default: dev)")
+        command.add_argument(
+            "--project", type=_path, default=Path.cwd(), help="the folder of the Pulumi project (default: this one)"
+        )
+        if name == "report":
+            command.add_argument("--json", action="store_true", help="the report as data")
+        if name == "up":
+            command.add_argument("--quiet", action="store_true", help="print the result only, and errors")
+            command.add_argument("--nodes", type=_path, help="nodes of your own cluster: kubectl get nodes -o yaml")
+            command.add_argument(
+                "--official-kubernetes-plugin",
+                action="store_true",
+                help="use Pulumi's own kubernetes plugin, from your plugin folder, in place of the embedded one",
+            )
+    commands.add_parser("plan", help=_PLAN)
+    return parser
+
+
+def _path(given: str) -> Path:
+    """A path of a file or folder. Not every shell expands a ``~`` behind ``PROJECT=``."""
+    return Path(given).expanduser()
+
+
+def _as_typed() -> str:
+    """This command as the user called it, for the messages that name it."""
+    called = sys.argv[0]
+    if called.endswith("__main__.py"):
+        return "python -m ml_foundations.rehearsal"
+    return Path(called).name if shutil.which(Path(called).name) == called else shlex.quote(called)

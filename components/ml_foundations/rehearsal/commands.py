@@ -1,0 +1,169 @@
+"""What the commands of a rehearsal do: up, down, status, report, env and kubeconfig."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from ml_foundations.rehearsal import (
+    brought_nodes,
+    control_plane,
+    controllers,
+    environment,
+    gke,
+    report,
+    stack,
+    toolchain,
+)
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.progress import RehearsalError, console, step, user_errors
+
+SETTLE_SECONDS = 120
+QUIET_SECONDS = 20
+"""After this long without any change, what is still pending is taken to stay so."""
+
+
+def run(name: str, args: argparse.Namespace) -> None:
+    """Run one command; an error meant for the user ends the process with status 1."""
+    with user_errors():
+        _COMMANDS[name](Rehearsal.of(args.stack, args.project.resolve()), args)
+
+
+def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
+    """Deploy the stack to a replica of GKE, wait for its workloads to settle, and show them."""
+    environment.source_stack_file(rehearsal)
+    console.quiet = args.quiet
+    tools = toolchain.ensure()
+    with _alone(rehearsal):
+        environment.install(rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin)
+        control_plane.start(rehearsal, tools)
+        environment.trust(rehearsal)
+        gke.start(rehearsal)
+        if args.nodes:
+            brought_nodes.copy(rehearsal, args.nodes)
+        controllers.start(rehearsal, tools, controllers.wanted(rehearsal, environment.stack_file(rehearsal)))
+        stack.up(rehearsal, tools, quiet=args.quiet)
+        result = _settle(rehearsal)
+    report.show(result, rehearsal, _stdout())
+    _show_hints(rehearsal)
+    if result.unwell:
+        raise RehearsalError(
+            f"{len(result.unwell)} of {len(result.workloads)} workloads do not run; see the notes above"
+        )
+
+
+def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
+    """Discard the replica and its state, without a destroy: protected resources do not stand in the way."""
+    if not rehearsal.root.exists():
+        console.print(f"{rehearsal.stack} is not rehearsed: nothing to remove")
+        return
+    with _alone(rehearsal), step(f"removing the rehearsal of {rehearsal.stack}"):
+        controllers.stop(rehearsal)
+        gke.stop(rehearsal)
+        control_plane.delete(rehearsal)
+        shutil.rmtree(rehearsal.root)
+    if not any(rehearsal.root.parent.iterdir()):
+        rehearsal.root.parent.rmdir()
+
+
+def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
+    """Print the processes of the rehearsal; status 1 where one does not run."""
+    processes = [*control_plane.processes(rehearsal), gke.process(rehearsal), *controllers.processes(rehearsal)]
+    for process in processes:
+        print(f"{process.name:<26} {f'running, pid {process.pid}' if process.running else 'not running'}")
+    if not all(process.running for process in processes):
+        raise RehearsalError(f"{rehearsal.stack} is not up. Start it: {rehearsal.command('up')}")
+
+
+def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
+    """Print the report, as tables or as JSON."""
+    _require_up(rehearsal)
+    result = report.collect(rehearsal)
+    if args.json:
+        print(result.to_json())
+    else:
+        report.show(result, rehearsal, _stdout())
+
+
+def _env(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
+    """Print shell exports with which plain pulumi, kubectl and helm work on the replica."""
+    _require_up(rehearsal)
+    print(environment.shell_exports(rehearsal))
+
+
+def _kubeconfig(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
+    """Print the path of the replica's kubeconfig."""
+    _require_up(rehearsal)
+    print(rehearsal.kubeconfig)
+
+
+@contextmanager
+def _alone(rehearsal: Rehearsal) -> Iterator[None]:
+    """Hold the rehearsal's folder locked: one command at a time changes it. A dead process holds no lock."""
+    rehearsal.make()
+    folder = os.open(rehearsal.root, os.O_RDONLY)
+    try:
+        _lock(folder, rehearsal)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _lock(folder: int, rehearsal: Rehearsal) -> None:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RehearsalError(
+            f"another command is changing the rehearsal of {rehearsal.stack}. Wait for it to end, then run this again"
+        ) from None
+
+
+def _require_up(rehearsal: Rehearsal) -> None:
+    if not rehearsal.kubeconfig.exists() or not all(p.running for p in control_plane.processes(rehearsal)):
+        raise RehearsalError(f"{rehearsal.stack} is not up. Start it: {rehearsal.command('up')}")
+
+
+def _settle(rehearsal: Rehearsal) -> report.Report:
+    """Wait until every workload has come to rest, or nothing has changed for a while."""
+    with step("waiting for the workloads to settle") as progress:
+        started = changed = time.monotonic()
+        result = report.collect(rehearsal)
+        while time.monotonic() - started < SETTLE_SECONDS and time.monotonic() - changed < QUIET_SECONDS:
+            waiting = [w for w in result.workloads if w.state not in report.STEADY]
+            if not waiting:
+                break
+            progress.detail(f"{len(waiting)} of {len(result.workloads)} under way")
+            time.sleep(0.5)
+            latest = report.collect(rehearsal)
+            if latest != result:
+                result, changed = latest, time.monotonic()
+    return result
+
+
+def _show_hints(rehearsal: Rehearsal) -> None:
+    folder = "" if rehearsal.project == Path.cwd() else f" -C {shlex.quote(os.path.relpath(rehearsal.project))}"
+    _stdout().print(
+        f"\nLook further:\n"
+        f'  eval "$({rehearsal.command("env")})"\n'
+        f"  kubectl get nodes,pods,pvc,quota -A\n"
+        f"  pulumi{folder} preview -s {rehearsal.stack}\n"
+        f"Remove it: {rehearsal.command('down')}"
+    )
+
+
+def _stdout() -> Console:
+    """Standard output, wide where it is not a terminal, so that a log keeps its lines whole."""
+    return Console(highlight=False, width=None if os.isatty(sys.stdout.fileno()) else 160)
+
+
+_COMMANDS = {"up": _up, "down": _down, "status": _status, "report": _report, "env": _env, "kubeconfig": _kubeconfig}
