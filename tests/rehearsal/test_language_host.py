@@ -303,8 +303,8 @@ def test_a_host_starts_without_the_sdk_and_leaves_it_whole_to_others() -> None:
     """Each command starts several of our processes: the SDK's import would be most of what they do."""
     body = """
 import sys, ml_foundations.rehearsal.language_host as host, ml_foundations.rehearsal.plugins.kubernetes.__main__
-from ml_foundations.rehearsal.plugins.gcp import provider, sdk
-assert "location" in sdk.inputs("gcp:container/cluster:Cluster")
+from ml_foundations.rehearsal.plugins.gcp import provider
+assert "location" in provider.GCP["gcp:container/cluster:Cluster"].inputs
 assert "pulumi" not in sys.modules, "the SDK is imported"
 import pulumi, pulumi.runtime.proto.language_pb2 as stubs
 assert stubs is host.lang and pulumi.ResourceOptions and pulumi.runtime.Settings

@@ -18,9 +18,10 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError, Object
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
-from ml_foundations.rehearsal.plugins.kubernetes import schema, waiting
+from ml_foundations.rehearsal.plugins.kubernetes import waiting
 from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
+from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, token_of
 from ml_foundations.rehearsal.plugins.servicer import (
     UNKNOWN,
     CheckError,
@@ -722,11 +723,11 @@ def test_which_kinds_have_a_namespace_is_what_the_api_server_says(cluster: Clust
         for item in api.get(root)["resources"]
         if "/" not in item["name"]
     }
-    said = {kind: schema.is_namespaced(*kind) for kind in served}
-    assert said["v1", "Pod"] is True
-    assert said["storage.k8s.io/v1", "StorageClass"] is False
-    assert not {kind for kind, namespaced in said.items() if namespaced not in (None, served[kind])}
-    assert schema.is_namespaced("kueue.x-k8s.io/v1beta1", "ClusterQueue") is None
+    known = {kind: KUBERNETES[token] for kind in served if (token := token_of(*kind)) in KUBERNETES}
+    assert known["v1", "Pod"].is_namespaced
+    assert not known["storage.k8s.io/v1", "StorageClass"].is_namespaced
+    assert not {kind for kind, found in known.items() if found.is_namespaced != served[kind]}
+    assert token_of("kueue.x-k8s.io/v1beta1", "ClusterQueue") not in KUBERNETES
 
 
 def test_an_unsupported_kind_is_named(project: Project) -> None:

@@ -1,23 +1,113 @@
-"""What both stock SDKs say of themselves, in the same generated form: the types that they register."""
+"""What the stock SDKs say of resource types: their inputs and outputs, as written by ``make generate``.
+
+The data are of the SDK versions that the lock pins. A type or property that only another version has is not known here:
+the gcp plugin refuses it by name, and the kubernetes plugin takes a kind that it does not know for a custom resource's
+and asks the cluster. They are read, as importing the SDKs takes seconds.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-ANY = {"$ref": "pulumi.json#/Any"}
+_ANY = {"$ref": "pulumi.json#/Any"}
 """The schema of a property whose type is not looked at."""
 
 
-def folder(package: str) -> Path:
-    """Where the modules of an installed SDK are."""
-    sdk = importlib.util.find_spec(package)
-    return Path(sdk.origin).parent if sdk and sdk.origin else Path()
+@dataclass(frozen=True)
+class ResourceType:
+    """A resource type. Names are those on the wire, such as ``nodeConfig``."""
+
+    token: str
+    required: frozenset[str]
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+    id_format: str
+    """The id as the SDK documents it, ``projects/{project}/topics/{name}``; empty where it does not."""
+    is_namespaced: bool
+
+    @property
+    def computed(self) -> frozenset[str]:
+        """The outputs that are no inputs."""
+        return self.outputs - self.inputs
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Its schema for programs in languages other than Python, with properties untyped."""
+        return {
+            "inputProperties": {name: self._property(name) for name in sorted(self.inputs)},
+            "requiredInputs": sorted(self.required),
+            "properties": {name: self._property(name) for name in sorted(self.outputs)},
+        }
+
+    def _property(self, name: str) -> dict[str, str]:
+        """Anything, but for apiVersion and kind: a kind has but one of each."""
+        api_version, kind = api_version_and_kind(self.token)
+        constants = {"apiVersion": api_version, "kind": kind.removesuffix("Patch")}
+        if self.token.startswith("kubernetes:") and name in constants:
+            return {"type": "string", "const": constants[name]}
+        return _ANY
 
 
-def modules(package: str) -> list[dict[str, Any]]:
-    """The modules of an SDK, each with its name as ``fqn`` and the ``classes`` of its resource types, by token."""
-    source = (folder(package) / "__init__.py").read_text()
-    return json.loads(source.partition('resource_modules="""')[2].partition('"""')[0])
+class Sdk:
+    """The resource types of one package."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def __contains__(self, token: str) -> bool:
+        return token in self._data["types"]
+
+    def __getitem__(self, token: str) -> ResourceType:
+        """A resource type, such as ``gcp:container/nodePool:NodePool``."""
+        return _resource_type(token, self._data["types"][token])
+
+    @property
+    def version(self) -> str:
+        """The version of the SDK that the data are of."""
+        return self._data["version"]
+
+    @property
+    def schemas(self) -> dict[str, Any]:
+        """The schema of each resource type, by its token."""
+        return {token: self[token].schema for token in self._data["types"]}
+
+    @property
+    def provider_schema(self) -> dict[str, Any]:
+        """The schema of the provider itself."""
+        return {"inputProperties": _resource_type("", self._data["provider"]).schema["inputProperties"]}
+
+    @cached_property
+    def _data(self) -> dict[str, Any]:
+        return json.loads(Path(__file__).with_name(self._package).joinpath("sdk.json").read_text())
+
+
+GCP = Sdk("gcp")
+KUBERNETES = Sdk("kubernetes")
+
+
+def api_version_and_kind(token: str) -> tuple[str, str]:
+    """What a token of the kubernetes package says: ``kubernetes:core/v1:Pod`` is a Pod of v1."""
+    api_version, _, kind = token.removeprefix("kubernetes:").rpartition(":")
+    return api_version.removeprefix("core/"), kind
+
+
+def token_of(api_version: str, kind: str) -> str:
+    """The token of one of Kubernetes' own kinds."""
+    return f"kubernetes:{api_version if '/' in api_version else f'core/{api_version}'}:{kind}"
+
+
+def _resource_type(token: str, entry: Mapping[str, Any]) -> ResourceType:
+    required, optional, computed = (frozenset(entry.get(key, ())) for key in ("required", "optional", "computed"))
+    return ResourceType(
+        token=token,
+        required=required,
+        inputs=required | optional,
+        outputs=required | optional | computed,
+        id_format=entry.get("id", ""),
+        is_namespaced=not entry.get("cluster_scoped", False),
+    )

@@ -19,11 +19,11 @@ from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.gke import nodes
 from ml_foundations.rehearsal.gke.store import Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.gcp import container, recorded, sdk
+from ml_foundations.rehearsal.plugins.gcp import container, recorded
 from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER, NODE_POOL
 from ml_foundations.rehearsal.plugins.gcp.errors import already_exists, not_found
 from ml_foundations.rehearsal.plugins.gcp.place import Place
-from ml_foundations.rehearsal.plugins.gcp.schema import provider, resources
+from ml_foundations.rehearsal.plugins.sdk import GCP
 from ml_foundations.rehearsal.plugins.servicer import (
     UNKNOWN,
     CheckError,
@@ -79,11 +79,11 @@ class GcpProvider(Provider):
 
     def schema(self) -> dict[str, Any]:
         """Every resource type of the SDK."""
-        return resources()
+        return GCP.schemas
 
     def provider_schema(self) -> dict[str, Any]:
         """What ``pulumi:providers:gcp`` takes."""
-        return provider()
+        return GCP.provider_schema
 
     def configure(self, config: Properties) -> None:
         """Take project, region and zone as defaults."""
@@ -91,13 +91,13 @@ class GcpProvider(Provider):
 
     def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
         """Fill in the name; refuse what the type does not have."""
-        try:
-            known = sdk.inputs(resource.type)
-        except sdk.UnknownTypeError as error:
-            raise CheckError([("", str(error))]) from error
+        if resource.type not in GCP:
+            raise CheckError([("", f"{resource.type} is not a resource type of pulumi-gcp {GCP.version}")])
+        known = GCP[resource.type].inputs
         unknown = [key for key in new if key not in known and not key.startswith("__")]
         if unknown:
-            raise CheckError([(key, f"{resource.type} has no property of this name") for key in unknown])
+            reason = f"{resource.type} has no property of this name in pulumi-gcp {GCP.version}"
+            raise CheckError([(key, reason) for key in unknown])
         if "name" not in known or new.get("name") is not None:
             return new
         kept = old["name"] if "name" in old.get(DEFAULTS, []) else None
@@ -123,8 +123,8 @@ class GcpProvider(Provider):
         if old is not None:
             gone = old.inputs.keys() - new.keys()
             return {key: value for key, value in old.outputs.items() if key not in gone} | _declared(new)
-        computed = sdk.outputs(resource.type) - sdk.inputs(resource.type)
-        filled = {*computed, *_COMPUTED_INPUTS.get(resource.type, ("project",))} & sdk.outputs(resource.type)
+        kind = GCP[resource.type]
+        filled = {*kind.computed, *_COMPUTED_INPUTS.get(resource.type, ("project",))} & kind.outputs
         return dict.fromkeys(filled, UNKNOWN) | _declared(new)
 
     def create(self, resource: Resource, new: Properties) -> State:

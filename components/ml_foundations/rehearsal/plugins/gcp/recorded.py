@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ml_foundations.rehearsal.plugins.gcp import sdk
 from ml_foundations.rehearsal.plugins.gcp.place import Place
+from ml_foundations.rehearsal.plugins.sdk import GCP
 
 Inputs = Mapping[str, Any]
 
@@ -113,7 +113,7 @@ _COMPUTED: Mapping[str, Callable[[_Facts], Any]] = {
 
 def forces_new(token: str) -> tuple[str, ...]:
     """The properties whose change replaces a resource: those that make its id, and its place."""
-    return tuple(sorted((_id_inputs(token) | _PLACE | {"namePrefix"}) & sdk.inputs(token)))
+    return tuple(sorted((_id_inputs(token) | _PLACE | {"namePrefix"}) & GCP[token].inputs))
 
 
 def is_shared(token: str) -> bool:
@@ -147,11 +147,9 @@ def outputs(token: str, inputs: Inputs, place: Place, identity: str) -> dict[str
         values=values,
         now=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    known = sdk.outputs(token)
-    computed = {
-        name: make(facts) for name, make in _COMPUTED.items() if name in known and name not in sdk.inputs(token)
-    }
-    defaults = {key: values[key] for key in sorted(_PLACE & known) if values.get(key)}
+    kind = GCP[token]
+    computed = {name: make(facts) for name, make in _COMPUTED.items() if name in kind.computed}
+    defaults = {key: values[key] for key in sorted(_PLACE & kind.outputs) if values.get(key)}
     if token.endswith(":Address"):
         defaults["address"] = f"203.0.113.{int(facts.digest(), 16) % 254 + 1}"
     return {**defaults, **inputs, **computed}
@@ -171,7 +169,7 @@ def _is_iam(token: str) -> bool:
 
 
 def _id_format(token: str) -> str:
-    return _ID_FORMATS.get(token) or sdk.id_format(token)
+    return _ID_FORMATS.get(token) or GCP[token].id_format
 
 
 def _id_fields(token: str) -> set[str]:
@@ -180,10 +178,10 @@ def _id_fields(token: str) -> set[str]:
 
 def _id_inputs(token: str) -> set[str]:
     """The inputs that make an id."""
-    known, fields = sdk.inputs(token), _id_fields(token)
+    kind, fields = GCP[token], _id_fields(token)
     if _is_iam(token):
-        return ({*sdk.required(token), *_PLACE, "name", "condition"} & known) - _GRANTED
-    if fields and fields <= known | _PLACE:
-        return fields & known
+        return ({*kind.required, *_PLACE, "name", "condition"} & kind.inputs) - _GRANTED
+    if fields and fields <= kind.inputs | _PLACE:
+        return fields & kind.inputs
     # Google chooses a part of the id; the name, where there is one, stands for it.
-    return {*(fields or sdk.required(token)), "name"} & known
+    return {*(fields or kind.required), "name"} & kind.inputs

@@ -28,7 +28,7 @@ from ml_foundations.rehearsal.plugins.kubernetes.diff import (
     replaced_paths,
 )
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
-from ml_foundations.rehearsal.plugins.kubernetes.schema import is_namespaced, provider, resources, tokens
+from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, api_version_and_kind, token_of
 from ml_foundations.rehearsal.plugins.servicer import (
     UNKNOWN,
     CheckError,
@@ -75,11 +75,11 @@ class KubernetesProvider(Provider):
 
     def schema(self) -> dict[str, Any]:
         """Every kind of the SDK."""
-        return resources()
+        return KUBERNETES.schemas
 
     def provider_schema(self) -> dict[str, Any]:
         """What ``pulumi:providers:kubernetes`` takes."""
-        return provider()
+        return KUBERNETES.provider_schema
 
     def configure(self, config: Properties) -> None:
         """Take the provider's inputs; the cluster is not asked before it is needed."""
@@ -99,10 +99,10 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.check(resource, old, new, seed)
         _refuse_unsupported(resource)
-        api_version, kind = _kind_of(resource)
+        api_version, kind = api_version_and_kind(resource.type)
         inputs: Properties = {"apiVersion": api_version, "kind": kind} | copy.deepcopy(new)
         # A custom resource may mean something by a null; of the built-in kinds none does.
-        inputs = _hidden(_without_nulls(inputs) if resource.type in tokens() else inputs)
+        inputs = _hidden(_without_nulls(inputs) if resource.type in KUBERNETES else inputs)
         if faults := waiting.faults(inputs):
             # Without a property's name: the engine would print its value, and finds that at the top only.
             raise CheckError([("", fault) for fault in faults])
@@ -251,9 +251,9 @@ class KubernetesProvider(Provider):
     def _is_namespaced(self, inputs: Properties) -> bool:
         """Whether objects of the kind have a namespace; supposed where the cluster cannot tell, or not yet."""
         # Only a CRD's kind is worth a question: it may mean a credential plugin's run, in every command.
-        known = is_namespaced(inputs["apiVersion"], inputs["kind"])
-        if known is not None:
-            return known
+        token = token_of(inputs["apiVersion"], inputs["kind"])
+        if token in KUBERNETES:
+            return KUBERNETES[token].is_namespaced
         try:
             return self._client.is_namespaced(inputs["apiVersion"], inputs["kind"])
         except RehearsalError:
@@ -393,7 +393,7 @@ def _leads_to(replica: str, kubeconfig: str, context: str) -> bool:
 
 def _refuse_unsupported(resource: Resource) -> None:
     group, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
-    of_the_sdk = resource.type in tokens() and kind.endswith(("Patch", "List"))
+    of_the_sdk = resource.type in KUBERNETES and kind.endswith(("Patch", "List"))
     if of_the_sdk or group.startswith(("helm.sh", "yaml", "kustomize")):
         raise UserError(
             f"{resource.type} is not supported in a rehearsal. Declare the objects themselves, or run the rehearsal "
@@ -472,16 +472,10 @@ def _id(obj: Object) -> str:
 
 def _identity(resource: Resource) -> Properties:
     """The kind and name of an object to import, from its type and id."""
-    api_version, kind = _kind_of(resource)
+    api_version, kind = api_version_and_kind(resource.type)
     namespace, _, name = resource.id.rpartition("/")
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
-
-
-def _kind_of(resource: Resource) -> tuple[str, str]:
-    """API version and kind, as the type says them: ``kubernetes:core/v1:Pod`` is a Pod of v1."""
-    api_version, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
-    return api_version.removeprefix("core/"), kind
 
 
 def _declared_part(live: Object) -> Properties:

@@ -1,0 +1,133 @@
+"""Writes what the embedded plugins know of the stock SDKs: the types of pulumi-gcp and pulumi-kubernetes.
+
+It follows from what the SDKs register and from the signatures of their classes. Importing them all takes half a
+minute, so that a plugin reads the written data instead: plain JSON, a line for each type, which packs to 65 KB.
+``python -m codegen.sdk``
+"""
+
+import importlib
+import importlib.metadata
+import inspect
+import json
+import re
+import typing
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pulumi.runtime import rpc
+
+FOLDER = Path(__file__).parents[1] / "components" / "ml_foundations" / "rehearsal" / "plugins"
+PACKAGES = ("gcp", "kubernetes")
+
+_CLUSTER_SCOPED = frozenset(
+    (
+        *("APIService", "AuditSink", "CSIDriver", "CSINode", "CertificateSigningRequest", "ClusterCIDR", "ClusterRole"),
+        *("ClusterRoleBinding", "ClusterTrustBundle", "CustomResourceDefinition", "DeviceClass", "DeviceTaintRule"),
+        *("FlowSchema", "IPAddress", "IngressClass", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
+        *("MutatingWebhookConfiguration", "Namespace", "Node", "PersistentVolume", "PodSecurityPolicy"),
+        *("PriorityClass", "PriorityLevelConfiguration", "ResourceClass", "ResourceSlice", "RuntimeClass"),
+        *("ServiceCIDR", "StorageClass", "StorageVersionMigration", "ValidatingAdmissionPolicy"),
+        *("ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "VolumeAttachment"),
+        *("VolumeAttributesClass",),
+    )
+)
+"""Kubernetes' own kinds without a namespace, which the SDK does not say. A test asks a replica's API server."""
+
+_IMPORT_FORMAT = re.compile(r"^ *\* `([^`]*\{\{[^`]*)`", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"\{\{([^{}]+)\}+")
+
+
+def file(package: str) -> Path:
+    """Where the data of a package is."""
+    return FOLDER / package / "sdk.json"
+
+
+def written(package: str) -> dict[str, Any]:
+    """The data of a package as they are."""
+    return json.loads(file(package).read_text())
+
+
+def generated(package: str) -> str:
+    """The text of a package's data, one type a line."""
+    lines = ",\n".join(f"{json.dumps(token)}:{_compact(described(token))}" for token in sorted(classes(package)))
+    provider = _described("", importlib.import_module(f"pulumi_{package}").Provider)
+    return f'{{"version":"{_installed(package)}",\n"provider":{_compact(provider)},\n"types":{{\n{lines}\n}}}}\n'
+
+
+@cache
+def classes(package: str) -> dict[str, tuple[str, str]]:
+    """The module and the name of the class of each resource type that the SDK registers, by token."""
+    importlib.import_module(f"pulumi_{package}")
+    registered = [module.mod_info for modules in rpc._RESOURCE_MODULES.values() for module in modules]
+    return {
+        token: (module["fqn"], name)
+        for module in registered
+        if module["pkg"] == package
+        for token, name in module["classes"].items()
+    }
+
+
+def described(token: str) -> dict[str, Any]:
+    """What is written of a type: its properties by their names on the wire, and what its package needs besides."""
+    module, name = classes(token.partition(":")[0])[token]
+    return _described(token, getattr(importlib.import_module(module), name))
+
+
+def _described(token: str, kind: Any) -> dict[str, Any]:
+    declared = typing.get_overloads(kind.__init__)[1]
+    arguments = _arguments(inspect.signature(declared).parameters["args"].annotation)
+    parameters = inspect.signature(arguments.__init__).parameters
+    wire = _wire_names(arguments)
+    required = {wire[name] for name in wire if parameters[name].default is inspect.Parameter.empty}
+    facts = {
+        "required": sorted(required),
+        "optional": sorted({*wire.values()} - required),
+        "computed": sorted({*_wire_names(kind).values()} - {*wire.values()}),
+        "id": _id_format(inspect.getdoc(declared) or "", _wire_names(kind) | wire),
+        "cluster_scoped": token.startswith("kubernetes:") and token.rpartition(":")[2] in _CLUSTER_SCOPED,
+    }
+    return {key: value for key, value in facts.items() if value}
+
+
+def _arguments(annotation: Any) -> Any:
+    """The class of a type's arguments, from an annotation that may be optional."""
+    return next((kind for kind in typing.get_args(annotation) if kind is not type(None)), annotation)
+
+
+def _wire_names(kind: Any) -> dict[str, str]:
+    """The names of a class's properties: in Python, and on the wire."""
+    return {name: prop.fget._pulumi_name for name, prop in vars(kind).items() if isinstance(prop, property)}
+
+
+def _id_format(text: str, wire: Mapping[str, str]) -> str:
+    """The first format of the section about imports, which is that of the id; its words are not all properties."""
+    found = _IMPORT_FORMAT.search(text.partition("## Import")[2])
+    words = {"project_id": "project", **wire}
+    return _PLACEHOLDER.sub(lambda word: f"{{{words.get(word[1], word[1])}}}", found[1]) if found else ""
+
+
+def _installed(package: str) -> str:
+    return importlib.metadata.version(f"pulumi-{package}")
+
+
+def _compact(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def update() -> None:
+    """Write the data anew where the installed SDK is of another version."""
+    for package in PACKAGES:
+        if not file(package).exists() or written(package)["version"] != _installed(package):
+            file(package).write_text(generated(package))
+
+
+def main() -> None:
+    """Write the data anew, whatever their version."""
+    for package in PACKAGES:
+        file(package).write_text(generated(package))
+
+
+if __name__ == "__main__":
+    main()

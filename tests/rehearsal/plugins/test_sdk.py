@@ -1,0 +1,35 @@
+"""What the embedded plugins know of the SDKs, beside the installed SDKs."""
+
+from importlib.metadata import version
+
+import pytest
+from ml_foundations.rehearsal.plugins.gcp import container
+from ml_foundations.rehearsal.plugins.sdk import KUBERNETES
+
+from codegen import sdk
+from tests.support.recorded import RECORDED
+
+KINDS = ["apps/v1:Deployment", "batch/v1:Job", "core/v1:ConfigMapPatch", "core/v1:Namespace", "helm.sh/v3:Release"]
+TYPES = [container.CLUSTER, container.NODE_POOL, *RECORDED, *(f"kubernetes:{kind}" for kind in KINDS)]
+
+
+@pytest.mark.parametrize("package", sdk.PACKAGES)
+def test_the_data_are_of_the_installed_sdk(package: str) -> None:
+    """After an update: make generate."""
+    written = sdk.written(package)
+    assert written["version"] == version(f"pulumi-{package}")
+    assert written["types"].keys() == sdk.classes(package).keys()
+
+
+@pytest.mark.parametrize("token", TYPES)
+def test_a_type_is_written_as_the_sdk_has_it(token: str) -> None:
+    package = token.partition(":")[0]
+    assert sdk.written(package)["types"][token] == sdk.described(token)
+
+
+def test_a_kind_has_but_one_api_version_and_kind() -> None:
+    properties = KUBERNETES["kubernetes:core/v1:ConfigMapPatch"].schema["inputProperties"]
+    assert (properties["apiVersion"]["const"], properties["kind"]["const"]) == ("v1", "ConfigMap")
+    assert KUBERNETES["kubernetes:helm.sh/v3:Release"].schema["inputProperties"]["chart"] == {
+        "$ref": "pulumi.json#/Any"
+    }
