@@ -60,7 +60,8 @@ def generated(package: str) -> str:
 def classes(package: str) -> dict[str, tuple[str, str]]:
     """The module and the name of the class of each resource type that the SDK registers, by token."""
     importlib.import_module(f"pulumi_{package}")
-    registered = [module.mod_info for modules in rpc._RESOURCE_MODULES.values() for module in modules]
+    packages: Any = rpc._RESOURCE_MODULES
+    registered = [module.mod_info for modules in packages.values() for module in modules]
     return {
         token: (module["fqn"], name)
         for module in registered
@@ -98,7 +99,8 @@ def _arguments(annotation: Any) -> Any:
 
 def _wire_names(kind: Any) -> dict[str, str]:
     """The names of a class's properties: in Python, and on the wire."""
-    return {name: prop.fget._pulumi_name for name, prop in vars(kind).items() if isinstance(prop, property)}
+    getters: dict[str, Any] = {name: prop.fget for name, prop in vars(kind).items() if isinstance(prop, property)}
+    return {name: getter._pulumi_name for name, getter in getters.items()}
 
 
 def _id_format(text: str, wire: Mapping[str, str]) -> str:
