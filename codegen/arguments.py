@@ -72,6 +72,8 @@ def _typed_dict(spec: type[Spec]) -> Iterator[str]:
     yield ""
     own = getattr(spec, "name_field", None)
     for name, field in spec.model_fields.items():
+        if name == own == "name":
+            continue  # It is the component's name in Pulumi.
         kind = _field_type(field)
         yield f"    {name}: {kind if field.is_required() and name != own else f'NotRequired[{kind}]'}"
         assert field.description, f"{spec.__name__}.{name} has no docstring"

@@ -52,11 +52,11 @@ def test_every_link_leads_to_a_file() -> None:
 
 def test_the_error_that_is_shown_is_the_error() -> None:
     from ml_foundations.component.spec import check
-    from ml_foundations.gke.gpu_node_pool import _GpuNodePoolSpec
+    from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 
     given = {"pool_name": "a100", "project": "p", "location": "us-central1", "cluster_name": "c"}
     given |= {"node_service_account": "s", "machine_type": "a2-highgpu-3g", "max_nodes": 0}
     try:
-        check(_GpuNodePoolSpec, "GpuNodePool a100", given)
+        check(GpuNodePoolSpec, "GpuNodePool a100", given)
     except Exception as error:
         assert str(error) in README

@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ml_foundations.gke.cluster import GkeCluster, GkeClusterArgs
-    from ml_foundations.gke.cpu_node_pool import CpuNodePool, CpuNodePoolArgs
-    from ml_foundations.gke.gpu_node_pool import GpuNodePool, GpuNodePoolArgs
+    from ml_foundations.gke.cluster import GkeCluster
+    from ml_foundations.gke.cpu_node_pool import CpuNodePool
+    from ml_foundations.gke.gpu_node_pool import GpuNodePool
     from ml_foundations.gpu.device_classes import DeviceClasses, DeviceClassesArgs
     from ml_foundations.gpu.monitor import GpuMonitor, GpuMonitorArgs
     from ml_foundations.gpu.operator import GpuOperator, GpuOperatorArgs
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ml_foundations.storage.volume import Volume
     from ml_foundations.tenancy.team_namespace import TeamNamespace, TeamNamespaceArgs
     from ml_foundations.tenancy.training_queue import TrainingQueue, TrainingQueueArgs
-    from ml_foundations.typed_args import VolumeArgs
+    from ml_foundations.typed_args import CpuNodePoolArgs, GkeClusterArgs, GpuNodePoolArgs, VolumeArgs
     from ml_foundations.workloads.distributed_training import DistributedTraining, DistributedTrainingArgs
     from ml_foundations.workloads.inference_service import InferenceService, InferenceServiceArgs
     from ml_foundations.workloads.scheduled_training import ScheduledTraining, ScheduledTrainingArgs

@@ -8,6 +8,415 @@ from typing import NotRequired, TypedDict
 import pulumi
 
 
+class LocalSsdArgs(TypedDict):
+    """The local SSDs of a node. What is on them goes with the node."""
+
+    use: NotRequired[str]
+    """ephemeral: they back emptyDir volumes, images and logs; block: raw NVMe devices, for the pods to format."""
+    count: NotRequired[int]
+    """How many, of 375 GiB each. Machines that come with local SSDs have as many as they have."""
+
+
+class SecondaryBootDiskArgs(TypedDict):
+    """A disk that every node has from the start, with container images or data on it."""
+
+    disk_image: str
+    """The disk image, as global/images/NAME or projects/PROJECT/global/images/NAME."""
+    mode: NotRequired[str]
+    """CONTAINER_IMAGE_CACHE (container images, found without a pull) or DATA; default CONTAINER_IMAGE_CACHE."""
+
+
+class UpgradeArgs(TypedDict):
+    """How the nodes of a pool are upgraded."""
+
+    strategy: NotRequired[str]
+    """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes beside the old); default SURGE."""
+    max_surge: NotRequired[int]
+    """SURGE: nodes that may be added meanwhile. Default 1, but 0 for GPU nodes: there are seldom GPUs to spare."""
+    max_unavailable: NotRequired[int]
+    """SURGE: nodes that may be missing meanwhile. Default 0, but 1 for GPU nodes."""
+    batch_nodes: NotRequired[int]
+    """BLUE_GREEN: old nodes that are drained at a time; default 1."""
+    batch_soak_seconds: NotRequired[int]
+    """BLUE_GREEN: how long to wait after each; by default GKE's own."""
+    soak_seconds: NotRequired[int]
+    """BLUE_GREEN: how long the old nodes stay after the last is drained; by default GKE's own, an hour."""
+
+
+class KubeletArgs(TypedDict):
+    """Settings of the kubelet of every node."""
+
+    cpu_manager: NotRequired[str]
+    """none or static: whether a container with whole CPUs has them for itself; by default GKE's own, none."""
+    memory_manager: NotRequired[str]
+    """None or Static: whether the memory of guaranteed pods is from one NUMA node; by default None."""
+    topology_manager: NotRequired[str]
+    """none, best-effort, restricted or single-numa-node: whether CPUs, GPUs and memory of a pod are close together."""
+    pod_pids_limit: NotRequired[int]
+    """The most processes of a pod, 1024 to 4194304; by default GKE's own."""
+    parallel_image_pulls: NotRequired[int]
+    """How many images a node pulls at once, 2 to 5; by default GKE's own."""
+
+
+class LinuxArgs(TypedDict):
+    """Settings of the Linux kernel of every node."""
+
+    sysctls: NotRequired[dict[str, str]]
+    """Kernel parameters, such as net.core.rmem_max; GKE has a list of those that it takes."""
+    hugepages_2m: NotRequired[int]
+    """How many huge pages of 2 MiB to set aside."""
+    hugepages_1g: NotRequired[int]
+    """How many huge pages of 1 GiB to set aside."""
+
+
+class TaintArgs(TypedDict):
+    """A taint of every node of a pool."""
+
+    key: str
+    """The taint's key."""
+    value: NotRequired[str]
+    """The taint's value."""
+    effect: NotRequired[str]
+    """NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE; default NO_SCHEDULE."""
+
+
+class CpuNodePoolArgs(TypedDict):
+    """Arguments of a CpuNodePool."""
+
+    machine_type: str
+    """The machine type, such as n2-standard-8 or g2-standard-8; it implies GPU type and count, but for N1."""
+    max_nodes: int
+    """The most nodes of the pool, over all zones."""
+    min_nodes: NotRequired[int]
+    """The fewest nodes of the pool, over all zones; default 0. As many as max_nodes: the size is fixed."""
+    limits: NotRequired[str]
+    """total or zone: whether max_nodes and min_nodes are of the whole pool or of each zone; default total."""
+    location_policy: NotRequired[str]
+    """ANY (wherever there are machines) or BALANCED (zones alike). Default BALANCED."""
+    zones: NotRequired[list[str]]
+    """The zones of the nodes; by default the cluster's. GPUs are in few zones of a region."""
+    spot: NotRequired[bool]
+    """Whether the nodes are Spot VMs; default false."""
+    reservation: NotRequired[str]
+    """The reservation that the nodes come from: any, none, its name, or projects/PROJECT/reservations/NAME.
+
+    /reservationBlocks/BLOCK after it names a block of it. By default any open one that matches."""
+    flex_start: NotRequired[bool]
+    """Whether the nodes come by Dynamic Workload Scheduler, flex-start mode; default false."""
+    queued_provisioning: NotRequired[bool]
+    """Whether nodes come only for a ProvisioningRequest, all at once; default false."""
+    max_run_seconds: NotRequired[int]
+    """After how long a node is taken away again; with flex_start 7 days at the most, which is its default."""
+    compact_placement: NotRequired[bool]
+    """Whether nodes are put close to each other, in one zone; default false."""
+    placement_policy: NotRequired[str]
+    """A resource policy of one's own for compact placement."""
+    project: str
+    """The Google Cloud project."""
+    location: str
+    """The cluster's region."""
+    cluster_name: pulumi.Input[str]
+    """The cluster, as GkeCluster.cluster_name gives it."""
+    node_service_account: pulumi.Input[str]
+    """The nodes' identity, as GkeCluster.node_service_account gives it."""
+    pool_name: NotRequired[str]
+    """The pool's name in GKE; default is the component's."""
+    image: NotRequired[str]
+    """cos (Container-Optimized OS) or ubuntu; default cos, but ubuntu where the GPU Operator installs its driver."""
+    disk_size_gb: NotRequired[int]
+    """Size of the boot disk in GB; default 100."""
+    disk_type: NotRequired[str]
+    """Type of the boot disk; by default GKE's own choice for the machine type."""
+    disk_key: NotRequired[pulumi.Input[str]]
+    """The Cloud KMS key that encrypts the boot disks; by default Google's own."""
+    local_ssd: NotRequired[LocalSsdArgs]
+    """Local SSDs. By default those that a machine comes with back its ephemeral storage."""
+    secondary_boot_disks: NotRequired[list[SecondaryBootDiskArgs]]
+    """Disks with container images or data that nodes have from the start; they switch image streaming on."""
+    image_streaming: NotRequired[bool]
+    """Whether images from Artifact Registry are streamed, so that containers start before the pull ends.
+
+    Needs the image cos and the Container File System API in the project. Default false."""
+    gvnic: NotRequired[bool]
+    """Whether nodes have a Google Virtual NIC; default true with the image cos, else as the machine type has it."""
+    upgrade: NotRequired[UpgradeArgs]
+    """How the nodes are upgraded."""
+    auto_repair: NotRequired[bool]
+    """Whether a broken node is replaced; default true, but not with flex_start."""
+    auto_upgrade: NotRequired[bool]
+    """Whether nodes follow the cluster's version; default true. Release channels allow nothing else."""
+    no_minor_upgrades: NotRequired[bool]
+    """Whether the pool keeps its minor version for as long as GKE supports it; default false."""
+    host_maintenance: NotRequired[str]
+    """AS_NEEDED or PERIODIC: how often Google maintains the hosts; by default as the machine type has it."""
+    max_pods: NotRequired[int]
+    """The most pods of a node, 8 to 256; by default the cluster's."""
+    threads_per_core: NotRequired[int]
+    """1 switches simultaneous multithreading off, 2 leaves it on; by default as the machine type has it."""
+    kubelet: NotRequired[KubeletArgs]
+    """Settings of the kubelet."""
+    linux: NotRequired[LinuxArgs]
+    """Settings of the Linux kernel."""
+    secure_boot: NotRequired[bool]
+    """Whether nodes load signed kernel modules only; default true, but not where the GPU Operator has its own."""
+    scopes: NotRequired[list[str]]
+    """OAuth scopes of the nodes; by default cloud-platform, so that IAM alone decides."""
+    node_type: NotRequired[str]
+    """What the nodes are for, as the label node-type; default system."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of the nodes."""
+    taints: NotRequired[list[TaintArgs]]
+    """Taints of the nodes; GPU pools have the GPU taint anyway."""
+    resource_labels: NotRequired[dict[str, str]]
+    """Labels of the machines in Compute Engine and on the bill."""
+    network_tags: NotRequired[list[str]]
+    """Tags of the machines, for firewall rules."""
+
+
+class NetworkArgs(TypedDict):
+    """A network that exists, for the cluster to be in."""
+
+    network: pulumi.Input[str]
+    """The VPC network: its self link, or its name."""
+    subnetwork: pulumi.Input[str]
+    """Its subnetwork in the cluster's region: self link or name."""
+    pod_range: NotRequired[str]
+    """The subnetwork's secondary range for pods; by default GKE adds one."""
+    service_range: NotRequired[str]
+    """The subnetwork's secondary range for services; by default GKE adds one."""
+    nat: NotRequired[bool]
+    """Whether to make a Cloud NAT in it. Default false: where there is none, nodes pull no image from outside."""
+
+
+class MaintenanceWindowArgs(TypedDict):
+    """When GKE may maintain the cluster. Times are as 2026-01-03T02:00:00Z."""
+
+    start_time: str
+    """When the first window begins."""
+    end_time: str
+    """When the first window ends."""
+    recurrence: str
+    """How the window comes again (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
+
+
+class MaintenanceExclusionArgs(TypedDict):
+    """When GKE may not upgrade the cluster, such as during a long training run. Times are as 2026-01-03T02:00:00Z."""
+
+    start_time: str
+    """When the exclusion begins."""
+    end_time: str
+    """When it ends."""
+    scope: NotRequired[str]
+    """NO_UPGRADES (30 days at the most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
+
+
+class GkeClusterArgs(TypedDict):
+    """Arguments of a GkeCluster."""
+
+    project: str
+    """The Google Cloud project."""
+    location: str
+    """The region, such as us-central1: a regional control plane."""
+    network: NotRequired[NetworkArgs]
+    """A network that exists; by default one is made, with a Cloud NAT."""
+    node_cidr: NotRequired[str]
+    """Addresses of the nodes; default 10.0.0.0/20."""
+    pod_cidr: NotRequired[str]
+    """Addresses of the pods; default 10.16.0.0/14."""
+    service_cidr: NotRequired[str]
+    """Addresses of the services; default 10.20.0.0/20."""
+    control_plane_cidr: NotRequired[str]
+    """Addresses of the control plane, a /28; by default it takes one of the nodes' addresses."""
+    flow_logs: NotRequired[bool]
+    """Whether the subnetwork that is made logs its traffic (VPC Flow Logs); default false."""
+    node_zones: NotRequired[list[str]]
+    """The zones of the nodes; by default GKE chooses three of the region."""
+    release_channel: NotRequired[str]
+    """RAPID, REGULAR, STABLE or EXTENDED; default REGULAR."""
+    kubernetes_version: NotRequired[str]
+    """The version that the control plane has at least, such as 1.34; by default the release channel's."""
+    endpoint: NotRequired[str]
+    """How clients reach the API server: dns (guarded by IAM, open to any network), private or public. Default dns."""
+    authorized_networks: NotRequired[dict[str, str]]
+    """Networks that may reach an IP endpoint: a name to a CIDR block. An IP endpoint is closed to all others."""
+    max_pods: NotRequired[int]
+    """The most pods of a node, 8 to 256, where its pool says nothing; default 110."""
+    multi_networking: NotRequired[bool]
+    """Whether node pools may be in more networks; default false. A change replaces the cluster."""
+    secrets_key: NotRequired[pulumi.Input[str]]
+    """The Cloud KMS key that encrypts Kubernetes secrets; by default Google's own. GKE's service agent must have it."""
+    node_service_account: NotRequired[pulumi.Input[str]]
+    """The e-mail address of a service account for the nodes; by default one is made, with the roles that it needs."""
+    node_roles: NotRequired[list[str]]
+    """More roles of the nodes' service account that is made."""
+    security_group: NotRequired[str]
+    """The Google group gke-security-groups@DOMAIN, whose groups RBAC knows; without it RBAC knows no group."""
+    binary_authorization: NotRequired[bool]
+    """Whether the project's policy says which images may run; default true. Google's policy at first allows all."""
+    maintenance_window: NotRequired[MaintenanceWindowArgs]
+    """When GKE may maintain the cluster; by default at any time."""
+    maintenance_exclusions: NotRequired[dict[str, MaintenanceExclusionArgs]]
+    """When it may not, by name."""
+    cost_allocation: NotRequired[bool]
+    """Whether the bill tells namespaces and labels apart; default true."""
+    logging: NotRequired[list[str]]
+    """Whose logs are kept; default SYSTEM_COMPONENTS and WORKLOADS. Also APISERVER, SCHEDULER, CONTROLLER_MANAGER."""
+    monitoring: NotRequired[list[str]]
+    """Whose metrics are kept; default SYSTEM_COMPONENTS and DCGM, the metrics of GPUs that GKE manages."""
+    managed_prometheus: NotRequired[bool]
+    """Whether Google collects Prometheus metrics; default true."""
+    gcs_fuse: NotRequired[bool]
+    """Whether pods can mount Cloud Storage buckets; default true."""
+    filestore: NotRequired[bool]
+    """Whether Filestore volumes can be made; default false."""
+    lustre: NotRequired[bool]
+    """Whether Managed Lustre volumes can be made; default false."""
+    parallelstore: NotRequired[bool]
+    """Whether Parallelstore volumes can be made; default false."""
+    stateful_ha: NotRequired[bool]
+    """Whether pods with a regional disk move to another zone by themselves; default false."""
+    node_local_dns: NotRequired[bool]
+    """Whether every node has a DNS cache; default false."""
+    gateway_api: NotRequired[bool]
+    """Whether the cluster has the Gateway API; default false."""
+    resource_labels: NotRequired[dict[str, str]]
+    """Labels of the cluster in Google Cloud and on the bill."""
+    deletion_protection: NotRequired[bool]
+    """Whether GKE refuses to delete the cluster; default true."""
+
+
+class GpuSharingArgs(TypedDict):
+    """How pods share a GPU, or each partition of it."""
+
+    strategy: str
+    """TIME_SHARING (pods take turns) or MPS (their kernels run at the same time)."""
+    clients: int
+    """How many pods share it, 2 to 48."""
+
+
+class NodeNetworkArgs(TypedDict):
+    """A network that nodes are in beside the cluster's."""
+
+    network: str
+    """The VPC network."""
+    subnetwork: str
+    """Its subnetwork in the cluster's region."""
+
+
+class GpuNodePoolArgs(TypedDict):
+    """Arguments of a GpuNodePool."""
+
+    machine_type: str
+    """The machine type, such as n2-standard-8 or g2-standard-8; it implies GPU type and count, but for N1."""
+    max_nodes: int
+    """The most nodes of the pool, over all zones."""
+    min_nodes: NotRequired[int]
+    """The fewest nodes of the pool, over all zones; default 0. As many as max_nodes: the size is fixed."""
+    limits: NotRequired[str]
+    """total or zone: whether max_nodes and min_nodes are of the whole pool or of each zone; default total."""
+    location_policy: NotRequired[str]
+    """ANY (wherever there are machines) or BALANCED (zones alike). Default ANY."""
+    zones: NotRequired[list[str]]
+    """The zones of the nodes; by default the cluster's. GPUs are in few zones of a region."""
+    spot: NotRequired[bool]
+    """Whether the nodes are Spot VMs; default false."""
+    reservation: NotRequired[str]
+    """The reservation that the nodes come from: any, none, its name, or projects/PROJECT/reservations/NAME.
+
+    /reservationBlocks/BLOCK after it names a block of it. By default any open one that matches."""
+    flex_start: NotRequired[bool]
+    """Whether the nodes come by Dynamic Workload Scheduler, flex-start mode; default false."""
+    queued_provisioning: NotRequired[bool]
+    """Whether nodes come only for a ProvisioningRequest, all at once; default false."""
+    max_run_seconds: NotRequired[int]
+    """After how long a node is taken away again; with flex_start 7 days at the most, which is its default."""
+    compact_placement: NotRequired[bool]
+    """Whether nodes are put close to each other, in one zone; default false."""
+    placement_policy: NotRequired[str]
+    """A resource policy of one's own for compact placement."""
+    project: str
+    """The Google Cloud project."""
+    location: str
+    """The cluster's region."""
+    cluster_name: pulumi.Input[str]
+    """The cluster, as GkeCluster.cluster_name gives it."""
+    node_service_account: pulumi.Input[str]
+    """The nodes' identity, as GkeCluster.node_service_account gives it."""
+    pool_name: NotRequired[str]
+    """The pool's name in GKE; default is the component's."""
+    image: NotRequired[str]
+    """cos (Container-Optimized OS) or ubuntu; default cos, but ubuntu where the GPU Operator installs its driver."""
+    disk_size_gb: NotRequired[int]
+    """Size of the boot disk in GB; default 100."""
+    disk_type: NotRequired[str]
+    """Type of the boot disk; by default GKE's own choice for the machine type."""
+    disk_key: NotRequired[pulumi.Input[str]]
+    """The Cloud KMS key that encrypts the boot disks; by default Google's own."""
+    local_ssd: NotRequired[LocalSsdArgs]
+    """Local SSDs. By default those that a machine comes with back its ephemeral storage."""
+    secondary_boot_disks: NotRequired[list[SecondaryBootDiskArgs]]
+    """Disks with container images or data that nodes have from the start; they switch image streaming on."""
+    image_streaming: NotRequired[bool]
+    """Whether images from Artifact Registry are streamed, so that containers start before the pull ends.
+
+    Needs the image cos and the Container File System API in the project. Default false."""
+    gvnic: NotRequired[bool]
+    """Whether nodes have a Google Virtual NIC; default true with the image cos, else as the machine type has it."""
+    upgrade: NotRequired[UpgradeArgs]
+    """How the nodes are upgraded."""
+    auto_repair: NotRequired[bool]
+    """Whether a broken node is replaced; default true, but not with flex_start."""
+    auto_upgrade: NotRequired[bool]
+    """Whether nodes follow the cluster's version; default true. Release channels allow nothing else."""
+    no_minor_upgrades: NotRequired[bool]
+    """Whether the pool keeps its minor version for as long as GKE supports it; default false."""
+    host_maintenance: NotRequired[str]
+    """AS_NEEDED or PERIODIC: how often Google maintains the hosts; by default as the machine type has it."""
+    max_pods: NotRequired[int]
+    """The most pods of a node, 8 to 256; by default the cluster's."""
+    threads_per_core: NotRequired[int]
+    """1 switches simultaneous multithreading off, 2 leaves it on; by default as the machine type has it."""
+    kubelet: NotRequired[KubeletArgs]
+    """Settings of the kubelet."""
+    linux: NotRequired[LinuxArgs]
+    """Settings of the Linux kernel."""
+    secure_boot: NotRequired[bool]
+    """Whether nodes load signed kernel modules only; default true, but not where the GPU Operator has its own."""
+    scopes: NotRequired[list[str]]
+    """OAuth scopes of the nodes; by default cloud-platform, so that IAM alone decides."""
+    node_type: NotRequired[str]
+    """What the nodes are for, as the label node-type; default training."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of the nodes."""
+    taints: NotRequired[list[TaintArgs]]
+    """Taints of the nodes; GPU pools have the GPU taint anyway."""
+    resource_labels: NotRequired[dict[str, str]]
+    """Labels of the machines in Compute Engine and on the bill."""
+    network_tags: NotRequired[list[str]]
+    """Tags of the machines, for firewall rules."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; needed for N1 only, where GPUs are attached. Otherwise it is checked."""
+    gpus: NotRequired[int]
+    """GPUs per node; needed for N1 only. Otherwise it is checked."""
+    driver: NotRequired[str]
+    """Who installs the NVIDIA driver. Default default.
+
+    default or latest: GKE does, and advertises the GPUs. operator: the GPU Operator does, on the image ubuntu.
+    installer: Google's installer, which comes with the GpuOperator; the operator advertises the GPUs."""
+    mig_partition: NotRequired[str]
+    """The MIG partition size that every GPU is cut into, such as 1g.10gb; where GKE installs the driver."""
+    sharing: NotRequired[GpuSharingArgs]
+    """How pods share GPUs, where GKE installs the driver."""
+    additional_networks: NotRequired[list[NodeNetworkArgs]]
+    """Networks for the traffic between GPUs: 4 for TCPX (A3 High), 8 for TCPXO (A3 Mega) and RDMA (A3 Ultra, A4)."""
+    accelerator_networks: NotRequired[bool]
+    """Whether GKE makes these networks itself, for claims of them (DRANET); A3, A4 and A4X only. Default false."""
+    fast_socket: NotRequired[bool]
+    """Whether nodes have NCCL Fast Socket; default false."""
+    dra: NotRequired[bool]
+    """Whether its GPUs are claimed (DRA), see DeviceClasses, and not advertised; default false."""
+
+
 class VolumeArgs(TypedDict):
     """Arguments of a Volume."""
 

@@ -6,7 +6,7 @@ import pulumi
 import pytest
 from ml_foundations import GkeCluster
 from ml_foundations.component.spec import check
-from ml_foundations.gke.cluster import GkeClusterArgs, GkeClusterSettings, _GkeClusterSpec
+from ml_foundations.gke.cluster import GkeClusterSpec
 
 from tests.support.declaring import declared, inputs
 
@@ -80,7 +80,7 @@ REFUSED = {
 def test_what_cannot_work_is_refused_with_the_way_out(case: str) -> None:
     changes, field, way_out = REFUSED[case]
     with pytest.raises(pulumi.InputPropertiesError) as caught:
-        check(_GkeClusterSpec, "GkeCluster c", BASE | {"name": "c"} | changes)
+        check(GkeClusterSpec, "GkeCluster c", BASE | {"name": "c"} | changes)
     lines = [line for line in str(caught.value).splitlines() if line.strip().startswith(f"{field}: ")]
     assert any(way_out in line for line in lines), str(caught.value)
 
@@ -215,7 +215,3 @@ def test_the_rest_of_what_gke_is_told() -> None:
     assert made["resourceLabels"] == {"team": "platform"}
     assert made["releaseChannel"] == {"channel": "RAPID"}
     assert made["deletionProtection"] is False
-
-
-def test_a_stack_file_says_what_the_component_takes() -> None:
-    assert set(GkeClusterArgs.__annotations__) - {"project"} == set(GkeClusterSettings.model_fields) - {"name"}

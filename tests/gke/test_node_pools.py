@@ -1,15 +1,13 @@
 """Node pools: what is refused with the way out, and what GKE is told."""
 
-from typing import Any, cast
+from typing import Any
 
 import pulumi
 import pytest
 from ml_foundations import CpuNodePool, GpuNodePool
 from ml_foundations.catalog.machine_types import GPUS, MACHINE_TYPES
 from ml_foundations.component.spec import check
-from ml_foundations.gke.cpu_node_pool import CpuNodePoolArgs, CpuNodePoolSettings
-from ml_foundations.gke.gpu_node_pool import GpuNodePoolArgs, GpuNodePoolSettings, _GpuNodePoolSpec
-from ml_foundations.gke.node_pool import NodePoolArgs
+from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.kubernetes import labels
 
 from tests.support.declaring import declared, inputs
@@ -100,7 +98,7 @@ REFUSED = {
         COMMON | {"machine_type": "a4x-highgpu-4g", "max_nodes": 1},
         {"spot": True},
         "spot",
-        "a reservation",
+        "take reservation",
     ),
     "MIG of another GPU": (A100, {"mig_partition": "1g.10gb"}, "mig_partition", "1g.5gb, 2g.10gb, 3g.20gb, 7g.40gb"),
     "MIG of a GPU that has none": (L4, {"mig_partition": "1g.5gb"}, "mig_partition", "cannot be partitioned"),
@@ -188,9 +186,9 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_work_is_refused_with_the_way_out(case: str) -> None:
     base, changes, field, way_out = REFUSED[case]
-    check(_GpuNodePoolSpec, "GpuNodePool p", base | _bought(base) | {"pool_name": "p"})
+    check(GpuNodePoolSpec, "GpuNodePool p", base | _bought(base) | {"pool_name": "p"})
     with pytest.raises(pulumi.InputPropertiesError) as caught:
-        check(_GpuNodePoolSpec, "GpuNodePool p", base | changes | {"pool_name": "p"})
+        check(GpuNodePoolSpec, "GpuNodePool p", base | changes | {"pool_name": "p"})
     lines = [line for line in str(caught.value).splitlines() if line.strip().startswith(f"{field}: ")]
     assert any(way_out in line for line in lines), str(caught.value)
 
@@ -206,7 +204,7 @@ def _bought(base: Any) -> Any:
 def test_all_errors_come_at_once() -> None:
     wrong = L4 | {"flex_start": True, "spot": True, "compact_placement": True, "fast_socket": True, "image": "ubuntu"}
     with pytest.raises(pulumi.InputPropertiesError, match=r"4 wrong argument\(s\)"):
-        check(_GpuNodePoolSpec, "GpuNodePool p", wrong | {"pool_name": "p"})
+        check(GpuNodePoolSpec, "GpuNodePool p", wrong | {"pool_name": "p"})
 
 
 def pool(arguments: Any) -> dict[str, Any]:
@@ -417,30 +415,17 @@ def test_the_rest_of_what_gke_is_told() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("args", "settings"), [(GpuNodePoolArgs, GpuNodePoolSettings), (CpuNodePoolArgs, CpuNodePoolSettings)]
-)
-def test_a_stack_file_says_what_the_component_takes(args: type, settings: Any) -> None:
-    own = {"project", "location", "cluster_name", "node_service_account", "pool_name"}
-    assert set(args.__annotations__) - own == set(settings.model_fields)
-
-
 def test_every_machine_type_of_the_catalog_makes_a_pool() -> None:
     for machine in MACHINE_TYPES.values():
         base = COMMON | {"machine_type": machine.name, "max_nodes": 1}
         if machine.is_n1:
             base |= {"gpu": "T4", "gpus": machine.gpu_counts("nvidia-tesla-t4")[0]}
         if machine.gpu or machine.is_n1:
-            spec = check(_GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p"})
+            spec = check(GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p"})
             assert spec.gpus_per_node in machine.gpu_counts(spec.accelerator_type)
             for profile in GPUS[spec.accelerator_type].mig_profiles:
-                cut = check(_GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p", "mig_partition": profile})
+                cut = check(GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p", "mig_partition": profile})
                 assert cut.product == f"{GPUS[spec.accelerator_type].product}-MIG-{profile}"
-
-
-def test_pools_of_both_kinds_take_the_shared_arguments() -> None:
-    shared = set(cast("Any", NodePoolArgs).__annotations__)
-    assert shared <= set(CpuNodePoolArgs.__annotations__) & set(GpuNodePoolArgs.__annotations__)
 
 
 def test_a_pool_whose_gpus_are_claimed_has_the_labels_of_dra() -> None:

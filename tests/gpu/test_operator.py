@@ -5,8 +5,8 @@ from typing import Any
 import pulumi
 import pytest
 from ml_foundations import GpuOperator
-from ml_foundations.catalog.nodes import PoolGpu
 from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.component.spec import check
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_installer_manifest
 from ml_foundations.gpu.operator import GpuOperatorSettings, chart_values, namespace_manifest, quota_manifest

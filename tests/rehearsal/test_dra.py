@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ml_foundations.catalog.nodes import PoolGpu
+from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.component.spec import check
 from ml_foundations.gpu.device_classes import (
     ClaimTemplate,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.catalog.machine_types import allocatable, machine_type
-from ml_foundations.catalog.nodes import PoolGpu
+from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.rehearsal import brought_nodes, gke

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ml_foundations.catalog.nodes import PoolGpu
+from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.rehearsal import gke
 from ml_foundations.rehearsal.access import Access

@@ -20,6 +20,8 @@ GIB = 1024**3
 KIB = 1024
 MAX_PODS = 110
 """Pods that GKE allows on a node by default."""
+LOCAL_SSD_GIB = 375
+"""The size of a local SSD (Compute Engine, "About Local SSD disks")."""
 
 
 class UnknownNameError(KeyError):
@@ -390,7 +392,7 @@ def ephemeral_storage_gib(boot_disk_gib: int, local_ssds: int = 0) -> tuple[int,
         local_ssds: The number of 375 GiB local SSDs that back it.
     """
     if local_ssds:
-        size = 375 * local_ssds
+        size = LOCAL_SSD_GIB * local_ssds
         return size, size * Fraction(9, 10) - (50, 75, 100)[min(local_ssds, 3) - 1]
     held = min(Fraction(boot_disk_gib, 2), boot_disk_gib * Fraction(35, 100) + 6, Fraction(100))
     return boot_disk_gib, boot_disk_gib * Fraction(9, 10) - held

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from ml_foundations.catalog import machine_types
-from ml_foundations.catalog.nodes import PoolGpu
+from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import items, section
 

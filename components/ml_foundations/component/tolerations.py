@@ -25,12 +25,16 @@ class TolerationArgs(TypedDict):
 
 
 class Toleration(Spec):
-    """A checked TolerationArgs."""
+    """A taint that pods tolerate."""
 
     key: str = Field(min_length=1)
+    """The taint's key."""
     operator: Literal["Equal", "Exists"] = "Equal"
+    """Equal or Exists; default Equal."""
     value: str = ""
+    """The taint's value; needed for the operator Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """NoSchedule, PreferNoSchedule or NoExecute; by default every effect."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

@@ -6,11 +6,11 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 
 
-def said(arguments: T) -> T:
-    """Arguments without those of which nothing was said, at any depth: the SDK would send them as null."""
+def without_nulls(arguments: T) -> T:
+    """Drop keys whose value is None, at any depth: the SDK would send them as null."""
     if isinstance(arguments, Mapping):
         pairs = cast("Mapping[str, Any]", arguments).items()
-        return cast("T", {key: said(value) for key, value in pairs if value is not None})
+        return cast("T", {key: without_nulls(value) for key, value in pairs if value is not None})
     if isinstance(arguments, list):
-        return cast("T", [said(item) for item in cast("list[Any]", arguments)])
+        return cast("T", [without_nulls(item) for item in cast("list[Any]", arguments)])
     return arguments

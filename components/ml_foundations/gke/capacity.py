@@ -1,127 +1,202 @@
-"""Where a pool's machines come from: on demand, spot, a reservation, or Dynamic Workload Scheduler."""
-
-from __future__ import annotations
+"""Which machines a pool has, how many, and where they come from: on demand, spot, a reservation, or flex-start."""
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any, Literal
 
-import pulumi_gcp as gcp
+from pydantic import Field
+from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import MachineTypeName
 
-if TYPE_CHECKING:
-    from ml_foundations.gke.node_pool import NodePoolSettings
-
-RESERVATION_KEY = "compute.googleapis.com/reservation-name"
+_RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 """The label by which a node names its reservation (Compute Engine, "Consume reserved instances")."""
 
-RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z][-a-z0-9]*(/reservationBlocks/[-a-z0-9]+)?")
-FLEX_START_SECONDS = 7 * 86400
+_RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z][-a-z0-9]*(/reservationBlocks/[-a-z0-9]+)?")
+_FLEX_START_SECONDS = 7 * 86400
 """The longest that a node of flex-start runs (GKE, "About GPU provisioning with flex-start")."""
 
-COMPACT_WITH_FLEX_START = ("a3-ultragpu", "a4-highgpu")
+_COMPACT_WITH_FLEX_START = ("a3-ultragpu", "a4-highgpu")
 """Families that are placed compactly with flex-start (cluster-toolkit, gke-node-pool)."""
 
-
-def errors(pool: NodePoolSettings) -> Iterator[tuple[str, str]]:
-    """What does not go together in where the machines come from."""
-    yield from _purchase(pool)
-    yield from _reservation(pool)
-    yield from _flex_start(pool)
-    yield from _queued(pool)
-    yield from _placement(pool)
+_REGION_ZONES = 3
+"""The zones of a region in which GKE puts nodes, where none are named."""
 
 
-def _purchase(pool: NodePoolSettings) -> Iterator[tuple[str, str]]:
-    """Whether Google sells the machine type in the way that was chosen."""
-    machine = MACHINE_TYPES[pool.machine_type]
-    ways = {"on-demand": "neither", "spot": "spot", "flex-start": "flex_start", "reservation": "a reservation"}
-    chosen = _way(pool)
-    # Flex-start is to be had for most machines; the catalog says so only where there is little else.
-    unlisted = chosen == "flex-start" and "on-demand" in machine.purchase
-    if chosen not in machine.purchase and not unlisted:
-        field = {"spot": "spot", "flex-start": "flex_start", "reservation": "reservation"}.get(chosen, "machine_type")
-        choice = " or ".join(ways[way] for way in machine.purchase)
-        yield field, f"{machine.name} cannot be had by {chosen.replace('on-demand', 'plain demand')}; say {choice}"
+class CapacitySpec(Spec):
+    """The arguments of a node pool about its machines."""
+
+    machine_type: MachineTypeName
+    """The machine type, such as n2-standard-8 or g2-standard-8; it implies GPU type and count, but for N1."""
+    max_nodes: int = Field(ge=1, le=1000)
+    """The most nodes of the pool, over all zones."""
+    min_nodes: int = Field(0, ge=0, le=1000)
+    """The fewest nodes of the pool, over all zones; default 0. As many as max_nodes: the size is fixed."""
+    limits: Literal["total", "zone"] = "total"
+    """total or zone: whether max_nodes and min_nodes are of the whole pool or of each zone; default total."""
+    location_policy: Literal["ANY", "BALANCED"] = "BALANCED"
+    """ANY (wherever there are machines) or BALANCED (zones alike). Default BALANCED."""
+    zones: list[str] | None = Field(None, min_length=1)
+    """The zones of the nodes; by default the cluster's. GPUs are in few zones of a region."""
+    spot: bool = False
+    """Whether the nodes are Spot VMs; default false."""
+    reservation: str | None = None
+    """The reservation that the nodes come from: any, none, its name, or projects/PROJECT/reservations/NAME.
+
+    /reservationBlocks/BLOCK after it names a block of it. By default any open one that matches.
+    """
+    flex_start: bool = False
+    """Whether the nodes come by Dynamic Workload Scheduler, flex-start mode; default false."""
+    queued_provisioning: bool = False
+    """Whether nodes come only for a ProvisioningRequest, all at once; default false."""
+    max_run_seconds: int | None = Field(None, ge=600)
+    """After how long a node is taken away again; with flex_start 7 days at the most, which is its default."""
+    compact_placement: bool = False
+    """Whether nodes are put close to each other, in one zone; default false."""
+    placement_policy: str | None = None
+    """A resource policy of one's own for compact placement."""
+
+    @property
+    def most_nodes(self) -> int:
+        """The most nodes of the whole pool."""
+        return self.max_nodes * len(self.zones or [""]) if self.limits == "zone" else self.max_nodes
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        if self.min_nodes > self.max_nodes:
+            yield "min_nodes", f"is {self.min_nodes}, above max_nodes ({self.max_nodes})"
+        if self.limits == "zone" and not self.zones:
+            yield "zones", "are needed where limits are per zone: the size of the pool follows from them"
+        yield from self._purchase_errors()
+        yield from self._reservation_errors()
+        yield from self._flex_start_errors()
+        yield from self._queued_errors()
+        yield from self._placement_errors()
+
+    def _purchase_errors(self) -> Iterator[tuple[str, str]]:
+        """Whether Google sells the machine type in the way that was chosen."""
+        machine, chosen = MACHINE_TYPES[self.machine_type], self._purchase
+        # Most machines are sold as flex-start; the catalog says so only where there is little else.
+        unlisted = chosen == "flex-start" and "on-demand" in machine.purchase
+        if chosen not in machine.purchase and not unlisted:
+            field = "machine_type" if chosen == "on-demand" else _field(chosen)
+            yield field, f"{machine.name} is not sold as {chosen}; take {' or '.join(map(_field, machine.purchase))}"
+
+    @property
+    def _purchase(self) -> str:
+        if self.spot:
+            return "spot"
+        if self.flex_start or self.queued_provisioning:
+            return "flex-start"
+        return "reservation" if self.reservation not in (None, "none") else "on-demand"
+
+    def _reservation_errors(self) -> Iterator[tuple[str, str]]:
+        reservation = self.reservation
+        if reservation in (None, "none"):
+            return
+        if not _RESERVATION.fullmatch(reservation):
+            form = "a name, or projects/PROJECT/reservations/NAME, each with /reservationBlocks/BLOCK for a block of it"
+            yield "reservation", f'is "{reservation}"; write any, none, {form}'
+        for field in ("spot", "flex_start", "queued_provisioning"):
+            if getattr(self, field):
+                yield "reservation", f"is {reservation}, but nodes of {field} come from no reservation; leave one out"
+        if reservation != "any" and not self.zones:
+            yield "zones", "are needed with a reservation: it is in one zone"
+
+    def _flex_start_errors(self) -> Iterator[tuple[str, str]]:
+        if not self.flex_start:
+            return
+        if self.spot:
+            yield "flex_start", "and spot are two ways to buy a machine; choose one"
+        if self.min_nodes and not self.queued_provisioning:
+            yield "min_nodes", f"is {self.min_nodes}, but nodes of flex_start come when pods wait for them: say 0"
+        if (self.max_run_seconds or 0) > _FLEX_START_SECONDS:
+            most = _FLEX_START_SECONDS
+            yield "max_run_seconds", f"is {self.max_run_seconds}; nodes of flex_start run {most} at the most"
+
+    def _queued_errors(self) -> Iterator[tuple[str, str]]:
+        if not self.queued_provisioning:
+            return
+        if self.spot:
+            yield "queued_provisioning", "and spot are two ways to buy a machine; choose one"
+        if self.min_nodes:
+            yield "min_nodes", f"is {self.min_nodes}, but queued nodes come with the request that waits for them: say 0"
+        if self.compact_placement:
+            yield "compact_placement", "is not for GPUs with queued_provisioning; leave one of them out"
+        if self.location_policy == "BALANCED":
+            yield "location_policy", "is BALANCED, but queued nodes are taken where there are any: say ANY"
+        if self.limits == "zone":
+            yield "limits", "are per zone, but queued_provisioning needs them for the whole pool: say total"
+
+    def _placement_errors(self) -> Iterator[tuple[str, str]]:
+        if self.placement_policy and not self.compact_placement:
+            yield "placement_policy", "names a policy of compact placement; set compact_placement too"
+        if not self.compact_placement:
+            return
+        if len(self.zones or []) != 1:
+            yield "compact_placement", "puts the nodes close together, and so into one zone: say which in zones"
+        if self.flex_start and MACHINE_TYPES[self.machine_type].family not in _COMPACT_WITH_FLEX_START:
+            families = " and ".join(_COMPACT_WITH_FLEX_START)
+            yield "compact_placement", f"goes with flex_start on {families} machines only; leave one of them out"
 
 
-def _way(pool: NodePoolSettings) -> str:
-    if pool.spot:
-        return "spot"
-    if pool.flex_start or pool.queued_provisioning:
-        return "flex-start"
-    return "reservation" if pool.reservation not in (None, "none") else "on-demand"
+def _field(way: str) -> str:
+    """The argument for a way to buy machines."""
+    return way.replace("flex-start", "flex_start")
 
 
-def _reservation(pool: NodePoolSettings) -> Iterator[tuple[str, str]]:
-    reservation = pool.reservation
-    if reservation in (None, "none"):
-        return
-    if not RESERVATION.fullmatch(reservation):
-        form = "a name, or projects/PROJECT/reservations/NAME, each with /reservationBlocks/BLOCK for a block of it"
-        yield "reservation", f'is "{reservation}"; write any, none, {form}'
-    for field in ("spot", "flex_start", "queued_provisioning"):
-        if getattr(pool, field):
-            yield "reservation", f"is {reservation}, but nodes of {field} come from no reservation; leave one out"
-    if reservation != "any" and not pool.zones:
-        yield "zones", "are needed with a reservation: it is in one zone"
+def capacity_arguments(spec: CapacitySpec) -> dict[str, Any]:
+    """The arguments of a pool about how many nodes there are, and where."""
+    return {
+        "node_locations": spec.zones,
+        "initial_node_count": _initial_nodes_per_zone(spec),
+        "autoscaling": _autoscaling(spec),
+        "queued_provisioning": {"enabled": True} if spec.queued_provisioning else None,
+        "placement_policy": {"type": "COMPACT", "policy_name": spec.placement_policy}
+        if spec.compact_placement
+        else None,
+    }
 
 
-def _flex_start(pool: NodePoolSettings) -> Iterator[tuple[str, str]]:
-    if pool.flex_start and pool.spot:
-        yield "flex_start", "and spot are two ways to buy a machine; choose one"
-    if pool.flex_start and pool.auto_repair:
-        yield "auto_repair", "is true, but GKE does not repair nodes of flex_start; leave it out"
-    if pool.flex_start and pool.min_nodes and not pool.queued_provisioning:
-        yield "min_nodes", f"is {pool.min_nodes}, but nodes of flex_start come when pods wait for them: say 0"
-    if pool.flex_start and (pool.max_run_seconds or 0) > FLEX_START_SECONDS:
-        yield "max_run_seconds", f"is {pool.max_run_seconds}; nodes of flex_start run {FLEX_START_SECONDS} at the most"
+def purchase_arguments(spec: CapacitySpec) -> dict[str, Any]:
+    """The part of a pool's node_config about the machine and how it is bought."""
+    return {
+        "machine_type": spec.machine_type,
+        "spot": spec.spot,
+        "flex_start": spec.flex_start or None,
+        "max_run_duration": f"{spec.max_run_seconds}s" if spec.max_run_seconds else None,
+        "reservation_affinity": _reservation_affinity(spec),
+    }
 
 
-def _queued(pool: NodePoolSettings) -> Iterator[tuple[str, str]]:
-    if not pool.queued_provisioning:
-        return
-    if pool.spot:
-        yield "queued_provisioning", "and spot are two ways to buy a machine; choose one"
-    if pool.min_nodes:
-        yield "min_nodes", f"is {pool.min_nodes}, but queued nodes come with the request that waits for them: say 0"
-    if pool.compact_placement:
-        yield "compact_placement", "is not for GPUs with queued_provisioning; leave one of them out"
-    if pool.location_policy == "BALANCED":
-        yield "location_policy", "is BALANCED, but queued nodes are taken where there are any: say ANY"
-    if pool.limits == "zone":
-        yield "limits", "are per zone, but queued_provisioning needs them for the whole pool: say total"
+def _initial_nodes_per_zone(spec: CapacitySpec) -> int:
+    """GKE counts the first nodes per zone; the autoscaler then keeps the total within its limits."""
+    zones = len(spec.zones or []) or _REGION_ZONES
+    if spec.limits == "zone":
+        return spec.min_nodes
+    return min(-(-spec.min_nodes // zones), spec.max_nodes // zones)
 
 
-def _placement(pool: NodePoolSettings) -> Iterator[tuple[str, str]]:
-    if pool.placement_policy and not pool.compact_placement:
-        yield "placement_policy", "names a policy of compact placement; set compact_placement too"
-    if not pool.compact_placement:
-        return
-    if len(pool.zones or []) != 1:
-        yield "compact_placement", "puts the nodes close together, and so into one zone: say which in zones"
-    if pool.upgrade.strategy == "BLUE_GREEN":
-        yield "compact_placement", "does not go with BLUE_GREEN upgrades; say SURGE"
-    if pool.flex_start and MACHINE_TYPES[pool.machine_type].family not in COMPACT_WITH_FLEX_START:
-        families = " and ".join(COMPACT_WITH_FLEX_START)
-        yield "compact_placement", f"goes with flex_start on {families} machines only; leave one of them out"
+def _autoscaling(spec: CapacitySpec) -> dict[str, Any]:
+    policy = "ANY" if spec.queued_provisioning else spec.location_policy
+    if spec.limits == "zone":
+        return {"min_node_count": spec.min_nodes, "max_node_count": spec.max_nodes, "location_policy": policy}
+    return {
+        "total_min_node_count": spec.min_nodes,
+        "total_max_node_count": spec.max_nodes,
+        "location_policy": policy,
+    }
 
 
-def reservation_arguments(
-    pool: NodePoolSettings,
-) -> gcp.container.NodePoolNodeConfigReservationAffinityArgsDict | None:
-    """The reservation_affinity of a pool; without one GKE takes any open reservation that matches."""
-    name = pool.reservation
-    if name == "none" or pool.spot or pool.flex_start or pool.queued_provisioning:
+def _reservation_affinity(spec: CapacitySpec) -> dict[str, Any] | None:
+    """Without one GKE takes any open reservation that matches."""
+    name = spec.reservation
+    if name == "none" or spec.spot or spec.flex_start or spec.queued_provisioning:
         return {"consume_reservation_type": "NO_RESERVATION"}
     if name is None:
         return None
     if name == "any":
         return {"consume_reservation_type": "ANY_RESERVATION"}
-    return {"consume_reservation_type": "SPECIFIC_RESERVATION", "key": RESERVATION_KEY, "values": [name]}
-
-
-def placement_arguments(pool: NodePoolSettings) -> gcp.container.NodePoolPlacementPolicyArgsDict | None:
-    """The placement_policy of a pool."""
-    return {"type": "COMPACT", "policy_name": pool.placement_policy} if pool.compact_placement else None
+    return {"consume_reservation_type": "SPECIFIC_RESERVATION", "key": _RESERVATION_KEY, "values": [name]}

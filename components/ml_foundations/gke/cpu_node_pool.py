@@ -1,34 +1,21 @@
 """A pool of nodes without GPUs, for the system and for preprocessing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pulumi
-import pulumi_gcp as gcp
 from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
-from ml_foundations.component.resources import child_options
-from ml_foundations.component.spec import check
+from ml_foundations.component.base import Component
+from ml_foundations.component.parts import Part
 from ml_foundations.component.tolerations import TolerationArgs
-from ml_foundations.gke.node_pool import (
-    NodePoolArgs,
-    NodePoolSettings,
-    NodePoolSpec,
-    node_arguments,
-    node_pool,
-    tolerations,
-)
-from ml_foundations.kubernetes import labels
+from ml_foundations.gke.node_pool import NodePoolSpec, node_arguments, pool_part
+from ml_foundations.typed_args import CpuNodePoolArgs
 
 
-class CpuNodePoolArgs(NodePoolArgs):
+class CpuNodePoolSpec(NodePoolSpec):
     """Arguments of a CpuNodePool."""
-
-
-class CpuNodePoolSettings(NodePoolSettings):
-    """What a stack file says about a pool of nodes without GPUs."""
-
-    node_type: str = "system"
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -36,12 +23,12 @@ class CpuNodePoolSettings(NodePoolSettings):
             yield "machine_type", f"{self.machine_type} has GPUs; take a GpuNodePool"
         yield from super().errors()
 
+    @override
+    def parts(self) -> Iterator[Part]:
+        yield pool_part(self, node_arguments(self), spare=True)
 
-class _CpuNodePoolSpec(CpuNodePoolSettings, NodePoolSpec):
-    pass
 
-
-class CpuNodePool(pulumi.ComponentResource):
+class CpuNodePool(Component[CpuNodePoolSpec]):
     """A pool of nodes without GPUs, autoscaled. The first pool of a cluster should be one, with a node or more."""
 
     node_pool_name: pulumi.Output[str]
@@ -53,21 +40,8 @@ class CpuNodePool(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: CpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the pool."""
-        spec = check(_CpuNodePoolSpec, f"CpuNodePool {name}", {"pool_name": name, **args})
-        super().__init__("ml-foundations:index:CpuNodePool", name, {}, opts)
-        pool = node_pool(f"{name}-pool", spec, node_config(spec), child_options(self), spare=True)
-        self.node_pool_name = pool.name
-        self.node_selector = {labels.GKE_NODE_POOL: spec.pool_name}
-        self.tolerations = tolerations(spec.all_taints)
-        self.register_outputs(
-            {
-                "node_pool_name": self.node_pool_name,
-                "node_selector": self.node_selector,
-                "tolerations": self.tolerations,
-            }
-        )
+        super().__init__(name, args, opts)
 
-
-def node_config(spec: _CpuNodePoolSpec) -> gcp.container.NodePoolNodeConfigArgsDict:
-    """What the nodes of a pool are."""
-    return node_arguments(spec, {}, spec.taints)
+    @override
+    def publish(self, spec: CpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:
+        return {"node_pool_name": made["pool"].name}

@@ -3,38 +3,29 @@
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
-import pulumi_gcp as gcp
 from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
 
-SHORTEST_WINDOW_HOURS = 4
-HOURS_IN_32_DAYS = 48
+_SHORTEST_WINDOW_HOURS = 4
+_HOURS_IN_32_DAYS = 48
 """What GKE asks of maintenance windows (GKE, "Maintenance windows and exclusions")."""
 
-LONGEST_FREEZE_DAYS = 30
+_LONGEST_FREEZE_DAYS = 30
 """The longest exclusion of all upgrades (same source)."""
 
 
-class MaintenanceWindowArgs(TypedDict):
+class MaintenanceWindow(Spec):
     """When GKE may maintain the cluster. Times are as 2026-01-03T02:00:00Z."""
 
-    start_time: str
+    start_time: datetime
     """When the first window begins."""
-    end_time: str
+    end_time: datetime
     """When the first window ends."""
     recurrence: str
     """How the window comes again (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
-
-
-class MaintenanceWindow(Spec):
-    """A checked MaintenanceWindowArgs."""
-
-    start_time: datetime
-    end_time: datetime
-    recurrence: str
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -45,31 +36,23 @@ class MaintenanceWindow(Spec):
         hours = (self.end_time - self.start_time).total_seconds() / 3600
         rule = {key: value for key, _, value in (part.partition("=") for part in self.recurrence.split(";"))}
         frequency, days = rule.get("FREQ"), re.findall(r"\b(?:MO|TU|WE|TH|FR|SA|SU)\b", rule.get("BYDAY", ""))
-        if not SHORTEST_WINDOW_HOURS <= hours <= 24:
-            yield "end_time", f"is {hours:g} hours after start_time; GKE needs {SHORTEST_WINDOW_HOURS} to 24"
+        if not _SHORTEST_WINDOW_HOURS <= hours <= 24:
+            yield "end_time", f"is {hours:g} hours after start_time; GKE needs {_SHORTEST_WINDOW_HOURS} to 24"
         elif frequency not in ("DAILY", "WEEKLY"):
             yield "recurrence", f"is {self.recurrence}; write FREQ=DAILY, or FREQ=WEEKLY;BYDAY=SA,SU"
-        elif (there := hours * (32 if frequency == "DAILY" else (len(days) or 1) * 32 // 7)) < HOURS_IN_32_DAYS:
-            yield "recurrence", f"leaves GKE {there:g} hours in 32 days; it needs {HOURS_IN_32_DAYS}: name more days"
-
-
-class MaintenanceExclusionArgs(TypedDict):
-    """When GKE may not upgrade the cluster, such as during a long training run. Times are as 2026-01-03T02:00:00Z."""
-
-    start_time: str
-    """When the exclusion begins."""
-    end_time: str
-    """When it ends."""
-    scope: NotRequired[str]
-    """NO_UPGRADES (30 days at the most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
+        elif (there := hours * (32 if frequency == "DAILY" else (len(days) or 1) * 32 // 7)) < _HOURS_IN_32_DAYS:
+            yield "recurrence", f"leaves GKE {there:g} hours in 32 days; it needs {_HOURS_IN_32_DAYS}: name more days"
 
 
 class MaintenanceExclusion(Spec):
-    """A checked MaintenanceExclusionArgs."""
+    """When GKE may not upgrade the cluster, such as during a long training run. Times are as 2026-01-03T02:00:00Z."""
 
     start_time: datetime
+    """When the exclusion begins."""
     end_time: datetime
+    """When it ends."""
     scope: Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"] = "NO_UPGRADES"
+    """NO_UPGRADES (30 days at the most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -79,17 +62,20 @@ class MaintenanceExclusion(Spec):
             return
         if self.end_time <= self.start_time:
             yield "end_time", "is not after start_time"
-        elif self.scope == "NO_UPGRADES" and (self.end_time - self.start_time).days > LONGEST_FREEZE_DAYS:
-            yield "end_time", f"is more than {LONGEST_FREEZE_DAYS} days after start_time; take another scope for longer"
+        elif self.scope == "NO_UPGRADES" and (self.end_time - self.start_time).days > _LONGEST_FREEZE_DAYS:
+            yield (
+                "end_time",
+                f"is more than {_LONGEST_FREEZE_DAYS} days after start_time; take another scope for longer",
+            )
 
 
 def maintenance_arguments(
     window: MaintenanceWindow | None, exclusions: dict[str, MaintenanceExclusion]
-) -> gcp.container.ClusterMaintenancePolicyArgsDict | None:
+) -> dict[str, Any] | None:
     """The maintenance_policy of a cluster."""
     if window is None:
         return None
-    found: list[gcp.container.ClusterMaintenancePolicyMaintenanceExclusionArgsDict] = [
+    found = [
         {
             "exclusion_name": name,
             "start_time": _rfc3339(item.start_time),

@@ -1,43 +1,34 @@
-"""The network of a cluster: made for it, or brought; and the way out of it for nodes without public addresses."""
+"""The network of a cluster: made for it, or one that exists; and the way out for nodes without public addresses."""
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
-import pulumi
 import pulumi_gcp as gcp
+from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import child_options
+from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import InputStr, Name
 
-POD_RANGE, SERVICE_RANGE = "pods", "services"
+_POD_RANGE, _SERVICE_RANGE = "pods", "services"
 """Names of the secondary ranges of a subnetwork that is made here."""
 
 
-class NetworkArgs(TypedDict):
+class Network(Spec):
     """A network that exists, for the cluster to be in."""
 
-    network: pulumi.Input[str]
+    network: InputStr
     """The VPC network: its self link, or its name."""
-    subnetwork: pulumi.Input[str]
+    subnetwork: InputStr
     """Its subnetwork in the cluster's region: self link or name."""
-    pod_range: NotRequired[str]
-    """The subnetwork's secondary range for pods; by default GKE adds one."""
-    service_range: NotRequired[str]
-    """The subnetwork's secondary range for services; by default GKE adds one."""
-    nat: NotRequired[bool]
-    """Whether to make a Cloud NAT in it. Default false: where there is none, nodes pull no image from outside."""
-
-
-class BroughtNetwork(Spec):
-    """A checked NetworkArgs."""
-
-    network: Any
-    subnetwork: Any
     pod_range: str | None = None
+    """The subnetwork's secondary range for pods; by default GKE adds one."""
     service_range: str | None = None
+    """The subnetwork's secondary range for services; by default GKE adds one."""
     nat: bool = False
+    """Whether to make a Cloud NAT in it. Default false: where there is none, nodes pull no image from outside."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -46,22 +37,27 @@ class BroughtNetwork(Spec):
             yield field, f"is needed with {other}"
 
 
-class Network(Spec):
-    """Where a cluster is: what both kinds of network come down to."""
+class ClusterNetworkSpec(Spec):
+    """The arguments of a cluster about its place and its network."""
 
-    network: Any
-    subnetwork: Any
-    pod_range: str | None = None
-    service_range: str | None = None
-
-
-class RangeSettings(Spec):
-    """The addresses of a network that is made for a cluster."""
-
+    name: Name
+    """The cluster's name, and that of all that is made for it."""
+    project: str = Field(min_length=6)
+    """The Google Cloud project."""
+    location: str = Field(pattern=r"^[a-z]+-[a-z]+\d+$")
+    """The region, such as us-central1: a regional control plane."""
+    network: Network | None = None
+    """A network that exists; by default one is made, with a Cloud NAT."""
     node_cidr: IPv4Network = IPv4Network("10.0.0.0/20")
+    """Addresses of the nodes; default 10.0.0.0/20."""
     pod_cidr: IPv4Network = IPv4Network("10.16.0.0/14")
+    """Addresses of the pods; default 10.16.0.0/14."""
     service_cidr: IPv4Network = IPv4Network("10.20.0.0/20")
+    """Addresses of the services; default 10.20.0.0/20."""
     control_plane_cidr: IPv4Network | None = None
+    """Addresses of the control plane, a /28; by default it takes one of the nodes' addresses."""
+    flow_logs: bool = False
+    """Whether the subnetwork that is made logs its traffic (VPC Flow Logs); default false."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -75,49 +71,69 @@ class RangeSettings(Spec):
                     yield field, f"{block} overlaps with {other} ({taken})"
             ranges.append((field, block))
         if self.control_plane_cidr is not None and self.control_plane_cidr.prefixlen != 28:
-            yield "control_plane_cidr", f"{self.control_plane_cidr} has not the size that GKE takes: a /28"
+            yield "control_plane_cidr", f"is {self.control_plane_cidr}; GKE takes a /28"
+        if self.network is not None:
+            for field in ("node_cidr", "pod_cidr", "service_cidr", "flow_logs"):
+                if field in self.model_fields_set:
+                    made = "is for a network that is made, and network names one that exists"
+                    yield field, f"{made}; leave one of them out"
 
 
-def made_network(
-    parent: pulumi.Resource, name: str, project: str, region: str, ranges: RangeSettings, *, flow_logs: bool
-) -> Network:
-    """A network of the cluster's own, with a way out for private nodes."""
-    network = gcp.compute.Network(
-        f"{name}-network", name=name, project=project, auto_create_subnetworks=False, opts=child_options(parent)
-    )
-    subnetwork = gcp.compute.Subnetwork(
-        f"{name}-subnetwork",
-        name=name,
-        project=project,
-        region=region,
-        network=network.self_link,
-        ip_cidr_range=str(ranges.node_cidr),
-        private_ip_google_access=True,
-        secondary_ip_ranges=[
-            {"range_name": POD_RANGE, "ip_cidr_range": str(ranges.pod_cidr)},
-            {"range_name": SERVICE_RANGE, "ip_cidr_range": str(ranges.service_cidr)},
+def network_parts(spec: ClusterNetworkSpec) -> Iterator[Part]:
+    """What is made of the network: all of it, or a Cloud NAT at most in one that exists."""
+    if spec.network is None:
+        yield from _made_network(spec)
+    elif spec.network.nat:
+        yield from _nat(spec, spec.network.network)
+
+
+def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
+    """The arguments of a cluster about the network that it is in."""
+    if (given := spec.network) is not None:
+        network, subnetwork, pods, services = given.network, given.subnetwork, given.pod_range, given.service_range
+    else:
+        network, subnetwork = Ref("subnetwork", "network"), Ref("subnetwork", "self_link")
+        pods, services = _POD_RANGE, _SERVICE_RANGE
+    return {
+        "network": network,
+        "subnetwork": subnetwork,
+        "networking_mode": "VPC_NATIVE",
+        "ip_allocation_policy": {
+            "stack_type": "IPV4",
+            "cluster_secondary_range_name": pods,
+            "services_secondary_range_name": services,
+        },
+    }
+
+
+def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
+    network = {"name": spec.name, "project": spec.project, "auto_create_subnetworks": False}
+    subnetwork: dict[str, Any] = {
+        "name": spec.name,
+        "project": spec.project,
+        "region": spec.location,
+        "network": Ref("network", "self_link"),
+        "ip_cidr_range": str(spec.node_cidr),
+        "private_ip_google_access": True,
+        "secondary_ip_ranges": [
+            {"range_name": _POD_RANGE, "ip_cidr_range": str(spec.pod_cidr)},
+            {"range_name": _SERVICE_RANGE, "ip_cidr_range": str(spec.service_cidr)},
         ],
-        log_config={"aggregation_interval": "INTERVAL_5_SEC", "flow_sampling": 0.5} if flow_logs else None,
-        opts=child_options(parent),
-    )
-    nat(parent, name, project, region, network.self_link)
-    return Network(
-        network=subnetwork.network, subnetwork=subnetwork.self_link, pod_range=POD_RANGE, service_range=SERVICE_RANGE
-    )
+    }
+    if spec.flow_logs:
+        subnetwork["log_config"] = {"aggregation_interval": "INTERVAL_5_SEC", "flow_sampling": 0.5}
+    yield Part("network", Cloud(gcp.compute.Network, network))
+    yield Part("subnetwork", Cloud(gcp.compute.Subnetwork, subnetwork))
+    yield from _nat(spec, Ref("network", "self_link"))
 
 
-def nat(parent: pulumi.Resource, name: str, project: str, region: str, network: pulumi.Input[str]) -> None:
+def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[Part]:
     """A Cloud NAT: the way out for nodes without public addresses."""
-    router = gcp.compute.Router(
-        f"{name}-router", name=name, project=project, region=region, network=network, opts=child_options(parent)
-    )
-    gcp.compute.RouterNat(
-        f"{name}-nat",
-        name=name,
-        project=project,
-        region=region,
-        router=router.name,
-        nat_ip_allocate_option="AUTO_ONLY",
-        source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
-        opts=child_options(parent),
-    )
+    common = {"name": spec.name, "project": spec.project, "region": spec.location}
+    nat = {
+        "router": Ref("router", "name"),
+        "nat_ip_allocate_option": "AUTO_ONLY",
+        "source_subnetwork_ip_ranges_to_nat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
+    }
+    yield Part("router", Cloud(gcp.compute.Router, {**common, "network": network}))
+    yield Part("nat", Cloud(gcp.compute.RouterNat, {**common, **nat}))

@@ -1,38 +1,27 @@
 """Settings of the kubelet and of the Linux kernel on a pool's nodes."""
 
 from collections.abc import Iterator
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
-import pulumi_gcp as gcp
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
 
 
-class KubeletArgs(TypedDict):
+class Kubelet(Spec):
     """Settings of the kubelet of every node."""
 
-    cpu_manager: NotRequired[str]
-    """none or static: whether a container with whole CPUs has them for itself; by default GKE's own, none."""
-    memory_manager: NotRequired[str]
-    """None or Static: whether the memory of guaranteed pods is from one NUMA node; by default None."""
-    topology_manager: NotRequired[str]
-    """none, best-effort, restricted or single-numa-node: whether CPUs, GPUs and memory of a pod are close together."""
-    pod_pids_limit: NotRequired[int]
-    """The most processes of a pod, 1024 to 4194304; by default GKE's own."""
-    parallel_image_pulls: NotRequired[int]
-    """How many images a node pulls at once, 2 to 5; by default GKE's own."""
-
-
-class Kubelet(Spec):
-    """A checked KubeletArgs."""
-
     cpu_manager: Literal["none", "static"] | None = None
+    """none or static: whether a container with whole CPUs has them for itself; by default GKE's own, none."""
     memory_manager: Literal["None", "Static"] | None = None
+    """None or Static: whether the memory of guaranteed pods is from one NUMA node; by default None."""
     topology_manager: Literal["none", "best-effort", "restricted", "single-numa-node"] | None = None
+    """none, best-effort, restricted or single-numa-node: whether CPUs, GPUs and memory of a pod are close together."""
     pod_pids_limit: int | None = Field(default=None, ge=1024, le=4194304)
+    """The most processes of a pod, 1024 to 4194304; by default GKE's own."""
     parallel_image_pulls: int | None = Field(default=None, ge=2, le=5)
+    """How many images a node pulls at once, 2 to 5; by default GKE's own."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -40,28 +29,24 @@ class Kubelet(Spec):
             yield "memory_manager", "is Static, which needs a topology_manager: restricted or single-numa-node"
 
 
-class LinuxArgs(TypedDict):
+class Linux(Spec):
     """Settings of the Linux kernel of every node."""
 
-    sysctls: NotRequired[dict[str, str]]
+    sysctls: dict[str, str] = {}
     """Kernel parameters, such as net.core.rmem_max; GKE has a list of those that it takes."""
-    hugepages_2m: NotRequired[int]
+    hugepages_2m: int | None = Field(default=None, ge=0)
     """How many huge pages of 2 MiB to set aside."""
-    hugepages_1g: NotRequired[int]
+    hugepages_1g: int | None = Field(default=None, ge=0)
     """How many huge pages of 1 GiB to set aside."""
 
 
-class Linux(Spec):
-    """A checked LinuxArgs."""
-
-    sysctls: dict[str, str] = {}
-    hugepages_2m: int | None = Field(default=None, ge=0)
-    hugepages_1g: int | None = Field(default=None, ge=0)
+def tuning_arguments(kubelet: Kubelet | None, linux: Linux | None) -> dict[str, Any]:
+    """The part of a pool's node_config about kubelet and kernel."""
+    return {"kubelet_config": _kubelet(kubelet or Kubelet()), "linux_node_config": _linux(linux) if linux else None}
 
 
-def kubelet_arguments(kubelet: Kubelet | None) -> gcp.container.NodePoolNodeConfigKubeletConfigArgsDict:
-    """The kubelet_config of a pool. The port that anybody may read is shut (CIS GKE Benchmark, 4.2.4)."""
-    kubelet = kubelet or Kubelet()
+def _kubelet(kubelet: Kubelet) -> dict[str, Any]:
+    """The port that anybody may read is shut (CIS GKE Benchmark, 4.2.4)."""
     return {
         "insecure_kubelet_readonly_port_enabled": "FALSE",
         "cpu_manager_policy": kubelet.cpu_manager,
@@ -72,14 +57,7 @@ def kubelet_arguments(kubelet: Kubelet | None) -> gcp.container.NodePoolNodeConf
     }
 
 
-def linux_arguments(linux: Linux | None) -> gcp.container.NodePoolNodeConfigLinuxNodeConfigArgsDict | None:
-    """The linux_node_config of a pool."""
-    if linux is None:
-        return None
-    pages = linux.hugepages_2m is not None or linux.hugepages_1g is not None
-    return {
-        "sysctls": linux.sysctls or None,
-        "hugepages_config": {"hugepage_size2m": linux.hugepages_2m, "hugepage_size1g": linux.hugepages_1g}
-        if pages
-        else None,
-    }
+def _linux(linux: Linux) -> dict[str, Any]:
+    pages = {"hugepage_size2m": linux.hugepages_2m, "hugepage_size1g": linux.hugepages_1g}
+    given = any(count is not None for count in pages.values())
+    return {"sysctls": linux.sysctls or None, "hugepages_config": pages if given else None}

@@ -1,44 +1,32 @@
 """How the nodes of a pool are upgraded: a few at a time, or a new set beside the old."""
 
 from collections.abc import Iterator
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
-import pulumi_gcp as gcp
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
 
-MOST_AT_ONCE = 20
+_MOST_AT_ONCE = 20
 """The most nodes that GKE upgrades at once (GKE, "Node upgrade strategies")."""
 
 
-class UpgradeArgs(TypedDict):
+class Upgrade(Spec):
     """How the nodes of a pool are upgraded."""
 
-    strategy: NotRequired[str]
-    """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes beside the old); default SURGE."""
-    max_surge: NotRequired[int]
-    """SURGE: nodes that may be added meanwhile. Default 1, but 0 for GPU nodes: there are seldom GPUs to spare."""
-    max_unavailable: NotRequired[int]
-    """SURGE: nodes that may be missing meanwhile. Default 0, but 1 for GPU nodes."""
-    batch_nodes: NotRequired[int]
-    """BLUE_GREEN: old nodes that are drained at a time; default 1."""
-    batch_soak_seconds: NotRequired[int]
-    """BLUE_GREEN: how long to wait after each; by default GKE's own."""
-    soak_seconds: NotRequired[int]
-    """BLUE_GREEN: how long the old nodes stay after the last is drained; by default GKE's own, an hour."""
-
-
-class Upgrade(Spec):
-    """A checked UpgradeArgs."""
-
     strategy: Literal["SURGE", "BLUE_GREEN"] = "SURGE"
+    """SURGE (a few nodes at a time) or BLUE_GREEN (a new set of nodes beside the old); default SURGE."""
     max_surge: int | None = Field(default=None, ge=0)
+    """SURGE: nodes that may be added meanwhile. Default 1, but 0 for GPU nodes: there are seldom GPUs to spare."""
     max_unavailable: int | None = Field(default=None, ge=0)
+    """SURGE: nodes that may be missing meanwhile. Default 0, but 1 for GPU nodes."""
     batch_nodes: int | None = Field(default=None, ge=1)
+    """BLUE_GREEN: old nodes that are drained at a time; default 1."""
     batch_soak_seconds: int | None = Field(default=None, ge=0)
+    """BLUE_GREEN: how long to wait after each; by default GKE's own."""
     soak_seconds: int | None = Field(default=None, ge=0, le=7 * 86400)
+    """BLUE_GREEN: how long the old nodes stay after the last is drained; by default GKE's own, an hour."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -51,19 +39,17 @@ class Upgrade(Spec):
                 yield field, f"is not for the strategy {self.strategy}; leave it out, or change the strategy"
         if self.max_surge == 0 and self.max_unavailable == 0:
             yield "max_unavailable", "is 0, and so is max_surge: no node could be upgraded; raise one of them"
-        if (self.max_surge or 0) + (self.max_unavailable or 0) > MOST_AT_ONCE:
-            yield (
-                "max_surge",
-                f"and max_unavailable are more than {MOST_AT_ONCE} together; GKE upgrades no more at once",
-            )
+        if (self.max_surge or 0) + (self.max_unavailable or 0) > _MOST_AT_ONCE:
+            most = _MOST_AT_ONCE
+            yield "max_surge", f"and max_unavailable are more than {most} together; GKE upgrades no more at once"
 
 
-def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> gcp.container.NodePoolUpgradeSettingsArgsDict:
+def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> dict[str, Any]:
     """The upgrade_settings of a pool.
 
     Args:
-        upgrade: What was said about it.
-        spare: Whether machines of this kind are usually to be had, so that one more for a while is no problem.
+        upgrade: The pool's argument.
+        spare: Whether machines of this kind are usually available, so that one more for a while is no problem.
     """
     if upgrade.strategy == "BLUE_GREEN":
         return {

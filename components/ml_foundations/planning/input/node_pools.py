@@ -8,8 +8,9 @@ from typing import Any
 
 from ml_foundations.catalog import machine_types
 from ml_foundations.catalog.machine_types import MachineType, UnknownNameError
-from ml_foundations.catalog.nodes import PoolGpu, PoolTraits, advertised_gpus, node_labels, node_taints
+from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, PoolTraits
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, Unknown, items, section, unknown_paths
 from ml_foundations.kubernetes.quantities import millis
@@ -43,12 +44,9 @@ def from_node_pool(
     return NodeClass(name, pool.node(known), most, fewest, allocatable, zones, pool.most_per_zone)
 
 
-_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
-
-
 def _effect(declared: str) -> str:
     """A taint's effect as Kubernetes spells it, from either spelling."""
-    return _EFFECTS.get(declared, declared)
+    return TAINT_EFFECTS.get(declared, declared)
 
 
 _DECIDING_FIELDS = (

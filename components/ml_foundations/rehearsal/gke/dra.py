@@ -10,7 +10,7 @@ from typing import Any
 from ml_foundations.catalog import machine_types
 from ml_foundations.catalog import operator_nodes as on_nodes
 from ml_foundations.catalog.machine_types import machine_type
-from ml_foundations.catalog.nodes import PoolGpu
+from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.planning.scheduler.filters import why_not

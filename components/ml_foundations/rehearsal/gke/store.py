@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ml_foundations.catalog.nodes import PoolGpu, PoolTraits
+from ml_foundations.catalog.pools import PoolGpu, PoolTraits
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ml_foundations.catalog.machine_types import GPUS, MachineType, UnknownNameError, machine_type
-from ml_foundations.catalog.nodes import PoolGpu
+from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu
 from ml_foundations.kubernetes import labels
 from ml_foundations.rehearsal.gke.nodes import KUBERNETES_VERSION
 from ml_foundations.rehearsal.gke.store import Pool
@@ -27,7 +27,6 @@ Inputs = Mapping[str, Any]
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_PREFIX = re.compile(r"(?=.{1,253}$)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
-_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 _DRIVER_VERSIONS = ("DEFAULT", "LATEST", "INSTALLATION_DISABLED", "GPU_DRIVER_VERSION_UNSPECIFIED")
 _SHARING_STRATEGIES = ("TIME_SHARING", "MPS")
 _RESERVATION_TYPES = ("NO_RESERVATION", "ANY_RESERVATION", "SPECIFIC_RESERVATION", "ANY_RESERVATION_THEN_FAIL")
@@ -393,11 +392,11 @@ def _taints(config: Inputs) -> tuple[dict[str, str], ...]:
 
 
 def _taint(taint: Inputs) -> dict[str, str]:
-    effect = _one_of("effect", taint.get("effect"), tuple(_EFFECTS))
+    effect = _one_of("effect", taint.get("effect"), tuple(TAINT_EFFECTS))
     if effect is None:
         raise bad_request(f"Taint {taint.get('key')} has no effect")
     key, value = _label("taint", taint.get("key") or "", taint.get("value") or "")
-    return {"key": key, "value": value, "effect": _EFFECTS[effect]}
+    return {"key": key, "value": value, "effect": TAINT_EFFECTS[effect]}
 
 
 def _label(what: str, key: str, value: Any) -> tuple[str, str]:

@@ -1,0 +1,85 @@
+"""What a node pool declares that shows on its nodes, in the words of the GKE API."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ml_foundations.catalog import machine_types
+from ml_foundations.kubernetes import labels
+
+TAINT_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
+"""The effects of taints, as the GKE API and as Kubernetes spell them."""
+
+MOST_CLIENTS = 48
+"""The most pods that share a GPU (container-engine-accelerators, gpusharing.go)."""
+
+INSTALLATION_DISABLED = "INSTALLATION_DISABLED"
+"""The driver version with which GKE installs no driver (GKE API, GPUDriverInstallationConfig)."""
+
+
+@dataclass(frozen=True)
+class PoolGpu:
+    """The GPUs of a node pool's nodes and how GKE is told to treat them."""
+
+    type: str
+    count: int
+    driver_version: str | None = None
+    """DEFAULT, LATEST, INSTALLATION_DISABLED, or None, which GKE takes for DEFAULT."""
+    partition_size: str | None = None
+    sharing_strategy: str | None = None
+    max_shared_clients: int | None = None
+
+    @property
+    def devices(self) -> int:
+        """The nvidia.com/gpu resources that GKE's device plugin advertises for a node's GPUs."""
+        profiles = machine_types.GPUS[self.type].mig_profiles
+        return self.count * (profiles[self.partition_size] if self.partition_size else 1) * self.clients
+
+    @property
+    def clients(self) -> int:
+        """How many pods share a GPU, or each partition of it."""
+        return self.max_shared_clients or 1
+
+
+@dataclass(frozen=True)
+class PoolTraits:
+    """What a node pool declares that shows on its nodes."""
+
+    name: str
+    machine_type: str
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    taints: tuple[Mapping[str, str], ...] = ()
+    gpu: PoolGpu | None = None
+    automatic_gpu_taint: bool = False
+    """Whether GKE added its own GPU taint: a pool without GPUs existed when this one was made."""
+    spot: bool = False
+    flex_start: bool = False
+    queued: bool = False
+    """Whether nodes come for a ProvisioningRequest only."""
+    reservation: str = ""
+    """The specific reservation that the nodes come from."""
+    image_type: str = "COS_CONTAINERD"
+    boot_disk_type: str = "pd-balanced"
+    max_pods: int = machine_types.MAX_PODS
+    workload_identity: bool = False
+
+    @property
+    def image_os(self) -> str:
+        """The operating system of the nodes, as their label says it."""
+        return "ubuntu" if "UBUNTU" in self.image_type else "cos"
+
+    @property
+    def is_opted_out(self) -> bool:
+        """Whether the pool declines GKE's device plugin."""
+        return self.labels.get(labels.GKE_NO_DEVICE_PLUGIN) == "true"
+
+    @property
+    def is_gke_managed(self) -> bool:
+        """Whether GKE installs the driver and runs the device plugin on the nodes."""
+        has_driver = self.gpu is not None and self.gpu.driver_version != INSTALLATION_DISABLED
+        return has_driver and not self.is_opted_out
+
+    @property
+    def is_left_to_operator(self) -> bool:
+        """Whether the pool leaves driver and device plugin to the GPU Operator: exactly one side advertises."""
+        has_driver = self.gpu is not None and self.gpu.driver_version == INSTALLATION_DISABLED
+        return has_driver and self.is_opted_out
