@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import Report, Workload, collect
 from ml_foundations.rehearsal.toolchain import Tools
 
+from tests.support import recording
 from tests.support.checkout import COMMAND, Checkout
 from tests.support.official import can_fetch_charts, needs_kubernetes_plugin
 from tests.support.recorded import unmodelled
@@ -148,11 +148,8 @@ def test_every_output_that_the_program_reads_is_modelled(dev: Checkout) -> None:
     google = [resource for resource in resources if resource["type"].startswith("gcp:") and resource.get("custom")]
     assert google
     assert not {r["urn"]: left for r in google if (left := unmodelled(r["type"], r.get("outputs") or {}))}
-    said = subprocess.run(
-        [sys.executable, "-m", "tests.support.reads", "dev"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    read = json.loads(said.stdout)
-    assert [CLUSTER, "endpoint"] in read
+    read = recording.read("dev")
+    assert (CLUSTER, "endpoint") in read
     missing = {
         (resource["urn"], name)
         for resource in resources

@@ -1,28 +1,61 @@
-"""Every resource of every stack, as it was when somebody last read it: UPDATE_GOLDEN=1 writes the files anew."""
-
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""Every resource of every stack and example, as it was when somebody last read it."""
 
 import pytest
 
-HERE = Path(__file__).parent
-GOLDEN = HERE.parent / "golden"
+from tests.support import recording
+from tests.support.checkout import CHECKOUT
+from tests.support.golden import GOLDEN, difference, holds, whole
+from tests.workloads.building import CASES
+
+BASE = "dev"
+"""The stack that is shown whole; of the others is shown what differs from it."""
+STACKS = sorted(path.name.split(".")[1] for path in (CHECKOUT / "stacks").glob("Pulumi.*.yaml"))
+EXAMPLES = sorted(path.parent.name for path in (CHECKOUT / "examples").glob("*/__main__.py"))
 
 
-@pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
+@pytest.mark.parametrize("stack", STACKS)
 def test_the_resources_of_a_stack_are_as_they_were(stack: str) -> None:
-    done = subprocess.run(
-        [sys.executable, str(HERE.parent / "support" / "record.py"), stack],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+    found, base = recording.stack(stack), recording.stack(BASE)
+    holds(GOLDEN / f"{stack}.yaml", whole(found) if stack == BASE else difference(stack, found, BASE, base))
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_resources_of_an_example_are_as_they_were(example: str) -> None:
+    holds(GOLDEN / "examples" / f"{example}.yaml", whole(recording.example(example)))
+
+
+def test_no_golden_is_stale() -> None:
+    made = [*STACKS, *(f"examples/{name}" for name in EXAMPLES), *(f"workloads/{case}" for case in CASES)]
+    assert {str(path.relative_to(GOLDEN)) for path in GOLDEN.rglob("*.*")} == {f"{name}.yaml" for name in made}
+
+
+def test_a_difference_is_shown_unless_it_is_the_stacks_own_name() -> None:
+    def resource(name: str, **inputs: object) -> dict[str, object]:
+        return {"type": "t", "name": name, "inputs": inputs}
+
+    base = [
+        resource("dev-pool", cluster="dev", size=1, zones=["a", "b"], spot=True),
+        resource("same"),
+        resource("gone", x=1),
+    ]
+    other = [
+        resource("prod-pool", cluster="prod", size=2, zones=["a", "c"], zone="a"),
+        resource("same"),
+        resource("new", y=2),
+    ]
+    assert (
+        difference("prod", other, "dev", base)
+        == """\
+added:
+- inputs: {y: 2}
+  name: new
+  type: t
+changed:
+  t prod-pool:
+    inputs.size: {dev: 1, prod: 2}
+    inputs.spot: {dev: true}
+    inputs.zone: {prod: a}
+    inputs.zones[1]: {dev: b, prod: c}
+removed: [t gone]
+"""
     )
-    assert done.returncode == 0, done.stderr
-    path = GOLDEN / f"{stack}.yaml"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(done.stdout)
-    assert done.stdout == path.read_text(), f"{path.name} differs; read it, then UPDATE_GOLDEN=1"
-    assert done.stderr == "", "the program warns"

@@ -1,17 +1,16 @@
 """What planning is told by a stack's settings alone is what the program then declares."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ml_foundations.planning import Verdict
 from ml_foundations.planning.input.program import RELEASE, Resource, judge_program, nodes_of
 
 from tests.stacks.test_settings import sections
+from tests.support.recording import changed_stack
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "stacks"))
@@ -67,21 +66,11 @@ RICH: dict[str, Any] = {
 }
 
 
-def recorded(stack: str, tmp_path: Path, changes: dict[str, Any]) -> list[Resource]:
+def recorded(stack: str, changes: dict[str, Any]) -> list[Resource]:
     """What the program declares, against Pulumi's mocks."""
     given = sections(stack) | changes
     config = {"gcp:project": given.pop("project"), **{f"ml-foundations:{key}": value for key, value in given.items()}}
-    path = tmp_path / "Pulumi.yaml"
-    path.write_text(yaml.safe_dump({"config": config}, sort_keys=False))
-    done = subprocess.run(
-        [sys.executable, HERE.parent / "support" / "record.py", stack, path],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return [(item["type"], item["inputs"]) for item in yaml.safe_load(done.stdout)]
+    return [(item["type"], item["inputs"]) for item in changed_stack(stack, config)]
 
 
 @pytest.mark.parametrize(
@@ -89,8 +78,8 @@ def recorded(stack: str, tmp_path: Path, changes: dict[str, Any]) -> list[Resour
     [("dev", {}), ("staging", {}), ("prod", {}), ("dev", RICH)],
     ids=["dev", "staging", "prod", "rich"],
 )
-def test_settings_say_what_the_program_will_declare(stack: str, changes: dict[str, Any], tmp_path: Path) -> None:
-    declared = recorded(stack, tmp_path, changes)
+def test_settings_say_what_the_program_will_declare(stack: str, changes: dict[str, Any]) -> None:
+    declared = recorded(stack, changes)
     told = list(planned.resources(settings.parse(sections(stack) | changes)))
     assert by_name(told) == by_name(declared)
     pools = {node.name: vars(node) for node in nodes_of(declared)}

@@ -1,13 +1,12 @@
 """The CIS GKE Benchmark, item by item, on the resources that the prod stack declares."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+from tests.support import recording
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "security.md"
@@ -15,10 +14,7 @@ DOCUMENT = HERE.parents[1] / "docs" / "security.md"
 
 @pytest.fixture(scope="module")
 def resources() -> list[dict[str, Any]]:
-    done = subprocess.run(
-        [sys.executable, HERE.parent / "support" / "record.py", "prod"], capture_output=True, text=True, check=True
-    )
-    return yaml.safe_load(done.stdout)
+    return recording.stack("prod")
 
 
 def of_type(resources: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:

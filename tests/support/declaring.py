@@ -3,13 +3,15 @@
 import asyncio
 import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pulumi
 from google.protobuf import json_format
 from pulumi.runtime.mocks import MockMonitor
+from pulumi.runtime.settings import set_root_resource
 from pulumi.runtime.stack import run_pulumi_func
+
+from tests.support.checkout import CHECKOUT
 
 CLUSTER: dict[str, Any] = {
     "endpoint": "203.0.113.1",
@@ -22,10 +24,15 @@ CLUSTER: dict[str, Any] = {
 
 class _Answers(pulumi.runtime.Mocks):
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str, dict[str, Any]]:
-        return f"{args.name}-id", {**args.inputs, **(CLUSTER if args.typ == "gcp:container/cluster:Cluster" else {})}
+        computed: dict[str, Any] = {"selfLink": f"link/{args.name}"}
+        if args.typ == "gcp:container/cluster:Cluster":
+            computed = CLUSTER
+        elif args.typ == "gcp:serviceaccount/account:Account":
+            computed = {"email": f"{args.name}@example", "member": f"serviceAccount:{args.name}@example"}
+        return f"{args.name}-id", {**args.inputs, **computed}
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> dict[str, Any]:
-        raise AssertionError(f"a component calls a provider function: {args.token}")
+        raise AssertionError(f"a provider function is called: {args.token}")
 
 
 class _Recorder(MockMonitor):
@@ -38,18 +45,25 @@ class _Recorder(MockMonitor):
         return super().RegisterResource(request)
 
 
-def declared(program: Callable[[], Any]) -> dict[str, Any]:
-    """The request of each resource that a program registers, by name."""
+def requests(program: Callable[[], Any], project: str = "p", stack: str = "s") -> list[Any]:
+    """The request of each resource that a program registers, in the order in which they come."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     recorder = _Recorder(_Answers())
-    pulumi.runtime.set_mocks(_Answers(), project="p", stack="s", preview=False, monitor=recorder)
+    # Each program has a stack of its own, without the transformations of another.
+    set_root_resource(None)
+    pulumi.runtime.set_mocks(_Answers(), project=project, stack=stack, preview=False, monitor=recorder)
 
     async def run() -> None:
         await run_pulumi_func(program)
 
     loop.run_until_complete(run())
-    return {request.name: request for request in recorder.requests if request.type != "pulumi:pulumi:Stack"}
+    return [request for request in recorder.requests if request.type != "pulumi:pulumi:Stack"]
+
+
+def declared(program: Callable[[], Any]) -> dict[str, Any]:
+    """The request of each resource that a program registers, by name."""
+    return {request.name: request for request in requests(program)}
 
 
 def inputs(request: Any) -> dict[str, Any]:
@@ -59,8 +73,7 @@ def inputs(request: Any) -> dict[str, Any]:
 
 def component_host() -> Any:
     """The module that hosts the components as a Pulumi plugin."""
-    path = Path(__file__).parents[2] / "components" / "__main__.py"
-    spec = importlib.util.spec_from_file_location("component_host", path)
+    spec = importlib.util.spec_from_file_location("component_host", CHECKOUT / "components" / "__main__.py")
     assert spec and spec.loader
     host = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(host)

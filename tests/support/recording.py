@@ -1,0 +1,129 @@
+"""The programs of stacks and examples, run against Pulumi's mocks: every resource that they register."""
+
+import json
+import runpy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+from warnings import catch_warnings, filterwarnings, simplefilter
+
+import pulumi
+import yaml
+from google.protobuf import json_format
+from pulumi.runtime import rpc
+from pulumi.runtime.mocks import MockEngine
+from pulumi.runtime.proto import engine_pb2
+
+from tests.support.checkout import CHECKOUT
+from tests.support.declaring import requests
+
+Resource = dict[str, Any]
+OPTIONS = (
+    *("protect", "retainOnDelete", "deleteBeforeReplace", "ignoreChanges", "replaceOnChanges", "customTimeouts"),
+    *("additionalSecretOutputs", "importId", "deletedWith", "replaceWith", "hideDiffs"),
+)
+"""The options that decide what becomes of a resource, by their names in a request."""
+
+
+@cache
+def stack(name: str) -> list[Resource]:
+    """What the program of the stacks registers with a stack file, by type and name; it must not warn."""
+    with _silent():
+        return changed_stack(name, stack_file(name))
+
+
+def stack_file(name: str) -> dict[str, Any]:
+    """The configuration of a stack."""
+    return yaml.safe_load((CHECKOUT / "stacks" / f"Pulumi.{name}.yaml").read_text())["config"]
+
+
+def changed_stack(name: str, config: Mapping[str, Any]) -> list[Resource]:
+    """What the program of the stacks registers with a configuration."""
+    return _record("stacks", "ml-foundations", name, config)
+
+
+def read(name: str) -> set[tuple[str, str]]:
+    """The outputs of resources that the program of a stack reads: the type of the resource, the name of the output."""
+    found: set[tuple[str, str]] = set()
+    get = pulumi.get
+
+    def reading(holder: Any, output: str) -> Any:
+        """What every getter of an SDK calls."""
+        if isinstance(holder, pulumi.CustomResource):
+            found.add((holder.pulumi_resource_type, getattr(type(holder), output).fget._pulumi_name))
+        return get(holder, output)
+
+    with patch.object(pulumi, "get", reading):
+        changed_stack(name, stack_file(name))
+    return found
+
+
+@cache
+def example(name: str) -> list[Resource]:
+    """What an example's program registers; it must not warn."""
+    file = CHECKOUT / "examples" / name / "Pulumi.dev.yaml"
+    config = yaml.safe_load(file.read_text())["config"] if file.exists() else {}
+    with _silent():
+        return _record(f"examples/{name}", name, "dev", config)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    with catch_warnings(), patch.object(MockEngine, "Log", _refuse):
+        simplefilter("error")
+        filterwarnings("ignore", module="pulumi_gcp")
+        yield
+
+
+def _refuse(engine: MockEngine, message: Any) -> None:
+    assert message.severity < engine_pb2.WARNING, message.message
+
+
+def _record(folder: str, project: str, name: str, config: Mapping[str, Any]) -> list[Resource]:
+    strings = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
+    pulumi.runtime.set_all_config(strings)
+    try:
+        made = requests(lambda: runpy.run_path(str(CHECKOUT / folder), run_name="__main__"), project, name)
+    finally:
+        pulumi.runtime.set_all_config({})
+    parents = {_urn(request, project, name): request.parent for request in made}
+    plain = [_plain(request, parents) for request in made]
+    return sorted(plain, key=lambda item: (item["type"], item["name"]))
+
+
+def _urn(request: Any, project: str, stack: str) -> str:
+    """As Pulumi's mocks make it."""
+    types = f"{request.parent.split('::')[2].split('$')[-1]}${request.type}"
+    return f"urn:pulumi:{stack}::{project}::{types}::{request.name}"
+
+
+def _ancestors(urn: str, parents: Mapping[str, str]) -> list[str]:
+    """A resource's parent, that one's parent and so on, without the stack."""
+    parent = parents[urn]
+    return [parent, *_ancestors(parent, parents)] if parent in parents else []
+
+
+def _plain(request: Any, parents: Mapping[str, str]) -> Resource:
+    """A request as data; what it depends on of another component is summed up in that component's name."""
+    given = json_format.MessageToDict(request)
+    own = [request.parent, *_ancestors(request.parent, parents)] if request.parent in parents else []
+    before = {[urn, *(a for a in _ancestors(urn, parents) if a not in own)][-1] for urn in request.dependencies}
+    return {
+        "type": request.type,
+        "name": request.name,
+        "parent": request.parent.rpartition("::")[2],
+        "options": {option: given[option] for option in OPTIONS if option in given},
+        "after": sorted(urn.rpartition("::")[2] for urn in before),
+        "inputs": _whole(rpc.deserialize_properties(request.object)),
+    }
+
+
+def _whole(value: Any) -> Any:
+    """Numbers travel as floats; whole ones read better as integers."""
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
