@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every command starts Python several times: let it keep what it compiled, whatever the user's shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up down status report test lint format bench differential lock schema install clean help
+.PHONY: up down status report test quick lint format bench differential lock schema install clean help
 .DEFAULT_GOAL := up
 
 up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
@@ -24,7 +24,10 @@ down status report: .venv/.ready
 test: lint ## lint, type-check and run the whole test suite
 	@$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-lint: .venv/.ready
+quick: .venv/.ready ## the tests that need no replica: less than a minute
+	@$(RUN) pytest -q -m "not replica" -n 2 --dist loadfile
+
+lint: .venv/.ready ## lint and type-check
 	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright
 
 format: .venv/.ready ## mend what ruff can mend

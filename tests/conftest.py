@@ -4,7 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from kubernetes import config
@@ -15,22 +17,28 @@ from ml_foundations.rehearsal.toolchain import Tools
 from tests.support.checkout import CHECKOUT, Checkout
 from tests.support.cluster import Cluster
 
-NEED_A_REPLICA = {"tools", "cluster", "copy_checkout"}
-"""Fixtures of tests that need the tools of a rehearsal, or start one."""
+COSTS = {"copy_checkout": 5, "cluster": 1, "tools": 1}
+"""Fixtures of tests that need a replica or its tools, and what such a test takes, beside others."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "replica: needs the tools of a rehearsal; set for whatever uses their fixtures")
+    config.addinivalue_line(
+        "markers", "replica: needs a replica or its tools; set for the tests that use their fixtures"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a replica, and begin with their modules: they take longest."""
+    """Mark the tests that need a replica, and begin with the modules that take longest.
+
+    Begun last, one of them would keep a single worker busy.
+    """
+    costs: Counter[Path] = Counter()
     for item in items:
-        if NEED_A_REPLICA & set(getattr(item, "fixturenames", ())):
+        if used := COSTS.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker("replica")
-    slow = {item.path for item in items if item.get_closest_marker("replica")}
-    items.sort(key=lambda item: item.path not in slow)
+            costs[item.path] += max(COSTS[name] for name in used)
+    items.sort(key=lambda item: -costs[item.path])
 
 
 # The Go programs of a test live for seconds: let them collect garbage less often.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ml_foundations.rehearsal import toolchain
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.toolchain import Group
+from ml_foundations.rehearsal.toolchain import Group, Tools
 
 from tests.support.checkout import CHECKOUT
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(shutil.which("npm") is None, reason="Node.js wit
 
 
 @pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def example(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example with its SDK, as ``pulumi package add`` and ``pulumi install`` leave it."""
     folder = tmp_path_factory.mktemp("typescript") / "example"
     shutil.copytree(CHECKOUT / "examples" / "typescript", folder)

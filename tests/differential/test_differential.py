@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from ml_foundations.rehearsal.toolchain import Tools
 
 from tests.differential import case, oracle, proof, replica, shrinking
 from tests.differential.case import Case, isolated, read
@@ -28,7 +29,7 @@ def regressions() -> list[Case]:
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+def compared(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Compared:
     cases = [*regressions(), *batch(NUMBER, PER_RULE)]
     answers = replica.try_out(cases, tmp_path_factory.mktemp("differential"), NUMBER)
     return [(case, compare(case, outcomes)) for case, outcomes in zip(cases, answers, strict=True)]
