@@ -8,6 +8,7 @@ from typing import Any
 import ml_foundations
 import pulumi
 import pytest
+from ml_foundations.component.base import Component
 from ml_foundations.component.spec import check
 from ml_foundations.component.types import derived
 from ml_foundations.kubernetes import labels
@@ -18,7 +19,10 @@ NAMES = [name for name in ml_foundations.__all__ if not name.endswith("Args")]
 
 
 def spec_of(component: str, args: dict[str, Any]) -> Any:
-    module = importlib.import_module(getattr(ml_foundations, component).__module__)
+    kind = getattr(ml_foundations, component)
+    if issubclass(kind, Component):
+        return check(kind.spec_type(), component, args)
+    module = importlib.import_module(kind.__module__)
     spec = getattr(module, f"_{component}Spec", None) or getattr(module, f"{component}Settings")
     return check(spec, component, args)
 
@@ -146,11 +150,7 @@ def test_a_training_pod_goes_to_its_gpus_and_a_preprocessing_pod_to_none() -> No
 
 
 def test_the_seeds_storage_class_is_exactly_theirs() -> None:
-    from ml_foundations.storage.classes import storage_class_manifests
-
-    fast = next(
-        m for m in storage_class_manifests(spec_of("StorageClasses", {})) if m["metadata"]["name"] == "fast-ssd"
-    )
+    fast = next(m for m in spec_of("StorageClasses", {}).manifests() if m["metadata"]["name"] == "fast-ssd")
     assert fast == {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from ml_foundations.gpu.device_classes import DeviceClassesSettings
 from ml_foundations.gpu.operator import GpuOperatorSettings
-from ml_foundations.storage.classes import StorageClassesSettings
-from ml_foundations.tenancy.quota import QuotaSettings
+from ml_foundations.storage.classes import StorageClassesSpec
+from ml_foundations.tenancy.quota import Quota
 
 from tests.support.checkout import CHECKOUT
 from tests.support.declaring import declared
@@ -41,7 +41,7 @@ def test_the_sections_of_stack_files_are_right() -> None:
         return yaml.safe_load(found)[f"ml-foundations:{key}"]
 
     GpuOperatorSettings.model_validate(section("gpu-operator", "gpuOperator"), by_alias=True, by_name=False)
-    StorageClassesSettings.model_validate(section("storage", "storage"), by_alias=True, by_name=False)
+    StorageClassesSpec.model_validate(section("storage", "storage"), by_alias=True, by_name=False)
     DeviceClassesSettings.model_validate({}, by_alias=True, by_name=False)
     quota = section("tenancy", "teams")["research"]["quota"]
-    assert QuotaSettings.model_validate(quota, by_alias=True, by_name=False).gpus_by_model["nvidia-a100-80gb"] == 8
+    assert Quota.model_validate(quota, by_alias=True, by_name=False).gpus_by_model["nvidia-a100-80gb"] == 8

@@ -13,12 +13,8 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
 from ml_foundations.rehearsal.gke import addons, volumes
 from ml_foundations.rehearsal.toolchain import Tools
-from ml_foundations.storage.classes import (
-    StorageClassesSettings,
-    snapshot_class_manifests,
-    storage_class_manifests,
-)
-from ml_foundations.storage.volume import _VolumeSpec, claim_manifest, volume_manifest
+from ml_foundations.storage.classes import StorageClassesSpec
+from ml_foundations.storage.volume import VolumeSpec
 
 from tests.support.cluster import Cluster
 from tests.support.project import Project
@@ -63,14 +59,20 @@ def cloud(running: Cloud) -> Iterator[Cloud]:
 
 
 def make_classes(cloud: Cloud, **given: Any) -> None:
-    for manifest in storage_class_manifests(check(StorageClassesSettings, "classes", given)):
+    for manifest in classes("StorageClass", given):
         cloud.api.create(volumes.CLASSES, manifest)
+
+
+def classes(kind: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+    manifests = check(StorageClassesSpec, "classes", given).manifests()
+    return [manifest for manifest in manifests if manifest["kind"] == kind]
 
 
 def mounted(cloud: Cloud, name: str, storage_class: str, gpus: int = 1) -> None:
     """A claim, and a pod that mounts it."""
     given = {"namespace": "default", "claim_name": name, "size": "1Ti", "storage_class": storage_class}
-    cloud.api.create(CLAIMS, claim_manifest(check(_VolumeSpec, "volume", given)))
+    [claim] = check(VolumeSpec, "volume", given).manifests()
+    cloud.api.create(CLAIMS, claim)
     cloud.run(name, gpus, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": name}}])
 
 
@@ -84,13 +86,12 @@ def warnings(cloud: Cloud, name: str) -> list[str]:
 
 
 def test_the_api_server_takes_every_class(cloud: Cloud) -> None:
-    spec = check(StorageClassesSettings, "classes", EVERYTHING)
-    for manifest in storage_class_manifests(spec):
+    for manifest in classes("StorageClass", EVERYTHING):
         made = cloud.api.create(f"{volumes.CLASSES}?fieldValidation=Strict", manifest)
         assert made["parameters"] == manifest["parameters"]
     snapshot_classes = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses"
     until(lambda: serves(cloud, snapshot_classes))
-    for manifest in snapshot_class_manifests(spec):
+    for manifest in classes("VolumeSnapshotClass", EVERYTHING):
         cloud.api.create(f"{snapshot_classes}?fieldValidation=Strict&dryRun=All", manifest)
 
 
@@ -137,17 +138,21 @@ VOLUMES = {
 
 @pytest.mark.parametrize("kind", VOLUMES)
 def test_the_api_server_takes_every_volume(cloud: Cloud, kind: str) -> None:
-    spec = check(_VolumeSpec, "volume", {"namespace": "default", "claim_name": "data", **VOLUMES[kind]})
-    cloud.api.create(f"{CLAIMS}?fieldValidation=Strict&dryRun=All", claim_manifest(spec))
-    if (manifest := volume_manifest(spec)) is not None:
-        cloud.api.create(f"{volumes.VOLUMES}?fieldValidation=Strict&dryRun=All", manifest)
+    for path, manifest in made(kind):
+        cloud.api.create(f"{path}?fieldValidation=Strict&dryRun=All", manifest)
+
+
+def made(kind: str) -> list[tuple[str, Object]]:
+    """The objects of a volume, each with its collection; a disk's or bucket's own first."""
+    spec = check(VolumeSpec, "volume", {"namespace": "default", "claim_name": "data", **VOLUMES[kind]})
+    paths = {"PersistentVolume": volumes.VOLUMES, "PersistentVolumeClaim": CLAIMS}
+    return [(paths[manifest["kind"]], manifest) for manifest in spec.manifests()]
 
 
 @pytest.mark.parametrize("kind", ["of a disk", "of a bucket"])
 def test_a_claim_of_what_exists_binds_to_it(cloud: Cloud, kind: str) -> None:
-    spec = check(_VolumeSpec, "volume", {"namespace": "default", "claim_name": "data", **VOLUMES[kind]})
-    cloud.api.create(volumes.VOLUMES, volume_manifest(spec) or {})
-    cloud.api.create(CLAIMS, claim_manifest(spec))
+    for path, manifest in made(kind):
+        cloud.api.create(path, manifest)
     until(lambda: phase(cloud, "data") == "Bound")
 
 

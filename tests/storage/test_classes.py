@@ -7,25 +7,23 @@ import pytest
 from ml_foundations import StorageClasses
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.component.spec import check
-from ml_foundations.storage.classes import (
-    BUILT_IN,
-    StorageClassesSettings,
-    class_facts,
-    snapshot_class_manifests,
-    storage_class_manifests,
-)
+from ml_foundations.storage.classes import StorageClassesSpec, class_facts
 
 from tests.support.declaring import declared, inputs
 
 NFS = {"server": "nfs.example.internal", "path": "/export"}
 
 
-def spec_of(**given: Any) -> StorageClassesSettings:
-    return check(StorageClassesSettings, "StorageClasses", given)
+def spec_of(**given: Any) -> StorageClassesSpec:
+    return check(StorageClassesSpec, "StorageClasses", given)
 
 
 def classes(**given: Any) -> dict[str, dict[str, Any]]:
-    return {item["metadata"]["name"]: item for item in storage_class_manifests(spec_of(**given))}
+    return {item["metadata"]["name"]: item for item in of_kind("StorageClass", **given)}
+
+
+def of_kind(kind: str, **given: Any) -> list[dict[str, Any]]:
+    return [item for item in spec_of(**given).manifests() if item["kind"] == kind]
 
 
 def test_the_seeds_class_with_its_zones() -> None:
@@ -109,7 +107,7 @@ def test_lustre_is_in_the_zones_of_its_nodes() -> None:
 def test_volumes_and_snapshots_outlive_their_claims_where_asked_to() -> None:
     given: dict[str, Any] = {"retain": True, "nfs": NFS, "filestore": {}, "disks": {"scratch": {"type": "pd-ssd"}}}
     assert {item.get("reclaimPolicy") for item in classes(**given).values()} == {"Retain"}
-    assert {item["deletionPolicy"] for item in snapshot_class_manifests(spec_of(**given))} == {"Retain"}
+    assert {item["deletionPolicy"] for item in of_kind("VolumeSnapshotClass", **given)} == {"Retain"}
     given["disks"]["scratch"]["retain"] = False
     assert "reclaimPolicy" not in classes(**given)["scratch"]
 
@@ -122,11 +120,11 @@ def test_disks_are_encrypted_with_the_given_key() -> None:
 
 
 def test_snapshot_classes() -> None:
-    assert [item["driver"] for item in snapshot_class_manifests(spec_of(filestore={}))] == [
+    assert [item["driver"] for item in of_kind("VolumeSnapshotClass", filestore={})] == [
         "pd.csi.storage.gke.io",
         "filestore.csi.storage.gke.io",
     ]
-    assert not snapshot_class_manifests(spec_of(snapshots=False))
+    assert not of_kind("VolumeSnapshotClass", snapshots=False)
     requests = declared(lambda: StorageClasses("x", {}))
     request = requests["x-disk-snapshots"]
     assert request.type == "kubernetes:snapshot.storage.k8s.io/v1:VolumeSnapshotClass"
@@ -134,7 +132,10 @@ def test_snapshot_classes() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a name that is taken": ({"disks": {"fast-ssd": {"type": "pd-ssd"}}}, "disks.fast-ssd: is the name of a class"),
+    "a name that is taken": (
+        {"disks": {"fast-ssd": {"type": "pd-ssd"}}},
+        "disks.fast-ssd: is the name of another class",
+    ),
     "a regional Hyperdisk": (
         {"disks": {"x": {"type": "hyperdisk-balanced", "regional": True}}},
         "disks.x.regional: is for persistent disks, not hyperdisk-balanced; take hyperdisk-balanced-high-availability",
@@ -183,7 +184,7 @@ def test_every_gpu_family_has_a_class_and_fast_ssd_is_not_it(machine: str) -> No
     }
     assert GPU_FAMILIES[machine] in attaching
     assert "fast-ssd" not in attaching
-    assert attaching <= set(BUILT_IN)
+    assert attaching <= set(classes())
 
 
 def test_the_add_ons_that_classes_need() -> None:

@@ -7,40 +7,39 @@ import pytest
 from ml_foundations import Volume
 from ml_foundations.catalog.disks import ClassFacts
 from ml_foundations.component.spec import check
-from ml_foundations.storage.classes import StorageClassesSettings, class_facts
-from ml_foundations.storage.volume import (
-    VolumeSettings,
-    _VolumeSpec,
-    claim_manifest,
-    class_errors,
-    volume_manifest,
-)
+from ml_foundations.storage.classes import StorageClassesSpec, class_facts
+from ml_foundations.storage.volume import VolumeSpec, class_errors
 
 from tests.support.declaring import declared
 
 DISK = "projects/p/zones/us-central1-a/disks/corpus"
 FACTS = class_facts(
-    StorageClassesSettings(dataset_zones=["a"], filestore={}, lustre={"zones": ["a"]})  # pyright: ignore[reportArgumentType]
+    StorageClassesSpec(dataset_zones=["a"], filestore={}, lustre={"zones": ["a"]})  # pyright: ignore[reportArgumentType]
 )
 
 
-def spec_of(**given: Any) -> _VolumeSpec:
-    return check(_VolumeSpec, "Volume", {"namespace": "ml", "claim_name": "data", **given})
+def spec_of(**given: Any) -> VolumeSpec:
+    return check(VolumeSpec, "Volume", {"namespace": "ml", "claim_name": "data", **given})
+
+
+def made(**given: Any) -> dict[str, dict[str, Any]]:
+    """The spec of each object, by its kind."""
+    return {manifest["kind"]: manifest["spec"] for manifest in spec_of(**given).manifests()}
 
 
 def test_a_claim_of_a_class() -> None:
-    spec = spec_of(size="500Gi", storage_class="zonal-ssd")
-    assert claim_manifest(spec)["spec"] == {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "zonal-ssd",
-        "resources": {"requests": {"storage": "500Gi"}},
+    assert made(size="500Gi", storage_class="zonal-ssd") == {
+        "PersistentVolumeClaim": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "zonal-ssd",
+            "resources": {"requests": {"storage": "500Gi"}},
+        }
     }
-    assert volume_manifest(spec) is None
 
 
 def test_a_dataset_starts_from_a_snapshot() -> None:
-    spec = spec_of(size="1Ti", storage_class="datasets", access_mode="ReadOnlyMany", snapshot="corpus")
-    assert claim_manifest(spec)["spec"]["dataSource"] == {
+    found = made(size="1Ti", storage_class="datasets", access_mode="ReadOnlyMany", snapshot="corpus")
+    assert found["PersistentVolumeClaim"]["dataSource"] == {
         "apiGroup": "snapshot.storage.k8s.io",
         "kind": "VolumeSnapshot",
         "name": "corpus",
@@ -49,31 +48,28 @@ def test_a_dataset_starts_from_a_snapshot() -> None:
 
 def test_a_disk_that_exists_is_mounted_where_it_is_and_never_deleted() -> None:
     spec = spec_of(size="1Ti", storage_class="hyperdisk-ml", access_mode="ReadOnlyMany", disk=DISK)
-    manifest = volume_manifest(spec)
-    assert manifest is not None
-    body = manifest["spec"]
+    volume, claim = spec.manifests()
+    body = volume["spec"]
     assert body["csi"] == {"driver": "pd.csi.storage.gke.io", "volumeHandle": DISK, "fsType": "ext4", "readOnly": True}
     assert body["persistentVolumeReclaimPolicy"] == "Retain"
     assert body["claimRef"] == {"namespace": "ml", "name": "data"}
     [term] = body["nodeAffinity"]["required"]["nodeSelectorTerms"]
     assert term["matchExpressions"][0]["values"] == ["us-central1-a"]
-    assert claim_manifest(spec)["spec"]["volumeName"] == manifest["metadata"]["name"] == "ml-data"
+    assert claim["spec"]["volumeName"] == volume["metadata"]["name"] == "ml-data"
 
 
 @pytest.mark.parametrize("where", ["zones/multi-zone", "regions/us-central1"])
 def test_a_disk_in_several_zones_binds_to_none(where: str) -> None:
-    manifest = volume_manifest(spec_of(size="1Ti", storage_class="x", disk=f"projects/p/{where}/disks/d"))
-    assert manifest is not None
-    assert "nodeAffinity" not in manifest["spec"]
+    found = made(size="1Ti", storage_class="x", disk=f"projects/p/{where}/disks/d")
+    assert "nodeAffinity" not in found["PersistentVolume"]
 
 
 def test_a_bucket_needs_neither_size_nor_class() -> None:
-    spec = spec_of(bucket="my-bucket", mount_options=["implicit-dirs"])
-    manifest = volume_manifest(spec)
-    assert manifest is not None
-    assert manifest["spec"]["csi"] == {"driver": "gcsfuse.csi.storage.gke.io", "volumeHandle": "my-bucket"}
-    assert manifest["spec"]["mountOptions"] == ["implicit-dirs"]
-    assert claim_manifest(spec)["spec"]["accessModes"] == ["ReadWriteMany"]
+    found = made(bucket="my-bucket", mount_options=["implicit-dirs"])
+    volume = found["PersistentVolume"]
+    assert volume["csi"] == {"driver": "gcsfuse.csi.storage.gke.io", "volumeHandle": "my-bucket"}
+    assert volume["mountOptions"] == ["implicit-dirs"]
+    assert found["PersistentVolumeClaim"]["accessModes"] == ["ReadWriteMany"]
 
 
 def test_a_bucket_of_another_resource_may_be_unknown_at_preview() -> None:
@@ -119,7 +115,7 @@ def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
         assert reason in str(caught.value)
 
 
-MISMATCHES: dict[str, tuple[dict[str, Any], str]] = {
+NOT_GIVEN: dict[str, tuple[dict[str, Any], str]] = {
     "many writers of a disk": ({"storage_class": "zonal-ssd", "access_mode": "ReadWriteMany"}, "access_mode"),
     "many readers of hyperdisk-extreme": (
         {"storage_class": "hyperdisk-extreme", "access_mode": "ReadOnlyMany", "snapshot": "s"},
@@ -136,13 +132,13 @@ MISMATCHES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", MISMATCHES)
+@pytest.mark.parametrize("case", NOT_GIVEN)
 def test_what_a_class_cannot_give(case: str) -> None:
-    given, field = MISMATCHES[case]
-    volume = check(VolumeSettings, "Volume", {"size": "1Ti", **given})
+    given, field = NOT_GIVEN[case]
+    volume = spec_of(**{"size": "1Ti", **given})
     assert [found for found, _ in class_errors(volume, FACTS[volume.storage_class])] == [field]
 
 
 def test_what_a_class_can_give() -> None:
-    volume = check(VolumeSettings, "Volume", {"size": "1Ti", "storage_class": "x"})
+    volume = spec_of(size="1Ti", storage_class="x")
     assert not list(class_errors(volume, ClassFacts(("ReadWriteOnce",), "1Ti")))

@@ -10,16 +10,7 @@ from ml_foundations import TeamNamespace
 from ml_foundations.component.spec import check
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
-from ml_foundations.tenancy.identity import group_binding_manifest, service_account_manifest
-from ml_foundations.tenancy.network import network_policy_manifests
-from ml_foundations.tenancy.quota import (
-    limit_range_manifest,
-    model_policy_binding_manifest,
-    model_policy_manifest,
-    priority_class_manifests,
-    quota_manifests,
-)
-from ml_foundations.tenancy.team_namespace import _TeamNamespaceSpec, namespace_manifest
+from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
 
 from tests.support.cluster import Cluster
 from tests.support.declaring import declared, inputs
@@ -30,8 +21,22 @@ TEAM: Any = {"gpus": 8, "cpu": "96", "memory": "512Gi", "storage": "4Ti"}
 DOCKER_CONFIG = json.dumps({"auths": {"registry.example": {"auth": "aHVudGVyMg=="}}})
 
 
-def spec_of(**given: Any) -> _TeamNamespaceSpec:
-    return check(_TeamNamespaceSpec, "TeamNamespace", {"namespace": "ml", **TEAM, **given})
+def spec_of(**given: Any) -> TeamNamespaceSpec:
+    return check(TeamNamespaceSpec, "TeamNamespace", {"namespace": "ml", **TEAM, **given})
+
+
+RULES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+COLLECTIONS = {
+    "Namespace": "/api/v1/namespaces",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "ResourceQuota": "/api/v1/namespaces/{name}/resourcequotas",
+    "LimitRange": "/api/v1/namespaces/{name}/limitranges",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies",
+    "ValidatingAdmissionPolicy": f"{RULES}ies",
+    "ValidatingAdmissionPolicyBinding": f"{RULES}ybindings",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{name}/rolebindings",
+    "ServiceAccount": "/api/v1/namespaces/{name}/serviceaccounts",
+}
 
 
 class Team:
@@ -39,20 +44,9 @@ class Team:
 
     def __init__(self, api: Api, name: str, **given: Any) -> None:
         self.api, self.name = api, name
-        self.spec = spec = spec_of(namespace=name, **given)
-        self.create("/api/v1/namespaces", namespace_manifest(spec))
-        for manifest in priority_class_manifests(name, spec, spec.priorities):
-            self.create("/apis/scheduling.k8s.io/v1/priorityclasses", manifest)
-        for manifest in quota_manifests(name, spec):
-            self.create(self.path("resourcequotas"), manifest)
-        limits = limit_range_manifest(name, spec.default_cpu, spec.default_memory, spec.largest_volume)
-        self.create(self.path("limitranges"), limits)
-        for manifest in network_policy_manifests(name, spec.openings):
-            self.create(f"/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies", manifest)
-        if spec.gpus_by_model:
-            rules = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
-            self.create(f"{rules}ies", model_policy_manifest(name, spec))
-            self.create(f"{rules}ybindings", model_policy_binding_manifest(name))
+        spec = spec_of(namespace=name, **given)
+        for manifest in spec.manifests():
+            self.create(COLLECTIONS[manifest["kind"]].format(name=name), manifest)
         self.create(self.path("serviceaccounts"), {"metadata": {"name": "default"}})
 
     def path(self, kind: str) -> str:
@@ -106,9 +100,8 @@ def team(api: Api) -> Iterator[Team]:
     api.delete("/api/v1/namespaces/team-a")
     for name in ("urgent", "nvidia-l4", "nvidia-a100-80gb"):
         api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/team-a-{name}")
-    rules = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
-    api.delete(f"{rules}ybindings/team-a-gpu-models")
-    api.delete(f"{rules}ies/team-a-gpu-models")
+    api.delete(f"{RULES}ybindings/team-a-gpu-models")
+    api.delete(f"{RULES}ies/team-a-gpu-models")
 
 
 L4 = {"priorityClassName": "team-a-nvidia-l4", "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"}}
@@ -202,11 +195,11 @@ def test_gkes_own_quota_and_ours_live_side_by_side(team: Team) -> None:
 
 def test_identity_is_taken_by_the_api_server(team: Team) -> None:
     given = {"google_account": "a@p.iam.gserviceaccount.com", "image_pull_secret": DOCKER_CONFIG}
-    account = spec_of(service_account=given).service_account
-    assert account is not None
-    team.create(team.path("serviceaccounts"), service_account_manifest(team.name, account))
-    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{team.name}/rolebindings"
-    team.create(bindings, group_binding_manifest(team.name, "team-editors", "edit", "ml@example.com"))
+    spec = spec_of(namespace=team.name, service_account=given, group="ml@example.com")
+    identity = [item for item in spec.manifests() if item["kind"] in ("ServiceAccount", "RoleBinding")]
+    assert len(identity) == 2
+    for manifest in identity:
+        team.create(COLLECTIONS[manifest["kind"]].format(name=team.name), manifest)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -254,7 +247,7 @@ def test_the_network_is_closed_but_for_what_was_asked_for() -> None:
 
 
 def policies(**given: Any) -> list[dict[str, Any]]:
-    return network_policy_manifests("ml", spec_of(**given).openings)
+    return [manifest for manifest in spec_of(**given).manifests() if manifest["kind"] == "NetworkPolicy"]
 
 
 def test_a_team_without_extras_has_no_cluster_wide_objects() -> None:

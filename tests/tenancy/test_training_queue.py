@@ -9,14 +9,7 @@ from ml_foundations.catalog import versions as _versions
 from ml_foundations.component.spec import check
 from ml_foundations.rehearsal import toolchain
 from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
-from ml_foundations.tenancy.training_queue import (
-    TrainingQueue,
-    _TrainingQueueSpec,
-    chart_values,
-    cluster_queue_manifest,
-    flavor_manifests,
-    local_queue_manifest,
-)
+from ml_foundations.tenancy.training_queue import TrainingQueue, TrainingQueueSpec, chart_values
 
 from tests.support.declaring import declared, inputs
 
@@ -32,12 +25,16 @@ BASE: dict[str, Any] = {"cohort": "ml", "flavors": [H100, L4], "teams": [RESEARC
 
 
 def spec(**more: Any) -> Any:
-    return check(_TrainingQueueSpec, "TrainingQueue ml", BASE | more)
+    return check(TrainingQueueSpec, "TrainingQueue ml", BASE | more)
 
 
 def cluster_queue(team: dict[str, Any] = RESEARCH, **more: Any) -> dict[str, Any]:
-    found = spec(teams=[team], **more)
-    return cluster_queue_manifest(found, found.teams[0])["spec"]
+    [found] = of_kind("ClusterQueue", teams=[team], **more)
+    return found["spec"]
+
+
+def of_kind(kind: str, **more: Any) -> list[dict[str, Any]]:
+    return [manifest for manifest in spec(**more).manifests() if manifest["kind"] == kind]
 
 
 def gpu_flavors(team: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -79,7 +76,7 @@ def test_what_cannot_be_right_is_refused_at_preview(more: dict[str, Any], words:
 
 def test_a_flavor_says_all_that_pods_are_told_apart_by() -> None:
     """Kueue compares affinity with the labels of flavors: without the model, an L4's Job could be sent to H100s."""
-    compute, h100, l4 = flavor_manifests(spec())
+    compute, h100, l4 = of_kind("ResourceFlavor")
     assert compute["spec"] == {}
     assert h100["spec"] == {
         "nodeLabels": {
@@ -155,8 +152,7 @@ def test_teams_of_a_cohort_give_back_and_without_borrowing_there_is_none() -> No
 
 def test_only_the_team_gets_into_its_queue() -> None:
     assert cluster_queue()["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "research"}}
-    found = spec()
-    local = local_queue_manifest(found, found.teams[0])
+    [local] = of_kind("LocalQueue")
     assert local["metadata"]["namespace"] == "research"
     assert local["metadata"]["name"] == "training"
     assert local["spec"] == {"clusterQueue": "research"}

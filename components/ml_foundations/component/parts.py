@@ -24,6 +24,12 @@ class Ref(NamedTuple):
     output: str
 
 
+class Secret(NamedTuple):
+    """A value that Pulumi keeps as a secret. It becomes an Output when its part is declared, and not before."""
+
+    value: Any
+
+
 class Cloud(NamedTuple):
     """A resource that is no Kubernetes object, such as a node pool or a Helm release."""
 
@@ -61,12 +67,17 @@ class Part:
         opts = pulumi.ResourceOptions.merge(ours, self.options)
         if isinstance(self.declared, Cloud):
             return self.declared.type(f"{name}-{self.role}", **_resolved(self.declared.arguments, made), opts=opts)
-        fields = {to_snake(key): value for key, value in self.declared.items() if key not in ("apiVersion", "kind")}
-        typed = _typed_class(self.declared["apiVersion"], self.declared["kind"])
-        if typed is None:
-            fields |= {"api_version": self.declared["apiVersion"], "kind": self.declared["kind"]}
-            typed = k8s.apiextensions.CustomResource
-        return typed(f"{name}-{self.role}", **fields, opts=opts)
+        manifest: dict[str, Any] = _resolved(self.declared, made)
+        fields = {to_snake(key): value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
+        if typed := _typed_class(manifest["apiVersion"], manifest["kind"]):
+            return typed(f"{name}-{self.role}", **fields, opts=opts)
+        if fields.keys() <= {"metadata", "spec"}:
+            return k8s.apiextensions.CustomResource(
+                f"{name}-{self.role}", manifest["apiVersion"], manifest["kind"], **fields, opts=opts
+            )
+        # The SDK's CustomResource takes no other fields, such as a snapshot class's driver.
+        token = f"kubernetes:{manifest['apiVersion']}:{manifest['kind']}"
+        return pulumi.CustomResource(token, f"{name}-{self.role}", manifest, opts)
 
 
 def _typed_class(api_version: str, kind: str) -> Any:
@@ -87,9 +98,11 @@ def _exists(module: str) -> bool:
 
 
 def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:
-    """A tree of arguments with each Ref replaced by the output that it means."""
+    """A tree of arguments with each Ref replaced by the output that it means, and what is secret marked as such."""
     if isinstance(value, Ref):
         return getattr(made[value.role], value.output)
+    if isinstance(value, Secret):
+        return pulumi.Output.secret(value.value)
     if isinstance(value, Mapping):
         return {key: _resolved(item, made) for key, item in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """Tolerations: what node pools publish and workloads take."""
 
 from collections.abc import Iterator
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -9,19 +9,7 @@ from typing_extensions import override
 from ml_foundations.component.spec import Spec
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
-
-
-class TolerationArgs(TypedDict):
-    """A taint that a workload's pods put up with."""
-
-    key: str
-    """The taint's key."""
-    value: NotRequired[str]
-    """The taint's value; needed for the operator Equal."""
-    operator: NotRequired[str]
-    """Equal or Exists; default Equal."""
-    effect: NotRequired[str]
-    """NoSchedule, PreferNoSchedule or NoExecute; by default every effect."""
+from ml_foundations.typed_args import TolerationArgs as TolerationArgs  # going: import it from typed_args
 
 
 class Toleration(Spec):
@@ -29,10 +17,10 @@ class Toleration(Spec):
 
     key: str = Field(min_length=1)
     """The taint's key."""
-    operator: Literal["Equal", "Exists"] = "Equal"
-    """Equal or Exists; default Equal."""
     value: str = ""
     """The taint's value; needed for the operator Equal."""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    """Equal or Exists; default Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """NoSchedule, PreferNoSchedule or NoExecute; by default every effect."""
 

@@ -2,41 +2,34 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import pulumi
+import pulumi_gcp as gcp
 from typing_extensions import override
 
+from ml_foundations.component.parts import Cloud, Part, Secret
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import Name
+from ml_foundations.component.types import InputStr, Name
 from ml_foundations.kubernetes.merging import without_none
 
-GOOGLE_ACCOUNT = "iam.gke.io/gcp-service-account"
+_GOOGLE_ACCOUNT = "iam.gke.io/gcp-service-account"
 """The annotation that names the Google service account of a Kubernetes service account."""
 
-PULL_SECRET = "image-pull"
-
-
-class ServiceAccountArgs(TypedDict):
-    """The service account of the team's pods."""
-
-    name: NotRequired[str]
-    """Its name in Kubernetes; default workloads."""
-    google_account: NotRequired[pulumi.Input[str]]
-    """The e-mail address of the Google service account that its pods act as (Workload Identity Federation)."""
-    workload_pool: NotRequired[str]
-    """The cluster's Workload Identity pool. With it, the pods are also allowed to act as that account."""
-    image_pull_secret: NotRequired[pulumi.Input[str]]
-    """Credentials of image registries, as a Docker configuration file has them (JSON). Kept as a secret."""
+_PULL_SECRET = "image-pull"
 
 
 class ServiceAccount(Spec):
-    """A checked ServiceAccountArgs."""
+    """The service account of the team's pods."""
 
     name: Name = "workloads"
-    google_account: Any = None
+    """Its name in Kubernetes; default workloads."""
+    google_account: InputStr = None
+    """The e-mail address of the Google service account that its pods act as (Workload Identity Federation)."""
     workload_pool: str | None = None
-    image_pull_secret: Any = None
+    """The cluster's Workload Identity pool. With it, the pods are also allowed to act as that account."""
+    image_pull_secret: InputStr = None
+    """Credentials of image registries, as a Docker configuration file has them (JSON). Secret as a secret."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -53,9 +46,25 @@ def _is_docker_config(text: str) -> bool:
         return False
 
 
-def service_account_manifest(namespace: str, account: ServiceAccount) -> dict[str, Any]:
+def identity_parts(namespace: str, account: ServiceAccount) -> Iterator[Part]:
+    """The ServiceAccount, the Secret with which it pulls images, and its right to act as a Google account."""
+    if account.image_pull_secret is not None:
+        yield Part("image-pull", _pull_secret(namespace, account), after=["namespace"])
+    yield Part("service-account", _service_account(namespace, account), after=["namespace"])
+    if account.google_account is not None and account.workload_pool is not None:
+        email = account.google_account
+        anywhere = "projects/-/serviceAccounts/"
+        member = {
+            "service_account_id": anywhere + email if isinstance(email, str) else pulumi.Output.concat(anywhere, email),
+            "role": "roles/iam.workloadIdentityUser",
+            "member": f"serviceAccount:{account.workload_pool}[{namespace}/{account.name}]",
+        }
+        yield Part("workload-identity", Cloud(gcp.serviceaccount.IAMMember, member), after=["namespace"])
+
+
+def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
     """The ServiceAccount; its pods get no token for the API server unless they ask for one."""
-    annotations = without_none({GOOGLE_ACCOUNT: account.google_account})
+    annotations = without_none({_GOOGLE_ACCOUNT: account.google_account})
     manifest: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -64,32 +73,28 @@ def service_account_manifest(namespace: str, account: ServiceAccount) -> dict[st
         "automountServiceAccountToken": False,
     }
     if account.image_pull_secret is not None:
-        manifest["imagePullSecrets"] = [{"name": PULL_SECRET}]
+        manifest["imagePullSecrets"] = [{"name": _PULL_SECRET}]
     return manifest
 
 
-def pull_secret_manifest(namespace: str, account: ServiceAccount) -> dict[str, Any]:
+def _pull_secret(namespace: str, account: ServiceAccount) -> dict[str, Any]:
     """The Secret with which images are pulled."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": PULL_SECRET, "namespace": namespace},
+        "metadata": {"name": _PULL_SECRET, "namespace": namespace},
         "type": "kubernetes.io/dockerconfigjson",
-        "stringData": {".dockerconfigjson": pulumi.Output.secret(account.image_pull_secret)},
+        "stringData": {".dockerconfigjson": Secret(account.image_pull_secret)},
     }
 
 
-def workload_identity_member(namespace: str, account: ServiceAccount) -> str:
-    """The pods of the service account, as Google's IAM names them."""
-    return f"serviceAccount:{account.workload_pool}[{namespace}/{account.name}]"
-
-
-def group_binding_manifest(namespace: str, name: str, role: str, group: str) -> dict[str, Any]:
+def group_part(namespace: str, who: str, role: str, group: str) -> Part:
     """A group's role in the namespace: edit changes all but quota and access, view changes nothing."""
-    return {
+    manifest = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": f"team-{who}", "namespace": namespace},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
     }
+    return Part(who, manifest, after=["namespace"])

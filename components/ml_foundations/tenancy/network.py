@@ -1,55 +1,57 @@
 """The network of a team: closed, but for what pods cannot do without and what was asked for."""
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+from ml_foundations.component.parts import Part
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.merging import without_none
 
-Internet = Literal["none", "https", "any"]
-
-MONITORING_NAMESPACES = ("gmp-system", "gke-gmp-system")
-"""Where GKE runs the collectors of Managed Service for Prometheus."""
-
-METADATA_SERVER = "169.254.169.254/32"
+_METADATA_SERVER = "169.254.169.254/32"
 """The metadata server as pods of Dataplane V2 reach it, and Cloud DNS."""
 
-GKE_METADATA_SERVER = "169.254.169.252/32"
+_GKE_METADATA_SERVER = "169.254.169.252/32"
 """GKE's metadata server, which gives pods their Google identity (GKE, "Workload Identity Federation for GKE")."""
 
-NODE_LOCAL_DNS = "169.254.20.10/32"
+_NODE_LOCAL_DNS = "169.254.20.10/32"
 
-PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16")
+_PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16")
 """Networks that are not the Internet (RFC 1918, 6598 and 3927)."""
 
-GOOGLE_PROXIES = ("130.211.0.0/22", "35.191.0.0/16")
+_GOOGLE_PROXIES = ("130.211.0.0/22", "35.191.0.0/16")
 """Where Google's load balancers and their health checks come from (Cloud Load Balancing, "Firewall rules")."""
 
 
-class Openings(NamedTuple):
+class Network(Spec):
     """What is open beside the team's own namespace."""
 
-    from_namespaces: tuple[str, ...] = MONITORING_NAMESPACES
-    from_load_balancers: bool = False
-    internet: Internet = "https"
-    to_networks: tuple[str, ...] = ()
+    internet: Literal["none", "https", "any"] = "https"
+    """What the pods may reach outside of private networks: none, https or any; default https."""
+    ingress_namespaces: list[Name] = ["gmp-system", "gke-gmp-system"]
+    """Namespaces whose pods may connect; default those of Managed Service for Prometheus."""
+    ingress_load_balancers: bool = False
+    """Whether Google's load balancers and their health checks may connect; default false."""
+    egress_networks: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/\d{1,3}$")]] = []
+    """Private networks that the pods may reach, as CIDR blocks: the control plane, a database."""
 
 
-def network_policy_manifests(namespace: str, openings: Openings) -> list[dict[str, Any]]:
+def network_parts(namespace: str, network: Network) -> Iterator[Part]:
     """The policies, each with one purpose; together they allow what any of them does."""
     everyone: list[dict[str, Any]] = [{"podSelector": {}}]
-    policies = [
-        _policy(namespace, "default-deny", ingress=[], egress=[]),
-        _policy(namespace, "same-namespace", ingress=[{"from": everyone}], egress=[{"to": everyone}]),
-        _policy(namespace, "dns", egress=[_dns()]),
-        _policy(namespace, "workload-identity", egress=_metadata_server()),
-    ]
-    if sources := _sources(openings):
-        policies.append(_policy(namespace, "ingress", ingress=[{"from": sources}]))
-    if openings.internet != "none":
-        policies.append(_policy(namespace, "internet", egress=[_internet(openings.internet)]))
-    if openings.to_networks:
-        networks = [{"ipBlock": {"cidr": network}} for network in openings.to_networks]
-        policies.append(_policy(namespace, "networks", egress=[{"to": networks}]))
-    return policies
+    yield _policy(namespace, "default-deny", ingress=[], egress=[])
+    yield _policy(namespace, "same-namespace", ingress=[{"from": everyone}], egress=[{"to": everyone}])
+    yield _policy(namespace, "dns", egress=[_dns()])
+    yield _policy(namespace, "workload-identity", egress=_metadata_server())
+    if sources := _sources(network):
+        yield _policy(namespace, "ingress", ingress=[{"from": sources}])
+    if network.internet != "none":
+        yield _policy(namespace, "internet", egress=[_internet(network)])
+    if network.egress_networks:
+        blocks = [{"ipBlock": {"cidr": cidr}} for cidr in network.egress_networks]
+        yield _policy(namespace, "networks", egress=[{"to": blocks}])
 
 
 def _policy(
@@ -57,15 +59,16 @@ def _policy(
     name: str,
     ingress: list[dict[str, Any]] | None = None,
     egress: list[dict[str, Any]] | None = None,
-) -> dict[str, Any]:
+) -> Part:
     types = [kind for kind, rules in (("Ingress", ingress), ("Egress", egress)) if rules is not None]
     rules = without_none({"ingress": ingress or None, "egress": egress or None})
-    return {
+    manifest: dict[str, Any] = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"podSelector": {}, "policyTypes": types, **rules},
     }
+    return Part(f"network-{name}", manifest, after=["namespace"])
 
 
 def _namespaces(*names: str) -> dict[str, Any]:
@@ -76,7 +79,7 @@ def _namespaces(*names: str) -> dict[str, Any]:
 def _dns() -> dict[str, Any]:
     """kube-dns, its cache on the node, and Cloud DNS: a cluster has one of them."""
     servers = {"matchExpressions": [{"key": "k8s-app", "operator": "In", "values": ["kube-dns", "node-local-dns"]}]}
-    addresses = [{"ipBlock": {"cidr": cidr}} for cidr in (NODE_LOCAL_DNS, METADATA_SERVER)]
+    addresses = [{"ipBlock": {"cidr": cidr}} for cidr in (_NODE_LOCAL_DNS, _METADATA_SERVER)]
     return {
         "to": [_namespaces("kube-system") | {"podSelector": servers}, *addresses],
         "ports": [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")],
@@ -84,20 +87,20 @@ def _dns() -> dict[str, Any]:
 
 
 def _metadata_server() -> list[dict[str, Any]]:
-    ports = {GKE_METADATA_SERVER: (987, 988), METADATA_SERVER: (80, 8080)}
+    ports = {_GKE_METADATA_SERVER: (987, 988), _METADATA_SERVER: (80, 8080)}
     return [
         {"to": [{"ipBlock": {"cidr": cidr}}], "ports": [{"port": port, "protocol": "TCP"} for port in numbers]}
         for cidr, numbers in ports.items()
     ]
 
 
-def _sources(openings: Openings) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [_namespaces(*openings.from_namespaces)] if openings.from_namespaces else []
-    if openings.from_load_balancers:
-        found += [{"ipBlock": {"cidr": cidr}} for cidr in GOOGLE_PROXIES]
+def _sources(network: Network) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [_namespaces(*network.ingress_namespaces)] if network.ingress_namespaces else []
+    if network.ingress_load_balancers:
+        found += [{"ipBlock": {"cidr": cidr}} for cidr in _GOOGLE_PROXIES]
     return found
 
 
-def _internet(internet: Internet) -> dict[str, Any]:
-    rule: dict[str, Any] = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": list(PRIVATE)}}]}
-    return rule | ({"ports": [{"port": 443, "protocol": "TCP"}]} if internet == "https" else {})
+def _internet(network: Network) -> dict[str, Any]:
+    rule: dict[str, Any] = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": list(_PRIVATE)}}]}
+    return rule | ({"ports": [{"port": 443, "protocol": "TCP"}]} if network.internet == "https" else {})

@@ -1,19 +1,21 @@
-"""What a team may use: quotas, limits and the priority classes that tell GPU models apart."""
+"""What a team may use: quotas, and the priority classes that tell GPU models apart."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any
 
+import pulumi
 from pydantic import AfterValidator, Field
 from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import UnknownNameError, gpu_by_name
+from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name, Quantity, derived
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.quantities import canonical_quantity
 
-GPU_QUOTA = f"requests.{labels.GPU_RESOURCE}"
-GPU_DEVICES = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+_GPU_QUOTA = f"requests.{labels.GPU_RESOURCE}"
+_GPU_DEVICES = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 """GPUs that resource claims take: the device class of NVIDIA's DRA driver."""
 
 MAX_PRIORITY = 1_000_000_000
@@ -27,58 +29,40 @@ def _accelerator_type(name: str) -> str:
         raise ValueError(str(error)) from None
 
 
-GpuModel = Annotated[str, AfterValidator(_accelerator_type)]
+_GpuModel = Annotated[str, AfterValidator(_accelerator_type)]
 """A GPU by any of its names; it becomes the accelerator type, which also fits into names of objects."""
 
 
-class QuotaArgs(TypedDict):
+class Quota(Spec):
     """What a team may use."""
 
-    gpus: int
+    gpus: int = Field(ge=0)
     """The most GPUs that the team's pods may request at once; 0 for none."""
-    gpus_by_model: NotRequired[dict[str, int]]
+    gpus_by_model: dict[_GpuModel, int] = {}
     """The most GPUs of each model, by any of its names. Pods with GPUs then need the PriorityClass of their model,
     `<namespace>-<accelerator type>`, such as research-nvidia-l4, and no other GPUs are given."""
-    claimed_gpus: NotRequired[int]
-    """The most GPUs that resource claims may take (DRA), beside gpus; default 0."""
-    cpu: str
-    """The most CPU that they may request, such as 64."""
-    memory: str
-    """The most memory that they may request, such as 512Gi."""
-    storage: str
-    """The most storage that claims may request, such as 4Ti."""
-    storage_by_class: NotRequired[dict[str, str]]
-    """The most storage of a storage class, such as {"hyperdisk-extreme": "1Ti"}."""
-    volumes: NotRequired[int]
-    """The most claims; default 20."""
-    jobs: NotRequired[int]
-    """The most Jobs; default 100."""
-    pods: NotRequired[int]
-    """The most pods; default 200."""
-    services: NotRequired[int]
-    """The most Services; default 50."""
-    load_balancers: NotRequired[int]
-    """The most Services with a load balancer of their own, open to its network; default 0."""
-    extra_quota: NotRequired[dict[str, str]]
-    """More quota items, such as count/configmaps: 100."""
-
-
-class QuotaSettings(Spec):
-    """What a stack file says about a team's quota."""
-
-    gpus: int = Field(ge=0)
-    gpus_by_model: dict[GpuModel, int] = {}
     claimed_gpus: int = Field(default=0, ge=0)
+    """The most GPUs that resource claims may take (DRA), beside gpus; default 0."""
     cpu: Quantity
+    """The most CPU that they may request, such as 64."""
     memory: Quantity
+    """The most memory that they may request, such as 512Gi."""
     storage: Quantity
+    """The most storage that claims may request, such as 4Ti."""
     storage_by_class: dict[Name, Quantity] = {}
+    """The most storage of a storage class, such as {"hyperdisk-extreme": "1Ti"}."""
     volumes: int = Field(default=20, ge=0)
+    """The most claims; default 20."""
     jobs: int = Field(default=100, ge=0)
+    """The most Jobs; default 100."""
     pods: int = Field(default=200, ge=1)
+    """The most pods; default 200."""
     services: int = Field(default=50, ge=0)
+    """The most Services; default 50."""
     load_balancers: int = Field(default=0, ge=0)
+    """The most Services with a load balancer of their own, open to its network; default 0."""
     extra_quota: dict[str, Quantity] = {}
+    """More quota items, such as count/configmaps: 100."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -94,11 +78,11 @@ class QuotaSettings(Spec):
                 yield f"gpus_by_model.{model}", f"is {gpus}; it must be from 0 to gpus ({self.gpus})"
 
 
-def _hard(quota: QuotaSettings) -> dict[str, str]:
+def _hard(quota: Quota) -> dict[str, str]:
     by_class = {f"{name}.storageclass.storage.k8s.io/requests.storage": q for name, q in quota.storage_by_class.items()}
     return {
-        GPU_QUOTA: canonical_quantity(quota.gpus),
-        GPU_DEVICES: canonical_quantity(quota.claimed_gpus),
+        _GPU_QUOTA: canonical_quantity(quota.gpus),
+        _GPU_DEVICES: canonical_quantity(quota.claimed_gpus),
         "requests.cpu": quota.cpu,
         "requests.memory": quota.memory,
         "requests.storage": quota.storage,
@@ -112,62 +96,58 @@ def _hard(quota: QuotaSettings) -> dict[str, str]:
     }
 
 
-def quota_manifests(namespace: str, quota: QuotaSettings) -> list[dict[str, Any]]:
-    """The ResourceQuotas: one for the whole namespace, and where models are told apart, one for each and for the rest.
+def priority_class_name(namespace: str, key: str) -> str:
+    """The name of a team's PriorityClass: of a GPU model, or of a name that was asked for."""
+    return derived(namespace, f"-{key}", limit=253)
+
+
+def quota_parts(namespace: str, quota: Quota, priorities: Mapping[str, int]) -> Iterator[Part]:
+    """The PriorityClasses and ResourceQuotas, and the rule that holds pods to their GPU model.
 
     A ResourceQuota knows pods by their PriorityClass and not by their nodes. So each model has a class, its quota
     counts the pods of that class, and pods of no such class get no GPUs.
     """
-    manifests = [_quota(namespace, "team-quota", _hard(quota) | quota.extra_quota)]
+    # A priority cannot change, and its class's name is what pods know.
+    fixed = pulumi.ResourceOptions(replace_on_changes=["value"], delete_before_replace=True)
+    for key, value in {**dict.fromkeys(quota.gpus_by_model, 0), **priorities}.items():
+        yield Part(f"priority-{key}", _priority_class(namespace, key, value), options=fixed)
+    yield _quota(namespace, "team-quota", _hard(quota) | quota.extra_quota)
+    classes = {model: priority_class_name(namespace, model) for model in quota.gpus_by_model}
     for model, gpus in quota.gpus_by_model.items():
-        scope = _scope("In", [model_class(namespace, model)])
-        manifests.append(_quota(namespace, f"gpus-{model}", {GPU_QUOTA: canonical_quantity(gpus)}, scope))
-    if quota.gpus_by_model:
-        scope = _scope("NotIn", [model_class(namespace, model) for model in quota.gpus_by_model])
-        manifests.append(_quota(namespace, "gpus-other", {GPU_QUOTA: "0"}, scope))
-    return manifests
+        yield _quota(namespace, f"gpus-{model}", {_GPU_QUOTA: canonical_quantity(gpus)}, _scope("In", [classes[model]]))
+    if classes:
+        yield _quota(namespace, "gpus-other", {_GPU_QUOTA: "0"}, _scope("NotIn", [*classes.values()]))
+        yield Part("gpu-models", _model_policy(namespace, classes))
+        yield Part("gpu-models-binding", _model_policy_binding(namespace), after=["gpu-models"])
 
 
 def _scope(operator: str, classes: list[str]) -> dict[str, Any]:
     return {"matchExpressions": [{"scopeName": "PriorityClass", "operator": operator, "values": classes}]}
 
 
-def _quota(namespace: str, name: str, hard: Mapping[str, str], scope: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {
+def _quota(namespace: str, name: str, hard: Mapping[str, str], scope: dict[str, Any] | None = None) -> Part:
+    manifest = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"hard": dict(hard)} | ({"scopeSelector": scope} if scope else {}),
     }
+    return Part(name.removeprefix("team-"), manifest, after=["namespace"])
 
 
-def model_class(namespace: str, model: str) -> str:
-    """The PriorityClass of a team's pods that use GPUs of a model."""
-    return derived(namespace, f"-{model}", limit=253)
+def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": priority_class_name(namespace, key)},
+        "value": value,
+        "description": f"Pods of the team {namespace}.",
+    }
 
 
-def priority_class_manifests(
-    namespace: str, quota: QuotaSettings, priorities: Mapping[str, int]
-) -> list[dict[str, Any]]:
-    """The team's PriorityClasses: of its GPU models, all alike, and those it asked for."""
-    models = {model_class(namespace, model): 0 for model in quota.gpus_by_model}
-    others = {derived(namespace, f"-{name}", limit=253): value for name, value in priorities.items()}
-    return [
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": name},
-            "value": value,
-            "description": f"Pods of the team {namespace}.",
-        }
-        for name, value in (models | others).items()
-    ]
-
-
-def model_policy_manifest(namespace: str, quota: QuotaSettings) -> dict[str, Any]:
+def _model_policy(namespace: str, classes: Mapping[str, str]) -> dict[str, Any]:
     """The rule without which a pod could count for one model and run on another: its class names its GPUs."""
-    products = {model_class(namespace, model): gpu_by_name(model).product for model in quota.gpus_by_model}
-    listed = ", ".join(f"'{name}': '{product}'" for name, product in products.items())
+    listed = ", ".join(f"'{name}': '{gpu_by_name(model).product}'" for model, name in classes.items())
     selected = f"object.spec.?nodeSelector[?'{labels.GPU_PRODUCT}'].orValue('')"
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -196,7 +176,7 @@ def model_policy_manifest(namespace: str, quota: QuotaSettings) -> dict[str, Any
     }
 
 
-def model_policy_binding_manifest(namespace: str) -> dict[str, Any]:
+def _model_policy_binding(namespace: str) -> dict[str, Any]:
     """The rule holds in the team's namespace."""
     name = f"{namespace}-gpu-models"
     selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
@@ -209,24 +189,4 @@ def model_policy_binding_manifest(namespace: str) -> dict[str, Any]:
             "validationActions": ["Deny"],
             "matchResources": {"namespaceSelector": selector},
         },
-    }
-
-
-def limit_range_manifest(
-    namespace: str, default_cpu: str, default_memory: str, largest_volume: str | None
-) -> dict[str, Any]:
-    """The LimitRange: a quota on CPU and memory refuses pods that ask for none, so they get a default.
-
-    It says nothing of GPUs. A maximum for containers would become the default of all of them, and one for pods would
-    refuse those that ask for none.
-    """
-    default = {"cpu": default_cpu, "memory": default_memory}
-    limits: list[dict[str, Any]] = [{"type": "Container", "default": default, "defaultRequest": default}]
-    if largest_volume is not None:
-        limits.append({"type": "PersistentVolumeClaim", "max": {"storage": largest_volume}})
-    return {
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": {"name": "team-limits", "namespace": namespace},
-        "spec": {"limits": limits},
     }

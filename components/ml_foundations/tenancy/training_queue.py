@@ -1,7 +1,7 @@
 """Queues for training, by Kueue: what each team may use at once, and what it may borrow from the others."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -12,74 +12,56 @@ from typing_extensions import override
 from ml_foundations.catalog.kueue import API_VERSION, FRAMEWORKS, NAMESPACE
 from ml_foundations.catalog.machine_types import gpu_by_name
 from ml_foundations.catalog.versions import KUEUE
-from ml_foundations.component.resources import arguments, child_options, unknown_kinds
-from ml_foundations.component.spec import Spec, check
-from ml_foundations.component.tolerations import Toleration, TolerationArgs, toleration_manifest
+from ml_foundations.component.base import Component
+from ml_foundations.component.parts import Cloud, Part
+from ml_foundations.component.spec import ComponentSpec, Spec
+from ml_foundations.component.tolerations import Toleration, toleration_manifest
 from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.merging import merged, overridden, without_none
+from ml_foundations.kubernetes.merging import merged, without_none
 from ml_foundations.kubernetes.quantities import canonical_quantity
+from ml_foundations.typed_args import TrainingQueueArgs
 
-COMPUTE = "compute"
+_COMPUTE = "compute"
 """The flavor of CPU and memory, which are the same on all nodes: GPUs alone decide between flavors."""
-WAIT_FOR_ACTIVE = {"pulumi.com/waitFor": "condition=Active"}
-DELETE_SECONDS = 300
-"""Kueue keeps a queue until nothing in it runs any more."""
 
-
-class FlavorArgs(TypedDict):
-    """A kind of GPU node that quotas are given in: a node pool."""
-
-    name: str
-    """The flavor's name, such as the pool's."""
-    gpu: str
-    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu."""
-    node_selector: NotRequired[dict[str, str]]
-    """Labels that select its nodes, such as GpuNodePool.node_selector."""
-    tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of its nodes, such as GpuNodePool.tolerations. What Kueue starts there is given them."""
+_WAIT_FOR_ACTIVE = {"pulumi.com/waitFor": "condition=Active"}
+_POLICIES = {"never": "Never", "lower_priority": "LowerPriority", "any": "Any"}
+"""Kueue's names of whose workloads are stopped."""
 
 
 class Flavor(Spec):
-    """A checked FlavorArgs."""
+    """A kind of GPU node that quotas are given in: a node pool."""
 
     name: Name
+    """The flavor's name, such as the pool's."""
     gpu: GpuProduct
+    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu."""
     node_selector: dict[str, str] = {}
+    """Labels that select its nodes, such as GpuNodePool.node_selector."""
     tolerations: list[Toleration] = []
-
-
-class TeamQueueArgs(TypedDict):
-    """What a team may use at once."""
-
-    namespace: str
-    """The team's namespace; its ClusterQueue has the same name."""
-    cpu: str
-    """CPU, such as 256."""
-    memory: str
-    """Memory, such as 2Ti."""
-    gpus: NotRequired[dict[str, int]]
-    """GPUs of each flavor that are the team's own."""
-    borrow_gpus: NotRequired[dict[str, int]]
-    """The most GPUs of each flavor that it may have beside its own, while others leave them; by default all."""
-    borrow_cpu: NotRequired[str]
-    """The most CPU that it may have beside its own, while others leave it; by default all."""
-    borrow_memory: NotRequired[str]
-    """The most memory that it may have beside its own, while others leave it; by default all."""
-    lend_gpus: NotRequired[dict[str, int]]
-    """The most of its own GPUs of each flavor that others may have, while it leaves them; by default all."""
+    """Taints of its nodes, such as GpuNodePool.tolerations. What Kueue starts there is given them."""
 
 
 class TeamQueue(Spec):
-    """A checked TeamQueueArgs, without its namespace."""
+    """What a team may use at once."""
 
+    namespace: Name
+    """The team's namespace; its ClusterQueue has the same name."""
     cpu: Quantity
+    """CPU, such as 256."""
     memory: Quantity
+    """Memory, such as 2Ti."""
     gpus: dict[Name, int] = {}
+    """GPUs of each flavor that are the team's own."""
     borrow_gpus: dict[Name, int] = {}
+    """The most GPUs of each flavor that it may have beside its own, while others leave them; by default all."""
     borrow_cpu: Quantity | None = None
+    """The most CPU that it may have beside its own, while others leave it; by default all."""
     borrow_memory: Quantity | None = None
+    """The most memory that it may have beside its own, while others leave it; by default all."""
     lend_gpus: dict[Name, int] = {}
+    """The most of its own GPUs of each flavor that others may have, while it leaves them; by default all."""
 
     @property
     def flavors(self) -> set[str]:
@@ -97,65 +79,38 @@ class TeamQueue(Spec):
                 yield f"lend_gpus.{flavor}", f"is {count}, more than its own ({self.gpus.get(flavor, 0)})"
 
 
-class NamedTeamQueue(TeamQueue):
-    """A checked TeamQueueArgs."""
-
-    namespace: Name
-
-
-class TrainingQueueArgs(TypedDict):
+class TrainingQueueSpec(ComponentSpec):
     """Arguments of a TrainingQueue."""
 
-    flavors: list[FlavorArgs]
+    name_field = "cohort"
+
+    flavors: list[Flavor]
     """The kinds of GPU nodes."""
-    teams: list[TeamQueueArgs]
+    teams: list[TeamQueue] = Field(min_length=1)
     """What each team may use at once."""
-    cohort: NotRequired[str]
+    cohort: Name
     """The name of the cohort, in which teams borrow from each other; default is the component's."""
-    borrowing: NotRequired[bool]
+    borrowing: bool = True
     """Whether teams borrow what others leave; default true."""
-    reclaim: NotRequired[str]
+    reclaim: Literal["never", "lower_priority", "any"] = "any"
     """Whose workloads are stopped when a team wants its own back: never, lower_priority or any; default any."""
-    preempt: NotRequired[str]
+    preempt: Literal["never", "lower_priority"] = "lower_priority"
     """Whose workloads of the same team are stopped for another one: never or lower_priority; default lower_priority."""
-    queue_name: NotRequired[str]
+    queue_name: Name = "training"
     """The name of each team's LocalQueue, which workloads give as queue; default training."""
-    install: NotRequired[bool]
+    install: bool = True
     """Whether Kueue is installed, by its Helm chart; default true. False where the cluster has it already."""
-    values: NotRequired[dict[str, Any]]
+    values: dict[str, Any] = {}
     """More values of the chart, merged on top."""
-    overrides: NotRequired[dict[str, dict[str, Any]]]
+    overrides: dict[str, dict[str, Any]] = {}
     """Fields of the objects that it makes, by kind (ResourceFlavor, ClusterQueue, LocalQueue), merged over them: maps
     join, lists are replaced, and null takes a field away."""
 
-
-class TrainingQueueSettings(Spec):
-    """What a stack file says about queues, beside what each team may use."""
-
-    borrowing: bool = True
-    reclaim: Literal["never", "lower_priority", "any"] = "any"
-    preempt: Literal["never", "lower_priority"] = "lower_priority"
-    queue_name: Name = "training"
-    install: bool = True
-    values: dict[str, Any] = {}
-    overrides: dict[str, dict[str, Any]] = {}
-
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        yield from unknown_kinds(self.overrides, ("ResourceFlavor", "ClusterQueue", "LocalQueue"))
-
-
-class _TrainingQueueSpec(TrainingQueueSettings):
-    cohort: Name
-    flavors: list[Flavor]
-    teams: list[NamedTeamQueue] = Field(min_length=1)
-
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        yield from super().errors()
         names = [flavor.name for flavor in self.flavors]
         for index, name in enumerate(names):
-            if name in names[:index] or name == COMPUTE:
+            if name in names[:index] or name == _COMPUTE:
                 yield f"flavors[{index}].name", f"{name} is taken; choose another"
         namespaces = [team.namespace for team in self.teams]
         for index, team in enumerate(self.teams):
@@ -168,8 +123,23 @@ class _TrainingQueueSpec(TrainingQueueSettings):
                 if getattr(team, field) and not self.borrowing:
                     yield f"teams[{index}].{field}", "is of no use: borrowing is false; leave one out"
 
+    @override
+    def parts(self) -> Iterator[Part]:
+        # Kueue keeps a queue until nothing in it runs any more.
+        options = pulumi.ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete="300s"))
+        if self.install:
+            yield Part("kueue", _kueue(self))
+        flavors = [_flavor(_COMPUTE, {}), *(_flavor(flavor.name, _flavor_spec(flavor)) for flavor in self.flavors)]
+        roles = [f"{flavor['metadata']['name']}-flavor" for flavor in flavors]
+        for role, flavor in zip(roles, flavors, strict=True):
+            yield Part(role, flavor, after=["kueue"] if self.install else [], options=options)
+        for team in self.teams:
+            queue = f"{team.namespace}-cluster-queue"
+            yield Part(queue, _cluster_queue(self, team), after=roles, options=options)
+            yield Part(f"{team.namespace}-queue", _local_queue(self, team), after=[queue], options=options)
 
-class TrainingQueue(pulumi.ComponentResource):
+
+class TrainingQueue(Component[TrainingQueueSpec]):
     """Kueue's queues: a flavor for each node pool, a ClusterQueue and a LocalQueue for each team, in one cohort.
 
     Give it a kubernetes provider in its options. A workload with ``queue`` waits until there is room for all of it,
@@ -182,90 +152,58 @@ class TrainingQueue(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: TrainingQueueArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare Kueue and the queues."""
-        spec = check(_TrainingQueueSpec, f"TrainingQueue {name}", {"cohort": name, **args})
-        super().__init__("ml-foundations:index:TrainingQueue", name, {}, opts)
-        installed: list[pulumi.Resource] = [self._kueue(name, spec)] if spec.install else []
-        flavors = [
-            self._declare(f"{name}-{manifest['metadata']['name']}-flavor", manifest, installed)
-            for manifest in flavor_manifests(spec)
-        ]
-        for team in spec.teams:
-            queue = self._declare(f"{name}-{team.namespace}-cluster-queue", cluster_queue_manifest(spec, team), flavors)
-            self._declare(f"{name}-{team.namespace}-queue", local_queue_manifest(spec, team), [queue])
-        self.queue_name = spec.queue_name
-        self.register_outputs({"queue_name": self.queue_name})
-
-    def _kueue(self, name: str, spec: _TrainingQueueSpec) -> pulumi.Resource:
-        return k8s.helm.v3.Release(
-            f"{name}-kueue",
-            name=KUEUE.name,
-            chart=f"{KUEUE.repo}/{KUEUE.name}",
-            version=KUEUE.version,
-            namespace=NAMESPACE,
-            create_namespace=True,
-            values=chart_values(spec),
-            timeout=600,
-            opts=child_options(self),
-        )
-
-    def _declare(self, name: str, manifest: dict[str, Any], after: list[pulumi.Resource]) -> pulumi.Resource:
-        return k8s.apiextensions.CustomResource(
-            name,
-            api_version=manifest["apiVersion"],
-            kind=manifest["kind"],
-            **arguments(manifest),
-            opts=child_options(
-                self, depends_on=after, custom_timeouts=pulumi.CustomTimeouts(delete=f"{DELETE_SECONDS}s")
-            ),
-        )
+        super().__init__(name, args, opts)
 
 
-def flavor_manifests(spec: _TrainingQueueSpec) -> list[dict[str, Any]]:
-    """The ResourceFlavors: one for each kind of GPU node, and one for CPU and memory anywhere."""
-    return [_flavor(spec, COMPUTE, {}), *(_flavor(spec, flavor.name, _flavor_spec(flavor)) for flavor in spec.flavors)]
+def _kueue(spec: TrainingQueueSpec) -> Cloud:
+    return Cloud(
+        k8s.helm.v3.Release,
+        {
+            "name": KUEUE.name,
+            "chart": f"{KUEUE.repo}/{KUEUE.name}",
+            "version": KUEUE.version,
+            "namespace": NAMESPACE,
+            "create_namespace": True,
+            "values": chart_values(spec),
+            "timeout": 600,
+        },
+    )
 
 
-def cluster_queue_manifest(spec: _TrainingQueueSpec, team: NamedTeamQueue) -> dict[str, Any]:
+def _flavor(name: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": content}
+
+
+def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
     """The ClusterQueue of a team: its quota, and how it borrows and gives back."""
-    return overridden(
-        {
-            "apiVersion": API_VERSION,
-            "kind": "ClusterQueue",
-            "metadata": {"name": team.namespace, "annotations": WAIT_FOR_ACTIVE},
-            "spec": without_none(
-                {
-                    "cohortName": spec.cohort if spec.borrowing else None,
-                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team.namespace}},
-                    "preemption": {
-                        "reclaimWithinCohort": POLICIES[spec.reclaim] if spec.borrowing else "Never",
-                        "withinClusterQueue": POLICIES[spec.preempt],
-                    },
-                    "resourceGroups": _resource_groups(spec, team),
-                }
-            ),
+    content = {
+        "cohortName": spec.cohort if spec.borrowing else None,
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team.namespace}},
+        "preemption": {
+            "reclaimWithinCohort": _POLICIES[spec.reclaim] if spec.borrowing else "Never",
+            "withinClusterQueue": _POLICIES[spec.preempt],
         },
-        spec.overrides,
-    )
+        "resourceGroups": _resource_groups(spec, team),
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ClusterQueue",
+        "metadata": {"name": team.namespace, "annotations": _WAIT_FOR_ACTIVE},
+        "spec": without_none(content),
+    }
 
 
-def local_queue_manifest(spec: _TrainingQueueSpec, team: NamedTeamQueue) -> dict[str, Any]:
+def _local_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
     """The LocalQueue of a team, in its namespace."""
-    return overridden(
-        {
-            "apiVersion": API_VERSION,
-            "kind": "LocalQueue",
-            "metadata": {"name": spec.queue_name, "namespace": team.namespace, "annotations": WAIT_FOR_ACTIVE},
-            "spec": {"clusterQueue": team.namespace},
-        },
-        spec.overrides,
-    )
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "LocalQueue",
+        "metadata": {"name": spec.queue_name, "namespace": team.namespace, "annotations": _WAIT_FOR_ACTIVE},
+        "spec": {"clusterQueue": team.namespace},
+    }
 
 
-POLICIES = {"never": "Never", "lower_priority": "LowerPriority", "any": "Any"}
-"""Kueue's names of whose workloads are stopped."""
-
-
-def chart_values(spec: _TrainingQueueSpec) -> dict[str, Any]:
+def chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
     """Values of Kueue's chart: the controller manages the kinds that the components make."""
     config = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -285,13 +223,6 @@ def chart_values(spec: _TrainingQueueSpec) -> dict[str, Any]:
     return merged(values, spec.values)
 
 
-def _flavor(spec: _TrainingQueueSpec, name: str, content: dict[str, Any]) -> dict[str, Any]:
-    return overridden(
-        {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": content},
-        spec.overrides,
-    )
-
-
 def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
     """Kueue compares a pod's affinity with a flavor's labels, so that GPU model and accelerator are among them."""
     node_labels = {
@@ -303,14 +234,14 @@ def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
     return without_none({"nodeLabels": node_labels, "tolerations": tolerations or None})
 
 
-def _resource_groups(spec: _TrainingQueueSpec, team: NamedTeamQueue) -> list[dict[str, Any]]:
+def _resource_groups(spec: TrainingQueueSpec, team: TeamQueue) -> list[dict[str, Any]]:
     """CPU and memory from anywhere; GPUs from the first flavor, in the flavors' order, that has room."""
     compute = [
         without_none({"name": "cpu", "nominalQuota": team.cpu, "borrowingLimit": team.borrow_cpu}),
         without_none({"name": "memory", "nominalQuota": team.memory, "borrowingLimit": team.borrow_memory}),
     ]
     groups: list[dict[str, Any]] = [
-        {"coveredResources": ["cpu", "memory"], "flavors": [{"name": COMPUTE, "resources": compute}]}
+        {"coveredResources": ["cpu", "memory"], "flavors": [{"name": _COMPUTE, "resources": compute}]}
     ]
     flavors = [
         {"name": flavor.name, "resources": [_gpu_quota(team, flavor.name)]}
@@ -322,7 +253,7 @@ def _resource_groups(spec: _TrainingQueueSpec, team: NamedTeamQueue) -> list[dic
     return groups
 
 
-def _gpu_quota(team: NamedTeamQueue, flavor: str) -> dict[str, Any]:
+def _gpu_quota(team: TeamQueue, flavor: str) -> dict[str, Any]:
     limits = {"borrowingLimit": team.borrow_gpus.get(flavor), "lendingLimit": team.lend_gpus.get(flavor)}
     return {
         "name": labels.GPU_RESOURCE,
