@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ml_foundations.rehearsal import control_plane, toolchain
+from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.tools import toolchain
 
 from benchmarks import planning, scheduler
 
@@ -53,9 +54,9 @@ def control_plane_ready(root: Path, tools: toolchain.Tools) -> float:
         rehearsal = Rehearsal.of("bare", root)
         rehearsal.make()
         try:
-            return timed(lambda: control_plane.start(rehearsal, tools))
+            return timed(lambda: kwok.start(rehearsal, tools))
         finally:
-            control_plane.delete(rehearsal)
+            kwok.delete(rehearsal)
             shutil.rmtree(root)
 
     return statistics.median(run() for _ in range(RUNS))

@@ -17,10 +17,11 @@ from typing import Any
 
 import psutil
 from ml_foundations.planning.model.nodes import MAX_NODES
-from ml_foundations.rehearsal import control_plane, toolchain
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
+from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.tools import toolchain
 
 from benchmarks import planning
 
@@ -56,11 +57,11 @@ def scheduling_seconds(documents: Iterable[Manifest]) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         rehearsal = Rehearsal.of("bare", Path(folder))
         rehearsal.make()
-        control_plane.start(rehearsal, toolchain.ensure())
+        kwok.start(rehearsal, toolchain.ensure())
         try:
             return _schedule(rehearsal, list(documents))
         finally:
-            control_plane.delete(rehearsal)
+            kwok.delete(rehearsal)
 
 
 def _schedule(rehearsal: Rehearsal, documents: list[Manifest]) -> tuple[float, float]:
@@ -75,7 +76,7 @@ def _schedule(rehearsal: Rehearsal, documents: list[Manifest]) -> tuple[float, f
         _wait(lambda name=name: _is_there(api, f"/api/v1/namespaces/{name}/serviceaccounts/default"))
     _wait(lambda: not any(_is_new(node) for node in api.get("/api/v1/nodes")["items"]))
     scheduler = psutil.Process(
-        next(process.pid for process in control_plane.processes(rehearsal) if "scheduler" in process.name)
+        next(process.pid for process in kwok.processes(rehearsal) if "scheduler" in process.name)
     )
     scheduler.suspend()
     try:

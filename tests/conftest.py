@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from kubernetes import config
-from ml_foundations.rehearsal import control_plane, toolchain
+from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools import toolchain
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import CHECKOUT, Checkout
 from tests.support.cluster import Cluster
@@ -54,11 +55,11 @@ def tools() -> Tools:
 def cluster(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     rehearsal = Rehearsal.of("bare", tmp_path_factory.mktemp("bare"))
     rehearsal.make()
-    control_plane.start(rehearsal, tools)
+    kwok.start(rehearsal, tools)
     try:
         yield Cluster(rehearsal, rehearsal.kubeconfig, config.new_client_from_config(str(rehearsal.kubeconfig)))
     finally:
-        control_plane.delete(rehearsal)
+        kwok.delete(rehearsal)
 
 
 @pytest.fixture(scope="session")

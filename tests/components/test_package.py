@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ml_foundations.rehearsal import environment
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.engine import environment
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import CHECKOUT, Checkout
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import Checkout
 from tests.support.previewing import Said, preview

@@ -6,9 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ml_foundations.rehearsal import toolchain
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.toolchain import Group, Tools
+from ml_foundations.rehearsal.tools.toolchain import Group, Tools
 
 from tests.support.checkout import CHECKOUT
 

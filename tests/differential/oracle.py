@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-from ml_foundations.rehearsal import control_plane
+from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 
 from tests.differential.case import MAX_NODES, WORKLOAD_KINDS, Document, pod_template
@@ -91,9 +91,7 @@ class Oracle:
 
     def __init__(self, rehearsal: Rehearsal, session: aiohttp.ClientSession) -> None:
         self._session = session
-        self._metrics = (
-            f"https://{control_plane.LOOPBACK}:{control_plane._ports(rehearsal)['kubeSchedulerPort']}/metrics"
-        )
+        self._metrics = f"https://{kwok.LOOPBACK}:{kwok._ports(rehearsal)['kubeSchedulerPort']}/metrics"
 
     async def run(self, cases: Sequence[list[Document]], order: random.Random) -> list[list[Outcome]]:
         """Run placed cases together, and return for each the outcomes of its workloads, in order.
@@ -244,7 +242,7 @@ class Oracle:
 @asynccontextmanager
 async def connect(rehearsal: Rehearsal) -> AsyncIterator[Oracle]:
     """Connect to a replica that runs."""
-    access = control_plane.credentials(rehearsal)
+    access = kwok.credentials(rehearsal)
     context = ssl.create_default_context(cafile=str(access.ca))
     context.load_cert_chain(access.cert, access.key)
     # The scheduler's own certificate is made at start and signed by nobody; only metrics are read there.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ml_foundations.rehearsal import toolchain
+from ml_foundations.rehearsal.tools import toolchain
 
 from tests.differential import replica
 from tests.differential.case import Case, Document, write

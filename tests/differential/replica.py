@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ml_foundations.rehearsal import control_plane, toolchain
+from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.tools import toolchain
 
 from tests.differential import oracle
 from tests.differential.case import Case
@@ -41,12 +42,12 @@ def _running(folder: Path) -> Iterator[Rehearsal]:
     os.environ.setdefault("GOGC", "400")
     rehearsal = Rehearsal.of("bare", folder)
     rehearsal.make()
-    control_plane.delete(rehearsal)
+    kwok.delete(rehearsal)
     try:
-        control_plane.start(rehearsal, toolchain.ensure())
+        kwok.start(rehearsal, toolchain.ensure())
         yield rehearsal
     finally:
-        control_plane.delete(rehearsal)
+        kwok.delete(rehearsal)
 
 
 async def _outcomes(rehearsal: Rehearsal, cases: Sequence[Case], number: int) -> list[list[Outcome]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations.rehearsal import brought_nodes
+from ml_foundations.rehearsal.cloud import brought_nodes
 from ml_foundations.rehearsal.progress import RehearsalError
 
 from tests.support.checkout import CHECKOUT, Checkout

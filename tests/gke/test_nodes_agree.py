@@ -9,7 +9,7 @@ from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, HOSTNAME
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.model.resources import WHOLE, in_scheduler_units
-from ml_foundations.rehearsal.gke.nodes import node_template
+from ml_foundations.rehearsal.cloud.nodes import node_template
 from ml_foundations.rehearsal.plugins.gcp import container
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 

@@ -19,10 +19,10 @@ import psutil
 import pytest
 import yaml
 from kubernetes import client, config, utils
-from ml_foundations.rehearsal import control_plane
+from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import CHECKOUT
 from tests.support.project import fake_node
@@ -36,17 +36,17 @@ def own(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehe
     """A control plane of this module's own, since its tests kill it, with one node."""
     rehearsal = Rehearsal.of("own", tmp_path_factory.mktemp("own"))
     try:
-        control_plane.start(rehearsal, tools)
+        kwok.start(rehearsal, tools)
         apply(rehearsal, fake_node("own-node", {}))
         yield rehearsal
     finally:
-        control_plane.delete(rehearsal)
+        kwok.delete(rehearsal)
 
 
 @pytest.fixture
 def rehearsal(own: Rehearsal, tools: Tools) -> Rehearsal:
     """The same, running."""
-    control_plane.start(own, tools)
+    kwok.start(own, tools)
     return own
 
 
@@ -56,7 +56,7 @@ def another(tools: Tools, tmp_path: Path) -> Iterator[Rehearsal]:
     rehearsal = Rehearsal.of("another", tmp_path)
     rehearsal.make()
     yield rehearsal
-    control_plane.delete(rehearsal)
+    kwok.delete(rehearsal)
 
 
 def api(rehearsal: Rehearsal) -> client.CoreV1Api:
@@ -64,7 +64,7 @@ def api(rehearsal: Rehearsal) -> client.CoreV1Api:
 
 
 def pids(rehearsal: Rehearsal) -> dict[str, int | None]:
-    return {process.name: process.pid for process in control_plane.processes(rehearsal)}
+    return {process.name: process.pid for process in kwok.processes(rehearsal)}
 
 
 def pid_file(rehearsal: Rehearsal, name: str) -> Path:
@@ -149,10 +149,10 @@ def deployment(name: str, replicas: int) -> dict[str, Any]:
 
 def test_starting_again_changes_nothing_and_takes_no_time(rehearsal: Rehearsal, tools: Tools) -> None:
     before, started = pids(rehearsal), time.monotonic()
-    control_plane.start(rehearsal, tools)
+    kwok.start(rehearsal, tools)
     assert time.monotonic() - started < 1
     assert pids(rehearsal) == before
-    assert all(process.running for process in control_plane.processes(rehearsal))
+    assert all(process.running for process in kwok.processes(rehearsal))
 
 
 def test_kubectl_sees_the_pinned_version(rehearsal: Rehearsal, tools: Tools) -> None:
@@ -176,7 +176,7 @@ def test_only_the_user_can_read_its_files(rehearsal: Rehearsal) -> None:
 
 @pytest.mark.parametrize("path", ["/api/v1/nodes", "/apis", "/readyz", "/metrics"])
 def test_nobody_gets_in_without_a_certificate(rehearsal: Rehearsal, path: str) -> None:
-    address = control_plane.credentials(rehearsal).server.removeprefix("https://")
+    address = kwok.credentials(rehearsal).server.removeprefix("https://")
     connection = http.client.HTTPSConnection(address, context=ssl._create_unverified_context(), timeout=10)
     connection.request("GET", path)
     assert connection.getresponse().status == http.HTTPStatus.UNAUTHORIZED
@@ -291,13 +291,13 @@ def test_a_deleted_pod_fails_before_it_goes(rehearsal: Rehearsal) -> None:
 # --- Crashes
 
 
-@pytest.mark.parametrize("name", control_plane.COMPONENTS)
+@pytest.mark.parametrize("name", kwok.COMPONENTS)
 def test_it_recovers_from_the_death_of(name: str, rehearsal: Rehearsal, tools: Tools) -> None:
     kubeconfig = rehearsal.kubeconfig.read_text()
     save(rehearsal, f"before-{name}")
     os.kill(pids(rehearsal)[name] or 0, signal.SIGKILL)
     until(lambda: pids(rehearsal)[name] is None)
-    control_plane.start(rehearsal, tools)
+    kwok.start(rehearsal, tools)
     assert f"before-{name}" in saved(rehearsal)
     assert rehearsal.kubeconfig.read_text() == kubeconfig
     # All of it works again: the controllers, the scheduler, and kwok on the node of before.
@@ -312,14 +312,14 @@ def test_a_process_that_got_the_pid_of_one_of_ours_is_left_alone(rehearsal: Rehe
         os.kill(pid or 0, signal.SIGKILL)
     innocent = subprocess.Popen(["sleep", "600"])
     try:
-        for name in control_plane.COMPONENTS:
+        for name in kwok.COMPONENTS:
             pid_file(rehearsal, name).write_text(str(innocent.pid))
-        until(lambda: not any(process.running for process in control_plane.processes(rehearsal)))
-        control_plane.start(rehearsal, tools)
+        until(lambda: not any(process.running for process in kwok.processes(rehearsal)))
+        kwok.start(rehearsal, tools)
         assert "before-reboot" in saved(rehearsal)
         pid_file(rehearsal, "etcd").write_text(str(innocent.pid))
-        control_plane.stop(rehearsal)
-        assert not any(process.running for process in control_plane.processes(rehearsal))
+        kwok.stop(rehearsal)
+        assert not any(process.running for process in kwok.processes(rehearsal))
         assert innocent.poll() is None
     finally:
         innocent.kill()
@@ -331,11 +331,11 @@ def test_a_port_that_another_program_took_is_replaced(
     race: bool, rehearsal: Rehearsal, tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(rehearsal, f"before-port-{race:d}")
-    control_plane.stop(rehearsal)
+    kwok.stop(rehearsal)
     # etcd's port is the first that is asked about; the API server's is in the kubeconfig.
     option = "etcdPort" if race else "kubeApiserverPort"
     port = yaml.safe_load((rehearsal.cluster_dir / "ports.json").read_text())[option]
-    is_free, asked = control_plane._is_free, []
+    is_free, asked = kwok._is_free, []
     until(lambda: is_free(port))
 
     def believed_free(port: int) -> bool:
@@ -343,16 +343,16 @@ def test_a_port_that_another_program_took_is_replaced(
         return len(asked) == 1 or is_free(port)
 
     if race:
-        monkeypatch.setattr(control_plane, "_is_free", believed_free)
+        monkeypatch.setattr(kwok, "_is_free", believed_free)
     with socket.create_server(("127.0.0.1", port)):
-        control_plane.start(rehearsal, tools)
+        kwok.start(rehearsal, tools)
         assert f"before-port-{race:d}" in saved(rehearsal)
 
 
 def test_what_a_killed_start_left_is_no_hindrance(another: Rehearsal, tools: Tools) -> None:
     script = (
-        "import sys, pathlib; from ml_foundations.rehearsal import control_plane, toolchain; from ml_foundations.rehearsal.layout import Rehearsal; "
-        "control_plane.start(Rehearsal('another', pathlib.Path(sys.argv[1])), toolchain.ensure())"
+        "import sys, pathlib; from ml_foundations.rehearsal.control_plane import kwok; from ml_foundations.rehearsal.tools import toolchain; from ml_foundations.rehearsal.layout import Rehearsal; "
+        "kwok.start(Rehearsal('another', pathlib.Path(sys.argv[1])), toolchain.ensure())"
     )
     starting = subprocess.Popen(
         [sys.executable, "-c", script, another.root], cwd=CHECKOUT, stderr=subprocess.DEVNULL, start_new_session=True
@@ -363,7 +363,7 @@ def test_what_a_killed_start_left_is_no_hindrance(another: Rehearsal, tools: Too
     # The power failed while kwokctl wrote the certificates, and the pids were lost with them.
     (another.cluster_dir / "clusters" / "kwok" / "pki" / "admin.crt").write_text("")
     pid_file(another, "etcd").unlink()
-    control_plane.start(another, tools)
+    kwok.start(another, tools)
     assert api(another).list_namespace().items
 
 
@@ -375,8 +375,8 @@ def test_a_failure_names_the_process_and_shows_its_log(another: Rehearsal, tools
     broken.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Kubernetes v1.36.3 && exit\necho out of luck\nexit 3\n')
     broken.chmod(0o700)
     with pytest.raises(RehearsalError, match=r"(?s)^kube-scheduler ended .*make down.*out of luck"):
-        control_plane.start(another, dataclasses.replace(tools, kube_scheduler=broken))
-    assert not any(process.running for process in control_plane.processes(another))
+        kwok.start(another, dataclasses.replace(tools, kube_scheduler=broken))
+    assert not any(process.running for process in kwok.processes(another))
 
 
 def test_two_start_side_by_side_and_end_without_a_trace(rehearsal: Rehearsal, tools: Tools, tmp_path: Path) -> None:
@@ -384,21 +384,21 @@ def test_two_start_side_by_side_and_end_without_a_trace(rehearsal: Rehearsal, to
     pair = [Rehearsal.of(stack, tmp_path) for stack in ("one", "two")]
     with ThreadPoolExecutor() as pool:
         try:
-            list(pool.map(lambda each: control_plane.start(each, tools), pair))
+            list(pool.map(lambda each: kwok.start(each, tools), pair))
             for each in pair:
                 save(each, each.stack)
             assert [saved(each) & {"one", "two"} for each in pair] == [{"one"}, {"two"}]
 
             database = pair[0].cluster_dir / "clusters" / "kwok" / "etcd" / "member" / "snap" / "db"
-            control_plane.stop(pair[0])
+            kwok.stop(pair[0])
             assert api(pair[1]).list_namespace().items
             database.write_bytes(b"broken" * 4096)
             with pytest.raises(RehearsalError, match=r"(?s)^etcd ended .*invalid database"):
-                control_plane.start(pair[0], tools)
+                kwok.start(pair[0], tools)
         finally:
-            list(pool.map(lambda each: control_plane.delete(each), pair))
+            list(pool.map(lambda each: kwok.delete(each), pair))
     for each in pair:
-        assert not any(process.running for process in control_plane.processes(each))
+        assert not any(process.running for process in kwok.processes(each))
         assert not each.cluster_dir.exists()
         assert not each.kubeconfig.exists()
     assert not [process for process in psutil.process_iter() if str(tmp_path) in " ".join(command(process))]

@@ -17,8 +17,8 @@ from ml_foundations.gpu.device_classes import (
 )
 from ml_foundations.kubernetes.labels import DRA_POOL_LABELS, GPU_RESOURCE
 from ml_foundations.rehearsal.api import ApiError
-from ml_foundations.rehearsal.gke import dra
-from ml_foundations.rehearsal.gke.store import Pool
+from ml_foundations.rehearsal.cloud import dra
+from ml_foundations.rehearsal.cloud.store import Pool
 
 from tests.support.cluster import Cluster
 from tests.support.simulation import GPU_TAINT, Cloud, Object, clean, simulated_gke

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ml_foundations.rehearsal import environment
+from ml_foundations.rehearsal.engine import environment
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from ml_foundations.catalog.machine_types import allocatable, machine_type
 from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.rehearsal import brought_nodes, gke
 from ml_foundations.rehearsal.api import ApiError
-from ml_foundations.rehearsal.gke import life, load_balancers, volumes
-from ml_foundations.rehearsal.gke.life import SCALE_DOWN_VARIABLE
+from ml_foundations.rehearsal.cloud import brought_nodes, life, load_balancers, overview, volumes
+from ml_foundations.rehearsal.cloud.life import SCALE_DOWN_VARIABLE
 from ml_foundations.rehearsal.progress import RehearsalError
 
 from tests.support.cluster import Cluster
@@ -157,7 +156,7 @@ def test_history_remembers_where_a_job_ran_until_the_job_is_gone(cloud: Cloud) -
     cloud.api.create(jobs, {"metadata": {"name": "remembered"}, "spec": {"template": template}})
 
     def entries() -> list[Object]:
-        return [entry for entry in gke.history(cloud.rehearsal) if entry["owner_name"] == "remembered"]
+        return [entry for entry in overview.history(cloud.rehearsal) if entry["owner_name"] == "remembered"]
 
     until(lambda: bool(entries()))
     entry = entries()[0]
@@ -312,11 +311,11 @@ def test_a_restart_finds_everything_as_it_was(cloud: Cloud) -> None:
     cloud.run("kept", gpus=2)
     until(lambda: len(cloud.running("kept")) == 1)
     before = {node["metadata"]["uid"] for pool in ("system", "l4") for node in cloud.nodes(pool)}
-    gke.stop(cloud.rehearsal)
-    assert not gke.process(cloud.rehearsal).running
-    gke.start(cloud.rehearsal)
-    gke.start(cloud.rehearsal)
-    assert gke.process(cloud.rehearsal).running
+    life.stop(cloud.rehearsal)
+    assert not life.process(cloud.rehearsal).running
+    life.start(cloud.rehearsal)
+    life.start(cloud.rehearsal)
+    assert life.process(cloud.rehearsal).running
     time.sleep(2)
     assert {node["metadata"]["uid"] for pool in ("system", "l4") for node in cloud.nodes(pool)} == before
 
@@ -324,23 +323,23 @@ def test_a_restart_finds_everything_as_it_was(cloud: Cloud) -> None:
 def test_it_starts_anew_where_the_way_to_the_replica_or_the_code_is_another(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = gke.process(cloud.rehearsal).pid
-    gke.start(cloud.rehearsal)
-    assert gke.process(cloud.rehearsal).pid == before
+    before = life.process(cloud.rehearsal).pid
+    life.start(cloud.rehearsal)
+    assert life.process(cloud.rehearsal).pid == before
     kubeconfig = cloud.rehearsal.kubeconfig.read_text()
     try:
         cloud.rehearsal.kubeconfig.write_text(f"{kubeconfig}# another port\n")
-        gke.start(cloud.rehearsal)
-        second = gke.process(cloud.rehearsal).pid
+        life.start(cloud.rehearsal)
+        second = life.process(cloud.rehearsal).pid
         assert second != before
     finally:
         cloud.rehearsal.kubeconfig.write_text(kubeconfig)
-    gke.start(cloud.rehearsal)
-    third = gke.process(cloud.rehearsal).pid
+    life.start(cloud.rehearsal)
+    third = life.process(cloud.rehearsal).pid
     with monkeypatch.context() as patched:
         patched.setattr(life, "_sources", lambda: [Path(__file__)])
-        gke.start(cloud.rehearsal)
-    assert gke.process(cloud.rehearsal).pid != third
+        life.start(cloud.rehearsal)
+    assert life.process(cloud.rehearsal).pid != third
     code = {path.name for path in life._sources()}
     assert {"supervisor.py", "addons.yaml", "api.py", "quantity.py", "machine_types.csv"} <= code
 
@@ -348,7 +347,7 @@ def test_it_starts_anew_where_the_way_to_the_replica_or_the_code_is_another(
 def test_how_long_a_node_may_idle_is_a_number(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SCALE_DOWN_VARIABLE, "soon")
     with pytest.raises(RehearsalError, match="is a number of seconds, and not 'soon'"):
-        gke.start(cloud.rehearsal)
+        life.start(cloud.rehearsal)
 
 
 def test_a_pid_that_is_not_ours_is_left_alone(cloud: Cloud) -> None:
@@ -356,10 +355,10 @@ def test_a_pid_that_is_not_ours_is_left_alone(cloud: Cloud) -> None:
     saved = known.read_text()
     known.write_text(json.dumps({"pid": 1, "create_time": 0}))
     try:
-        assert not gke.process(cloud.rehearsal).running
+        assert not life.process(cloud.rehearsal).running
     finally:
         known.write_text(saved)
-    assert gke.process(cloud.rehearsal).running
+    assert life.process(cloud.rehearsal).running
 
 
 def own_node(name: str, pool: str, gpus: int = 1, **node_labels: str) -> Object:
@@ -464,7 +463,9 @@ def test_nodes_of_ones_own_pools_are_left_alone(cloud: Cloud, bring: Callable[..
         assert wanted["metadata"]["labels"].items() <= node["metadata"]["labels"].items()
         assert node["spec"]["taints"] == wanted["spec"]["taints"]
         assert not node["spec"].get("unschedulable")
-    reported = [(entry["nodes"], entry["max_nodes"]) for entry in gke.pools(cloud.rehearsal) if entry["name"] == "l4"]
+    reported = [
+        (entry["nodes"], entry["max_nodes"]) for entry in overview.pools(cloud.rehearsal) if entry["name"] == "l4"
+    ]
     assert reported == [(1, 1), (1, 1)], "the declared pool, and one's own of the same name"
 
 
@@ -585,8 +586,8 @@ def test_load_balancers_have_an_address_each_and_keep_it(cloud: Cloud) -> None:
         assert all(len(one) == 1 and one[0].startswith("198.51.100.") for one in given)
         assert len({one[0] for one in given}) == 3
         cloud.api.patch(f"{SERVICES}/plain", {"spec": {"type": "ClusterIP"}})
-        gke.stop(cloud.rehearsal)
-        gke.start(cloud.rehearsal)
+        life.stop(cloud.rehearsal)
+        life.start(cloud.rehearsal)
         time.sleep(1)
         assert [addresses(cloud, path) for path in paths] == [[], *given[1:]]
         assert not addresses(cloud, f"{SERVICES}/foreign")

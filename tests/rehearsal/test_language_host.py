@@ -12,9 +12,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ml_foundations.rehearsal import environment, language_host, toolchain
+from ml_foundations.rehearsal.engine import environment, language_host
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools import toolchain
+from ml_foundations.rehearsal.tools.toolchain import Tools
 from pulumi.runtime.proto import language_pb2 as lang
 
 from tests.support.checkout import CHECKOUT
@@ -302,7 +303,7 @@ def test_required_packages_are_those_of_the_installed_sdks() -> None:
 def test_a_host_starts_without_the_sdk_and_leaves_it_whole_to_others() -> None:
     """Each command starts several of our processes: the SDK's import would be most of what they do."""
     body = """
-import sys, ml_foundations.rehearsal.language_host as host, ml_foundations.rehearsal.plugins.kubernetes.__main__
+import sys, ml_foundations.rehearsal.engine.language_host as host, ml_foundations.rehearsal.plugins.kubernetes.__main__
 from ml_foundations.rehearsal.plugins.gcp import provider
 assert "location" in provider.GCP["gcp:container/cluster:Cluster"].inputs
 assert "pulumi" not in sys.modules, "the SDK is imported"

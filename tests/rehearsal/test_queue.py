@@ -12,10 +12,10 @@ import psutil
 import pytest
 import yaml
 from kubernetes import client, config, utils
-from ml_foundations.rehearsal import control_plane, controllers
+from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report import collect
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster
 from tests.support.project import Project, fake_node
@@ -41,7 +41,7 @@ def replica(tools: Tools, root: Path) -> Iterator[Cluster]:
     rehearsal = Rehearsal.of("t", root)
     rehearsal.make()
     try:
-        control_plane.start(rehearsal, tools)
+        kwok.start(rehearsal, tools)
         controllers.start(rehearsal, tools, [controllers.JOBSET])
         cluster = Cluster(rehearsal, rehearsal.kubeconfig, config.new_client_from_config(str(rehearsal.kubeconfig)))
         for index in range(3):
@@ -52,7 +52,7 @@ def replica(tools: Tools, root: Path) -> Iterator[Cluster]:
         yield cluster
     finally:
         controllers.stop(rehearsal)
-        control_plane.delete(rehearsal)
+        kwok.delete(rehearsal)
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ml_foundations.rehearsal import stack
-from ml_foundations.rehearsal.gke.store import Store
+from ml_foundations.rehearsal.cloud.store import Store
+from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import CHECKOUT
 from tests.support.cluster import Cluster
@@ -21,7 +21,7 @@ from tests.support.waiting import until
 UP = """
 import signal
 from pathlib import Path
-from ml_foundations.rehearsal import stack
+from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import user_errors
 # It is ignored in what a script runs in the background, such as these tests.

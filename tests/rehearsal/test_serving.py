@@ -10,8 +10,8 @@ import pytest
 from kubernetes import client, utils
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
-from ml_foundations.rehearsal.gke.addons import Addons
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.cloud.addons import Addons
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster
 from tests.support.project import Project, fake_node, project_over

@@ -14,14 +14,16 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from ml_foundations.rehearsal import control_plane, gke, stack
-from ml_foundations.rehearsal.gke.autoscaler import is_of_daemon_set
+from ml_foundations.rehearsal.cloud import life
+from ml_foundations.rehearsal.cloud.autoscaler import is_of_daemon_set
+from ml_foundations.rehearsal.control_plane import kwok
+from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER
 from ml_foundations.rehearsal.plugins.servicer import UNKNOWN_ON_THE_WIRE
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import Report, Workload, collect
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support import recording
 from tests.support.checkout import COMMAND, Checkout
@@ -233,7 +235,7 @@ def test_a_pod_over_quota_is_refused_by_the_api_server(dev: Checkout) -> None:
 def test_up_recovers_from_the_death_of_any_process(dev: Checkout) -> None:
     before = state_ids(dev)
     rehearsal = dev.rehearsal()
-    for process in [*control_plane.processes(rehearsal), gke.process(rehearsal)]:
+    for process in [*kwok.processes(rehearsal), life.process(rehearsal)]:
         os.kill(process.pid, signal.SIGKILL)
     result = dev.run("up")
     assert result.returncode == 0, result.stdout + result.stderr

@@ -11,8 +11,8 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.rehearsal import report
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
-from ml_foundations.rehearsal.gke import addons, volumes
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.cloud import addons, volumes
+from ml_foundations.rehearsal.tools.toolchain import Tools
 from ml_foundations.storage.classes import StorageClassesSpec
 from ml_foundations.storage.volume import VolumeSpec
 

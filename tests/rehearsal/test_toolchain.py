@@ -13,16 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ml_foundations.rehearsal import toolchain
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.toolchain import Group, Tools
+from ml_foundations.rehearsal.tools import toolchain
+from ml_foundations.rehearsal.tools.toolchain import Group, Tools
 
 from tests.support.checkout import CHECKOUT
 from tests.support.waiting import until
 
 GREETING = 'package main\n\nfunc main() { println("hello") }\n'
 BUILD = (
-    "import sys, pathlib; from ml_foundations.rehearsal.toolchain import Group, build; "
+    "import sys, pathlib; from ml_foundations.rehearsal.tools.toolchain import Group, build; "
     "print(build(Group('fake', {'greet': 'hello'}, minutes=0, folder=pathlib.Path(sys.argv[1]))))"
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kubernetes import utils
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster
 from tests.support.project import Project, fake_node, project_over

@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable
 
 import pytest
-from ml_foundations.rehearsal import environment, stack
+from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.stacks.test_settings import sections
 from tests.support.checkout import CHECKOUT, Checkout

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import urllib3
 from ml_foundations.catalog.versions import GPU_OPERATOR
-from ml_foundations.rehearsal import toolchain
+from ml_foundations.rehearsal.tools import toolchain
 
 HOME = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ml_foundations.rehearsal import environment, stack
+from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import Checkout
 

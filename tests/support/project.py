@@ -16,12 +16,12 @@ from typing import Any
 import grpc
 from kubernetes import utils
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, GPU_TAINT_KEY, HOSTNAME, ZONE
-from ml_foundations.rehearsal import environment, stack
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
+from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 from pulumi.automation._server import LanguageServer
 from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import language_pb2_grpc

@@ -8,11 +8,11 @@ from typing import Any
 
 from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
-from ml_foundations.rehearsal import gke
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
-from ml_foundations.rehearsal.gke.life import SCALE_DOWN_VARIABLE
-from ml_foundations.rehearsal.gke.store import Pool, Store
+from ml_foundations.rehearsal.cloud import life, overview
+from ml_foundations.rehearsal.cloud.life import SCALE_DOWN_VARIABLE
+from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 
 from tests.support.cluster import Cluster
@@ -51,7 +51,7 @@ class Cloud:
         return self.api.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
 
     def report(self, pool: str) -> dict[str, Any]:
-        return next(entry for entry in gke.pools(self.rehearsal) if entry["name"] == pool)
+        return next(entry for entry in overview.pools(self.rehearsal) if entry["name"] == pool)
 
     def run(self, name: str, gpus: int = 0, copies: int = 1, **spec: Any) -> None:
         """Start pods that run until they are deleted."""
@@ -84,14 +84,14 @@ def simulated_gke(cluster: Cluster, inputs: Object | None = None, scale_down_sec
     cloud.store.save_cluster("ml", {"inputs": inputs or {"name": "ml"}})
     cloud.store.save_pool(SYSTEM)
     os.environ[SCALE_DOWN_VARIABLE] = str(scale_down_seconds)
-    gke.start(cluster.rehearsal)
+    life.start(cluster.rehearsal)
     try:
         until(lambda: len(cloud.nodes("system")) == 2)
         yield cloud
         cloud.store.delete_pool("system")
         until(lambda: not cloud.nodes("system"))
     finally:
-        gke.stop(cluster.rehearsal)
+        life.stop(cluster.rehearsal)
         cloud.store.delete_cluster("ml")
         del os.environ[SCALE_DOWN_VARIABLE]
         daemon_sets = "/apis/apps/v1/namespaces/kube-system/daemonsets"

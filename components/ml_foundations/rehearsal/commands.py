@@ -15,18 +15,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ml_foundations.rehearsal import (
-    brought_nodes,
-    control_plane,
-    controllers,
-    environment,
-    gke,
-    report,
-    stack,
-    toolchain,
-)
+from ml_foundations.rehearsal import report
+from ml_foundations.rehearsal.cloud import brought_nodes, life
+from ml_foundations.rehearsal.control_plane import controllers, kwok
+from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, console, step, user_errors
+from ml_foundations.rehearsal.tools import toolchain
 
 SETTLE_SECONDS = 120
 QUIET_SECONDS = 20
@@ -46,9 +41,9 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     tools = toolchain.ensure()
     with _alone(rehearsal):
         environment.install(rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin)
-        control_plane.start(rehearsal, tools)
+        kwok.start(rehearsal, tools)
         environment.trust(rehearsal)
-        gke.start(rehearsal)
+        life.start(rehearsal)
         if args.nodes:
             brought_nodes.copy(rehearsal, args.nodes)
         controllers.start(rehearsal, tools, controllers.wanted(rehearsal, environment.stack_file(rehearsal)))
@@ -69,8 +64,8 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         return
     with _alone(rehearsal), step(f"removing the rehearsal of {rehearsal.stack}"):
         controllers.stop(rehearsal)
-        gke.stop(rehearsal)
-        control_plane.delete(rehearsal)
+        life.stop(rehearsal)
+        kwok.delete(rehearsal)
         shutil.rmtree(rehearsal.root)
     if not any(rehearsal.root.parent.iterdir()):
         rehearsal.root.parent.rmdir()
@@ -78,7 +73,7 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Print the processes of the rehearsal; status 1 where one does not run."""
-    processes = [*control_plane.processes(rehearsal), gke.process(rehearsal), *controllers.processes(rehearsal)]
+    processes = [*kwok.processes(rehearsal), life.process(rehearsal), *controllers.processes(rehearsal)]
     for process in processes:
         print(f"{process.name:<26} {f'running, pid {process.pid}' if process.running else 'not running'}")
     if not all(process.running for process in processes):
@@ -129,7 +124,7 @@ def _lock(folder: int, rehearsal: Rehearsal) -> None:
 
 
 def _require_up(rehearsal: Rehearsal) -> None:
-    if not rehearsal.kubeconfig.exists() or not all(p.running for p in control_plane.processes(rehearsal)):
+    if not rehearsal.kubeconfig.exists() or not all(p.running for p in kwok.processes(rehearsal)):
         raise RehearsalError(f"{rehearsal.stack} is not up. Start it: {rehearsal.command('up')}")
 
 

@@ -16,9 +16,9 @@ from rich.text import Text
 from ml_foundations.catalog.versions import DRA_DRIVER, GPU_OPERATOR, NFS_PROVISIONER
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.planning.input.program import RELEASE
-from ml_foundations.rehearsal import gke
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError, Object, owners
+from ml_foundations.rehearsal.cloud import overview
 from ml_foundations.rehearsal.layout import Rehearsal
 
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
@@ -91,10 +91,10 @@ def collect(rehearsal: Rehearsal) -> Report:
     api = Api(Access(rehearsal.kubeconfig))
     return Report(
         stack=rehearsal.stack,
-        pools=gke.pools(rehearsal),
-        workloads=_workloads(api, gke.history(rehearsal), gke.pools_without_operator(rehearsal)),
+        pools=overview.pools(rehearsal),
+        workloads=_workloads(api, overview.history(rehearsal), overview.pools_without_operator(rehearsal)),
         quotas=_quotas(api),
-        recorded=gke.recorded(rehearsal) + _recorded_releases(rehearsal),
+        recorded=overview.recorded(rehearsal) + _recorded_releases(rehearsal),
     )
 
 

@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ml_foundations.rehearsal import control_plane, gke
-from ml_foundations.rehearsal.gke.store import Store
+from ml_foundations.rehearsal.cloud import life, overview
+from ml_foundations.rehearsal.cloud.store import Store
+from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import gke_gcloud_auth_plugin
 from ml_foundations.rehearsal.plugins.gcp import container, recorded
@@ -64,12 +65,12 @@ def offline(tmp_path: Any) -> GcpProvider:
 
 @pytest.fixture
 def live(cluster: Cluster) -> Iterator[GcpProvider]:
-    gke.start(cluster.rehearsal)
+    life.start(cluster.rehearsal)
     provider = provider_of(cluster.rehearsal)
     yield provider
     for found in list(Store(cluster.rehearsal).clusters().values()):
         provider.delete(resource(container.CLUSTER), State(found["id"], CLUSTER, {}))
-    gke.stop(cluster.rehearsal)
+    life.stop(cluster.rehearsal)
 
 
 @pytest.mark.parametrize(
@@ -360,7 +361,7 @@ def test_a_cluster_is_live(live: GcpProvider, cluster: Cluster) -> None:
     assert state.outputs["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"] == state.outputs["endpoint"]
     authority = base64.b64decode(state.outputs["masterAuth"]["clusterCaCertificate"]).decode()
     context = ssl.create_default_context(cadata=authority)
-    found = control_plane.credentials(cluster.rehearsal)
+    found = kwok.credentials(cluster.rehearsal)
     context.load_cert_chain(found.cert, found.key)
     with urllib.request.urlopen(f"https://{state.outputs['endpoint']}/version", context=context) as answer:
         assert json.load(answer)["major"] == "1"
@@ -372,15 +373,15 @@ def test_a_pool_becomes_nodes_follows_updates_and_goes(live: GcpProvider, cluste
     created = live.create(pool, pool_inputs())
     assert created.id == f"{CLUSTER_ID}/nodePools/l4"
     assert not unmodelled(container.NODE_POOL, created.outputs)
-    assert gke.pools(cluster.rehearsal)[0]["gpus"] == 2
+    assert overview.pools(cluster.rehearsal)[0]["gpus"] == 2
     assert live.read(pool, State(created.id, {}, {})) == created
     changed = pool_inputs(
         autoscaling={"totalMinNodeCount": 2, "totalMaxNodeCount": 4}, nodeConfig={"labels": {"a": "b"}}
     )
     live.update(pool, created, changed)
-    assert gke.pools(cluster.rehearsal)[0]["nodes"] == 2
+    assert overview.pools(cluster.rehearsal)[0]["nodes"] == 2
     live.delete(pool, created)
-    assert gke.pools(cluster.rehearsal) == []
+    assert overview.pools(cluster.rehearsal) == []
     assert live.read(pool, created) is None
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
-from ml_foundations.rehearsal import stack
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError, Object
+from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
 from ml_foundations.rehearsal.plugins.kubernetes import waiting
@@ -33,7 +33,7 @@ from ml_foundations.rehearsal.plugins.servicer import (
     UserError,
     write_struct,
 )
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster
 from tests.support.project import Project

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-from ml_foundations.rehearsal import control_plane
+from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 
@@ -23,11 +23,11 @@ def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
     asked = json.loads(exec_info).get("apiVersion") if exec_info else API_VERSIONS[1]
     if asked not in API_VERSIONS:
         raise RehearsalError(f"gke-gcloud-auth-plugin: {asked} is not supported, only {' and '.join(API_VERSIONS)}")
-    if not all(process.running for process in control_plane.processes(rehearsal) if process.name == "kube-apiserver"):
+    if not all(process.running for process in kwok.processes(rehearsal) if process.name == "kube-apiserver"):
         raise RehearsalError(
             f"gke-gcloud-auth-plugin: the rehearsal of {rehearsal.stack} is not up. Start it: {rehearsal.command('up')}"
         )
-    found = control_plane.credentials(rehearsal)
+    found = kwok.credentials(rehearsal)
     status = {"clientCertificateData": found.cert.read_text(), "clientKeyData": found.key.read_text()}
     return {"apiVersion": asked, "kind": "ExecCredential", "status": status}
 

@@ -22,8 +22,7 @@ import grpc
 import grpc.aio
 from google.protobuf import empty_pb2, struct_pb2
 
-from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.protocol import (
+from ml_foundations.rehearsal.engine.protocol import (
     engine_pb2,
     engine_pb2_grpc,
     plugin_pb2,
@@ -31,6 +30,7 @@ from ml_foundations.rehearsal.protocol import (
     provider_pb2_grpc,
     status_pb2,
 )
+from ml_foundations.rehearsal.progress import RehearsalError
 
 Properties = dict[str, Any]
 

@@ -12,8 +12,8 @@ from typing import Any
 from ml_foundations.catalog.machine_types import GPUS, MachineType, UnknownNameError, machine_type
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu
 from ml_foundations.kubernetes import labels
-from ml_foundations.rehearsal.gke.nodes import KUBERNETES_VERSION
-from ml_foundations.rehearsal.gke.store import Pool
+from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
+from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
 from ml_foundations.rehearsal.plugins.gcp.place import Place, check_zones, default_zones, is_zone, region_of
 from ml_foundations.rehearsal.plugins.servicer import UserError

@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.rehearsal import control_plane, gke
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.gke import nodes
-from ml_foundations.rehearsal.gke.store import Pool, Store
+from ml_foundations.rehearsal.cloud import life, nodes
+from ml_foundations.rehearsal.cloud.store import Pool, Store
+from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp import container, recorded
 from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER, NODE_POOL
@@ -286,7 +286,7 @@ class GcpProvider(Provider):
         )
 
     def _endpoint(self) -> container.Endpoint:
-        found = control_plane.credentials(self._rehearsal)
+        found = kwok.credentials(self._rehearsal)
         authority = base64.b64encode(found.ca.read_bytes()).decode()
         return container.Endpoint(found.server.removeprefix("https://"), authority)
 
@@ -311,7 +311,7 @@ class GcpProvider(Provider):
     def _wait(self, resource: Resource, what: str, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + (resource.timeout or _TIMEOUT_SECONDS)
         while not done():
-            if not gke.process(self._rehearsal).running:
+            if not life.process(self._rehearsal).running:
                 raise UserError(f"the simulated GKE does not run. Start it: {self._rehearsal.command('up')}")
             if time.monotonic() > deadline:
                 raise UserError(f"timeout while waiting for {what}. See logs/gke.log of the rehearsal")

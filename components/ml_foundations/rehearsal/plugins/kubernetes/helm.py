@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from ml_foundations.rehearsal import controllers, toolchain
 from ml_foundations.rehearsal.access import private_file
+from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.diff import changed_paths
@@ -32,6 +32,7 @@ from ml_foundations.rehearsal.plugins.servicer import (
     State,
     UserError,
 )
+from ml_foundations.rehearsal.tools import toolchain
 
 BESIDE = {controller.name: controller for controller in controllers.CONTROLLERS}
 """Charts whose controllers run as processes beside the control plane."""

@@ -26,13 +26,13 @@ from typing import IO, TYPE_CHECKING, Any
 import grpc
 from google.protobuf import empty_pb2
 
+from ml_foundations.rehearsal.engine.protocol import language_pb2 as lang
+from ml_foundations.rehearsal.engine.protocol import language_pb2_grpc, plugin_pb2
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
-from ml_foundations.rehearsal.protocol import language_pb2 as lang
-from ml_foundations.rehearsal.protocol import language_pb2_grpc, plugin_pb2
 
 if TYPE_CHECKING:
-    from ml_foundations.rehearsal.toolchain import Tools
+    from ml_foundations.rehearsal.tools.toolchain import Tools
 
 EXECUTOR = "pulumi-language-python-exec"
 PLUGIN_FILE = "*/pulumi-plugin.json"
@@ -61,7 +61,7 @@ def install(rehearsal: Rehearsal, tools: Tools) -> None:
         shutil.rmtree(other)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Programs inherit this environment: PYTHONPATH stays the user's, and -P keeps their folder from shadowing modules.
-    module = "ml_foundations.rehearsal.language_host"
+    module = "ml_foundations.rehearsal.engine.language_host"
     start = f"import sys; sys.path.insert(0, {str(SOURCE_ROOT)!r}); from {module} import main; main()"
     executor = tools.pulumi.parent / "python" / EXECUTOR
     command = shlex.join([sys.executable, "-P", "-c", start, str(executor)])

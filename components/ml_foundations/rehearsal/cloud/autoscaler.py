@@ -15,9 +15,9 @@ from ml_foundations.catalog.machine_types import machine_type
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.planning.scheduler.filters import PODS, pod_requests, why_not
-from ml_foundations.rehearsal.gke import nodes
-from ml_foundations.rehearsal.gke.operator import Operator
-from ml_foundations.rehearsal.gke.store import Pool
+from ml_foundations.rehearsal.cloud import nodes
+from ml_foundations.rehearsal.cloud.operator import Operator
+from ml_foundations.rehearsal.cloud.store import Pool
 
 Manifest = Mapping[str, Any]
 Requests = dict[str, Fraction]

@@ -13,12 +13,12 @@ from typing import Any
 from ml_foundations.kubernetes import labels
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.gke import addons, autoscaler, daemonsets, dra, load_balancers, nodes, operator, volumes
-from ml_foundations.rehearsal.gke.attempts import attempt
-from ml_foundations.rehearsal.gke.autoscaler import REMOVING_TAINT, is_busy, is_finished
-from ml_foundations.rehearsal.gke.history import History
-from ml_foundations.rehearsal.gke.informer import Informer
-from ml_foundations.rehearsal.gke.store import SCALE_DOWN_SECONDS, Pool, Store, read_json, settings_file
+from ml_foundations.rehearsal.cloud import addons, autoscaler, daemonsets, dra, load_balancers, nodes, operator, volumes
+from ml_foundations.rehearsal.cloud.attempts import attempt
+from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, is_busy, is_finished
+from ml_foundations.rehearsal.cloud.history import History
+from ml_foundations.rehearsal.cloud.informer import Informer
+from ml_foundations.rehearsal.cloud.store import SCALE_DOWN_SECONDS, Pool, Store, read_json, settings_file
 from ml_foundations.rehearsal.layout import Rehearsal
 
 _log = logging.getLogger(__name__)

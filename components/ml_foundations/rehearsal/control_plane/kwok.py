@@ -29,7 +29,7 @@ import yaml
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, Step, step
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 LOOPBACK = "127.0.0.1"
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
@@ -52,7 +52,7 @@ KWOK_STAGES = (
     "pod/fast/pod-ready.yaml",
     "pod/fast/pod-delete.yaml",
 )
-"""kwok's own Stage documents that a replica uses as they are; the others are in ``rehearsal/stages``."""
+"""kwok's own Stage documents that a replica uses as they are; the others are in ``control_plane/stages``."""
 OWN_STAGES = Path(__file__).parent / "stages"
 
 

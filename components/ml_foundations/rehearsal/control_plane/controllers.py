@@ -24,12 +24,13 @@ import psutil
 import yaml
 
 from ml_foundations.catalog.kueue import FRAMEWORKS, NAMESPACE
-from ml_foundations.rehearsal import control_plane, toolchain
-from ml_foundations.rehearsal.control_plane import LOOPBACK, Process
-from ml_foundations.rehearsal.gke.store import read_json, write_json
+from ml_foundations.rehearsal.cloud.store import read_json, write_json
+from ml_foundations.rehearsal.control_plane import kwok
+from ml_foundations.rehearsal.control_plane.kwok import LOOPBACK, Process
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, step
-from ml_foundations.rehearsal.toolchain import Group, Tools
+from ml_foundations.rehearsal.tools import toolchain
+from ml_foundations.rehearsal.tools.toolchain import Group, Tools
 
 READY_SECONDS = 180
 STOP_SECONDS = 10
@@ -141,7 +142,7 @@ def _sections(value: Any) -> Iterator[Any]:
 
 
 def _start(rehearsal: Rehearsal, tools: Tools, controller: Controller, folder: Path) -> None:
-    ports = control_plane.free_ports(("health", "webhook"), read_json(_ports_file(rehearsal, controller), {}))
+    ports = kwok.free_ports(("health", "webhook"), read_json(_ports_file(rehearsal, controller), {}))
     write_json(_ports_file(rehearsal, controller), ports)
     # A certificate of before the replica lost its data would be no good.
     shutil.rmtree(_certificates(rehearsal, controller), ignore_errors=True)
@@ -187,7 +188,7 @@ def _install(rehearsal: Rehearsal, tools: Tools, controller: Controller, chart: 
     for webhook in webhooks:
         webhook["service"]["port"] = port
         if not controller.makes_certificate:
-            webhook["caBundle"] = base64.b64encode(control_plane.credentials(rehearsal).ca.read_bytes()).decode()
+            webhook["caBundle"] = base64.b64encode(kwok.credentials(rehearsal).ca.read_bytes()).decode()
     services = [
         {
             "apiVersion": "v1",
@@ -265,7 +266,7 @@ def _mount_certificate(rehearsal: Rehearsal, tools: Tools, controller: Controlle
         found = json.loads(_kubectl(rehearsal, tools, "get", *secret, "--output=json")).get("data") or {}
         data = {name: base64.b64decode(found.get(name, "")) for name in CERTIFICATE_FILES}
     else:
-        access = control_plane.credentials(rehearsal)
+        access = kwok.credentials(rehearsal)
         data = {"tls.key": access.key.read_bytes(), "tls.crt": access.cert.read_bytes()}
     if all(data.values()):
         folder.mkdir(mode=0o700)

@@ -7,8 +7,8 @@ from collections.abc import Container, Iterable
 from ipaddress import ip_network
 
 from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.gke.attempts import attempt
-from ml_foundations.rehearsal.gke.informer import Informer
+from ml_foundations.rehearsal.cloud.attempts import attempt
+from ml_foundations.rehearsal.cloud.informer import Informer
 
 SERVICES = "/api/v1/services"
 INGRESSES = "/apis/networking.k8s.io/v1/ingresses"

@@ -15,11 +15,11 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.planning.scheduler.filters import why_not
 from ml_foundations.rehearsal.api import Api, Object, owners
-from ml_foundations.rehearsal.gke import nodes
-from ml_foundations.rehearsal.gke.attempts import attempt
-from ml_foundations.rehearsal.gke.autoscaler import is_busy
-from ml_foundations.rehearsal.gke.informer import Informer
-from ml_foundations.rehearsal.gke.store import Pool
+from ml_foundations.rehearsal.cloud import nodes
+from ml_foundations.rehearsal.cloud.attempts import attempt
+from ml_foundations.rehearsal.cloud.autoscaler import is_busy
+from ml_foundations.rehearsal.cloud.informer import Informer
+from ml_foundations.rehearsal.cloud.store import Pool
 
 CHART = "dra-driver-nvidia-gpu"
 DRIVER = labels.GPU_DEVICE_CLASS

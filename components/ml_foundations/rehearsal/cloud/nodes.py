@@ -16,7 +16,7 @@ from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_tain
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.rehearsal.gke.store import Pool
+from ml_foundations.rehearsal.cloud.store import Pool
 
 KUBERNETES_VERSION = "v1.36.3-gke.1000000"
 KWOK_NODE = {"kwok.x-k8s.io/node": "fake"}

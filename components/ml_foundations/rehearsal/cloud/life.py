@@ -16,14 +16,14 @@ from types import FrameType
 import psutil
 
 import ml_foundations
-from ml_foundations.rehearsal.control_plane import Process
-from ml_foundations.rehearsal.gke.store import SCALE_DOWN_SECONDS, read_json, settings_file, write_json
+from ml_foundations.rehearsal.cloud.store import SCALE_DOWN_SECONDS, read_json, settings_file, write_json
+from ml_foundations.rehearsal.control_plane.kwok import Process
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 
 NAME = "gke"
 SCALE_DOWN_VARIABLE = "ML_FOUNDATIONS_SCALE_DOWN_SECONDS"
-_MODULE = "ml_foundations.rehearsal.gke"
+_MODULE = "ml_foundations.rehearsal.cloud"
 _START_SECONDS = 30
 _STOP_SECONDS = 10
 
@@ -89,7 +89,7 @@ def process(rehearsal: Rehearsal) -> Process:
 def serve(rehearsal: Rehearsal) -> None:
     """Be the process, unless another one is: two would create every node twice."""
     digest = _digest(rehearsal)
-    from ml_foundations.rehearsal.gke.supervisor import Supervisor
+    from ml_foundations.rehearsal.cloud.supervisor import Supervisor
 
     signal.signal(signal.SIGTERM, _exit)
     rehearsal.gke_dir.mkdir(mode=0o700, exist_ok=True)

@@ -20,11 +20,12 @@ from typing import Any
 import yaml
 from packaging.version import Version
 
-from ml_foundations.rehearsal import control_plane, language_host
+from ml_foundations.rehearsal.control_plane import kwok
+from ml_foundations.rehearsal.engine import language_host
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, console, user_errors
-from ml_foundations.rehearsal.toolchain import LANGUAGE_YAML, Tools, build
+from ml_foundations.rehearsal.tools.toolchain import LANGUAGE_YAML, Tools, build
 
 PLUGINS = "ml_foundations.rehearsal.plugins"
 CLOUD_VARIABLES = (
@@ -188,7 +189,7 @@ def trust(rehearsal: Rehearsal) -> None:
     """Let clients trust the replica as they trust the public certificate of a real cluster's DNS endpoint."""
     known = os.environ.get("SSL_CERT_FILE", "") or ssl.get_default_verify_paths().cafile
     public = Path(known).read_text() if known and Path(known).is_file() else ""
-    write(_ca_bundle(rehearsal), public + control_plane.credentials(rehearsal).ca.read_text())
+    write(_ca_bundle(rehearsal), public + kwok.credentials(rehearsal).ca.read_text())
 
 
 def _ca_bundle(rehearsal: Rehearsal) -> Path:
@@ -268,7 +269,7 @@ def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
 def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
     """The real CLI, after an edited stack file has been copied: an edit is never rehearsed stale."""
     named = shlex.quote(str(source_stack_file(rehearsal)))
-    refresh = f"{_python()} -m ml_foundations.rehearsal.environment {shlex.quote(str(rehearsal.root))}"
+    refresh = f"{_python()} -m ml_foundations.rehearsal.engine.environment {shlex.quote(str(rehearsal.root))}"
     return (
         f"if [ -e {named} ] && ! cmp -s {named} {shlex.quote(str(_seen_stack_file(rehearsal)))}; then\n"
         f"  {refresh} || exit 1\nfi\n"

@@ -11,8 +11,8 @@ from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.kubernetes import labels
 from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.gke.attempts import attempt
-from ml_foundations.rehearsal.gke.informer import Informer
+from ml_foundations.rehearsal.cloud.attempts import attempt
+from ml_foundations.rehearsal.cloud.informer import Informer
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
-from ml_foundations.rehearsal.gke.store import Store
+from ml_foundations.rehearsal.cloud.store import Store
 
 _MOST = 5_000
 

@@ -1,4 +1,4 @@
-"""The supervised process: ``python -m ml_foundations.rehearsal.gke <the rehearsal's root folder>``."""
+"""The supervised process: ``python -m ml_foundations.rehearsal.cloud <the rehearsal's root folder>``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import sys
 from pathlib import Path
 
-from ml_foundations.rehearsal.gke import life
+from ml_foundations.rehearsal.cloud import life
 from ml_foundations.rehearsal.layout import Rehearsal
 
 

@@ -10,8 +10,8 @@ import yaml
 
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError, Object
-from ml_foundations.rehearsal.gke.addons import Addons
-from ml_foundations.rehearsal.gke.nodes import KWOK_NODE
+from ml_foundations.rehearsal.cloud.addons import Addons
+from ml_foundations.rehearsal.cloud.nodes import KWOK_NODE
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, step
 

@@ -1,4 +1,4 @@
-"""Simulated GKE, one process per rehearsal: node pools become nodes of the replica, and the pools scale."""
+"""What the simulated Google Cloud has: for the report."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.planning.scheduler.filters import pod_requests
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.gke import operator
-from ml_foundations.rehearsal.gke.autoscaler import is_busy
-from ml_foundations.rehearsal.gke.life import process, start, stop
-from ml_foundations.rehearsal.gke.nodes import is_simulated
-from ml_foundations.rehearsal.gke.store import Store
+from ml_foundations.rehearsal.cloud import operator
+from ml_foundations.rehearsal.cloud.autoscaler import is_busy
+from ml_foundations.rehearsal.cloud.nodes import is_simulated
+from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
-
-__all__ = ["history", "pools", "pools_without_operator", "process", "recorded", "start", "stop"]
 
 
 def pools(rehearsal: Rehearsal) -> list[dict[str, Any]]:

@@ -15,15 +15,15 @@ import psutil
 import yaml
 
 from ml_foundations.planning.input.program import RELEASE
-from ml_foundations.rehearsal import environment
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.cloud.store import Store
+from ml_foundations.rehearsal.engine import environment
 from ml_foundations.rehearsal.files import write
-from ml_foundations.rehearsal.gke.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client, object_id
 from ml_foundations.rehearsal.progress import RehearsalError, console, step
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 
 def up(rehearsal: Rehearsal, tools: Tools, quiet: bool = False) -> None:

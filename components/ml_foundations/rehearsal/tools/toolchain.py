@@ -1,6 +1,6 @@
 """The tools of a rehearsal, built once from pinned Go modules and kept in the user's cache.
 
-A group of tools is a Go module in ``rehearsal/tools/<group>``: its go.mod and go.sum pin every line of source. A group
+A group of tools is a Go module in a folder beside this file: its go.mod and go.sum pin every line of source. A group
 is built into a folder of its own whose name holds a hash of all that decides the result, so that a finished folder is
 never written again, and an unfinished one never used.
 """
@@ -28,7 +28,7 @@ from pathlib import Path
 from ml_foundations.rehearsal.layout import cache_dir
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, step, user_errors
 
-TOOLS = Path(__file__).with_name("tools")
+TOOLS = Path(__file__).parent
 MINIMUM_GO = (1, 26)
 FREE_BYTES = 5 * 1024**3
 """Room that a build takes at the most: Go's module and build caches, and the binaries."""
@@ -433,7 +433,9 @@ def _locked(path: Path, message: str) -> Iterator[None]:
 
 def main() -> None:
     """Build groups of tools and print where they are; without a group, those of a rehearsal."""
-    parser = argparse.ArgumentParser(prog="python -m ml_foundations.rehearsal.toolchain", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m ml_foundations.rehearsal.tools.toolchain", description=main.__doc__
+    )
     parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], metavar="group", help=", ".join(GROUPS))
     chosen = parser.parse_args().groups
     if not chosen:

@@ -1,0 +1,1 @@
+"""Pulumi in a rehearsal: its environment, its stack, its language host and its protocol."""

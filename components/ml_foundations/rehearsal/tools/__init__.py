@@ -1,0 +1,1 @@
+"""The tools of a rehearsal, and the Go modules that they are built from."""
