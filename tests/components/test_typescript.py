@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.tools import toolchain
 from ml_foundations.rehearsal.tools.toolchain import Group, Tools
 
 from tests.support.checkout import CHECKOUT

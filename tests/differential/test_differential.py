@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ml_foundations.rehearsal.toolchain import Tools
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.differential import case, oracle, proof, replica, shrinking
 from tests.differential.case import Case, isolated, read

@@ -8,6 +8,7 @@ import yaml
 from ml_foundations.catalog import versions as _versions
 from ml_foundations.component.spec import check
 from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
+from ml_foundations.rehearsal.tools import toolchain
 from ml_foundations.tenancy.training_queue import TrainingQueue, TrainingQueueSpec, chart_values
 
 from tests.support.declaring import declared, inputs
