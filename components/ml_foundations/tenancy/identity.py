@@ -29,7 +29,7 @@ class ServiceAccount(Spec):
     workload_pool: str | None = None
     """The cluster's Workload Identity pool. With it, the pods are also allowed to act as that account."""
     image_pull_secret: InputStr = None
-    """Credentials of image registries, as a Docker configuration file has them (JSON). Secret as a secret."""
+    """Credentials of image registries, as a Docker configuration file has them (JSON). Kept as a secret."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
