@@ -10,17 +10,9 @@ from ml_foundations.rehearsal.plugins.gcp import container
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.servicer import Diff, Resource, State
 
+from tests.gke.building import POOL
 from tests.support.declaring import declared, inputs
 
-POOL: Any = {
-    "project": "project",
-    "location": "us-central1",
-    "cluster_name": "c",
-    "node_service_account": "s",
-    "machine_type": "a2-highgpu-1g",
-    "max_nodes": 2,
-    "zones": ["us-central1-a"],
-}
 CLUSTER: Any = {"project": "project", "location": "us-central1"}
 
 IN_PLACE = {

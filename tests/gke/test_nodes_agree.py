@@ -13,7 +13,7 @@ from ml_foundations.rehearsal.cloud.nodes import node_template
 from ml_foundations.rehearsal.plugins.gcp import container
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 
-from tests.gke.test_changes import POOL
+from tests.gke.building import POOL
 from tests.support.declaring import declared, inputs
 
 CLUSTER = {"name": "c", "workloadIdentityConfig": {"workloadPool": "project.svc.id.goog"}}
