@@ -19,8 +19,9 @@ from tests.support.checkout import CHECKOUT
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 PAGES += sorted((CHECKOUT / "examples").rglob("README.md"))
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-OTHERS = {"gcloud", "kubectl", "pulumi", "eval", "cd", "pip", "git", "helm", "python", ".venv/bin/python", "export"}
-"""Programs of others, and of Python, that a page may call."""
+PROGRAMS = {"gcloud", "kubectl", "pulumi", "eval", "cd", "pip", "git", "helm", "python", ".venv/bin/python", "export"}
+PROGRAMS |= {"ml-foundations", ".venv/bin/ml-foundations"}
+"""Programs that a page may call, beside make."""
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
@@ -61,7 +62,7 @@ def test_commands_are_commands(text: str) -> None:
         if words[0] == "make":
             assert words[1] in targets, line
         else:
-            assert words[0] in OTHERS, line
+            assert words[0] in PROGRAMS, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
