@@ -8,7 +8,7 @@ from ml_foundations import GkeCluster, GpuNodePool
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp import container
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
-from ml_foundations.rehearsal.plugins.servicer import Diff, Resource, State
+from ml_foundations.rehearsal.plugins.provider import Diff, Resource, State
 
 from tests.gke.building import POOL
 from tests.support.declaring import declared, inputs

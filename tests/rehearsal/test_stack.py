@@ -20,7 +20,7 @@ from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER
-from ml_foundations.rehearsal.plugins.servicer import UNKNOWN_ON_THE_WIRE
+from ml_foundations.rehearsal.plugins.values import UNKNOWN_ON_THE_WIRE
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import Report, Workload, collect
 from ml_foundations.rehearsal.tools.toolchain import Tools

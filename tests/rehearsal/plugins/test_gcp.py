@@ -22,7 +22,8 @@ from ml_foundations.rehearsal.plugins.gcp import container, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import GoogleApiError
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
-from ml_foundations.rehearsal.plugins.servicer import UNKNOWN, CheckError, Properties, Resource, State, UserError
+from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State, UserError
+from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties
 from ml_foundations.rehearsal.progress import RehearsalError
 
 from tests.support.cluster import Cluster

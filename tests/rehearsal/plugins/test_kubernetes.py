@@ -18,21 +18,12 @@ from ml_foundations.rehearsal.api import Api, ApiError, Object
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
-from ml_foundations.rehearsal.plugins.kubernetes import waiting
+from ml_foundations.rehearsal.plugins.kubernetes import readiness, waiting
 from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
+from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Resource, State, UserError
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, token_of
-from ml_foundations.rehearsal.plugins.servicer import (
-    UNKNOWN,
-    CheckError,
-    Diff,
-    InitFailedError,
-    Properties,
-    Resource,
-    State,
-    UserError,
-    write_struct,
-)
+from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties, write_struct
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster
@@ -425,7 +416,7 @@ NOT_THERE = ApiError(404, 'namespaces "team" not found')
 
 
 def test_a_new_object_waits_a_little_for_its_namespace_or_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin, "RETRY_SECONDS", (0, 0))
+    monkeypatch.setattr(plugin, "_RETRY_SECONDS", (0, 0))
     client = ClusterOfOne()
     client.refusals = [NOT_THERE, NOT_THERE]
     assert provider_of(client).create(CONFIG_MAPS, named()).id == "default/x"
@@ -435,7 +426,7 @@ def test_a_new_object_waits_a_little_for_its_namespace_or_kind(monkeypatch: pyte
 def test_it_does_not_wait_for_ever_nor_for_anything_else(
     refusal: ApiError, tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugin, "RETRY_SECONDS", (0, 0))
+    monkeypatch.setattr(plugin, "_RETRY_SECONDS", (0, 0))
     client = ClusterOfOne()
     client.refusals = [refusal] * 5
     with pytest.raises(UserError, match=refusal.message):
@@ -444,7 +435,7 @@ def test_it_does_not_wait_for_ever_nor_for_anything_else(
 
 
 def test_an_interrupt_ends_the_wait_for_a_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin, "RETRY_SECONDS", (600,))
+    monkeypatch.setattr(plugin, "_RETRY_SECONDS", (600,))
     client = ClusterOfOne()
     client.refusals = [NOT_THERE]
     provider = provider_of(client)
@@ -470,7 +461,7 @@ def test_a_replication_controller_is_ready_with_all_of_its_replicas(available: i
     spec = {"replicas": 2}
     live = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {}, "spec": spec, "status": status}
     client: Any = ClusterOfOne()
-    assert waiting.progress(client, live).done is done
+    assert readiness.progress(client, live).done is done
 
 
 def test_a_null_is_kept_where_it_means_something() -> None:

@@ -17,20 +17,22 @@ from google.protobuf import empty_pb2
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
-from ml_foundations.rehearsal.plugins.servicer import (
-    SECRET_SIGNATURE,
-    SIGNATURE,
-    UNKNOWN,
+from ml_foundations.rehearsal.plugins.provider import (
     CheckError,
     Diff,
     InitFailedError,
-    Properties,
     Provider,
-    ProviderServicer,
     Resource,
-    Secret,
     State,
     UserError,
+)
+from ml_foundations.rehearsal.plugins.servicer import ProviderServicer
+from ml_foundations.rehearsal.plugins.values import (
+    SECRET_SIGNATURE,
+    SIGNATURE,
+    UNKNOWN,
+    Properties,
+    Secret,
     read_struct,
     write_struct,
 )

@@ -21,7 +21,8 @@ from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.kubernetes.client import Client, object_id
+from ml_foundations.rehearsal.plugins.kubernetes.client import Client
+from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
 from ml_foundations.rehearsal.progress import RehearsalError, console, step
 from ml_foundations.rehearsal.tools.toolchain import Tools
 

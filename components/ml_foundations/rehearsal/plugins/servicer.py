@@ -1,8 +1,7 @@
-"""The gRPC side of an embedded provider plugin: Pulumi's provider protocol, in plain Python values.
+"""The gRPC side of an embedded plugin: translates between Pulumi's provider protocol and a Provider.
 
-Property values travel as dicts, lists, strings, numbers and booleans. A value that is not known before the update is
-``UNKNOWN``; an output that must be kept secret is wrapped in ``Secret``. The SDK's own experimental servicer drops old
-inputs, cannot answer a failed await and has no unknowns, hence this one on the SDK's stubs.
+The SDK's own experimental servicer drops old inputs, cannot answer a failed await and has no unknowns. This one is
+written on the SDK's stubs.
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ import json
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -30,162 +27,21 @@ from ml_foundations.rehearsal.engine.protocol import (
     provider_pb2_grpc,
     status_pb2,
 )
+from ml_foundations.rehearsal.plugins.provider import (
+    CheckError,
+    Diff,
+    InitFailedError,
+    Provider,
+    Resource,
+    State,
+)
+from ml_foundations.rehearsal.plugins.values import Properties, read_struct, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
-
-Properties = dict[str, Any]
-
-SIGNATURE = "4dabf18193072939515e22adb298388d"
-"""The key that marks special values on Pulumi's wire (pulumi/pulumi, sdk/go/common/resource/sig)."""
-SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
-OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
-UNKNOWN_ON_THE_WIRE = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
 MESSAGE_LIMIT = 400 * 1024 * 1024
 ENGINE_CHECK_SECONDS = 1
 WORKERS = 64
 """Calls served at once; most of them only wait for the cluster."""
-
-
-class _Unknown:
-    """The type of UNKNOWN."""
-
-    def __repr__(self) -> str:
-        return "<unknown>"
-
-    def __deepcopy__(self, memo: Any) -> _Unknown:
-        # There is but one: it is told by its identity.
-        return self
-
-
-UNKNOWN = _Unknown()
-"""A value that is known only after the update."""
-
-
-@dataclass(frozen=True)
-class Secret:
-    """An output that Pulumi encrypts in its state and hides in its display."""
-
-    value: Any
-
-
-@dataclass(frozen=True)
-class Resource:
-    """What a call is about."""
-
-    urn: str
-    type: str
-    """Such as ``kubernetes:core/v1:Namespace``."""
-    name: str
-    """The name in the program."""
-    id: str = ""
-    timeout: float = 0
-    """Seconds that the user allows, by customTimeouts; 0 where nothing was said."""
-    ignore: tuple[str, ...] = ()
-    """Paths whose changes the user ignores (ignoreChanges)."""
-    proposed_name: str = ""
-    """The name to give it where the program gives none (pulumi:autonaming); empty where the user said nothing."""
-    must_be_named: bool = False
-    """Whether the user wants an error where the program gives no name."""
-
-
-@dataclass(frozen=True)
-class Diff:
-    """What an update would change. Paths are Pulumi property paths, such as ``spec.template``."""
-
-    changed: list[str] = field(default_factory=list[str])
-    replaces: list[str] = field(default_factory=list[str])
-    delete_before_replace: bool = False
-
-
-@dataclass(frozen=True)
-class State:
-    """A resource as it is: its id, what was asked for, and what there is."""
-
-    id: str
-    inputs: Properties
-    outputs: Properties
-
-
-class UserError(RehearsalError):
-    """An error meant for the user; it is shown as it is, without a traceback."""
-
-
-class CheckError(Exception):
-    """Inputs that cannot be: pairs of a property path and the reason."""
-
-    def __init__(self, failures: list[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{path}: {reason}" for path, reason in failures))
-        self.failures = failures
-
-
-class InitFailedError(Exception):
-    """The resource exists, but did not become what it should: it is kept in the state, and the next up mends it."""
-
-    def __init__(self, state: State, reasons: list[str]) -> None:
-        super().__init__("; ".join(reasons))
-        self.state = state
-        self.reasons = reasons
-
-
-class Provider:
-    """What an embedded plugin implements. Methods may block: each call has a thread of its own."""
-
-    name: ClassVar[str]
-    version: ClassVar[str]
-    takes_names: ClassVar[bool] = False
-    """Whether it gives the names that the engine proposes."""
-    keeps_nulls: ClassVar[bool] = False
-    """Whether a null inside of a property is a value of its own, as in Helm's values; elsewhere it says nothing."""
-
-    def __init__(self) -> None:
-        self.cancelled = threading.Event()
-        """Set when the user interrupts the update: whatever waits must end soon."""
-        self.log: Callable[[Resource, str, str], None] = lambda resource, severity, message: None
-        """Tell the user something about a resource: severity is debug, info, warning, error or status."""
-
-    def schema(self) -> dict[str, Any]:
-        """The schema of each resource type by token, for programs that are no Python; by default of none."""
-        return {}
-
-    def provider_schema(self) -> dict[str, Any]:
-        """The schema of the provider itself, for programs that are no Python; by default it has no properties."""
-        return {}
-
-    def diff_config(self, old: Properties, new: Properties) -> Diff:
-        """What a change of the provider's own configuration means; by default it replaces nothing."""
-        changed = [key for key in {*old, *new} if old.get(key) != new.get(key)]
-        return Diff(changed=changed)
-
-    def configure(self, config: Properties) -> None:
-        """Take the provider's configuration."""
-
-    def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
-        """The inputs with defaults and names filled in; raises CheckError."""
-        raise NotImplementedError
-
-    def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
-        """What an update would change."""
-        raise NotImplementedError
-
-    def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
-        """The outputs that a create or update is expected to have; UNKNOWN for what cannot be told."""
-        raise NotImplementedError
-
-    def create(self, resource: Resource, new: Properties) -> State:
-        """Create it; raises InitFailedError where it exists but is not well."""
-        raise NotImplementedError
-
-    def update(self, resource: Resource, old: State, new: Properties) -> State:
-        """Update it; raises InitFailedError where it is not well afterwards."""
-        raise NotImplementedError
-
-    def read(self, resource: Resource, old: State) -> State | None:
-        """The live resource, or None where it is gone. ``old`` is empty on an import."""
-        raise NotImplementedError
-
-    def delete(self, resource: Resource, old: State) -> None:
-        """Delete it; what is gone already is no error."""
-        raise NotImplementedError
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
@@ -381,76 +237,6 @@ def _init_failed_status(error: InitFailedError) -> _Status:
     status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
     status.details.add().Pack(detail)
     return _Status(grpc.StatusCode.UNKNOWN, str(error), status.SerializeToString())
-
-
-def read_struct(struct: struct_pb2.Struct, nulls: bool = False) -> Properties:
-    """A protobuf struct as a dict; a null property is left out, as it says nothing, and one below unless it is kept."""
-    return {key: _read(value, nulls) for key, value in struct.fields.items() if not _is_null(value)}
-
-
-def _read(value: struct_pb2.Value, nulls: bool) -> Any:
-    match value.WhichOneof("kind"):
-        case "string_value":
-            return UNKNOWN if value.string_value == UNKNOWN_ON_THE_WIRE else value.string_value
-        case "number_value":
-            number = value.number_value
-            return int(number) if number.is_integer() else number
-        case "bool_value":
-            return value.bool_value
-        case "list_value":
-            return [_read(item, nulls) for item in value.list_value.values]
-        case "struct_value":
-            fields = value.struct_value.fields.items()
-            return _read_special({key: _read(item, nulls) for key, item in fields if nulls or not _is_null(item)})
-        case _:
-            return None
-
-
-def _is_null(value: struct_pb2.Value) -> bool:
-    return value.WhichOneof("kind") == "null_value"
-
-
-def _read_special(properties: Properties) -> Any:
-    """Unwrap secrets and outputs; other marked values (assets) stay as they are."""
-    if properties.get(SIGNATURE) == SECRET_SIGNATURE:
-        return properties.get("value")
-    if properties.get(SIGNATURE) == OUTPUT_SIGNATURE:
-        return properties.get("value", UNKNOWN)
-    return properties
-
-
-def write_struct(properties: Mapping[str, Any]) -> struct_pb2.Struct:
-    """A dict as a protobuf struct."""
-    return struct_pb2.Struct(fields={key: _write(value) for key, value in properties.items()})
-
-
-def _write(value: Any) -> struct_pb2.Value:
-    if value is UNKNOWN:
-        return struct_pb2.Value(string_value=UNKNOWN_ON_THE_WIRE)
-    if value is None:
-        return struct_pb2.Value(null_value=struct_pb2.NULL_VALUE)
-    if isinstance(value, Secret):
-        return _write({SIGNATURE: SECRET_SIGNATURE, "value": value.value})
-    if isinstance(value, bool):
-        return struct_pb2.Value(bool_value=value)
-    if isinstance(value, int | float):
-        return struct_pb2.Value(number_value=value)
-    if isinstance(value, str):
-        return struct_pb2.Value(string_value=value)
-    if isinstance(value, Mapping):
-        return struct_pb2.Value(struct_value=write_struct(value))
-    if isinstance(value, list | tuple):
-        return struct_pb2.Value(list_value=struct_pb2.ListValue(values=[_write(item) for item in value]))
-    raise TypeError(f"no property value: {value!r}")
-
-
-def has_unknown(value: Any) -> bool:
-    """Whether any part of a value is not known yet."""
-    if isinstance(value, Mapping):
-        return any(has_unknown(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return any(has_unknown(item) for item in value)
-    return value is UNKNOWN
 
 
 def serve(provider: Provider) -> None:

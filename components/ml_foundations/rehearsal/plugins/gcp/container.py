@@ -16,7 +16,7 @@ from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
 from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
 from ml_foundations.rehearsal.plugins.gcp.place import Place, check_zones, default_zones, is_zone, region_of
-from ml_foundations.rehearsal.plugins.servicer import UserError
+from ml_foundations.rehearsal.plugins.provider import UserError
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ml_foundations.rehearsal.plugins.servicer import UserError
+from ml_foundations.rehearsal.plugins.provider import UserError
 
 
 class GoogleApiError(UserError):

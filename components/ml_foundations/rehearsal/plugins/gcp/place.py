@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
-from ml_foundations.rehearsal.plugins.servicer import UserError
+from ml_foundations.rehearsal.plugins.provider import UserError
 
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
 _REGION = re.compile(r"[a-z]+-[a-z]+\d+")

@@ -19,22 +19,14 @@ from ml_foundations.rehearsal.cloud import life, nodes
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.gcp import container, recorded
 from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER, NODE_POOL
 from ml_foundations.rehearsal.plugins.gcp.errors import already_exists, not_found
 from ml_foundations.rehearsal.plugins.gcp.place import Place
+from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State, UserError
 from ml_foundations.rehearsal.plugins.sdk import GCP
-from ml_foundations.rehearsal.plugins.servicer import (
-    UNKNOWN,
-    CheckError,
-    Diff,
-    Properties,
-    Provider,
-    Resource,
-    State,
-    UserError,
-    has_unknown,
-)
+from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties, has_unknown
 
 DEFAULTS = "__defaults"
 """Where the provider notes which inputs it filled in itself."""
@@ -105,9 +97,9 @@ class GcpProvider(Provider):
 
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
         """Compare inputs; some properties cannot change in place."""
-        changed = sorted(_changed_paths(_declared(old.inputs), _declared(new)))
+        changed = list(changed_paths(_declared(old.inputs), _declared(new), enter_blocks=True))
         forcing = container.FORCES_NEW.get(resource.type) or recorded.forces_new(resource.type)
-        replaces = [path for path in changed if _is_below(path, forcing)]
+        replaces = [path for path in changed if is_below(path, forcing)]
         return Diff(changed, replaces, delete_before_replace=bool(replaces) and self._is_taken(resource, old, new))
 
     def _is_taken(self, resource: Resource, old: State, new: Properties) -> bool:
@@ -334,25 +326,6 @@ def _new_name(resource: Resource, prefix: Any, seed: bytes) -> Any:
     if resource.proposed_name:
         return resource.proposed_name.lower()[:longest]
     return f"{resource.name.lower()[: longest - 8].rstrip('-')}-{digits[:7]}"
-
-
-def _changed_paths(old: Any, new: Any, path: str = "") -> set[str]:
-    # A block that appears or goes changes what is in it; an empty one is itself the change.
-    if new and old is None and isinstance(new, Mapping):
-        old = {}
-    if old and new is None and isinstance(old, Mapping):
-        new = {}
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        return {
-            found
-            for key in old.keys() | new.keys()
-            for found in _changed_paths(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-        }
-    return {path} if has_unknown(new) or old != new else set()
-
-
-def _is_below(path: str, prefixes: tuple[str, ...]) -> bool:
-    return any(path == prefix or path.startswith(f"{prefix}.") for prefix in prefixes)
 
 
 def _as_resource(resource: Resource, state: State) -> Properties:

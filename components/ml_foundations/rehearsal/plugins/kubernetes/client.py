@@ -83,10 +83,5 @@ class Client:
         return {item["kind"]: (item["name"], item["namespaced"]) for item in listed if "/" not in item["name"]}
 
 
-def object_id(metadata: Object) -> str:
-    """The id that Pulumi knows an object by: its name, behind its namespace where it has one."""
-    return "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-
-
 def _root(api_version: str) -> str:
     return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"

@@ -20,18 +20,18 @@ from ml_foundations.rehearsal.access import private_file
 from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.kubernetes.diff import changed_paths
-from ml_foundations.rehearsal.plugins.servicer import (
-    UNKNOWN,
+from ml_foundations.rehearsal.plugins.changes import changed_paths
+from ml_foundations.rehearsal.plugins.kubernetes.diff import same
+from ml_foundations.rehearsal.plugins.provider import (
     CheckError,
     Diff,
     InitFailedError,
-    Properties,
     Provider,
     Resource,
     State,
     UserError,
 )
+from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties
 from ml_foundations.rehearsal.tools import toolchain
 
 BESIDE = {controller.name: controller for controller in controllers.CONTROLLERS}
@@ -104,7 +104,7 @@ class Helm:
 
     def diff(self, old: State, new: Properties) -> Diff:
         """A release is upgraded in place, unless it moves."""
-        changed = [path for path in changed_paths(old.inputs, new) if not path.startswith("__")]
+        changed = [path for path in changed_paths(old.inputs, new, same=same) if not path.startswith("__")]
         replaces = [path for path in changed if path in ("name", "namespace")]
         return Diff(changed, replaces, delete_before_replace=False)
 

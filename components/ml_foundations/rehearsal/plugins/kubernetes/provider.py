@@ -5,64 +5,51 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib.metadata
-import os
-import re
 import secrets
-import time
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
 from ml_foundations.planning.input.program import RELEASE
-from ml_foundations.rehearsal.access import Access, read_kubeconfig, server_of
 from ml_foundations.rehearsal.api import Api, ApiError, Object
-from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.kubernetes import waiting
-from ml_foundations.rehearsal.plugins.kubernetes.client import FIELD_MANAGER, Client, UnknownKindError, object_id
-from ml_foundations.rehearsal.plugins.kubernetes.diff import (
+from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
+from ml_foundations.rehearsal.plugins.kubernetes import annotations, settings, waiting
+from ml_foundations.rehearsal.plugins.kubernetes.client import Client, UnknownKindError
+from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind, replaced_paths, same
+from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
+from ml_foundations.rehearsal.plugins.kubernetes.objects import (
     as_declared,
     as_stored,
-    changed_paths,
-    group_kind,
-    owned,
-    replaced_paths,
+    content_of,
+    declared_part,
+    hidden,
+    keep_live,
+    object_id,
+    outputs_of,
+    title,
+    without_nulls,
 )
-from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
-from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, api_version_and_kind, token_of
-from ml_foundations.rehearsal.plugins.servicer import (
-    UNKNOWN,
+from ml_foundations.rehearsal.plugins.kubernetes.readiness import is_complete
+from ml_foundations.rehearsal.plugins.provider import (
     CheckError,
     Diff,
     InitFailedError,
-    Properties,
     Provider,
     Resource,
-    Secret,
     State,
     UserError,
-    has_unknown,
 )
+from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, api_version_and_kind, token_of
+from ml_foundations.rehearsal.plugins.values import Properties, has_unknown
 from ml_foundations.rehearsal.progress import RehearsalError
 
-AUTONAMED = "pulumi.com/autonamed"
-FORCE = "pulumi.com/patchForce"
-PROPAGATION = "pulumi.com/deletionPropagationPolicy"
-REPLACE_UNREADY_PATH = f'metadata.annotations["{waiting.REPLACE_UNREADY}"]'
-MUTABLE = {
-    "ConfigMap": ("enableConfigMapMutable", "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE"),
-    "Secret": ("enableSecretMutable", "PULUMI_K8S_ENABLE_SECRET_MUTABLE"),
-}
-"""What makes a kind mutable: an input of the provider and, where it is not given, an environment variable."""
-SERVER_SIDE_APPLY = ("enableServerSideApply", "PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY")
-NO_GENERATED_NAMES = (
+_REPLACE_UNREADY_PATH = f'metadata.annotations["{annotations.REPLACE_UNREADY}"]'
+_NO_GENERATED_NAMES = (
     "metadata.generateName is not supported with Server-Side Apply, which is the provider's default: "
     "give metadata.name, or leave out both, and Pulumi makes a name"
 )
-POLL_SECONDS = 0.25
-RETRY_SECONDS = (0.5, 1, 2)
+_RETRY_SECONDS = (0.5, 1, 2)
 """The waits of a new object for its namespace or its kind, which somebody may just be making."""
-SERVER_SET = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
-"""Metadata that the API server writes."""
 
 
 class KubernetesProvider(Provider):
@@ -82,17 +69,12 @@ class KubernetesProvider(Provider):
         return KUBERNETES.provider_schema
 
     def configure(self, config: Properties) -> None:
-        """Take the provider's inputs; the cluster is not asked before it is needed."""
-        self._config = config
+        """Take the provider's inputs."""
+        self._settings = settings.Settings(config)
 
     def diff_config(self, old: Properties, new: Properties) -> Diff:
         """Another cluster replaces the provider and all it made; another kubeconfig of the same cluster does not."""
-        changed = [key for key in sorted({*old, *new}) if key != "version" and old.get(key) != new.get(key)]
-        replaces = [key for key in changed if key == "clusterIdentifier"]
-        known = not has_unknown(new.get("kubeconfig"))
-        if "kubeconfig" in changed and known and not new.get("clusterIdentifier") and _cluster(old) != _cluster(new):
-            replaces.append("kubeconfig")
-        return Diff(changed, replaces)
+        return settings.diff(old, new)
 
     def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
         """Fill in namespace and name where the program gives none; refuse what could not be awaited."""
@@ -102,14 +84,14 @@ class KubernetesProvider(Provider):
         api_version, kind = api_version_and_kind(resource.type)
         inputs: Properties = {"apiVersion": api_version, "kind": kind} | copy.deepcopy(new)
         # A custom resource may mean something by a null; of the built-in kinds none does.
-        inputs = _hidden(_without_nulls(inputs) if resource.type in KUBERNETES else inputs)
-        if faults := waiting.faults(inputs):
+        inputs = hidden(without_nulls(inputs) if resource.type in KUBERNETES else inputs)
+        if errors := annotations.errors(inputs):
             # Without a property's name: the engine would print its value, and finds that at the top only.
-            raise CheckError([("", fault) for fault in faults])
+            raise CheckError([("", error) for error in errors])
         metadata = inputs.setdefault("metadata", {})
         if isinstance(metadata, dict):
             if not metadata.get("namespace") and self._is_namespaced(inputs):
-                metadata["namespace"] = self._namespace()
+                metadata["namespace"] = self._settings.namespace
             if not metadata.get("name"):
                 self._name(metadata, resource, old, seed)
         return inputs
@@ -120,11 +102,11 @@ class KubernetesProvider(Provider):
             return self._helm.diff(old, new)
         before = {key: value for key, value in old.inputs.items() if not key.startswith("__")}
         before, after = self._placed(before, old.id), self._placed(new)
-        differing = changed_paths(as_stored(before), as_stored(after))
-        changed = [path for path in differing if not _is_ignored(path, ignore)]
-        replaces = replaced_paths(changed, new, self._mutable())
+        differing = changed_paths(as_stored(before), as_stored(after), same=same)
+        changed = [path for path in differing if not is_below(path, ignore)]
+        replaces = replaced_paths(changed, new, self._settings.mutable_kinds)
         if self._is_to_be_replaced(old, new):
-            changed, replaces = ([*paths, REPLACE_UNREADY_PATH] for paths in (changed, replaces))
+            changed, replaces = ([*paths, _REPLACE_UNREADY_PATH] for paths in (changed, replaces))
         # The replacement of an object that was named by us gets a new name, so both can be there.
         taken = _same_object(before, after) and not _is_autonamed(new)
         return Diff(changed, replaces, delete_before_replace=bool(replaces) and taken)
@@ -141,8 +123,8 @@ class KubernetesProvider(Provider):
             # A new object of this name comes after the deletion of the one there is.
             if old is None and live is not None:
                 return new
-            _leave(wanted, live, resource.ignore)
-            return _outputs(self._client.apply(wanted, dry_run=True, force=old is not None), preview=True)
+            keep_live(wanted, live, resource.ignore)
+            return outputs_of(self._client.apply(wanted, dry_run=True, force=old is not None), preview=True)
         except ApiError as error:
             if error.status == 0 or isinstance(error, UnknownKindError) or _namespace_is_missing(error):
                 return new
@@ -164,8 +146,8 @@ class KubernetesProvider(Provider):
             return self._helm.install(resource, new)
         try:
             wanted = self._located(new, old)
-            _leave(wanted, self._client.get(wanted) if resource.ignore else None, resource.ignore)
-            live = self._client.apply(wanted, force=_is_forced(wanted))
+            keep_live(wanted, self._client.get(wanted) if resource.ignore else None, resource.ignore)
+            live = self._client.apply(wanted, force=annotations.is_set(wanted, annotations.FORCE))
         except ApiError as error:
             raise _user_error("it could not be updated", resource, error) from None
         return self._await_ready(resource, new, live)
@@ -179,10 +161,10 @@ class KubernetesProvider(Provider):
             live = self._client.get(wanted)
             if live is None:
                 return None
-            inputs = self._refreshed(old.inputs, wanted, live) if old.inputs else _without_nulls(_declared_part(live))
+            inputs = self._refreshed(old.inputs, wanted, live) if old.inputs else without_nulls(declared_part(live))
         except ApiError as error:
             raise _user_error("it could not be read", resource, error) from None
-        return State(_id(live), _hidden(inputs), _outputs(live))
+        return State(_id(live), hidden(inputs), outputs_of(live))
 
     def delete(self, resource: Resource, old: State) -> None:
         """Delete the object with all that it owns, and wait until it is gone."""
@@ -195,58 +177,32 @@ class KubernetesProvider(Provider):
             return
         except ApiError as error:
             raise _user_error("it could not be deleted", resource, error) from None
-        policy = {"orphan": "Orphan", "background": "Background"}.get(
-            waiting.annotation(obj, PROPAGATION), "Foreground"
-        )
         try:
-            self._client.delete(obj, policy)
-            if not waiting.is_skipped(obj):
-                self._await_gone(resource, obj)
+            self._client.delete(obj, annotations.propagation_policy(obj))
+            if not annotations.is_skipped(obj):
+                waiting.until_gone(self._client, obj, resource.timeout, self.cancelled)
         except ApiError as error:
             raise _user_error("it could not be deleted", resource, error) from None
 
     @cached_property
-    def _access(self) -> Access:
-        # Of the environment only what a rehearsal sets itself: never the user's own ~/.kube/config.
-        kubeconfig = self._config.get("kubeconfig") or os.environ.get("KUBECONFIG")
-        if not kubeconfig:
-            raise UserError("the kubernetes provider has no kubeconfig. Give the resource a provider of your cluster")
-        context, replica = str(self._config.get("context", "")), Rehearsal.of_this_process().kubeconfig
-        if replica.exists() and not _leads_to(str(replica), str(kubeconfig), context):
-            # Whatever cluster the program names: in a rehearsal the replica stands for it.
-            return Access(str(replica))
-        return Access(str(kubeconfig), context)
-
-    @cached_property
     def _client(self) -> Client:
-        return Client(Api(self._access))
+        return Client(Api(self._settings.access))
 
     @cached_property
     def _helm(self) -> Helm:
-        return Helm(self, lambda: self._access.kubeconfig_file(), self._namespace)
-
-    def _namespace(self) -> str:
-        return str(self._config.get("namespace") or "default")
-
-    def _mutable(self) -> list[str]:
-        """The kinds whose content changes in place."""
-        return [kind for kind, option in MUTABLE.items() if self._option(*option, "false")]
-
-    def _option(self, key: str, variable: str, default: str) -> bool:
-        """What an input of the provider says, or else an environment variable."""
-        return str(self._config.get(key, os.environ.get(variable, default))).lower() == "true"
+        return Helm(self, lambda: self._settings.access.kubeconfig_file(), lambda: self._settings.namespace)
 
     def _name(self, metadata: Properties, resource: Resource, old: Properties, seed: bytes) -> None:
         """Give a name where the program gives none: the one that the object has, or a new one."""
         known = old["metadata"]["name"] if _is_autonamed(old) else ""
         if metadata.get("generateName") and not known:
-            if self._option(*SERVER_SIDE_APPLY, "true"):
-                raise CheckError([("", NO_GENERATED_NAMES)])
+            if self._settings.applies_server_side:
+                raise CheckError([("", _NO_GENERATED_NAMES)])
             return
         metadata["name"] = known or _new_name(resource, seed)
-        annotations = metadata.get("annotations") or {}
-        if isinstance(annotations, Mapping):
-            metadata["annotations"] = {**annotations, AUTONAMED: "true"}
+        given = metadata.get("annotations") or {}
+        if isinstance(given, Mapping):
+            metadata["annotations"] = {**given, annotations.AUTONAMED: "true"}
 
     def _is_namespaced(self, inputs: Properties) -> bool:
         """Whether objects of the kind have a namespace; supposed where the cluster cannot tell, or not yet."""
@@ -278,14 +234,14 @@ class KubernetesProvider(Provider):
         namespace, _, name = old.id.rpartition("/") if old is not None else ("", "", "")
         given = metadata.pop("namespace", None)
         if self._client.is_namespaced(obj["apiVersion"], obj["kind"]):
-            metadata["namespace"] = namespace or given or self._namespace()
+            metadata["namespace"] = namespace or given or self._settings.namespace
         # Server-side apply wants a name, so that a generated one is made here.
         metadata["name"] = name or metadata.get("name") or f"{metadata.get('generateName', '')}{secrets.token_hex(3)}"
         return obj
 
     def _created(self, resource: Resource, new: Properties) -> Object:
         """Apply a new object; where its namespace or its kind is not there yet, try again a few times."""
-        for seconds in RETRY_SECONDS:
+        for seconds in _RETRY_SECONDS:
             try:
                 return self._applied(resource, new)
             except ApiError as error:
@@ -301,23 +257,23 @@ class KubernetesProvider(Provider):
         live = self._client.get(wanted)
         if live is not None and live["metadata"].get("deletionTimestamp"):
             # The one that this one replaces, where skipAwait kept its deletion from waiting.
-            self._await_gone(resource, wanted)
+            waiting.until_gone(self._client, wanted, resource.timeout, self.cancelled)
         elif live is not None:
             raise UserError(
-                f"{live['kind']} {_id(live)} already exists. Import it (pulumi import {resource.type} "
+                f"{title(live)} already exists. Import it (pulumi import {resource.type} "
                 f"{resource.name} {_id(live)}), delete it, or give this one another name"
             )
-        return self._client.apply(wanted, force=_is_forced(wanted))
+        return self._client.apply(wanted, force=annotations.is_set(wanted, annotations.FORCE))
 
     def _is_to_be_replaced(self, old: State, new: Properties) -> bool:
         """Whether a Job that is not complete asks for that; one that cannot be read stays as it is."""
-        if group_kind(new) != "Job.batch" or waiting.annotation(new, waiting.REPLACE_UNREADY) != "true":
+        if group_kind(new) != "Job.batch" or not annotations.is_set(new, annotations.REPLACE_UNREADY):
             return False
         try:
             live = self._client.get(self._located(old.inputs, old))
         except ApiError:
             return False
-        return live is not None and not waiting.is_complete(live)
+        return live is not None and not is_complete(live)
 
     def _refreshed(self, inputs: Properties, wanted: Object, live: Object) -> Properties:
         """The inputs, where applying them would change nothing; otherwise with what somebody else changed."""
@@ -325,70 +281,21 @@ class KubernetesProvider(Provider):
             applied = self._client.apply(wanted, dry_run=True, force=True)
         except ApiError:
             applied = None
-        if applied is not None and _content(applied) == _content(live):
+        if applied is not None and content_of(applied) == content_of(live):
             return inputs
         return as_declared(as_stored(inputs), live)
 
     def _await_ready(self, resource: Resource, inputs: Properties, live: Object) -> State:
         """Wait by the kind's rule; raise InitFailedError with the reasons where time runs out."""
-        inputs = _hidden(inputs)
-        if waiting.is_skipped(live):
-            return State(_id(live), inputs, _outputs(live))
-        deadline, said = time.monotonic() + waiting.seconds(live, resource.timeout), ""
-        while True:
-            latest, progress = self._look(live)
-            if latest is None:
-                raise UserError(f"{live['kind']} {_id(live)} was deleted by somebody else while it was awaited")
-            live = latest
-            if progress.done:
-                return State(_id(live), inputs, _outputs(live))
-            if progress.failed or time.monotonic() > deadline or self.cancelled.is_set():
-                reason = "interrupted" if self.cancelled.is_set() else progress.message
-                reasons = [f"{live['kind']} {_id(live)}: {reason}", *self._troubles(live)]
-                raise InitFailedError(State(_id(live), inputs, _outputs(live)), reasons)
-            if progress.message != said:
-                said = progress.message
-                self.log(resource, "status", said)
-            self.cancelled.wait(POLL_SECONDS)
-
-    def _look(self, live: Object) -> tuple[Object | None, waiting.Progress]:
-        """The object as it is now, or None where it is gone, and how far it is.
-
-        Nothing is raised: the object is there, so it must get into the state whatever happens.
-        """
-        try:
-            latest = self._client.get(live)
-            return latest, waiting.progress(self._client, latest) if latest else waiting.Progress(False)
-        except ApiError as error:
-            # The API server may come back.
-            return live, waiting.Progress(False, message=error.message)
-        except Exception as error:
-            return live, waiting.Progress(False, failed=True, message=f"it cannot be awaited: {error}")
-
-    def _troubles(self, live: Object) -> list[str]:
-        try:
-            return waiting.troubles(self._client, live)
-        except Exception:
-            # They only explain, and what they explain must be heard.
-            return []
-
-    def _await_gone(self, resource: Resource, obj: Object) -> None:
-        deadline = time.monotonic() + waiting.deletion_seconds(obj, resource.timeout)
-        first = self._client.get(obj)
-        uid = first["metadata"]["uid"] if first else ""
-        while (live := self._client.get(obj)) is not None and live["metadata"]["uid"] == uid:
-            if time.monotonic() > deadline or self.cancelled.is_set():
-                held = ", ".join(live["metadata"].get("finalizers") or []) or "its pods"
-                raise UserError(f"{live['kind']} {_id(live)} is still being deleted; it is held by {held}")
-            self.cancelled.wait(POLL_SECONDS)
-
-
-def _leads_to(replica: str, kubeconfig: str, context: str) -> bool:
-    """Whether a kubeconfig is of the replica; one that cannot be read is of some other cluster."""
-    try:
-        return server_of(kubeconfig, context) == server_of(replica)
-    except RehearsalError:
-        return False
+        reasons: list[str] = []
+        if not annotations.is_skipped(live):
+            live, reasons = waiting.until_ready(
+                self._client, live, resource.timeout, self.cancelled, lambda text: self.log(resource, "status", text)
+            )
+        state = State(_id(live), hidden(inputs), outputs_of(live))
+        if reasons:
+            raise InitFailedError(state, reasons)
+        return state
 
 
 def _refuse_unsupported(resource: Resource) -> None:
@@ -399,26 +306,6 @@ def _refuse_unsupported(resource: Resource) -> None:
             f"{resource.type} is not supported in a rehearsal. Declare the objects themselves, or run the rehearsal "
             "with --official-kubernetes-plugin"
         )
-
-
-def _without_nulls(value: Any) -> Any:
-    """The same without the keys that are null."""
-    if isinstance(value, Mapping):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
-def _cluster(config: Properties) -> Any:
-    """What a kubeconfig says of its clusters: where they are."""
-    try:
-        clusters = read_kubeconfig(str(config.get("kubeconfig", "")))["clusters"]
-    except RehearsalError:
-        return config.get("kubeconfig")
-    return [entry["cluster"].get("server") for entry in clusters]
-
-
-def _is_ignored(path: str, ignore: list[str]) -> bool:
-    return any(path == item or path.startswith((f"{item}.", f"{item}[")) for item in ignore)
 
 
 def _new_name(resource: Resource, seed: bytes) -> str:
@@ -437,22 +324,7 @@ def _same_object(old: Properties, new: Properties) -> bool:
 
 
 def _is_autonamed(inputs: Properties) -> bool:
-    return waiting.annotation(inputs, AUTONAMED) == "true"
-
-
-def _leave(wanted: Object, live: Object | None, ignored: tuple[str, ...]) -> None:
-    """Put the live values where changes are ignored: they may be another's, such as an autoscaler's replicas."""
-    for path in ignored if live else ():
-        *parents, last = (quoted or plain for quoted, plain in re.findall(r'\["([^"]+)"\]|([^.\[\]]+)', path))
-        target, source = wanted, live
-        for step in parents:
-            target, source = (part.get(step) if isinstance(part, dict) else None for part in (target, source))
-        if isinstance(target, dict) and isinstance(source, dict) and last in source:
-            target[last] = source[last]
-
-
-def _is_forced(obj: Object) -> bool:
-    return waiting.annotation(obj, FORCE) == "true"
+    return annotations.is_set(inputs, annotations.AUTONAMED)
 
 
 def _namespace_is_missing(error: ApiError) -> bool:
@@ -462,7 +334,8 @@ def _namespace_is_missing(error: ApiError) -> bool:
 def _user_error(what: str, resource: Resource, error: ApiError) -> UserError:
     hint = ""
     if error.status == 409 and "conflict" in error.message:
-        hint = f'. Leave those fields to the other manager (ignore_changes), or annotate it with {FORCE}: "true"'
+        force = f'{annotations.FORCE}: "true"'
+        hint = f". Leave those fields to the other manager (ignore_changes), or annotate it with {force}"
     return UserError(f"{resource.type.rpartition(':')[2]} {resource.name}: {what}: {error.message}{hint}")
 
 
@@ -476,38 +349,3 @@ def _identity(resource: Resource) -> Properties:
     namespace, _, name = resource.id.rpartition("/")
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
-
-
-def _declared_part(live: Object) -> Properties:
-    """What was declared: the fields that this plugin applied, or else all but what the server wrote."""
-    for entry in live["metadata"].get("managedFields", []):
-        if entry["manager"] == FIELD_MANAGER and entry["operation"] == "Apply" and not entry.get("subresource"):
-            part = owned(live, entry["fieldsV1"])
-            names = {key: live["metadata"][key] for key in ("name", "namespace") if key in live["metadata"]}
-            part["metadata"] = names | part.get("metadata", {})
-            return {"apiVersion": live["apiVersion"], "kind": live["kind"]} | part
-    return _content(live)
-
-
-def _content(live: Object) -> Object:
-    """What an object says, without its status and the server's bookkeeping."""
-    content = {key: value for key, value in live.items() if key != "status"}
-    content["metadata"] = {key: value for key, value in live["metadata"].items() if key not in SERVER_SET}
-    return content
-
-
-def _hidden(properties: Properties) -> Properties:
-    """The same, but with the contents of a Secret kept secret."""
-    if properties.get("kind") != "Secret" or properties.get("apiVersion") != "v1":
-        return properties
-    return properties | {key: Secret(properties[key]) for key in ("data", "stringData") if key in properties}
-
-
-def _outputs(live: Object, preview: bool = False) -> Properties:
-    """The object as the program and the state get it; the contents of a Secret stay secret."""
-    outputs = copy.deepcopy(live)
-    outputs["metadata"].pop("managedFields", None)
-    if preview:
-        outputs["metadata"] |= dict.fromkeys(("creationTimestamp", "resourceVersion", "uid"), UNKNOWN)
-        outputs["status"] = UNKNOWN
-    return _hidden(outputs)

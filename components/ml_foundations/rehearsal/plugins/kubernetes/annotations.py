@@ -1,0 +1,105 @@
+"""The annotations of an object that say how it is named, applied, awaited and deleted: Pulumi's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from ml_foundations.rehearsal.api import Object
+from ml_foundations.rehearsal.plugins.changes import value_at
+
+AUTONAMED = "pulumi.com/autonamed"
+FORCE = "pulumi.com/patchForce"
+REPLACE_UNREADY = "pulumi.com/replaceUnready"
+_PROPAGATION = "pulumi.com/deletionPropagationPolicy"
+_SKIP = "pulumi.com/skipAwait"
+_TIMEOUT = "pulumi.com/timeoutSeconds"
+_WAIT_FOR = "pulumi.com/waitFor"
+
+_WHOLE_NUMBER = re.compile(r"[1-9]\d*", re.ASCII)
+_CONDITION = re.compile(r"condition=([^=]+)(?:=(.*))?")
+_JSONPATH = re.compile(r"jsonpath=\{\s*\$?((?:\.[A-Za-z_]\w*|\[\d+\])+)\s*\}(?:=([^=]+))?")
+"""The paths that are read here: those without wildcards, filters and quotes."""
+
+
+def annotation(obj: Object, name: str) -> str:
+    """An annotation of an object; empty where it has none, where it is not known yet, and where it is no text."""
+    metadata = obj.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    value = annotations.get(name) if isinstance(annotations, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+def is_set(obj: Object, name: str) -> bool:
+    """Whether an annotation says yes."""
+    return annotation(obj, name) == "true"
+
+
+def is_skipped(obj: Object) -> bool:
+    """Whether the user said not to wait."""
+    return is_set(obj, _SKIP)
+
+
+def propagation_policy(obj: Object) -> str:
+    """What is deleted along with an object, and when."""
+    chosen = annotation(obj, _PROPAGATION)
+    return {"orphan": "Orphan", "background": "Background"}.get(chosen, "Foreground")
+
+
+def timeout(obj: Object) -> float:
+    """The seconds to wait; 0 for nonsense, which only somebody else can have written: ``errors`` refuses it."""
+    value = annotation(obj, _TIMEOUT)
+    return float(value) if _WHOLE_NUMBER.fullmatch(value) else 0
+
+
+def errors(obj: Object) -> list[str]:
+    """What is wrong with the annotations that say how to wait."""
+    found: list[str] = []
+    if (value := annotation(obj, _TIMEOUT)) and not timeout(obj):
+        found.append(f"the annotation {_TIMEOUT} must be a whole number of seconds (got {value!r})")
+    if (value := annotation(obj, _WAIT_FOR)) and not is_skipped(obj):
+        try:
+            _conditions(value)
+        except ValueError as error:
+            found.append(str(error))
+    return found
+
+
+def waits_for(live: Object) -> list[str] | None:
+    """The conditions of the user's own that a live object does not meet; None where the user gave none."""
+    value = annotation(live, _WAIT_FOR)
+    return [wanted.string for wanted in _conditions(value) if not _meets(live, wanted)] if value else None
+
+
+def condition(live: Object, name: str) -> Object:
+    """A condition in the status of a live object; empty where it has none of that type."""
+    conditions = live.get("status", {}).get("conditions") or []
+    return next((item for item in conditions if item["type"] == name), {})
+
+
+def _conditions(text: str) -> list[re.Match[str]]:
+    """The waitFor annotation: ``condition=Type[=Status]``, ``jsonpath={.path}[=value]``, or a JSON list of these."""
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = text
+    wanted = given if isinstance(given, list) else [text]
+    found = [_CONDITION.fullmatch(item) or _JSONPATH.fullmatch(item) for item in wanted if isinstance(item, str)]
+    read = [match for match in found if match]
+    if not read or len(read) < len(wanted):
+        raise ValueError(
+            f"the annotation {_WAIT_FOR} must be condition=Type[=Status] or jsonpath={{.plain.path}}[=value], "
+            f"or a JSON list of these; a rehearsal reads no other paths (got {text!r})"
+        )
+    return read
+
+
+def _meets(live: Object, wanted: re.Match[str]) -> bool:
+    name, value = wanted.groups()
+    if wanted.re is _CONDITION:
+        return condition(live, name).get("status") == (value or "True")
+    actual = value_at(live, name)
+    if value is None or actual is None:
+        return actual is not None
+    return (actual if isinstance(actual, str) else json.dumps(actual)) == value

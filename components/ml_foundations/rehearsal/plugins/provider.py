@@ -1,0 +1,131 @@
+"""What an embedded plugin implements, in plain Python values."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ml_foundations.rehearsal.plugins.values import Properties
+from ml_foundations.rehearsal.progress import RehearsalError
+
+
+@dataclass(frozen=True)
+class Resource:
+    """What a call is about."""
+
+    urn: str
+    type: str
+    """Such as ``kubernetes:core/v1:Namespace``."""
+    name: str
+    """The name in the program."""
+    id: str = ""
+    timeout: float = 0
+    """Seconds that the user allows, by customTimeouts; 0 where nothing was said."""
+    ignore: tuple[str, ...] = ()
+    """Paths whose changes the user ignores (ignoreChanges)."""
+    proposed_name: str = ""
+    """The name to give it where the program gives none (pulumi:autonaming); empty where the user said nothing."""
+    must_be_named: bool = False
+    """Whether the user wants an error where the program gives no name."""
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What an update would change. Paths are Pulumi property paths, such as ``spec.template``."""
+
+    changed: list[str] = field(default_factory=list[str])
+    replaces: list[str] = field(default_factory=list[str])
+    delete_before_replace: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """A resource as it is: its id, what was asked for, and what there is."""
+
+    id: str
+    inputs: Properties
+    outputs: Properties
+
+
+class UserError(RehearsalError):
+    """An error meant for the user; it is shown as it is, without a traceback."""
+
+
+class CheckError(Exception):
+    """Inputs that cannot be: pairs of a property path and the reason."""
+
+    def __init__(self, failures: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{path}: {reason}" for path, reason in failures))
+        self.failures = failures
+
+
+class InitFailedError(Exception):
+    """The resource exists, but did not become what it should: it is kept in the state, and the next up mends it."""
+
+    def __init__(self, state: State, reasons: list[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.state = state
+        self.reasons = reasons
+
+
+class Provider:
+    """What an embedded plugin implements. Methods may block: each call has a thread of its own."""
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    takes_names: ClassVar[bool] = False
+    """Whether it gives the names that the engine proposes."""
+    keeps_nulls: ClassVar[bool] = False
+    """Whether a null inside of a property is a value of its own, as in Helm's values; elsewhere it says nothing."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+        """Set when the user interrupts the update: whatever waits must end soon."""
+        self.log: Callable[[Resource, str, str], None] = lambda resource, severity, message: None
+        """Tell the user something about a resource: severity is debug, info, warning, error or status."""
+
+    def schema(self) -> dict[str, Any]:
+        """The schema of each resource type by token, for programs that are no Python; by default of none."""
+        return {}
+
+    def provider_schema(self) -> dict[str, Any]:
+        """The schema of the provider itself, for programs that are no Python; by default it has no properties."""
+        return {}
+
+    def diff_config(self, old: Properties, new: Properties) -> Diff:
+        """What a change of the provider's own configuration means; by default it replaces nothing."""
+        changed = [key for key in {*old, *new} if old.get(key) != new.get(key)]
+        return Diff(changed=changed)
+
+    def configure(self, config: Properties) -> None:
+        """Take the provider's configuration."""
+
+    def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
+        """The inputs with defaults and names filled in; raises CheckError."""
+        raise NotImplementedError
+
+    def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
+        """What an update would change."""
+        raise NotImplementedError
+
+    def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
+        """The outputs that a create or update is expected to have; UNKNOWN for what cannot be told."""
+        raise NotImplementedError
+
+    def create(self, resource: Resource, new: Properties) -> State:
+        """Create it; raises InitFailedError where it exists but is not well."""
+        raise NotImplementedError
+
+    def update(self, resource: Resource, old: State, new: Properties) -> State:
+        """Update it; raises InitFailedError where it is not well afterwards."""
+        raise NotImplementedError
+
+    def read(self, resource: Resource, old: State) -> State | None:
+        """The live resource, or None where it is gone. ``old`` is empty on an import."""
+        raise NotImplementedError
+
+    def delete(self, resource: Resource, old: State) -> None:
+        """Delete it; what is gone already is no error."""
+        raise NotImplementedError
