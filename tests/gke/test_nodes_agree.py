@@ -10,7 +10,7 @@ from ml_foundations.kubernetes.labels import GPU_RESOURCE, HOSTNAME
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.model.resources import WHOLE, in_scheduler_units
 from ml_foundations.rehearsal.cloud.nodes import node_template
-from ml_foundations.rehearsal.plugins.gcp import container
+from ml_foundations.rehearsal.plugins.gcp.node_pool import node_pool
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 
 from tests.gke.building import POOL
@@ -38,7 +38,7 @@ OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside([driver_ins
 def test_they_agree(changes: Any, operator: Operator | None) -> None:
     given = inputs(declared(lambda: GpuNodePool("p", POOL | changes))["p-pool"])
     planned = from_node_pool(given, CLUSTER, operator)
-    simulated = node_template(container.node_pool(given, Place("project"), CLUSTER), "us-central1-a", operator)
+    simulated = node_template(node_pool(given, Place("project"), CLUSTER), "us-central1-a", operator)
     labels = {key: value for key, value in planned.labels.items() if key != HOSTNAME}
     assert labels == simulated["metadata"]["labels"]
     assert sorted(map(str, planned.manifest["spec"]["taints"])) == sorted(map(str, simulated["spec"]["taints"]))

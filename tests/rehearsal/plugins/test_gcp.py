@@ -20,6 +20,7 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import gke_gcloud_auth_plugin
 from ml_foundations.rehearsal.plugins.gcp import container, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import GoogleApiError
+from ml_foundations.rehearsal.plugins.gcp.node_pool import node_pool
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State, UserError
@@ -108,7 +109,7 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
 )
 def test_what_gke_refuses(changes: Properties, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        container.node_pool(pool_inputs(**changes), PLACE, CLUSTER)
+        node_pool(pool_inputs(**changes), PLACE, CLUSTER)
 
 
 def test_labels_and_taints_that_kubernetes_takes() -> None:
@@ -116,26 +117,26 @@ def test_labels_and_taints_that_kubernetes_takes() -> None:
         "labels": {"example.com/Role_1.x": "", f"{'a' * 253}/{'b' * 63}": "c" * 63, "gpus": 2, "fast": True},
         "taints": [{"key": "example.com/only", "effect": "NO_EXECUTE"}],
     }
-    pool = container.node_pool(pool_inputs(nodeConfig=config), PLACE, CLUSTER)
+    pool = node_pool(pool_inputs(nodeConfig=config), PLACE, CLUSTER)
     assert pool.labels == config["labels"] | {"gpus": "2", "fast": "true"}
     assert pool.taints == ({"key": "example.com/only", "value": "", "effect": "NoExecute"},)
 
 
 def test_node_counts_are_per_zone_but_for_the_totals() -> None:
     zones = ["us-central1-a", "us-central1-b"]
-    total = container.node_pool(pool_inputs(nodeLocations=zones), PLACE, CLUSTER)
+    total = node_pool(pool_inputs(nodeLocations=zones), PLACE, CLUSTER)
     assert (total.min_nodes, total.max_nodes, total.max_nodes_per_zone) == (1, 4, None)
     scaling = {"minNodeCount": 1, "maxNodeCount": 3}
-    zonal = container.node_pool(pool_inputs(nodeLocations=zones, autoscaling=scaling), PLACE, CLUSTER)
+    zonal = node_pool(pool_inputs(nodeLocations=zones, autoscaling=scaling), PLACE, CLUSTER)
     assert (zonal.min_nodes, zonal.max_nodes, zonal.max_nodes_per_zone) == (2, 6, 3)
     inputs = pool_inputs(nodeLocations=zones, nodeCount=2)
     del inputs["autoscaling"]
-    fixed = container.node_pool(inputs, PLACE, CLUSTER)
+    fixed = node_pool(inputs, PLACE, CLUSTER)
     assert (fixed.min_nodes, fixed.max_nodes, fixed.autoscaled) == (4, 4, False)
 
 
 def test_gpus_are_those_of_the_machine_where_none_are_named() -> None:
-    pool = container.node_pool(pool_inputs(nodeConfig={"guestAccelerators": []}), PLACE, CLUSTER)
+    pool = node_pool(pool_inputs(nodeConfig={"guestAccelerators": []}), PLACE, CLUSTER)
     assert pool.gpu is not None
     assert (pool.gpu.type, pool.gpu.count, pool.gpu.driver_version) == ("nvidia-l4", 2, None)
 

@@ -20,9 +20,10 @@ from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
-from ml_foundations.rehearsal.plugins.gcp import container, recorded
+from ml_foundations.rehearsal.plugins.gcp import container, node_pool, recorded
 from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER, NODE_POOL
 from ml_foundations.rehearsal.plugins.gcp.errors import already_exists, not_found
+from ml_foundations.rehearsal.plugins.gcp.force_new import FORCES_NEW
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State, UserError
 from ml_foundations.rehearsal.plugins.sdk import GCP
@@ -98,7 +99,7 @@ class GcpProvider(Provider):
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
         """Compare inputs; some properties cannot change in place."""
         changed = list(changed_paths(_declared(old.inputs), _declared(new), enter_blocks=True))
-        forcing = container.FORCES_NEW.get(resource.type) or recorded.forces_new(resource.type)
+        forcing = FORCES_NEW.get(resource.type) or recorded.forces_new(resource.type)
         replaces = [path for path in changed if is_below(path, forcing)]
         return Diff(changed, replaces, delete_before_replace=bool(replaces) and self._is_taken(resource, old, new))
 
@@ -158,7 +159,7 @@ class GcpProvider(Provider):
         inputs = _declared(new)
         container.check_cluster(inputs, self._place)
         identity = container.cluster_id(inputs, self._place)
-        pool = container.default_pool(inputs, self._place)
+        pool = node_pool.default_pool(inputs, self._place)
         with self._claiming:
             self._refuse_second(resource, identity, self._store.clusters().get(inputs["name"]))
             if pool is not None:
@@ -191,7 +192,7 @@ class GcpProvider(Provider):
 
     def _create_pool(self, resource: Resource, new: Properties) -> State:
         inputs, cluster = self._pool_inputs(new)
-        pool = container.node_pool(inputs, self._place, cluster)
+        pool = node_pool.node_pool(inputs, self._place, cluster)
         with self._claiming:
             self._refuse_shared_name(resource, pool)
             existing = self._store.pools()
@@ -199,7 +200,7 @@ class GcpProvider(Provider):
             self._refuse_second(resource, container.pool_id(inputs, self._place), found.resource if found else None)
             others = [other for other in existing.values() if other.cluster == pool.cluster]
             # GKE taints a GPU pool only if the cluster already has nodes for everything else.
-            tainted = container.is_gpu_pool(pool) and not all(map(container.is_gpu_pool, others))
+            tainted = node_pool.is_gpu_pool(pool) and not all(map(node_pool.is_gpu_pool, others))
             pool = replace(pool, automatic_gpu_taint=tainted)
             state = self._save_pool(resource, new, inputs, pool)
         self._wait_for_nodes(resource, pool)
@@ -207,7 +208,7 @@ class GcpProvider(Provider):
 
     def _update_pool(self, resource: Resource, new: Properties) -> State:
         inputs, cluster = self._pool_inputs(new)
-        pool = container.node_pool(inputs, self._place, cluster)
+        pool = node_pool.node_pool(inputs, self._place, cluster)
         before = self._store.pools().get(pool.name)
         if before is None:
             raise not_found(container.pool_id(inputs, self._place))

@@ -1,0 +1,235 @@
+"""The node pool that a program declares, checked as GKE checks it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ml_foundations.catalog.machine_types import GPUS, MachineType, UnknownNameError, machine_type
+from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu
+from ml_foundations.kubernetes import labels
+from ml_foundations.rehearsal.cloud.store import Pool
+from ml_foundations.rehearsal.plugins.gcp.container import Inputs, check_name
+from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
+from ml_foundations.rehearsal.plugins.gcp.place import Place, check_zones, default_zones, is_zone
+from ml_foundations.rehearsal.plugins.provider import UserError
+
+_LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_PREFIX = re.compile(r"(?=.{1,253}$)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+_DRIVER_VERSIONS = ("DEFAULT", "LATEST", "INSTALLATION_DISABLED", "GPU_DRIVER_VERSION_UNSPECIFIED")
+_SHARING_STRATEGIES = ("TIME_SHARING", "MPS")
+_RESERVATION_TYPES = ("NO_RESERVATION", "ANY_RESERVATION", "SPECIFIC_RESERVATION", "ANY_RESERVATION_THEN_FAIL")
+
+
+def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
+    """The pool that a program declares, checked as GKE checks it.
+
+    Args:
+        inputs: The node pool's inputs.
+        place: The provider's defaults.
+        cluster: The inputs of its cluster.
+    """
+    config = inputs.get("nodeConfig") or {}
+    check_name("Node pool", inputs["name"])
+    location = place.location_of(inputs)
+    zones = list(inputs.get("nodeLocations") or cluster.get("nodeLocations") or default_zones(location))
+    if is_zone(location) and not inputs.get("nodeLocations"):
+        zones = [location]
+    check_zones(zones, location)
+    machine = _machine(config.get("machineType") or "e2-medium", zones[0])
+    low, high, initial, autoscaled = _sizes(inputs, len(zones))
+    gpu = _gpu(config, machine)
+    disk_type = _boot_disk_type(config, machine)
+    return Pool(
+        name=inputs["name"],
+        cluster=inputs["cluster"].rpartition("/")[2],
+        project=place.project_of(inputs),
+        machine_type=machine.name,
+        min_nodes=low,
+        max_nodes=high,
+        initial_nodes=initial,
+        autoscaled=autoscaled,
+        max_nodes_per_zone=_int((inputs.get("autoscaling") or {}).get("maxNodeCount")),
+        zones=tuple(zones),
+        labels=dict(_label("label", *item) for item in (config.get("labels") or {}).items()),
+        taints=_taints(config),
+        gpu=gpu,
+        spot=bool(config.get("spot") or config.get("preemptible")),
+        flex_start=bool(config.get("flexStart")),
+        queued=_queued(inputs),
+        reservation=_reservation(config),
+        location_policy=(inputs.get("autoscaling") or {}).get("locationPolicy") or "BALANCED",
+        image_type=config.get("imageType") or "COS_CONTAINERD",
+        boot_disk_type=disk_type,
+        boot_disk_gib=int(config.get("diskSizeGb") or (config.get("bootDisk") or {}).get("sizeGb") or 100),
+        ephemeral_local_ssds=int((config.get("ephemeralStorageLocalSsdConfig") or {}).get("localSsdCount") or 0),
+        max_pods=int(inputs.get("maxPodsPerNode") or cluster.get("defaultMaxPodsPerNode") or 110),
+        workload_identity=bool(cluster.get("workloadIdentityConfig"))
+        and (config.get("workloadMetadataConfig") or {}).get("mode", "GKE_METADATA") == "GKE_METADATA",
+    )
+
+
+def default_pool(cluster: Inputs, place: Place) -> Pool | None:
+    """The pool that GKE makes with a cluster, unless the program has it removed."""
+    if cluster.get("removeDefaultNodePool") or not cluster.get("initialNodeCount"):
+        return None
+    inputs = {
+        "name": "default-pool",
+        "cluster": cluster["name"],
+        "location": place.location_of(cluster),
+        "project": place.project_of(cluster),
+        "nodeCount": cluster["initialNodeCount"],
+        "nodeConfig": cluster.get("nodeConfig") or {},
+    }
+    return node_pool(inputs, place, cluster)
+
+
+def _machine(name: str, zone: str) -> MachineType:
+    try:
+        return machine_type(name)
+    except UnknownNameError as error:
+        hint = f" Did you mean {' or '.join(error.near)}?" if error.near else ""
+        raise bad_request(f'Machine type with name "{name}" does not exist in zone "{zone}".{hint}') from error
+
+
+def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int, bool]:
+    """Minimum, maximum and initial number of nodes of the whole pool, and whether it scales."""
+    scaling = inputs.get("autoscaling")
+    # Google's numbers of nodes are per zone, but for the total ones.
+    declared = _int(inputs.get("nodeCount"))
+    initial = int(inputs.get("initialNodeCount") or 0) if declared is None else declared
+    if not scaling:
+        return initial * zones, initial * zones, initial * zones, False
+    total = scaling.get("totalMaxNodeCount")
+    if total is not None and scaling.get("maxNodeCount") is not None:
+        raise bad_request("total_max_node_count and max_node_count are mutually exclusive")
+    if total is None:
+        low, high = (int(scaling.get(key) or 0) * zones for key in ("minNodeCount", "maxNodeCount"))
+    else:
+        low, high = int(scaling.get("totalMinNodeCount") or 0), int(total)
+    if high <= 0 or low > high:
+        raise bad_request(f"Autoscaling limits are invalid: minimum {low}, maximum {high} nodes")
+    return low, high, max(initial * zones, low), True
+
+
+def _queued(inputs: Inputs) -> bool:
+    """Whether nodes come for a ProvisioningRequest only; Google asks for a pool that starts with none."""
+    if not (inputs.get("queuedProvisioning") or {}).get("enabled"):
+        return False
+    scaling = inputs.get("autoscaling") or {}
+    if scaling.get("totalMinNodeCount") or scaling.get("minNodeCount") or inputs.get("initialNodeCount"):
+        raise bad_request("Queued provisioning needs a node pool that starts with 0 nodes and whose minimum is 0")
+    return True
+
+
+def _reservation(config: Inputs) -> str:
+    """The specific reservation of a pool, checked against the other ways to buy its machines."""
+    affinity = config.get("reservationAffinity") or {}
+    kind, names = affinity.get("consumeReservationType"), affinity.get("values") or []
+    _one_of("consume_reservation_type", kind, _RESERVATION_TYPES)
+    if kind in ("ANY_RESERVATION", "SPECIFIC_RESERVATION") and (config.get("spot") or config.get("flexStart")):
+        raise bad_request("Spot and flex-start nodes cannot consume a reservation")
+    if (kind == "SPECIFIC_RESERVATION") != (len(names) == 1):
+        raise bad_request("A specific reservation, and no other kind of affinity, names exactly one reservation")
+    return names[0] if names else ""
+
+
+def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
+    accelerators = config.get("guestAccelerators") or []
+    if not accelerators:
+        return PoolGpu(machine.gpu, machine.gpu_count) if machine.gpu else None
+    if len(accelerators) > 1:
+        raise bad_request("A node pool can have one type of accelerator")
+    accelerator = accelerators[0]
+    kind, count = accelerator["type"], int(accelerator["count"])
+    if kind not in GPUS:
+        raise bad_request(f'Accelerator type "{kind}" does not exist. Known: {", ".join(sorted(GPUS))}')
+    allowed = machine.gpu_counts(kind)
+    if count not in allowed:
+        offers = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
+        choice = f"{' or '.join(map(str, allowed))} of this type" if allowed else offers
+        raise bad_request(
+            f"Machine type {machine.name} cannot have {count} accelerators of type {kind}: it has {choice}"
+        )
+    sharing = accelerator.get("gpuSharingConfig") or {}
+    return PoolGpu(
+        type=kind,
+        count=count,
+        driver_version=_driver_version(accelerator),
+        partition_size=_partition(accelerator.get("gpuPartitionSize"), kind),
+        sharing_strategy=_one_of("gpu_sharing_strategy", sharing.get("gpuSharingStrategy"), _SHARING_STRATEGIES),
+        max_shared_clients=_int(sharing.get("maxSharedClientsPerGpu")),
+    )
+
+
+def _driver_version(accelerator: Inputs) -> str | None:
+    version = (accelerator.get("gpuDriverInstallationConfig") or {}).get("gpuDriverVersion")
+    checked = _one_of("gpu_driver_version", version, _DRIVER_VERSIONS)
+    return None if checked == "GPU_DRIVER_VERSION_UNSPECIFIED" else checked
+
+
+def _partition(size: str | None, kind: str) -> str | None:
+    profiles = GPUS[kind].mig_profiles
+    if size and size not in profiles:
+        allowed = ", ".join(profiles) or "none: it cannot be partitioned"
+        raise bad_request(f'GPU partition size "{size}" is not one of {kind}: {allowed}')
+    return size or None
+
+
+def _one_of(field: str, value: str | None, allowed: tuple[str, ...]) -> str | None:
+    if value and value not in allowed:
+        raise UserError(f"expected {field} to be one of {list(allowed)}, got {value}")
+    return value or None
+
+
+def _taints(config: Inputs) -> tuple[dict[str, str], ...]:
+    taints = tuple(map(_taint, config.get("taints") or []))
+    if len({(taint["key"], taint["effect"]) for taint in taints}) < len(taints):
+        raise bad_request("Two node taints have the same key and effect")
+    return taints
+
+
+def _taint(taint: Inputs) -> dict[str, str]:
+    effect = _one_of("effect", taint.get("effect"), tuple(TAINT_EFFECTS))
+    if effect is None:
+        raise bad_request(f"Taint {taint.get('key')} has no effect")
+    key, value = _label("taint", taint.get("key") or "", taint.get("value") or "")
+    return {"key": key, "value": value, "effect": TAINT_EFFECTS[effect]}
+
+
+def _label(what: str, key: str, value: Any) -> tuple[str, str]:
+    """A label or taint of nodes, checked as Kubernetes checks it."""
+    # Programs may give numbers and booleans; the provider makes text of them.
+    text = value if isinstance(value, str) else json.dumps(value)
+    prefix, slash, name = key.rpartition("/")
+    if not _LABEL_NAME.fullmatch(name) or (slash and not _LABEL_PREFIX.fullmatch(prefix)):
+        raise bad_request(
+            f'Invalid node {what} key "{key}": an optional DNS subdomain with "/", then up to 63 letters, digits, '
+            '"-", "_" and ".", that begin and end with a letter or digit'
+        )
+    if text and not _LABEL_NAME.fullmatch(text):
+        raise bad_request(
+            f'Invalid value "{text}" of node {what} "{key}": up to 63 letters, digits, "-", "_" and ".", '
+            "that begin and end with a letter or digit, or nothing"
+        )
+    return key, text
+
+
+def _boot_disk_type(config: Inputs, machine: MachineType) -> str:
+    declared = config.get("diskType") or (config.get("bootDisk") or {}).get("diskType")
+    default = "hyperdisk-balanced" if machine.attaches("pd-balanced") is False else "pd-balanced"
+    if declared and machine.attaches(declared) is False:
+        raise bad_request(
+            f"Disk type {declared} cannot be used by {machine.name}: it takes {', '.join(machine.disk_types)}"
+        )
+    return declared or default
+
+
+def is_gpu_pool(pool: Pool) -> bool:
+    """Whether a pool's nodes have GPUs."""
+    return pool.gpu is not None or labels.GKE_ACCELERATOR in pool.labels
+
+
+def _int(value: Any) -> int | None:
+    return None if value is None else int(value)
