@@ -5,8 +5,9 @@ from typing import Any
 
 from guards import GUARDS, Guard
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, unknown_paths
-from ml_foundations.planning.input.program import NODE_POOL, Resource, is_judged, judge_program
+from ml_foundations.planning.input.program import NODE_POOL, Resource, is_judged
 from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.rules import RULES
 from pulumi_policy import (
     EnforcementLevel,

@@ -8,11 +8,12 @@ from typing import Any, cast
 import pulumi
 
 from ml_foundations.kubernetes.manifests import UNKNOWN
-from ml_foundations.planning.input.program import Resource, is_judged, judge_program
+from ml_foundations.planning.input.program import Resource, is_judged
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.findings import Finding, Severity
-from ml_foundations.planning.verdict.judging import Verdicts
+from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.planning.verdict.verdicts import Verdicts
 
 OF_WORKLOADS = "workload"
 """The rule by which a stack cannot fit because one of its workloads cannot: that one's own findings say why."""

@@ -7,8 +7,8 @@ from ml_foundations import GpuNodePool
 from ml_foundations.catalog.operator_nodes import Operator, Sharing
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, HOSTNAME
+from ml_foundations.kubernetes.quantities import milli
 from ml_foundations.planning.input.node_pools import from_node_pool
-from ml_foundations.planning.model.resources import WHOLE, in_scheduler_units
 from ml_foundations.rehearsal.cloud.nodes import node_template
 from ml_foundations.rehearsal.plugins.gcp.node_pool import node_pool
 from ml_foundations.rehearsal.plugins.gcp.place import Place
@@ -42,5 +42,4 @@ def test_they_agree(changes: Any, operator: Operator | None) -> None:
     labels = {key: value for key, value in planned.labels.items() if key != HOSTNAME}
     assert labels == simulated["metadata"]["labels"]
     assert sorted(map(str, planned.manifest["spec"]["taints"])) == sorted(map(str, simulated["spec"]["taints"]))
-    offered = in_scheduler_units(GPU_RESOURCE, int(simulated["status"]["allocatable"].get(GPU_RESOURCE, 0)) * WHOLE)
-    assert planned.allocatable.get(GPU_RESOURCE, 0) == offered
+    assert planned.allocatable.get(GPU_RESOURCE, 0) == milli(simulated["status"]["allocatable"].get(GPU_RESOURCE, 0))

@@ -9,8 +9,8 @@ from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.planning import UNKNOWN, Verdict, judge
 from ml_foundations.planning.input.node_pools import from_node_pool
-from ml_foundations.planning.input.program import judge_program
 from ml_foundations.planning.model.nodes import by_zone
+from ml_foundations.planning.verdict.program import judge_program
 
 from tests.planning.building import GPU, ZONE, container, deployment, job, spread, template
 

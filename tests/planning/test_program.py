@@ -6,7 +6,8 @@ import pytest
 import yaml
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.planning import UNKNOWN, Verdict
-from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, RELEASE, Resource, judge_program, nodes_of
+from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, RELEASE, Resource, nodes_of
+from ml_foundations.planning.verdict.program import judge_program
 
 from tests.planning.building import GPU, container, deployment, job, template
 

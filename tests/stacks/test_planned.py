@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from ml_foundations.planning import Verdict
-from ml_foundations.planning.input.program import RELEASE, Resource, judge_program, nodes_of
+from ml_foundations.planning.input.program import RELEASE, Resource, nodes_of
+from ml_foundations.planning.verdict.program import judge_program
 
 from tests.stacks.test_settings import sections
 from tests.support.recording import changed_stack

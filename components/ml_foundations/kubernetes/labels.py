@@ -8,6 +8,9 @@ GPU_TAINT_VALUE = "present"
 GPU_TAINT_EFFECT = "NoSchedule"
 """GKE's own taint on GPU nodes is nvidia.com/gpu=present:NoSchedule (GKE, "About GPUs in GKE")."""
 
+UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+"""The taint that a pod must tolerate to run on a cordoned node."""
+
 GPU_PRODUCT = "nvidia.com/gpu.product"
 GPU_MEMORY = "nvidia.com/gpu.memory"
 GPU_COUNT = "nvidia.com/gpu.count"

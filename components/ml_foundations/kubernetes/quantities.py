@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -15,6 +15,12 @@ _QUANTITY = re.compile(
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+
+
+Amounts = dict[str, int]
+"""Thousandths of each resource by name."""
+WHOLE = 1000
+"""One, in thousandths."""
 
 
 def parse_quantity(value: str | int | float) -> Fraction:
@@ -49,9 +55,23 @@ def milli(value: str | int | float) -> int:
     return math.ceil(parse_quantity(value) * 1000)
 
 
-def millis(values: Mapping[str, Any]) -> dict[str, int]:
+def millis(values: Mapping[str, Any]) -> Amounts:
     """A list of resources, such as requests or limits, in thousandths."""
     return {name: milli(value) for name, value in values.items()}
+
+
+def scheduled(amounts: Mapping[str, int]) -> Amounts:
+    """Amounts as the scheduler reads them: thousandths of cpu, whole units of all else, rounded up."""
+    return {name: amount if name == "cpu" else -(-amount // WHOLE) * WHOLE for name, amount in amounts.items()}
+
+
+def total(parts: Iterable[Mapping[str, int]]) -> Amounts:
+    """The sum of amounts."""
+    sums: Amounts = {}
+    for part in parts:
+        for name, amount in part.items():
+            sums[name] = sums.get(name, 0) + amount
+    return sums
 
 
 def format_milli(value: int) -> str:

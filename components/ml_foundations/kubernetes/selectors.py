@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, section
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, labels_of, name_of, section
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+"""The field of an affinity that holds what must be; the other one holds preferences."""
 
 
 def selects(selector: Manifest | None, labels: Mapping[str, Any]) -> bool:
@@ -15,12 +18,41 @@ def selects(selector: Manifest | None, labels: Mapping[str, Any]) -> bool:
         return False
     equal = section(selector, "matchLabels")
     return all(labels.get(key) == value for key, value in equal.items()) and all(
-        matches(requirement, labels) for requirement in items(selector, "matchExpressions")
+        _matches(requirement, labels) for requirement in items(selector, "matchExpressions")
     )
 
 
-def matches(requirement: Manifest, labels: Mapping[str, Any]) -> bool | None:
-    """Whether labels meet a requirement of a node selector or a label selector; None where a label is unknown."""
+def selects_node(spec: Manifest, node: Manifest) -> bool:
+    """Whether the node selector and the required node affinity of a pod's spec select a node."""
+    labels, required = labels_of(node), required_node_affinity(spec)
+    return all(labels.get(key) == value for key, value in section(spec, "nodeSelector").items()) and (
+        required is None or any(not unmet(term, node) for term in items(required, "nodeSelectorTerms"))
+    )
+
+
+def required_node_affinity(spec: Manifest) -> Manifest | None:
+    """The required node affinity of a pod's spec."""
+    return section(spec, "affinity", "nodeAffinity").get(REQUIRED)
+
+
+def unmet(term: Manifest, node: Manifest) -> list[tuple[Manifest, Mapping[str, Any], bool]]:
+    """The requirements of a term that a node does not meet, what they look at, and whether that is known.
+
+    An empty term, which matches no node, gives an empty requirement.
+    """
+    expressions, fields = items(term, "matchExpressions"), items(term, "matchFields")
+    if not expressions and not fields:
+        return [({}, {}, True)]
+    return [
+        (requirement, values, met is not None)
+        for requirements, values in ((expressions, labels_of(node)), (fields, {"metadata.name": name_of(node)}))
+        for requirement in requirements
+        if not (met := _matches(requirement, values))
+    ]
+
+
+def _matches(requirement: Manifest, labels: Mapping[str, Any]) -> bool | None:
+    """Whether labels meet a requirement; None where a label is not known."""
     key, operator = requirement["key"], requirement.get("operator")
     values: list[str] = requirement.get("values") or []
     if labels.get(key) is UNKNOWN and operator in ("In", "NotIn", "Gt", "Lt"):

@@ -6,9 +6,6 @@ from collections.abc import Iterable
 
 from ml_foundations.kubernetes.manifests import Manifest
 
-UNSCHEDULABLE_TAINT: Manifest = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-"""The taint that a pod must tolerate to run on a cordoned node."""
-
 
 def untolerated_taints(tolerations: Iterable[Manifest], taints: Iterable[Manifest]) -> list[Manifest]:
     """The taints that keep a pod off a node: NoSchedule or NoExecute ones that none of its tolerations matches."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ml_foundations.kubernetes.manifests import Manifest
 from ml_foundations.planning.input import documents
+from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict import report
-from ml_foundations.planning.verdict.findings import Verdict
 from ml_foundations.planning.verdict.judging import judge
 
 EXIT_CODES = {Verdict.FITS: 0, Verdict.CANNOT_FIT: 1, Verdict.UNDETERMINED: 3}

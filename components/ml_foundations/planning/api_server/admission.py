@@ -1,279 +1,198 @@
-"""What the API server makes of a pod before it stores it, and what it refuses: defaults, LimitRanges, tolerations.
-
-Follows the admission plugins LimitRanger and ExtendedResourceToleration, and the checks of requests against limits.
-"""
+"""Workloads on their way into the cluster: what the API server makes of their pods, and what it refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, section
-from ml_foundations.kubernetes.quantities import format_milli, milli, millis
-from ml_foundations.planning.model.resources import (
-    is_extended,
-    is_overcommitted,
-    is_pod_level,
-    of_containers,
-    without_overhead,
-)
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
+from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster
+from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defaults
+from ml_foundations.planning.api_server.limits import claim_refusals, pod_refusals
+from ml_foundations.planning.api_server.quotas import Quota
+from ml_foundations.planning.model.decisions import Candidate, GrowthStops, InTurns, Verdict
+from ml_foundations.planning.model.places import PodClass
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.workloads import PodSet, Workload
 
-Requirements = Mapping[str, Any]
-
-
-class Objection(NamedTuple):
-    """Why the API server refuses a pod or a claim."""
-
-    rule: str
-    path: str
-    """The field of the pod's spec, or of the claim's."""
-    message: str
-    remedy: str
-
-
-def admitted(
-    spec: Manifest, limit_ranges: Sequence[Manifest], runtime_classes: Mapping[str, Manifest] | None = None
-) -> Manifest:
-    """The spec of a pod as the API server stores it.
-
-    Args:
-        spec: The pod's own spec.
-        limit_ranges: The LimitRanges of its namespace.
-        runtime_classes: The RuntimeClasses that are declared, by name.
-    """
-    defaulted = _with_own_defaults(spec)
-    if found := (runtime_classes or {}).get(spec.get("runtimeClassName") or ""):
-        defaulted = _with_runtime_class(defaulted, found)
-    for limit_range in limit_ranges:
-        defaulted = _with_limit_range(defaulted, limit_range)
-    extended = sorted(
-        {name for _, container in _containers(defaulted) for name in _resources(container)[0] if is_extended(name)}
+_DEFAULT_SCHEDULER = "default-scheduler"
+_DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
+    for effect, keys in (
+        ("NoExecute", ("not-ready", "unreachable")),
+        ("NoSchedule", ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")),
     )
-    added = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in extended]
-    return {**defaulted, "tolerations": [*items(defaulted, "tolerations"), *added]} if added else defaulted
+    for key in keys
+)
+"""What the DaemonSet controller lets its pods tolerate."""
+_PER_POD_LABELS = ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", labels.JOB_INDEX)
+"""Labels that differ from pod to pod of one workload."""
 
 
-def ambiguous_defaults(limit_ranges: Sequence[Manifest]) -> list[str]:
-    """Resources for which several LimitRanges give different defaults: which one wins is not defined."""
-    seen: dict[tuple[str, str], int] = {}
-    found: list[str] = []
-    for limit_range in limit_ranges:
-        limits, requests = _container_defaults(limit_range)
-        for kind, values in (("limits", limits), ("requests", requests)):
-            for name, value in millis(values).items():
-                if seen.setdefault((kind, name), value) != value:
-                    found.append(name)
-    return sorted(set(found))
+class Admission:
+    """The API server of a cluster: completes the pods of workloads, charges quotas, and refuses.
 
+    Attributes:
+        quotas: The ResourceQuotas by namespace.
+    """
 
-def objections(spec: Manifest, limit_ranges: Sequence[Manifest]) -> list[Objection]:
-    """Why the API server refuses a pod with an admitted spec; empty where it accepts it."""
-    found = [objection for path, container in _containers(spec) for objection in _errors(path, container)]
-    for limit_range in limit_ranges:
-        name = name_of(limit_range)
-        for item in _limits(limit_range):
-            if item.get("type") == "Container":
-                for path, container in _containers(spec):
-                    requests, limits = map(millis, _resources(container))
-                    found += _outside(item, name, f"container {container.get('name')}", path, requests, limits)
-            elif item.get("type") == "Pod":
-                sums = [_of_pod(spec, "requests"), _of_pod(spec, "limits")]
-                found += _outside(item, name, "the pod", "resources", *sums)
-    return found
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.quotas: dict[str, list[Quota]] = {}
+        running = [pod for pods in cluster.running.values() for pod in pods]
+        for manifest in cluster.by_kind["ResourceQuota"]:
+            quota = Quota(manifest, running, cluster.volumes.claims)
+            self.quotas.setdefault(namespace_of(manifest), []).append(quota)
 
+    def admit(self, workload: Workload) -> Candidate:
+        """Make the pods' classes, or decide what the API server and values that are not known decide."""
+        candidate = Candidate(workload)
+        if workload.unknown:
+            candidate.refuse(map(_unknown_value, workload.unknown))
+            return candidate
+        limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
+        for pod_set in workload.pods:
+            self._admit_pods(candidate, pod_set, limit_ranges)
+        if workload.queue is not None:
+            self._queue(candidate, workload.queue)
+        if ambiguous := ambiguous_defaults(limit_ranges):
+            candidate.refuse([_ambiguous(workload.namespace, ambiguous)])
+        for claim in (*workload.claims, *self._cluster.volumes.claims_of(workload)):
+            prefix = f"the API server refuses the claim {name_of(claim)}: "
+            refused = claim_refusals(claim, limit_ranges)
+            candidate.refuse(_below("PersistentVolumeClaim.spec", each, prefix) for each in refused)
+        for quota in self.quotas.get(workload.namespace, []):
+            candidate.refuse(quota.exceeded(quota.objects_charge(candidate)))
+            _charge_pods(candidate, quota)
+        candidate.is_refused = candidate.verdict is Verdict.CANNOT_FIT
+        return candidate
 
-def claim_objections(claim: Manifest, limit_ranges: Sequence[Manifest]) -> list[Objection]:
-    """Why the API server refuses a claim because of a LimitRange."""
-    requests = millis(section(claim, "spec", "resources", "requests"))
-    return [
-        objection
-        for limit_range in limit_ranges
-        for item in _limits(limit_range)
-        if item.get("type") == "PersistentVolumeClaim"
-        for objection in (
-            *_below(item, name_of(limit_range), "the claim", "resources.requests", requests, {}),
-            *_above(item, name_of(limit_range), "the claim", "resources.requests", requests, requests),
+    def _admit_pods(self, candidate: Candidate, pod_set: PodSet, limit_ranges: list[Manifest]) -> None:
+        workload = candidate.workload
+        declared = self._with_controller_fields(workload, pod_set)
+        spec = admitted(declared, limit_ranges, self._cluster.runtime_classes)
+        pod = self._cluster.pod_class(
+            str(workload),
+            workload.namespace,
+            {**pod_set.labels, **_controller_labels(workload)},
+            spec,
+            recreated=workload.kind != "Pod",
+            one_per_node=workload.kind == "DaemonSet",
+            declared_spec=declared,
+            volume_refusals=self._cluster.volumes.refusals(spec, workload),
         )
-    ]
+        if workload.kind == "DaemonSet":
+            pod_set = replace(pod_set, count=sum(place.count for place in self._cluster.accepting(pod)))
+        candidate.sets.append((pod_set, pod))
+        refused = pod_refusals(spec, limit_ranges)
+        candidate.refuse(_below(pod_set.path, each, "the API server refuses the pods: ") for each in refused)
+        candidate.refuse(_below(pod_set.path, each) for each in self._not_known(workload, pod))
 
-
-def _containers(spec: Manifest) -> Iterable[tuple[str, Manifest]]:
-    for key in ("containers", "initContainers"):
-        for index, container in enumerate(items(spec, key)):
-            yield f"{key}[{index}].resources", container
-
-
-def _resources(container: Manifest) -> tuple[Requirements, Requirements]:
-    resources = section(container, "resources")
-    return section(resources, "requests"), section(resources, "limits")
-
-
-def _with_own_defaults(spec: Manifest) -> Manifest:
-    """Limits become requests where there are none: of containers first, then of the pod as a whole."""
-
-    def defaulted(container: Manifest) -> Manifest:
-        requests, limits = _resources(container)
-        return (
-            {**container, "resources": {"requests": {**limits, **requests}, "limits": limits}} if limits else container
-        )
-
-    result = _with_containers(spec, defaulted)
-    resources = section(spec, "resources")
-    limits = section(resources, "limits")
-    if not limits:
-        return result
-    of_all = {
-        name: format_milli(amount)
-        for name, amount in of_containers(result, "requests").items()
-        if is_pod_level(name) and is_overcommitted(name)
-    }
-    return {**result, "resources": {**resources, "requests": {**limits, **of_all, **section(resources, "requests")}}}
-
-
-def _with_runtime_class(spec: Manifest, runtime_class: Manifest) -> Manifest:
-    scheduling = section(runtime_class, "scheduling")
-    return {
-        **spec,
-        "overhead": spec.get("overhead") or section(runtime_class, "overhead", "podFixed"),
-        "nodeSelector": {**section(scheduling, "nodeSelector"), **section(spec, "nodeSelector")},
-        "tolerations": [*items(spec, "tolerations"), *items(scheduling, "tolerations")],
-    }
-
-
-def _with_limit_range(spec: Manifest, limit_range: Manifest) -> Manifest:
-    default_limits, default_requests = _container_defaults(limit_range)
-    if not default_limits and not default_requests:
+    def _with_controller_fields(self, workload: Workload, pod_set: PodSet) -> Manifest:
+        """The spec as the workload's controller completes it, with the name of the default priority class."""
+        spec = dict(pod_set.spec)
+        if "priorityClassName" not in spec and self._cluster.default_priority is not None:
+            spec["priorityClassName"] = name_of(self._cluster.default_priority)
+        if workload.kind == "DaemonSet":
+            spec["tolerations"] = [*items(spec, "tolerations"), *_DAEMON_TOLERATIONS]
         return spec
 
-    def defaulted(container: Manifest) -> Manifest:
-        requests, limits = _resources(container)
-        both = {"requests": {**default_requests, **requests}, "limits": {**default_limits, **limits}}
-        return {**container, "resources": both}
+    def _not_known(self, workload: Workload, pod: PodClass) -> Iterable[Refusal]:
+        """What decides about the pods and is beyond these rules."""
+        spec, cluster = pod.spec, self._cluster
+        if spec.get("schedulingGates"):
+            message = "its scheduling gates are lifted by somebody else"
+            yield _beyond("schedulingGates", message, "Remove the gates to have it judged.")
+        scheduler = spec.get("schedulerName", _DEFAULT_SCHEDULER)
+        if scheduler != _DEFAULT_SCHEDULER:
+            message = f"the scheduler {scheduler} follows rules of its own"
+            yield _beyond("schedulerName", message, "Use the default scheduler to have it judged.")
+        if spec.get("resourceClaims"):
+            message = "resource claims are allocated by drivers"
+            yield _beyond("resourceClaims", message, "Request the device as an extended resource.")
+        runtime = spec.get("runtimeClassName")
+        if runtime and runtime not in cluster.runtime_classes:
+            message = f"the runtime class {runtime} may add overhead and a node selector"
+            yield _beyond("runtimeClassName", message, f"Declare the RuntimeClass {runtime}.")
+        priority = spec.get("priorityClassName")
+        if priority and priority not in cluster.priority_classes and priority not in SYSTEM_PRIORITIES:
+            message = f"the priority class {priority} is not declared"
+            yield _beyond("priorityClassName", message, f"Declare the PriorityClass {priority}.")
+        selectors = [each.selector for each in (*pod.affinity, *pod.anti_affinity, *pod.spread)]
+        if any(key in _PER_POD_LABELS for selector in selectors for key in _selector_keys(selector)):
+            message = "a selector tells the pods of one workload apart"
+            yield _beyond("affinity", message, "Select the pods by a common label.")
+        yield from cluster.volumes.not_known(spec, workload)
 
-    return _with_containers(spec, defaulted)
-
-
-def _with_containers(spec: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
-    keys = [key for key in ("containers", "initContainers") if items(spec, key)]
-    return {**spec, **{key: [change(container) for container in items(spec, key)] for key in keys}}
-
-
-def _limits(limit_range: Manifest) -> list[Manifest]:
-    return items(section(limit_range, "spec"), "limits")
-
-
-def _container_defaults(limit_range: Manifest) -> tuple[Requirements, Requirements]:
-    """Default limits and requests of containers: a maximum is a default limit, which is a default request."""
-    limits: dict[str, Any] = {}
-    requests: dict[str, Any] = {}
-    for item in _limits(limit_range):
-        if item.get("type") == "Container":
-            default = {**section(item, "max"), **section(item, "default")}
-            limits |= default
-            requests |= {**section(item, "min"), **default, **section(item, "defaultRequest")}
-    return limits, requests
-
-
-def _of_pod(spec: Manifest, field: Any) -> dict[str, int]:
-    """Requests or limits of the pod as LimitRanger sums them: huge pages of the pod as a whole do not count."""
-    containers = of_containers(spec, field)
-    whole = without_overhead(spec, field)
-    return containers | {name: whole[name] for name in ("cpu", "memory") if name in whole}
-
-
-def _errors(path: str, container: Manifest) -> Iterable[Objection]:
-    requests, limits = map(millis, _resources(container))
-    for name, wanted in sorted(requests.items()):
-        shown, limit = format_milli(wanted), limits.get(name)
-        if is_extended(name) and wanted % 1000:
-            yield Objection(
-                "extended-resource-fraction",
-                f"{path}.requests.{name}",
-                f"requests {shown} of {name}, which comes in whole units only",
-                f"Request a whole number of {name}.",
+    def _queue(self, candidate: Candidate, name: str) -> None:
+        """Ask the quotas of the queue that the workload waits in."""
+        namespace, queues = candidate.workload.namespace, self._cluster.queues
+        queue = queues.cluster_queue(namespace, name)
+        if queue is None:
+            message = (
+                f"it waits in the queue {name}, and there is no LocalQueue {namespace}/{name} with its ClusterQueue"
             )
-        if limit is None and not is_overcommitted(name):
-            yield Objection(
-                "extended-resource-limit",
-                f"{path}.limits.{name}",
-                f"requests {shown} of {name} without a limit, which the API server refuses",
-                f"Set limits.{name} to {shown}.",
-            )
-        elif limit is not None and (wanted > limit or (wanted != limit and not is_overcommitted(name))):
-            relation = "at most" if is_overcommitted(name) else "exactly"
-            yield Objection(
-                "request-above-limit" if is_overcommitted(name) else "extended-resource-limit",
-                f"{path}.requests.{name}",
-                f"requests {shown} of {name}; with its limit of {format_milli(limit)} it must be {relation} that",
-                f"Set requests.{name} and limits.{name} to the same amount.",
-            )
+            remedy = f"Declare LocalQueue {name} in namespace {namespace}."
+            candidate.refuse([Refusal("queue", "metadata.labels", message, remedy, certain=False)])
+            return
+        for index, (pod_set, pod) in enumerate(candidate.sets):
+            requests = {name: amount * pod_set.count for name, amount in pod.requests.items()}
+            candidate.refuse(each._replace(path=pod_set.count_path) for each in queues.refusals(queue, requests))
+            candidate.sets[index] = (pod_set, replace(pod, spec=queues.admitted(pod.spec, queue, requests)))
 
 
-def _outside(
-    item: Manifest, name: str, what: str, path: str, requests: Mapping[str, int], limits: Mapping[str, int]
-) -> Iterable[Objection]:
-    yield from _below(item, name, what, f"{path}.requests", requests, limits)
-    yield from _above(item, name, what, f"{path}.limits", requests, limits)
-    yield from _ratio(item, name, what, path, requests, limits)
+def _charge_pods(candidate: Candidate, quota: Quota) -> None:
+    """Count the pods of a workload alone against a quota, and warn where it stops more pods than at first."""
+    workload, covered = candidate.workload, [(s, pod) for s, pod in candidate.sets if quota.covers(pod)]
+    for pod_set, pod in covered:
+        candidate.refuse(_below(pod_set.path, each) for each in quota.refusals(pod))
+    exceeded = quota.exceeded(quota.pods_charge(candidate))
+    most = quota.most_pods(covered[0][1], covered[0][0].count) if exceeded and workload.is_partial else 0
+    if most:
+        candidate.warnings.append(InTurns(covered[0][0], most, quota.manifest))
+    candidate.refuse(exceeded if not most else ())
+    if not exceeded:
+        for pod_set, pod in candidate.sets[:1]:
+            for rule, count in workload.ceilings:
+                candidate.warnings += [
+                    GrowthStops(rule, pod_set, pod, count, each) for each in quota.growth(pod, count)
+                ]
 
 
-def _below(
-    item: Manifest, name: str, what: str, path: str, requests: Mapping[str, int], limits: Mapping[str, int]
-) -> Iterable[Objection]:
-    for resource, least in section(item, "min").items():
-        given = [values[resource] for values in (requests, limits) if resource in values]
-        if resource not in requests:
-            yield Objection(
-                "limit-range-min",
-                f"{path}.{resource}",
-                f"LimitRange {name} asks of {what} at least {least} of {resource}, and it requests none",
-                f"Request at least {least} of {resource}.",
-            )
-        elif min(given) < milli(least):
-            yield Objection(
-                "limit-range-min",
-                f"{path}.{resource}",
-                f"LimitRange {name} asks of {what} at least {least} of {resource}; it has {format_milli(min(given))}",
-                f"Raise {resource} to {least}, or lower the minimum of LimitRange {name}.",
-            )
+def _controller_labels(workload: Workload) -> Mapping[str, str]:
+    """Labels that controllers give to the pods of a workload; hashes stand for themselves."""
+    match workload.kind:
+        case "Deployment":
+            return {"pod-template-hash": f"{workload.namespace}/{workload.name}"}
+        case "StatefulSet" | "DaemonSet":
+            return {"controller-revision-hash": f"{workload.namespace}/{workload.name}"}
+        case "Job":
+            return {labels.JOB_NAME: workload.name, "job-name": workload.name}
+        case _:
+            return {}
 
 
-def _above(
-    item: Manifest, name: str, what: str, path: str, requests: Mapping[str, int], limits: Mapping[str, int]
-) -> Iterable[Objection]:
-    for resource, most in section(item, "max").items():
-        given = [values[resource] for values in (requests, limits) if resource in values]
-        if resource not in limits:
-            yield Objection(
-                "limit-range-max",
-                f"{path}.{resource}",
-                f"LimitRange {name} allows {what} at most {most} of {resource}, and it has no limit",
-                f"Set a limit of at most {most} for {resource}.",
-            )
-        elif max(given) > milli(most):
-            yield Objection(
-                "limit-range-max",
-                f"{path}.{resource}",
-                f"LimitRange {name} allows {what} at most {most} of {resource}, and it has {format_milli(max(given))}",
-                f"Lower {resource} to {most}, or raise the maximum of LimitRange {name}.",
-            )
+def _selector_keys(selector: Manifest | None) -> Iterable[str]:
+    if selector:
+        yield from section(selector, "matchLabels")
+        yield from (requirement["key"] for requirement in items(selector, "matchExpressions"))
 
 
-def _ratio(
-    item: Manifest, name: str, what: str, path: str, requests: Mapping[str, int], limits: Mapping[str, int]
-) -> Iterable[Objection]:
-    for resource, most in section(item, "maxLimitRequestRatio").items():
-        request, limit = requests.get(resource, 0), limits.get(resource, 0)
-        if not request or not limit:
-            problem = f"{'requests' if not request else 'limits'} none"
-        elif limit * 1000 > milli(most) * request:
-            problem = f"requests {format_milli(request)} with a limit of {format_milli(limit)}"
-        else:
-            continue
-        yield Objection(
-            "limit-range-ratio",
-            f"{path}.requests.{resource}",
-            f"LimitRange {name} allows {what} a limit of at most {most} times the request of {resource}, "
-            f"and it {problem}",
-            f"Raise the request of {resource}, or lower its limit.",
-        )
+def _below(path: str, refusal: Refusal, prefix: str = "") -> Refusal:
+    return refusal._replace(path=f"{path}.{refusal.path}", message=f"{prefix}{refusal.message}")
+
+
+def _unknown_value(path: str) -> Refusal:
+    return Refusal("unknown-value", path, f"{path} is not known yet", f"Give {path} a plain value.", certain=False)
+
+
+def _beyond(path: str, message: str, remedy: str) -> Refusal:
+    return Refusal("beyond-planning", path, message, remedy, certain=False)
+
+
+def _ambiguous(namespace: str, resources: Iterable[str]) -> Refusal:
+    names = ", ".join(resources)
+    message = f"LimitRanges of {namespace} give different defaults for {names}; which one wins is undefined"
+    remedy = "Keep one LimitRange that gives defaults."
+    return Refusal("limit-range-defaults", "LimitRange.spec.limits", message, remedy, certain=False)

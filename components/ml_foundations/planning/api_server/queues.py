@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, section
-from ml_foundations.kubernetes.quantities import milli
-from ml_foundations.planning.model.resources import PODS, Amounts
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.quantities import Amounts, format_milli, milli
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.resources import PODS
 
 
 class Queues:
     """The LocalQueues, ClusterQueues and ResourceFlavors that are declared."""
 
     def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
-        self._local = {
-            (section(queue, "metadata").get("namespace", "default"), name_of(queue)): queue
-            for queue in by_kind.get("LocalQueue", ())
-        }
+        self._local = {(namespace_of(queue), name_of(queue)): queue for queue in by_kind.get("LocalQueue", ())}
         self._cluster = {name_of(queue): queue for queue in by_kind.get("ClusterQueue", ())}
         self._flavors = {name_of(flavor): flavor for flavor in by_kind.get("ResourceFlavor", ())}
 
@@ -25,8 +23,8 @@ class Queues:
         local = self._local.get((namespace, queue))
         return self._cluster.get(section(local, "spec").get("clusterQueue", "")) if local else None
 
-    def excess(self, queue: Manifest, requests: Amounts) -> Iterable[tuple[str, int, int]]:
-        """What no flavor of a ClusterQueue has enough of: the resource, what is asked for and the most there is."""
+    def refusals(self, queue: Manifest, requests: Amounts) -> Iterable[Refusal]:
+        """Resources of which no flavor of a ClusterQueue ever has enough; their path is left empty."""
         covered: set[str] = set()
         for group in items(section(queue, "spec"), "resourceGroups"):
             names = _covered(group, requests)
@@ -35,10 +33,11 @@ class Queues:
                 flavors = items(group, "flavors")
                 most = {name: max((self._most(queue, f, name) for f in flavors), default=0) for name in names}
                 name = max(names, key=lambda each: requests[each] / max(most[each], 1))
-                yield name, requests[name], most[name]
-        yield from ((name, requests[name], 0) for name in sorted(requests.keys() - covered - {PODS}))
+                yield _refused(queue, name, requests[name], most[name])
+        for name in sorted(requests.keys() - covered - {PODS}):
+            yield _refused(queue, name, requests[name], 0)
 
-    def sent(self, spec: Manifest, queue: Manifest, requests: Amounts) -> Manifest:
+    def admitted(self, spec: Manifest, queue: Manifest, requests: Amounts) -> Manifest:
         """A pod's spec as Kueue admits it, where one flavor alone can: with the flavor's labels and tolerations."""
         for group in items(section(queue, "spec"), "resourceGroups"):
             usable = self._usable(queue, group, requests)
@@ -63,21 +62,35 @@ class Queues:
     def _most(self, queue: Manifest, flavor: Manifest, resource: str) -> int:
         """What a queue may use of a flavor at most: its own, and what the others of its cohort lend."""
         own, limit, _ = _quota(flavor, resource)
-        spec = section(queue, "spec")
-        cohort = spec.get("cohortName") or spec.get("cohort")
+        cohort = _cohort(queue)
         if cohort is None:
             return own
         lent = 0
         for other in self._cluster.values():
-            theirs = section(other, "spec")
-            if other is queue or (theirs.get("cohortName") or theirs.get("cohort")) != cohort:
+            if other is queue or _cohort(other) != cohort:
                 continue
-            for group in items(theirs, "resourceGroups"):
+            for group in items(section(other, "spec"), "resourceGroups"):
                 for offered in items(group, "flavors"):
                     if offered["name"] == flavor["name"]:
                         nominal, _, lending = _quota(offered, resource)
                         lent += nominal if lending is None else min(nominal, lending)
         return own + (lent if limit is None else min(lent, limit))
+
+
+def _refused(queue: Manifest, resource: str, wanted: int, most: int) -> Refusal:
+    short = format_milli(wanted - most)
+    return Refusal(
+        "queue-quota",
+        "",
+        f"it needs {format_milli(wanted)} {resource} at once, and one flavor of ClusterQueue {name_of(queue)} has "
+        f"{format_milli(most)} at most, borrowed ones included: {short} too few",
+        f"Raise nominalQuota of {resource} in ClusterQueue {name_of(queue)} by {short}, or ask for less.",
+    )
+
+
+def _cohort(queue: Manifest) -> str | None:
+    spec = section(queue, "spec")
+    return spec.get("cohortName") or spec.get("cohort")
 
 
 def _covered(group: Manifest, requests: Amounts) -> list[str]:

@@ -1,24 +1,20 @@
-"""ResourceQuotas as the API server charges them: what a pod, a claim and a workload count against, and what is left."""
+"""ResourceQuotas as the API server charges them: what a workload counts against, and what is left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, section
-from ml_foundations.kubernetes.quantities import millis
-from ml_foundations.planning.model.resources import (
-    Amounts,
-    is_extended,
-    is_pod_level,
-    pod_limits,
-    pod_requests,
-    total,
-)
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, total
+from ml_foundations.kubernetes.selectors import REQUIRED
+from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded
+from ml_foundations.planning.model.places import PodClass
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.resources import is_extended, is_pod_level, pod_limits, pod_requests
+from ml_foundations.planning.model.workloads import Workload
 
-ONE = 1000
-
-OBJECT_COUNTS: Mapping[str, tuple[str, ...]] = {
+_OBJECT_COUNTS: Mapping[str, tuple[str, ...]] = {
     "Deployment": ("count/deployments.apps", "count/replicasets.apps"),
     "ReplicaSet": ("count/replicasets.apps",),
     "StatefulSet": ("count/statefulsets.apps",),
@@ -29,14 +25,103 @@ OBJECT_COUNTS: Mapping[str, tuple[str, ...]] = {
     "JobSet": ("count/jobsets.jobset.x-k8s.io",),
 }
 """What the objects of a workload count against; a Deployment makes a ReplicaSet, a run of a CronJob a Job."""
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
-_MUST_BE_GIVEN = ("cpu", "memory")
+
+class Quota:
+    """One ResourceQuota, with what is used of it before the workloads: by its status, or by what is there.
+
+    Attributes:
+        manifest: The ResourceQuota.
+        hard: What it allows, in thousandths.
+        taken: What is used of it.
+    """
+
+    def __init__(self, manifest: Manifest, running: Iterable[PodClass], claims: Iterable[Manifest]) -> None:
+        self.manifest = manifest
+        self.hard = millis(section(manifest, "spec", "hard"))
+        self._scopes = list(_scopes(manifest))
+        namespace = namespace_of(manifest)
+        self.taken = millis(section(manifest, "status", "used")) or total(
+            (
+                *(_pod_charge(pod.spec) for pod in running if pod.namespace == namespace and self.covers(pod)),
+                *(_claim_charge(c) for c in claims if namespace_of(c) == namespace and not self._scopes),
+            )
+        )
+
+    def covers(self, pod: PodClass) -> bool:
+        """Whether the quota's scopes take in a pod."""
+        return all(_in_scope(requirement, pod.spec) for requirement in self._scopes)
+
+    def pods_charge(self, candidate: Candidate, most: int | None = None) -> Amounts:
+        """What a workload's pods count against; of each set so many at most."""
+        charges = [
+            _times(_pod_charge(pod.spec), pod_set.count if most is None else min(most, pod_set.count))
+            for pod_set, pod in candidate.sets
+            if self.covers(pod)
+        ]
+        return total(charges)
+
+    def objects_charge(self, candidate: Candidate) -> Amounts:
+        """What a workload's other objects count against, claims included; scopes are about pods alone."""
+        if self._scopes:
+            return {}
+        workload, count = candidate.workload, sum(pod_set.count for pod_set, _ in candidate.sets)
+        objects = dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE)
+        return total((objects, *(_times(_claim_charge(claim), count) for claim in workload.claims)))
+
+    def charge(self, candidate: Candidate, most: int | None = None) -> Amounts:
+        """What a workload counts against in all."""
+        return total((self.pods_charge(candidate, most), self.objects_charge(candidate)))
+
+    def exceeded(self, charge: Mapping[str, int], workloads: Iterable[Workload] = ()) -> list[QuotaExceeded]:
+        """What a charge takes too much of."""
+        return [
+            QuotaExceeded(self.manifest, name, amount, free, self.hard[name], tuple(workloads))
+            for name, amount in charge.items()
+            if name in self.hard and amount > (free := self.hard[name] - self.taken.get(name, 0))
+        ]
+
+    def most_pods(self, pod: PodClass, wanted: int) -> int:
+        """How many pods of a class the quota accepts."""
+        for name, amount in _pod_charge(pod.spec).items():
+            free = self.hard[name] - self.taken.get(name, 0) if name in self.hard else 0
+            if free < 0:
+                return 0
+            if name in self.hard and amount:
+                wanted = min(wanted, free // amount)
+        return wanted
+
+    def growth(self, pod: PodClass, count: int) -> list[QuotaExceeded]:
+        """What so many pods of a class take too much of."""
+        return self.exceeded(_times(_pod_charge(pod.spec), count)) if self.covers(pod) else []
+
+    def refusals(self, pod: PodClass) -> Iterable[Refusal]:
+        """Containers without what a quota on cpu or memory makes them give."""
+        spec = pod.spec
+        if any(is_pod_level(name) for field in ("requests", "limits") for name in section(spec, "resources", field)):
+            return
+        for name in section(self.manifest, "spec", "hard"):
+            field, _, resource = name.rpartition(".")
+            if resource not in ("cpu", "memory") or field not in ("", "requests", "limits"):
+                continue
+            field = field or "requests"
+            for container in (*items(spec, "containers"), *items(spec, "initContainers")):
+                if resource not in section(container, "resources", field):
+                    given, who = f"{field}.{resource}", container.get("name", "")
+                    yield Refusal(
+                        "quota-requires",
+                        "containers",
+                        f"ResourceQuota {name_of(self.manifest)} makes every container give {given}, "
+                        f"and container {who} does not",
+                        f"Set resources.{given} of container {who}, or give a default in a LimitRange.",
+                    )
 
 
-def pod_charge(spec: Manifest) -> Amounts:
+def _pod_charge(spec: Manifest) -> Amounts:
     """What a pod with an admitted spec counts against, by the names of quotas, in thousandths."""
     requests, limits = pod_requests(spec), pod_limits(spec)
-    charge: Amounts = {"pods": ONE, "count/pods": ONE}
+    charge: Amounts = {"pods": WHOLE, "count/pods": WHOLE}
     for name, amount in requests.items():
         if name in ("cpu", "memory", "ephemeral-storage") or name.startswith("hugepages-"):
             charge[name] = amount
@@ -49,96 +134,26 @@ def pod_charge(spec: Manifest) -> Amounts:
     return charge
 
 
-def object_charge(kind: str) -> Amounts:
-    """What the objects of a workload count against, its pods and claims apart."""
-    return dict.fromkeys(OBJECT_COUNTS.get(kind, ()), ONE)
-
-
-def claim_charge(claim: Manifest) -> Amounts:
+def _claim_charge(claim: Manifest) -> Amounts:
     """What a PersistentVolumeClaim counts against; its class by name where it has one."""
     spec = section(claim, "spec")
     storage = millis(section(spec, "resources", "requests")).get("storage", 0)
-    charge = {"persistentvolumeclaims": ONE, "count/persistentvolumeclaims": ONE, "requests.storage": storage}
+    charge = {"persistentvolumeclaims": WHOLE, "count/persistentvolumeclaims": WHOLE, "requests.storage": storage}
     if storage_class := spec.get("storageClassName"):
         prefix = f"{storage_class}.storageclass.storage.k8s.io"
-        charge |= {f"{prefix}/requests.storage": storage, f"{prefix}/persistentvolumeclaims": ONE}
+        charge |= {f"{prefix}/requests.storage": storage, f"{prefix}/persistentvolumeclaims": WHOLE}
     return charge
 
 
-def covers_pod(quota: Manifest, spec: Manifest) -> bool:
-    """Whether a quota's scopes take in a pod with an admitted spec."""
-    return all(_in_scope(requirement, spec) for requirement in _scopes(quota))
+def _times(charge: Mapping[str, int], count: int) -> Amounts:
+    return {name: amount * count for name, amount in charge.items()}
 
 
-def covers_objects(quota: Manifest) -> bool:
-    """Whether a quota counts objects other than pods: scopes are about pods alone."""
-    return not _scopes(quota)
-
-
-def hard(quota: Manifest) -> Amounts:
-    """What a quota allows."""
-    return millis(section(quota, "spec", "hard"))
-
-
-def used(quota: Manifest) -> Amounts:
-    """What a quota says is used; empty for one that is not created yet."""
-    return millis(section(quota, "status", "used"))
-
-
-def missing_requirements(quota: Manifest, spec: Manifest) -> list[tuple[str, str]]:
-    """Resources that a quota on them makes containers give, and the containers that do not."""
-    if any(is_pod_level(name) for field in ("requests", "limits") for name in section(spec, "resources", field)):
-        return []
-    found: list[tuple[str, str]] = []
-    for name in section(quota, "spec", "hard"):
-        field, dot, resource = name.partition(".")
-        field, resource = (field, resource) if dot else ("requests", name)
-        if resource not in _MUST_BE_GIVEN or field not in ("requests", "limits"):
-            continue
-        for container in (*items(spec, "containers"), *items(spec, "initContainers")):
-            if resource not in section(container, "resources", field):
-                found.append((f"{field}.{resource}", container.get("name", "")))
-    return found
-
-
-def excess(quota: Manifest, charge: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, tuple[int, int, int]]:
-    """What a charge takes too much of: the charge, what is free and what is allowed, by the quota's resource."""
-    allowed = hard(quota)
-    return {
-        name: (amount, allowed[name] - taken.get(name, 0), allowed[name])
-        for name, amount in charge.items()
-        if name in allowed and taken.get(name, 0) + amount > allowed[name]
-    }
-
-
-def most_pods(quota: Manifest, charge: Mapping[str, int], taken: Mapping[str, int], wanted: int) -> int:
-    """How many pods with a charge a quota accepts."""
-    allowed = hard(quota)
-    for name, amount in charge.items():
-        if name in allowed:
-            free = allowed[name] - taken.get(name, 0)
-            if free < 0:
-                return 0
-            if amount:
-                wanted = min(wanted, free // amount)
-    return max(0, wanted)
-
-
-def charges(parts: Iterable[tuple[Mapping[str, int], int]]) -> Amounts:
-    """The sum of charges, each so many times."""
-    return total({name: amount * count for name, amount in charge.items()} for charge, count in parts)
-
-
-def described(quota: Manifest) -> str:
-    """A quota for messages."""
-    return f"ResourceQuota {name_of(quota)}"
-
-
-def _scopes(quota: Manifest) -> list[Manifest]:
+def _scopes(quota: Manifest) -> Iterable[Manifest]:
     spec = section(quota, "spec")
     plain: Sequence[str] = spec.get("scopes") or []
-    named = [{"scopeName": scope, "operator": "Exists"} for scope in plain]
-    return [*named, *items(section(spec, "scopeSelector"), "matchExpressions")]
+    yield from ({"scopeName": scope, "operator": "Exists"} for scope in plain)
+    yield from items(section(spec, "scopeSelector"), "matchExpressions")
 
 
 def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
@@ -148,9 +163,9 @@ def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
         case "NotTerminating":
             return spec.get("activeDeadlineSeconds") is None
         case "BestEffort":
-            return is_best_effort(spec)
+            return _is_best_effort(spec)
         case "NotBestEffort":
-            return not is_best_effort(spec)
+            return not _is_best_effort(spec)
         case "PriorityClass":
             return _has_priority_class(requirement, spec.get("priorityClassName"))
         case "CrossNamespacePodAffinity":
@@ -159,7 +174,7 @@ def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
             return False
 
 
-def is_best_effort(spec: Manifest) -> bool:
+def _is_best_effort(spec: Manifest) -> bool:
     """Whether a pod asks for neither cpu nor memory: the quality of service BestEffort."""
     holders = [spec] if spec.get("resources") else [*items(spec, "containers"), *items(spec, "initContainers")]
     return not any(
@@ -187,12 +202,10 @@ def _has_priority_class(requirement: Manifest, name: Any) -> bool:
 
 
 def _crosses_namespaces(spec: Manifest) -> bool:
-    affinity = section(spec, "affinity")
     for kind in ("podAffinity", "podAntiAffinity"):
-        holder = section(affinity, kind)
-        required = items(holder, "requiredDuringSchedulingIgnoredDuringExecution")
-        preferred = items(holder, "preferredDuringSchedulingIgnoredDuringExecution")
-        for term in [*required, *(section(weighted, "podAffinityTerm") for weighted in preferred)]:
+        affinity = section(spec, "affinity", kind)
+        preferred = (section(weighted, "podAffinityTerm") for weighted in items(affinity, _PREFERRED))
+        for term in (*items(affinity, REQUIRED), *preferred):
             if term.get("namespaces") or term.get("namespaceSelector") is not None:
                 return True
     return False

@@ -10,7 +10,7 @@ import yaml
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.planning.model.nodes import HOURLY_PRICE, MAX_NODES, MIN_NODES
-from ml_foundations.planning.model.pods import WORKLOAD_KINDS
+from ml_foundations.planning.model.workloads import WORKLOAD_KINDS
 
 Check = Callable[[Any, str], Iterable[tuple[str, str]]]
 """What is wrong with a value at a field path: path and reason."""

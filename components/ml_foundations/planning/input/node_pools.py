@@ -13,9 +13,9 @@ from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, PoolTraits
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, Unknown, items, section, unknown_paths
-from ml_foundations.kubernetes.quantities import millis
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
 from ml_foundations.planning.model.nodes import MAX_NODES, MIN_NODES, NodeClass
-from ml_foundations.planning.model.resources import PODS, WHOLE, Amounts, in_scheduler_units
+from ml_foundations.planning.model.resources import PODS
 
 
 def from_node_pool(
@@ -39,7 +39,7 @@ def from_node_pool(
         return NodeClass(name, nameless, unknown=unknown)
     known = None if isinstance(operator, Unknown) else operator
     fewest, most = pool.sizes
-    allocatable = {name: in_scheduler_units(name, amount) for name, amount in pool.allocatable(known).items()}
+    allocatable = scheduled(pool.allocatable(known))
     zones = pool.zones if len(pool.zones) > 1 else ()
     return NodeClass(name, pool.node(known), most, fewest, allocatable, zones, pool.most_per_zone)
 

@@ -13,7 +13,6 @@ from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, Unknown, items, section, unknown_paths
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
-from ml_foundations.planning.verdict.judging import Verdicts, judge
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
@@ -31,17 +30,7 @@ def is_judged(type_: str) -> bool:
     return type_ in (CLUSTER, NODE_POOL) or type_.startswith("kubernetes:")
 
 
-def judge_program(resources: Iterable[Resource]) -> Verdicts:
-    """Judge the workloads of a program against its node pools, quotas and limits.
-
-    Where the program does not make the cluster, there may be other nodes than it declares; where it makes several,
-    which one an object goes to is not known. Nothing then fails for want of nodes.
-    """
-    found = list(resources)
-    return judge(_objects(found), nodes_of(found))
-
-
-def _objects(resources: Sequence[Resource]) -> list[Manifest]:
+def objects_of(resources: Sequence[Resource]) -> list[Manifest]:
     """The Kubernetes objects. Those that a chart brings are not known, and a patch is no whole object."""
     return [
         inputs
@@ -54,13 +43,17 @@ def _objects(resources: Sequence[Resource]) -> list[Manifest]:
 
 
 def nodes_of(resources: Sequence[Resource]) -> list[NodeClass]:
-    """The nodes that a program may have, as far as it declares them."""
+    """The nodes that a program may have, as far as it declares them.
+
+    Where the program does not make the cluster, there may be other nodes than it declares; where it makes several,
+    which one an object goes to is not known. Nothing then fails for want of nodes.
+    """
     clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
     pools = [inputs for type_, inputs in resources if type_ == NODE_POOL]
     operator = _operator(resources)
     if not clusters:
         mine = [from_node_pool(pool, None, operator or UNKNOWN) for pool in pools]
-        has_nodes = any(item["kind"] == "Node" for item in _objects(resources))
+        has_nodes = any(item["kind"] == "Node" for item in objects_of(resources))
         return mine if has_nodes else [*mine, _unknown_nodes("the cluster's own nodes")]
     cluster = clusters[0]
     if len(clusters) > 1 or cluster.get("enableAutopilot"):
@@ -89,5 +82,5 @@ def _operator(resources: Sequence[Resource]) -> Operator | Unknown | None:
             values = section(inputs, "values")
             if inputs.get("valueYamlFiles") or any(unknown_paths(values)):
                 return UNKNOWN
-            return Operator.of(values).beside(o for o in _objects(resources) if o["kind"] == "DaemonSet")
+            return Operator.of(values).beside(o for o in objects_of(resources) if o["kind"] == "DaemonSet")
     return None

@@ -16,9 +16,7 @@ from ml_foundations.kubernetes.manifests import (
     name_of,
     section,
 )
-from ml_foundations.kubernetes.quantities import millis
-from ml_foundations.kubernetes.tolerations import UNSCHEDULABLE_TAINT
-from ml_foundations.planning.model.resources import Amounts, in_scheduler_units
+from ml_foundations.kubernetes.quantities import Amounts, millis, scheduled
 
 if TYPE_CHECKING:
     from ml_foundations.catalog.machine_types import MachineType
@@ -64,7 +62,7 @@ class NodeClass:
     def taints(self) -> list[Manifest]:
         """The taints of the nodes; a cordoned node gets one that says so."""
         spec = section(self.manifest, "spec")
-        return [*items(spec, "taints"), *([UNSCHEDULABLE_TAINT] if spec.get("unschedulable") else [])]
+        return [*items(spec, "taints"), *([labels.UNSCHEDULABLE_TAINT] if spec.get("unschedulable") else [])]
 
     @property
     def is_template(self) -> bool:
@@ -84,10 +82,7 @@ def from_manifests(nodes: Iterable[Manifest]) -> list[NodeClass]:
 def node_class(node: Manifest) -> NodeClass:
     """The class of one Node manifest."""
     annotations = annotations_of(node)
-    allocatable = {
-        name: in_scheduler_units(name, amount)
-        for name, amount in millis(section(node, "status", "allocatable")).items()
-    }
+    allocatable = scheduled(millis(section(node, "status", "allocatable")))
     if MAX_NODES not in annotations:
         return NodeClass(name_of(node), with_labels(node, {labels.HOSTNAME: name_of(node)}), allocatable=allocatable)
     anonymous = with_labels(node, {}, {labels.HOSTNAME: UNKNOWN})

@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, items, section
-from ml_foundations.kubernetes.selectors import selects
+from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.quantities import Amounts
+from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.resources import Amounts, scheduled_requests
-from ml_foundations.planning.scheduler.filters import Refusal, matches_node_affinity, refusals
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.resources import scheduled_requests
 
 HOSTNAME = labels.HOSTNAME
 ANY_ADDRESS = "0.0.0.0"
@@ -117,23 +118,6 @@ class PodClass:
             or any(term.key == HOSTNAME and term.matches(self) for term in self.anti_affinity)
         )
 
-    def is_wanted_on(self, node: NodeClass) -> bool:
-        """Whether a DaemonSet's controller makes a pod for a node: by name, affinity and taints alone."""
-        return not node.unknown and not refusals(self.declared_spec or self.spec, node.manifest)
-
-    def may_run_on(self, node: NodeClass) -> bool:
-        """Whether nodes of a class accept the pods, whatever room they have."""
-        return not self.refusals(node) and (not self.one_per_node or self.is_wanted_on(node))
-
-    def refusals(self, node: NodeClass) -> list[Refusal]:
-        """Why nodes of a class refuse the pods whatever room they have."""
-        if node.unknown:
-            return [
-                Refusal("unknown-value", "", f"its {path} is not known yet", certain=False) for path in node.unknown
-            ]
-        found = refusals(self.spec, node.manifest)
-        return [*found, *self.volume_refusals(node)] if self.volume_refusals else found
-
     def excludes_on_node(self, other: PodClass) -> bool:
         """Whether a node cannot hold both: host ports collide, or anti-affinity of one is about the other."""
         return (
@@ -147,7 +131,7 @@ class PodClass:
         """Whether a node takes part in the skew of a spread constraint."""
         if any(other.key != HOSTNAME and other.key not in node.labels for other in self.spread):
             return False
-        if constraint.honor_affinity and not matches_node_affinity(self.spec, node.manifest):
+        if constraint.honor_affinity and not selects_node(self.spec, node.manifest):
             return False
         return not (constraint.honor_taints and untolerated_taints(items(self.spec, "tolerations"), node.taints))
 
@@ -170,13 +154,10 @@ def pod_class(
         namespaces: Labels of every namespace that is known.
         others: More fields of the class.
     """
-    affinity = section(spec, "affinity")
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
 
     def terms(kind: str) -> tuple[AffinityTerm, ...]:
-        return tuple(
-            _affinity_term(term, namespace, pod_labels, namespaces) for term in items(section(affinity, kind), required)
-        )
+        required = items(section(spec, "affinity", kind), REQUIRED)
+        return tuple(_affinity_term(term, namespace, pod_labels, namespaces) for term in required)
 
     return PodClass(
         name,
@@ -192,6 +173,11 @@ def pod_class(
         ),
         **others,
     )
+
+
+def pod_of(pod: Manifest) -> PodClass:
+    """The class of one Pod, as the API server has it."""
+    return pod_class(name_of(pod), namespace_of(pod), labels_of(pod), section(pod, "spec"), {})
 
 
 @dataclass(eq=False)
@@ -221,16 +207,34 @@ class Place:
         return max(0, min(most, 1) if pod.excludes_itself_per_node else most)
 
 
+@dataclass(eq=False)
+class Demand:
+    """Pods of one class that must run at once.
+
+    Attributes:
+        pod: The class.
+        count: How many; of a DaemonSet, one on each node that takes it.
+        places: The places that accept them, whatever their room.
+        everywhere: Whether they belong to a DaemonSet.
+    """
+
+    pod: PodClass
+    count: int
+    places: Sequence[Place]
+    everywhere: bool = False
+
+
 def places(nodes: Sequence[NodeClass], running: Mapping[str, Sequence[PodClass]]) -> list[Place]:
     """The nodes with what the pods that run on them leave free."""
-    found: list[Place] = []
-    for node in nodes:
-        pods = tuple(running.get(node.name, ())) if not node.is_template else ()
-        free = dict(node.allocatable)
-        for pod in pods:
-            take(free, pod)
-        found.append(Place(node, free, pods))
-    return found
+    return [carrying(node, running.get(node.name, ()) if not node.is_template else ()) for node in nodes]
+
+
+def carrying(node: NodeClass, pods: Iterable[PodClass]) -> Place:
+    """The nodes of a class, each with some pods."""
+    free, running = dict(node.allocatable), tuple(pods)
+    for pod in running:
+        take(free, pod)
+    return Place(node, free, running)
 
 
 def take(free: Amounts, pod: PodClass, count: int = 1) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 from ml_foundations.kubernetes.manifests import Manifest, items, section
-from ml_foundations.kubernetes.quantities import millis
-
-Amounts = dict[str, int]
-"""Thousandths of each resource by name."""
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled, total
 
 PODS = "pods"
-WHOLE = 1000
+"""The resource of which each pod takes one, and each node has so many."""
 
 Field = Literal["requests", "limits"]
 
@@ -31,13 +28,7 @@ def pod_limits(spec: Manifest) -> Amounts:
 
 def scheduled_requests(spec: Manifest) -> Amounts:
     """What the scheduler counts for a pod, with the pod itself as ``pods``; only cpu has fractions."""
-    rounded = {name: in_scheduler_units(name, amount) for name, amount in pod_requests(spec).items()}
-    return {name: amount for name, amount in rounded.items() if amount} | {PODS: WHOLE}
-
-
-def in_scheduler_units(name: str, amount: int) -> int:
-    """An amount as the scheduler reads it: thousandths of cpu, whole units of all else, rounded up."""
-    return amount if name == "cpu" else -(-amount // WHOLE) * WHOLE
+    return {name: amount for name, amount in scheduled(pod_requests(spec)).items() if amount} | {PODS: WHOLE}
 
 
 def without_overhead(spec: Manifest, field: Field) -> Amounts:
@@ -78,18 +69,9 @@ def is_overcommitted(name: str) -> bool:
     return not is_extended(name) and not name.startswith("hugepages-")
 
 
-def total(parts: Iterable[Mapping[str, int]]) -> Amounts:
-    """The sum of amounts."""
-    sums: Amounts = {}
-    for part in parts:
-        for name, amount in part.items():
-            sums[name] = sums.get(name, 0) + amount
-    return sums
-
-
 def maximum(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
     """The larger amount of each resource."""
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
 def _own(container: Manifest, field: Field) -> Amounts:

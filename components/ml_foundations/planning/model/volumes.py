@@ -16,28 +16,34 @@ from ml_foundations.kubernetes.manifests import (
     section,
 )
 from ml_foundations.kubernetes.quantities import milli
+from ml_foundations.kubernetes.selectors import REQUIRED, selects_node
 from ml_foundations.planning.model.nodes import NodeClass, machine_of
-from ml_foundations.planning.model.pods import Workload
-from ml_foundations.planning.scheduler.filters import Refusal, matches_node_affinity
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.workloads import Workload
 
-DISK_DRIVER = "pd.csi.storage.gke.io"
+_DISK_DRIVER = "pd.csi.storage.gke.io"
 """The driver of Persistent Disks and Hyperdisks (GKE, "Compute Engine persistent disk CSI driver")."""
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
-_REPLICATION = "replication-type"
+_NO_PROVISIONER = "kubernetes.io/no-provisioner"
+_ZONAL_PROVISIONERS = (_DISK_DRIVER, _NO_PROVISIONER, "kubernetes.io/gce-pd")
 _TOPOLOGY_LABELS = (labels.ZONE, labels.REGION, labels.OLD_ZONE, labels.OLD_REGION)
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 class Volumes:
-    """The claims, volumes and storage classes that are declared."""
+    """The claims, volumes and storage classes that are declared.
+
+    Attributes:
+        claims: The claims, as the API server stores them.
+    """
 
     def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
-        self._claims = {(namespace_of(c), name_of(c)): c for c in by_kind.get("PersistentVolumeClaim", ())}
         self._volumes = {name_of(volume): volume for volume in by_kind.get("PersistentVolume", ())}
         self._classes = {name_of(c): c for c in by_kind.get("StorageClass", ())}
         self._default = next(
             (n for n, c in self._classes.items() if annotations_of(c).get(_DEFAULT_CLASS) == "true"), None
         )
+        self.claims = [self.with_default_class(claim) for claim in by_kind.get("PersistentVolumeClaim", ())]
+        self._claims = {(namespace_of(claim), name_of(claim)): claim for claim in self.claims}
 
     def with_default_class(self, claim: Manifest) -> Manifest:
         """A claim as the API server stores it: one that names no class gets the default one."""
@@ -56,7 +62,7 @@ class Volumes:
         return frozenset(
             f"{namespace}/{name}"
             for name in _claim_names(spec)
-            if "ReadWriteOncePod" in _access_modes(self._claims.get((namespace, name)))
+            if "ReadWriteOncePod" in _access_modes(self._claims.get((namespace, name), {}))
         )
 
     def on_one_node(self, workload: Workload) -> list[str]:
@@ -65,40 +71,38 @@ class Volumes:
 
     def refusals(self, spec: Manifest, workload: Workload) -> Callable[[NodeClass], list[Refusal]] | None:
         """Why volumes keep pods from nodes, as a function of the node; None for pods without such volumes."""
-        claims = [*self._claims_in(spec, workload.namespace), *map(self.with_default_class, workload.claims)]
+        claims = [*self._claims_in(spec, workload.namespace), *workload.claims]
         if not claims:
             return None
         return lambda node: [refusal for claim in claims for refusal in self._refused(claim, node)]
 
-    def open_questions(self, spec: Manifest, workload: Workload) -> Iterable[tuple[str, str, str]]:
-        """What is not known about the volumes of a pod: message, remedy and field of the pod's spec."""
+    def not_known(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
+        """What is not declared of a pod's volumes, and would decide."""
+        own = {name_of(claim) for claim in workload.claims}
         for name in _claim_names(spec):
-            if (workload.namespace, name) not in self._claims and not _is_own(workload, name):
-                yield f"the claim {name} is not declared", f"Declare the PersistentVolumeClaim {name}.", "volumes"
-        made = map(self.with_default_class, workload.claims)
-        for claim in [*self._claims_in(spec, workload.namespace), *made]:
-            yield from self._open_question(claim)
+            if (workload.namespace, name) not in self._claims and name not in own:
+                yield _not_known(f"the claim {name} is not declared", f"Declare the PersistentVolumeClaim {name}.")
+        for claim in (*self._claims_in(spec, workload.namespace), *workload.claims):
+            if self._volume_of(claim) is None:
+                yield from self._not_known_of(claim)
 
-    def _open_question(self, claim: Manifest) -> Iterable[tuple[str, str, str]]:
-        if self._volume_of(claim) is not None:
-            return
+    def _not_known_of(self, claim: Manifest) -> Iterable[Refusal]:
         name, spec = name_of(claim), section(claim, "spec")
+        wanted = spec.get("storageClassName")
+        found = self._classes.get(wanted or "")
         if bound := spec.get("volumeName"):
             message = f"the volume {bound} of claim {name} is not declared"
-            yield message, f"Declare the PersistentVolume {bound}.", "volumes"
-            return
-        storage_class = spec.get("storageClassName")
-        found = self._classes.get(storage_class or "")
-        if found is None and not (storage_class == "" and self._candidates(claim)):
-            message = f"the storage class {storage_class or '(none)'} of claim {name} is not declared"
-            remedy = f"Declare the StorageClass {storage_class}." if storage_class else "Name a storage class."
-            yield message, remedy, "volumes"
-        elif found is not None and found.get("volumeBindingMode") != "WaitForFirstConsumer" and _is_zonal(found):
-            yield (
-                f"the storage class {storage_class} of claim {name} picks a zone before there is a pod",
-                "Set volumeBindingMode: WaitForFirstConsumer.",
-                "volumes",
-            )
+            yield _not_known(message, f"Declare the PersistentVolume {bound}.")
+        elif found is None and not (wanted == "" and self._candidates(claim)):
+            message = f"the storage class {wanted or '(none)'} of claim {name} is not declared"
+            yield _not_known(message, f"Declare the StorageClass {wanted}." if wanted else "Name a storage class.")
+        elif (
+            found is not None
+            and found.get("volumeBindingMode") != "WaitForFirstConsumer"
+            and found.get("provisioner") in _ZONAL_PROVISIONERS
+        ):
+            message = f"the storage class {wanted} of claim {name} picks a zone before there is a pod"
+            yield _not_known(message, "Set volumeBindingMode: WaitForFirstConsumer.")
 
     def _claims_in(self, spec: Manifest, namespace: str) -> Iterable[Manifest]:
         for volume in items(spec, "volumes"):
@@ -106,31 +110,32 @@ class Volumes:
                 yield self.with_default_class(template)
         for name in _claim_names(spec):
             if claim := self._claims.get((namespace, name)):
-                yield self.with_default_class(claim)
+                yield claim
 
     def _volume_of(self, claim: Manifest) -> Manifest | None:
         """The volume that a claim is bound to, or will be: by its own choice or by the volume's."""
         if name := section(claim, "spec").get("volumeName"):
             return self._volumes.get(name)
+        mine = namespace_of(claim), name_of(claim)
         for volume in self._volumes.values():
             owner = section(volume, "spec", "claimRef")
-            if owner and (owner.get("namespace", "default"), owner.get("name")) == (
-                namespace_of(claim),
-                name_of(claim),
-            ):
+            if owner and (owner.get("namespace", "default"), owner.get("name")) == mine:
                 return volume
         return None
 
     def _refused(self, claim: Manifest, node: NodeClass) -> Iterable[Refusal]:
         volume = self._volume_of(claim)
-        storage_class = self._classes.get(section(claim, "spec").get("storageClassName") or "")
+        storage_class = self._class_of(claim)
         if volume is not None:
             yield from _volume_refused(volume, node, name_of(claim))
-            storage_class = self._classes.get(section(volume, "spec").get("storageClassName") or "", storage_class)
+            storage_class = self._class_of(volume) or storage_class
         elif storage_class is not None or self._candidates(claim):
             yield from self._unbound_refused(claim, storage_class, node)
         if storage_class is not None:
             yield from _disk_refused(storage_class, node)
+
+    def _class_of(self, claim_or_volume: Manifest) -> Manifest | None:
+        return self._classes.get(section(claim_or_volume, "spec").get("storageClassName") or "")
 
     def _candidates(self, claim: Manifest) -> list[Manifest]:
         """The free volumes that would satisfy a claim."""
@@ -149,7 +154,7 @@ class Volumes:
         name = name_of(claim)
         if any(not list(_volume_refused(volume, node, name)) for volume in self._candidates(claim)):
             return
-        if storage_class is None or storage_class.get("provisioner") == NO_PROVISIONER:
+        if storage_class is None or storage_class.get("provisioner") == _NO_PROVISIONER:
             yield Refusal("volume-zone", "volumes", f"no free volume for claim {name} is reachable from the node")
             return
         terms = items(storage_class, "allowedTopologies")
@@ -158,9 +163,8 @@ class Volumes:
             yield Refusal("volume-zone", "volumes", message)
 
 
-def _is_own(workload: Workload, name: str) -> bool:
-    """Whether a volume of a pod is one of the claims that its StatefulSet makes."""
-    return any(name_of(claim) == name for claim in workload.claims)
+def _not_known(message: str, remedy: str) -> Refusal:
+    return Refusal("beyond-planning", "volumes", message, remedy, certain=False)
 
 
 def _claim_names(spec: Manifest) -> list[str]:
@@ -169,12 +173,8 @@ def _claim_names(spec: Manifest) -> list[str]:
     ]
 
 
-def _access_modes(holder: Manifest | None) -> list[str]:
-    return section(holder or {}, "spec").get("accessModes") or []
-
-
-def _is_zonal(storage_class: Manifest) -> bool:
-    return storage_class.get("provisioner") in (DISK_DRIVER, NO_PROVISIONER, "kubernetes.io/gce-pd")
+def _access_modes(claim_or_volume: Manifest) -> list[str]:
+    return section(claim_or_volume, "spec").get("accessModes") or []
 
 
 def _in_topology(term: Manifest, node_labels: Mapping[str, Any]) -> bool:
@@ -186,11 +186,9 @@ def _in_topology(term: Manifest, node_labels: Mapping[str, Any]) -> bool:
 
 def _volume_refused(volume: Manifest, node: NodeClass, claim: str) -> Iterable[Refusal]:
     required = section(volume, "spec", "nodeAffinity").get("required")
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    if required is not None and not matches_node_affinity({"affinity": affinity}, node.manifest):
-        yield Refusal(
-            "volume-zone", "volumes", f"the volume {name_of(volume)} of claim {claim} is out of the node's reach"
-        )
+    if not selects_node({"affinity": {"nodeAffinity": {REQUIRED: required}}}, node.manifest):
+        message = f"the volume {name_of(volume)} of claim {claim} is out of the node's reach"
+        yield Refusal("volume-zone", "volumes", message)
     if not any(key in node.labels for key in _TOPOLOGY_LABELS):
         return
     for key, value in labels_of(volume).items():
@@ -201,16 +199,15 @@ def _volume_refused(volume: Manifest, node: NodeClass, claim: str) -> Iterable[R
 
 def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]:
     """Disks that the node's machine type is known not to attach; the scheduler does not look at that."""
-    parameters = section(storage_class, "parameters")
-    machine = machine_of(node)
+    parameters, machine = section(storage_class, "parameters"), machine_of(node)
     disk_type = parameters.get("type")
-    if machine is None or disk_type is None or storage_class.get("provisioner") != DISK_DRIVER:
+    if machine is None or disk_type is None or storage_class.get("provisioner") != _DISK_DRIVER:
         return
-    attaches = machine.attaches(disk_type, regional=parameters.get(_REPLICATION) == "regional-pd")
+    attaches = machine.attaches(disk_type, regional=parameters.get("replication-type") == "regional-pd")
     if not attaches:
-        known = ", ".join(machine.disk_types)
         verb = "does not attach" if attaches is False else "is not known to attach"
         message = (
-            f"{machine.name} {verb} {disk_type} disks of storage class {name_of(storage_class)}; it attaches {known}"
+            f"{machine.name} {verb} {disk_type} disks of storage class {name_of(storage_class)}; "
+            f"it attaches {', '.join(machine.disk_types)}"
         )
         yield Refusal("disk-type", "volumes", message, certain=attaches is False)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ml_foundations.planning.model.places import HOSTNAME, Place, PodClass
+from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass
 
 Counts = tuple[int, ...]
 """How many pods of each class."""
@@ -40,18 +40,13 @@ class _TooManyError(Exception):
     pass
 
 
-def arrangements(pods: Sequence[tuple[PodClass, int]], accepting: Sequence[Sequence[Place]]) -> Arrangements | None:
-    """What the arrangements of pods lead to; None where more than the nodes decides, or there are too many.
-
-    Args:
-        pods: Classes of pods, and how many of each.
-        accepting: The places that accept the pods of each class.
-    """
-    if any(not _is_local(pod) for pod, _ in pods):
+def arrangements(demands: Sequence[Demand]) -> Arrangements | None:
+    """What the arrangements of pods lead to; None where more than the nodes decides, or there are too many."""
+    if any(not _is_local(demand.pod) for demand in demands):
         return None
-    classes, counts = [pod for pod, _ in pods], tuple(count for _, count in pods)
-    places = list({id(place): place for mine in accepting for place in mine}.values())
-    welcome = [{id(place) for place in mine} for mine in accepting]
+    classes, counts = [demand.pod for demand in demands], tuple(demand.count for demand in demands)
+    places = list({id(place): place for demand in demands for place in demand.places}.values())
+    welcome = [{id(place) for place in demand.places} for demand in demands]
     try:
         loads = [_Loads(classes, counts, place, [id(place) in mine for mine in welcome]) for place in places]
         complete = counts in _sums(((each.most(), each.nodes) for each in loads), counts, _capped)

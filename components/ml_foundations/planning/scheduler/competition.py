@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ml_foundations.kubernetes.quantities import format_milli
-from ml_foundations.planning.model.places import HOSTNAME, Place, PodClass, take
-from ml_foundations.planning.model.resources import Amounts, is_extended, total
+from ml_foundations.kubernetes.quantities import Amounts, total
+from ml_foundations.planning.model.decisions import Shortfall, Verdict
+from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass, carrying, take
 from ml_foundations.planning.scheduler.any_order import arrangements
 from ml_foundations.planning.scheduler.every_order import search
 from ml_foundations.planning.scheduler.one_class import is_repelled
-from ml_foundations.planning.verdict.findings import Verdict
 
 SHARE = 10**9
 """One whole node, in the units in which shares of nodes are counted."""
@@ -19,35 +18,9 @@ MOST_SHARES = 4000
 """Pairs of demand and place that are compared one by one; beyond that, only sums are."""
 
 
-@dataclass(eq=False)
-class Demand:
-    """Pods of one class that must run at once.
-
-    Attributes:
-        pod: The class.
-        count: How many; of a DaemonSet, one on each node that takes it.
-        everywhere: Whether they belong to a DaemonSet.
-        places: The places that accept them, whatever their room.
-    """
-
-    pod: PodClass
-    count: int
-    places: Sequence[Place]
-    everywhere: bool = False
-
-
-@dataclass
-class Judgement:
-    """The verdict on demands that compete, and why."""
-
-    verdict: Verdict
-    shortage: str = ""
-    """What is missing for certain, with numbers."""
-
-
-def components(demands: Iterable[Demand]) -> list[list[Demand]]:
+def groups(demands: Iterable[Demand]) -> list[list[Demand]]:
     """Demands in groups that do not touch each other: by common places, or by affinity, spreading and claims."""
-    groups: list[tuple[set[int], list[Demand]]] = []
+    found: list[tuple[set[int], list[Demand]]] = []
     tied: list[Demand] = []
     for demand in demands:
         if not demand.pod.is_simple:
@@ -55,14 +28,14 @@ def components(demands: Iterable[Demand]) -> list[list[Demand]]:
         touched = {id(place) for place in demand.places}
         members = [demand]
         apart: list[tuple[set[int], list[Demand]]] = []
-        for ids, others in groups:
+        for ids, others in found:
             if ids & touched:
                 touched |= ids
                 members = others + members
             else:
                 apart.append((ids, others))
-        groups = [*apart, (touched, members)]
-    return _joined([members for _, members in groups], tied)
+        found = [*apart, (touched, members)]
+    return _joined([members for _, members in found], tied)
 
 
 def _joined(groups: list[list[Demand]], tied: Sequence[Demand]) -> list[list[Demand]]:
@@ -96,31 +69,35 @@ def _looks_at(pod: PodClass, other: PodClass) -> bool:
     )
 
 
-def judge_together(demands: Sequence[Demand], places: Sequence[Place]) -> Judgement:
-    """Whether demands that compete find their place together.
+def judge_together(demands: Sequence[Demand], places: Sequence[Place]) -> tuple[Verdict, Shortfall | None]:
+    """Whether demands that compete find their place together, and what is missing for certain.
 
     Args:
         demands: What must run at once.
         places: All places.
     """
     if _always_room(demands, places):
-        return Judgement(Verdict.FITS)
+        return Verdict.FITS, None
     certain = not _may_evict(demands, places)
-    if certain and (shortage := _shortage(demands)):
-        return Judgement(Verdict.CANNOT_FIT, shortage)
-    welcome = [[place for place in d.places if not is_repelled(d.pod, place, places)] for d in demands]
-    arranged = arrangements([(demand.pod, demand.count) for demand in demands], welcome)
+    if certain and (shortfall := _shortfall(demands)):
+        return Verdict.CANNOT_FIT, shortfall
+    cannot = Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED
+    arranged = arrangements([_unrepelled(demand, places) for demand in demands])
     if arranged and not arranged.stuck:
-        return Judgement(Verdict.FITS)
-    if arranged and (not arranged.complete or not _may_evict_each_other(demands)):
-        cannot = certain and not arranged.complete
-        return Judgement(Verdict.CANNOT_FIT if cannot else Verdict.UNDETERMINED)
-    outcome = search([(demand.pod, demand.count) for demand in demands], places)
+        return Verdict.FITS, None
+    if arranged and not arranged.complete:
+        return cannot, None
+    if arranged and not _may_evict_each_other(demands):
+        return Verdict.UNDETERMINED, None
+    outcome = search(demands, places)
     if outcome is None or not outcome.exhausted or outcome.complete == outcome.stuck:
-        return Judgement(Verdict.UNDETERMINED)
-    if outcome.complete:
-        return Judgement(Verdict.FITS)
-    return Judgement(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED)
+        return Verdict.UNDETERMINED, None
+    return Verdict.FITS if outcome.complete else cannot, None
+
+
+def _unrepelled(demand: Demand, places: Sequence[Place]) -> Demand:
+    """A demand without the places that pods which run already keep it from."""
+    return replace(demand, places=[place for place in demand.places if not is_repelled(demand.pod, place, places)])
 
 
 def _may_evict_each_other(demands: Sequence[Demand]) -> bool:
@@ -134,8 +111,8 @@ def _may_evict(demands: Iterable[Demand], places: Iterable[Place]) -> bool:
     return lowest is not None and any(demand.pod.preempts and demand.pod.priority > lowest for demand in demands)
 
 
-def _shortage(demands: Sequence[Demand]) -> str:
-    """The resources that demands need more of than all nodes that take any of them have; nothing if there are none."""
+def _shortfall(demands: Sequence[Demand]) -> Shortfall | None:
+    """The resources that demands need more of than all nodes that take any of them have."""
     for competing in _competing_sets(demands):
         places = {id(place): place for demand in competing for place in demand.places}
         needed = total(
@@ -147,14 +124,9 @@ def _shortage(demands: Sequence[Demand]) -> str:
                 free[name] = free.get(name, 0) + max(0, place.free.get(name, 0)) * place.count
         short = [name for name, amount in needed.items() if amount > free.get(name, 0)]
         if short:
-            short.sort(key=lambda name: (not is_extended(name), name))
             names = sorted({place.node.name for place in places.values()})
-            return (
-                f"together they need {' and '.join(f'{format_milli(needed[name])} {name}' for name in short)}, "
-                f"and {', '.join(names) or 'no node'} offer{'' if len(names) > 1 else 's'} "
-                f"{' and '.join(format_milli(free.get(name, 0)) for name in short)} at most"
-            )
-    return ""
+            return Shortfall({n: needed[n] for n in short}, {n: free.get(n, 0) for n in short}, names)
+    return None
 
 
 def _competing_sets(demands: Sequence[Demand]) -> Iterable[Sequence[Demand]]:
@@ -163,7 +135,7 @@ def _competing_sets(demands: Sequence[Demand]) -> Iterable[Sequence[Demand]]:
     for demand in demands:
         by_places.setdefault(frozenset(id(place) for place in demand.places), []).append(demand)
     union = frozenset[int]().union(*by_places)
-    for ids in {*by_places, union}:
+    for ids in dict.fromkeys((*by_places, union)):
         yield [demand for part, inside in by_places.items() if part <= ids for demand in inside]
 
 
@@ -181,11 +153,7 @@ def _always_room(demands: Sequence[Demand], places: Sequence[Place]) -> bool:
         return False
     occupied = {id(place): _with_daemons(place, daemons) for place in places}
     others = [
-        Demand(
-            demand.pod,
-            demand.count,
-            [occupied[id(place)] for place in demand.places if not is_repelled(demand.pod, place, places)],
-        )
+        replace(demand, places=[occupied[id(place)] for place in _unrepelled(demand, places).places])
         for demand in demands
         if not demand.everywhere
     ]
@@ -217,10 +185,7 @@ def _is_left_alone(daemon: Demand, place: Place, demands: Sequence[Demand]) -> b
 
 def _with_daemons(place: Place, daemons: Sequence[Demand]) -> Place:
     mine = [daemon.pod for daemon in daemons if any(place is other for other in daemon.places)]
-    free = dict(place.free)
-    for pod in mine:
-        take(free, pod)
-    return Place(place.node, free, (*place.running, *mine))
+    return carrying(place.node, (*place.running, *mine))
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ml_foundations.planning.model.places import HOSTNAME, Place, PodClass, SpreadConstraint
+from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass, SpreadConstraint
 
 Load = tuple[int, ...]
 """How many pods of each class a node carries."""
@@ -39,19 +39,26 @@ class Outcome:
     most: list[int] = field(default_factory=list[int])
 
 
-def search(pods: Sequence[tuple[PodClass, int]], places: Sequence[Place], *, each: bool = False) -> Outcome | None:
+def search(demands: Sequence[Demand], places: Sequence[Place], *, each: bool = False) -> Outcome | None:
     """Try every way of placing pods; None where there are too many nodes or pods.
 
     Args:
-        pods: Classes of pods, and how many of each.
+        demands: The pods.
         places: All nodes.
         each: Go on when the set as a whole is decided, to learn what becomes of each class.
     """
-    total = sum(count for _, count in pods)
+    total = sum(demand.count for demand in demands)
     nodes = sum(_nodes_that_matter(place, total) for place in places)
     if total > MOST_PODS or nodes > MOST_NODES:
         return None
-    return _Board(pods, places, total).run(each)
+    return _Board(demands, places, total).run(each)
+
+
+def takers(demand: Demand, places: Sequence[Place]) -> list[Place]:
+    """The places that take one more pod of a demand as they are."""
+    board = _Board([demand], places, 1)
+    empty: State = tuple((0,) for _ in board.slots)
+    return list({id(slot.place): slot.place for slot in board.slots if board.is_placeable(0, slot, empty)}.values())
 
 
 def _nodes_that_matter(place: Place, pods: int) -> int:
@@ -75,17 +82,17 @@ class _Slot:
 class _Board:
     """The nodes and classes of one search; a state is what the nodes carry of the classes that are placed."""
 
-    def __init__(self, pods: Sequence[tuple[PodClass, int]], places: Sequence[Place], total: int) -> None:
-        self.pending = [pod for pod, _ in pods]
-        self.counts = [count for _, count in pods]
+    def __init__(self, demands: Sequence[Demand], places: Sequence[Place], total: int) -> None:
+        self.pending = [demand.pod for demand in demands]
+        self.counts = [demand.count for demand in demands]
         self.running = list({id(pod): pod for place in places for pod in place.running}.values())
         self.classes = [*self.pending, *self.running]
         groups = [(group, place) for group, place in enumerate(places) for _ in range(_nodes_that_matter(place, total))]
         self.slots = [_Slot(place, group, index) for index, (group, place) in enumerate(groups)]
         self.fixed = [tuple(slot.place.running.count(pod) for pod in self.running) for slot in self.slots]
         self._room: dict[tuple[int, Load], list[bool]] = {}
-        accepted = {place.node: [pod.may_run_on(place.node) for pod in self.pending] for place in places}
-        self.accepted = [accepted[slot.place.node] for slot in self.slots]
+        welcome = [{id(place.node) for place in demand.places} for demand in demands]
+        self.accepted = [[id(slot.place.node) in nodes for nodes in welcome] for slot in self.slots]
         self.rules = [_Rules(self, index) for index in range(len(self.pending))]
 
     def run(self, each: bool) -> Outcome:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import annotations_of
 from ml_foundations.planning.model.nodes import HOURLY_PRICE, NodeClass, machine_of
+from ml_foundations.planning.model.places import Demand
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
 HOURS_PER_MONTH = 730
@@ -64,11 +65,11 @@ class Cost:
 
 def cost_of(nodes: Iterable[NodeClass]) -> Cost:
     """The cost of nodes by the catalog's list prices."""
-    pools = tuple(PoolCost(node.name, price_of(node), node.fewest, node.count) for node in nodes)
+    pools = tuple(PoolCost(node.name, _price_of(node), node.fewest, node.count) for node in nodes)
     return Cost(_sum(pool.per_hour_min for pool in pools), _sum(pool.per_hour_max for pool in pools), pools)
 
 
-def price_of(node: NodeClass) -> Decimal | None:
+def _price_of(node: NodeClass) -> Decimal | None:
     """The hourly price of one node, by its annotation or its machine type; None where it is not known."""
     if declared := annotations_of(node.manifest).get(HOURLY_PRICE):
         return Decimal(str(declared))
@@ -107,20 +108,14 @@ class RunCost:
     amount: Decimal
 
 
-def run_cost(rooms: Iterable[tuple[NodeClass, int]], pods: int, seconds: int) -> RunCost | None:
-    """What a run costs at most; None where no price is known.
-
-    Args:
-        rooms: Nodes that take the pods, with how many pods one of them takes.
-        pods: How many pods run at once.
-        seconds: How long the run may last.
-    """
+def run_cost(demand: Demand, seconds: int) -> RunCost | None:
+    """What a run costs that may last so many seconds, at most; None where no price is known."""
     hours = Decimal(seconds) / 3600
     costs = [
-        RunCost(node.name, nodes, hours, price * nodes * hours)
-        for node, room in rooms
-        if room and (price := price_of(node)) is not None
-        for nodes in [min(node.count, -(-pods // room))]
+        RunCost(place.node.name, nodes, hours, price * nodes * hours)
+        for place in demand.places
+        if (room := place.room(demand.pod)) and (price := _price_of(place.node)) is not None
+        for nodes in [min(place.count, -(-demand.count // room))]
     ]
     return min(costs, key=lambda cost: cost.amount, default=None)
 

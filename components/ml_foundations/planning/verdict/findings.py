@@ -1,21 +1,9 @@
-"""Findings: what planning has to say, as data."""
+"""Findings: what planning tells its user, as data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-
-
-class Verdict(StrEnum):
-    """Whether something finds its place."""
-
-    FITS = "fits"
-    """Whatever the arrival order and the scheduler's choices, everything finds its place."""
-    CANNOT_FIT = "cannot-fit"
-    """No assignment exists."""
-    UNDETERMINED = "undetermined"
-    """Neither is proved."""
 
 
 class Severity(StrEnum):
@@ -46,15 +34,6 @@ class Finding:
     message: str
     remedy: str
 
-    def weighed(self, verdict: Verdict) -> Finding:
-        """The finding as a reason of a verdict: what is not proved is no error."""
-        return replace(self, severity=Severity.WARNING) if verdict is Verdict.UNDETERMINED else self
-
-
-def together(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict on several things of which each must find its place."""
-    seen = set(verdicts)
-    for verdict in (Verdict.CANNOT_FIT, Verdict.UNDETERMINED):
-        if verdict in seen:
-            return verdict
-    return Verdict.FITS
+    def as_warning(self) -> Finding:
+        """The finding where it is not proved."""
+        return replace(self, severity=Severity.WARNING)

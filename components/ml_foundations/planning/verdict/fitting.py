@@ -1,20 +1,32 @@
-"""Whether the pods of one workload find their places, counted alone with the DaemonSets and what runs already."""
+"""Whether each workload finds its place: alone, with the DaemonSets and the pods that run already."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from ml_foundations.planning.model.cluster import Cluster
-from ml_foundations.planning.model.places import Place, PodClass, take
-from ml_foundations.planning.model.pods import PodSet
-from ml_foundations.planning.scheduler import competition as stack
+from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.planning.model.decisions import (
+    Candidate,
+    Company,
+    Competition,
+    Eviction,
+    GrowthStops,
+    InTurns,
+    KeptApart,
+    NodeIsFull,
+    NodeRefuses,
+    NoNodeMatches,
+    SharedClaim,
+    Shortage,
+    Verdict,
+)
+from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying
+from ml_foundations.planning.model.workloads import PodSet
+from ml_foundations.planning.scheduler.competition import judge_together
 from ml_foundations.planning.scheduler.every_order import search
+from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.one_class import Capacity, capacity
-from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.candidates import Candidate, ceilings
-from ml_foundations.planning.verdict.cost import RunCost, run_cost
-from ml_foundations.planning.verdict.findings import Verdict
 
 
 class Fitting:
@@ -31,35 +43,25 @@ class Fitting:
         """All places with the DaemonSets' pods; without running pods that pods of a priority may evict."""
         found: list[Place] = []
         for place in self._cluster.places:
-            running = place.running
-            free = place.free
-            if least_priority is not None:
-                running = tuple(other for other in running if other.priority >= least_priority)
-                free = dict(place.node.allocatable)
-                for other in running:
-                    take(free, other)
             mine = [pod for pod, accepting in self._daemons if pod is not own and any(place is p for p in accepting)]
-            if mine:
-                free = dict(free)
-                for pod in mine:
-                    take(free, pod)
-            found.append(Place(place.node, free, (*running, *mine)) if mine or free is not place.free else place)
+            stay = [pod for pod in place.running if least_priority is None or pod.priority >= least_priority]
+            is_same = not mine and len(stay) == len(place.running)
+            found.append(place if is_same else carrying(place.node, (*stay, *mine)))
         return found
 
     @cached_property
-    def _occupied(self) -> list[Place]:
+    def occupied(self) -> list[Place]:
+        """All places with the pods of the DaemonSets."""
         return self._places_for(None)
 
     def place(self, candidate: Candidate) -> None:
         """Give a workload's verdict."""
-        workload = candidate.workload
-        if workload.kind == "DaemonSet":
+        if candidate.workload.kind == "DaemonSet":
             self._place_daemons(candidate)
         elif len(candidate.sets) == 1:
             self._place_one_set(candidate)
         else:
             self._place_sets(candidate)
-        candidate.run_cost = self._run_cost(candidate)
 
     def place_refused(self, candidate: Candidate) -> None:
         """Say of a workload that the API server refuses what else keeps it from running: all errors at once."""
@@ -81,58 +83,51 @@ class Fitting:
             sets = [(pod_set, pod) for candidate in candidates for pod_set, pod in candidate.sets]
             places = {id(place): place.count for _, pod in sets for place in self._cluster.accepting(pod)}
             if sum(pod_set.count for pod_set, _ in sets) > 1 and sum(places.values()) > 1:
-                candidates[0].warnings.append(explain.shared_claim([c.workload for c in candidates], claim))
-
-    def _run_cost(self, candidate: Candidate) -> RunCost | None:
-        """What a run costs, where the workload says how long it may last."""
-        seconds = candidate.workload.deadline
-        if seconds is None or len(candidate.sets) != 1 or candidate.verdict is not Verdict.FITS:
-            return None
-        pod_set, pod = candidate.sets[0]
-        rooms = [(place.node, place.room(pod)) for place in self._cluster.accepting(pod, self._occupied)]
-        return run_cost(rooms, pod_set.count, seconds)
+                candidates[0].warnings.append(SharedClaim(claim, [c.workload for c in candidates]))
 
     def _place_daemons(self, candidate: Candidate) -> None:
         """A DaemonSet runs on every node that takes it."""
-        workload, (pod_set, pod) = candidate.workload, candidate.sets[0]
+        pod_set, pod = candidate.sets[0]
         accepting, perhaps = self._cluster.accepting(pod), self._cluster.perhaps(pod)
         candidate.decide(Verdict.FITS)
         if not accepting and not perhaps:
-            candidate.warnings.append(explain.no_node_matches(workload, pod_set))
+            candidate.warnings.append(NoNodeMatches(pod_set))
         for place in perhaps:
-            refused = pod.refusals(place.node)
-            candidate.decide(Verdict.UNDETERMINED, explain.unknown_nodes(workload, pod_set, [place], refused))
+            refused = refusals(pod, place.node)
+            candidate.decide(Verdict.UNDETERMINED, NodeRefuses(pod_set, place.node.name, refused[0]))
         for place in accepting:
-            refused = pod.refusals(place.node)
-            if refused or not place.room(pod):
-                certain = not refused or any(refusal.certain for refusal in refused)
-                finding = explain.no_room_for_daemon(workload, pod_set, pod, place, refused)
-                candidate.decide(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED, finding)
+            if refused := refusals(pod, place.node):
+                certain = any(refusal.certain for refusal in refused)
+                reason = NodeRefuses(pod_set, place.node.name, refused[0], must_run=True)
+                candidate.decide(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED, reason)
+            elif not place.room(pod):
+                candidate.decide(Verdict.CANNOT_FIT, NodeIsFull(pod_set, pod, place))
         if pod.spread or pod.affinity or pod.anti_affinity:
-            demand = stack.Demand(pod, sum(place.count for place in accepting), accepting, everywhere=True)
-            judgement = stack.judge_together([demand], self._cluster.places)
-            if judgement.verdict is not Verdict.FITS and candidate.verdict is Verdict.FITS:
-                candidate.decide(judgement.verdict, explain.together_unproved(workload, pod_set, judgement.verdict))
+            demand = Demand(pod, pod_set.count, accepting, everywhere=True)
+            verdict, _ = judge_together([demand], self._cluster.places)
+            if verdict is not Verdict.FITS and candidate.verdict is Verdict.FITS:
+                candidate.decide(verdict, KeptApart(pod_set))
 
     def _place_one_set(self, candidate: Candidate) -> None:
         workload, (pod_set, pod) = candidate.workload, candidate.sets[0]
         if not pod_set.count:
             candidate.decide(Verdict.FITS)
             return
-        occupied = self._occupied
-        found = self._capacity(pod, occupied)
+        found = self._capacity(pod, self.occupied)
         if not found.is_exact and found.least < pod_set.count <= found.most:
-            outcome = search([(pod, pod_set.count)], occupied, each=True)
+            outcome = search([self._demand(pod_set, pod)], self.occupied, each=True)
             if outcome and outcome.exhausted:
                 found = Capacity(outcome.least[0], outcome.most[0], found.limited_by)
         wanted = 1 if workload.is_partial else pod_set.count
-        if found.least >= wanted:
-            candidate.decide(Verdict.FITS)
-            if found.least < pod_set.count:
-                candidate.warnings.append(explain.turns(workload, pod_set, found.least, pod_set.count, "the nodes"))
-            self._warn_of_growth(candidate, pod_set, pod, found)
+        if found.least < wanted:
+            self._decide_shortage(candidate, pod_set, pod, found, wanted)
             return
-        self._decide_shortage(candidate, pod_set, pod, found, wanted)
+        candidate.decide(Verdict.FITS)
+        if found.least < pod_set.count:
+            candidate.warnings.append(InTurns(pod_set, found.least))
+        for rule, count in workload.ceilings:
+            if count > found.most:
+                candidate.warnings.append(GrowthStops(rule, pod_set, pod, count, found.most))
 
     def _capacity(self, pod: PodClass, occupied: Sequence[Place]) -> Capacity:
         rooms = [(place, place.room(pod)) for place in self._cluster.accepting(pod, occupied)]
@@ -141,45 +136,38 @@ class Fitting:
     def _decide_shortage(
         self, candidate: Candidate, pod_set: PodSet, pod: PodClass, found: Capacity, wanted: int
     ) -> None:
-        """The nodes are not known to have room enough: say so, unless something else may make it."""
-        workload = candidate.workload
+        """The nodes are not known to have room enough: decide so, unless something else may make it."""
         if pod.preempts and any(
             other.priority < pod.priority for place in self._cluster.places for other in place.running
         ):
             evicting = self._capacity(pod, self._places_for(pod, pod.priority))
             if evicting.is_exact and evicting.least >= wanted and not pod.spread and not pod.affinity:
                 candidate.decide(Verdict.FITS)
-                candidate.warnings.append(explain.evicts(workload, pod_set, pod))
+                candidate.warnings.append(Eviction(pod_set, pod))
                 return
             if evicting.most >= wanted:
-                candidate.decide(Verdict.UNDETERMINED, explain.evicts(workload, pod_set, pod))
+                candidate.decide(Verdict.UNDETERMINED, Eviction(pod_set, pod))
                 return
         perhaps = self._cluster.perhaps(pod)
-        unknown = any(place.node.unknown for place in perhaps)
-        if unknown or (perhaps and self._capacity_with(pod, perhaps) >= wanted):
-            candidate.decide(
-                Verdict.UNDETERMINED,
-                explain.unknown_nodes(workload, pod_set, perhaps, pod.refusals(perhaps[0].node)),
-            )
-        elif found.most >= wanted:
-            candidate.decide(Verdict.UNDETERMINED, explain.order_decides(workload, pod_set, found, wanted))
-        elif self._friends(candidate, pod):
+        if any(place.node.unknown for place in perhaps) or (perhaps and self._room_with(pod, perhaps) >= wanted):
+            first = perhaps[0].node
+            candidate.decide(Verdict.UNDETERMINED, NodeRefuses(pod_set, first.name, refusals(pod, first)[0]))
+        elif found.most < wanted and self._friends(candidate, pod):
             self._place_with_friends(candidate, pod_set, pod, wanted)
         else:
-            refused = {id(place): pod.refusals(place.node) for place in self._occupied}
-            candidate.decide(
-                Verdict.CANNOT_FIT,
-                explain.shortage(workload, pod_set, pod, self._occupied, refused, found, wanted),
-            )
+            self._decide_by_capacity(candidate, pod_set, pod, found, wanted)
 
-    def _capacity_with(self, pod: PodClass, perhaps: Sequence[Place]) -> int:
+    def _decide_by_capacity(
+        self, candidate: Candidate, pod_set: PodSet, pod: PodClass, found: Capacity, wanted: int
+    ) -> None:
+        reason = Shortage(pod_set, pod, self.occupied, found.least, found.most, found.limited_by, wanted)
+        candidate.decide(Verdict.UNDETERMINED if found.most >= wanted else Verdict.CANNOT_FIT, reason)
+
+    def _room_with(self, pod: PodClass, perhaps: Sequence[Place]) -> int:
+        """The room for pods, with the nodes that may accept them."""
         named = {id(place.node) for place in perhaps}
-        rooms = [
-            (place, place.room(pod))
-            for place in self._occupied
-            if id(place.node) in named or not pod.refusals(place.node)
-        ]
-        return sum(place.count * room for place, room in rooms)
+        places = [p for p in self.occupied if id(p.node) in named or not refusals(pod, p.node)]
+        return sum(place.count * place.room(pod) for place in places)
 
     def _friends(self, candidate: Candidate, pod: PodClass) -> list[Candidate]:
         """Other workloads whose pods this one wants to be near, or whose pods count for its spreading."""
@@ -200,60 +188,37 @@ class Fitting:
         for member in company:
             for _, theirs in member.sets:
                 company += [friend for friend in self._friends(member, theirs) if friend not in company]
-        sets = [(theirs, s.count) for member in company for s, theirs in member.sets if s.count > 0]
-        outcome = search(sets, self._occupied, each=True)
-        if outcome is None or not outcome.exhausted or any(member.is_refused for member in company):
-            candidate.decide(Verdict.UNDETERMINED, explain.company(workload=candidate.workload, pod_set=pod_set))
-            return
-        index = next(number for number, (theirs, _) in enumerate(sets) if theirs is pod)
-        if outcome.least[index] >= wanted:
+        sets = [each for member in company if member.workload.kind != "DaemonSet" for each in member.sets]
+        demands = [self._demand(*each) for each in sets if each[0].count]
+        outcome = search(demands, self.occupied, each=True)
+        refused = any(member.is_refused for member in company)
+        index = next(number for number, demand in enumerate(demands) if demand.pod is pod)
+        if outcome is None or not outcome.exhausted or refused or outcome.least[index] < wanted <= outcome.most[index]:
+            candidate.decide(Verdict.UNDETERMINED, Company(pod_set))
+        elif outcome.least[index] >= wanted:
             candidate.decide(Verdict.FITS)
-        elif outcome.most[index] >= wanted:
-            candidate.decide(Verdict.UNDETERMINED, explain.company(workload=candidate.workload, pod_set=pod_set))
         else:
-            refused = {id(place): pod.refusals(place.node) for place in self._occupied}
             found = Capacity(outcome.least[index], outcome.most[index], "pod-affinity")
-            candidate.decide(
-                Verdict.CANNOT_FIT,
-                explain.shortage(candidate.workload, pod_set, pod, self._occupied, refused, found, wanted),
-            )
-
-    def _warn_of_growth(self, candidate: Candidate, pod_set: PodSet, pod: PodClass, found: Capacity) -> None:
-        for rule, count in ceilings(candidate.workload, pod_set.count):
-            if count > found.most:
-                candidate.warnings.append(
-                    explain.ceiling_nodes(candidate.workload, pod_set, pod, rule, count, found.most)
-                )
+            self._decide_by_capacity(candidate, pod_set, pod, found, wanted)
 
     def _place_sets(self, candidate: Candidate) -> None:
         """A JobSet: all its sets at once."""
-        workload = candidate.workload
         for pod_set, pod in candidate.sets:
-            found = self._capacity(pod, self._occupied)
+            found = self._capacity(pod, self.occupied)
             if pod_set.count > found.most:
-                refused = {id(place): pod.refusals(place.node) for place in self._occupied}
-                candidate.decide(
-                    Verdict.CANNOT_FIT,
-                    explain.shortage(workload, pod_set, pod, self._occupied, refused, found, pod_set.count),
-                )
-        if candidate.verdict is not None:
-            return
-        judged = stack.judge_together(self.demands([candidate], self._occupied), self._occupied)
-        if judged.verdict is Verdict.FITS:
-            candidate.decide(Verdict.FITS)
-        else:
-            candidate.decide(judged.verdict, explain.sets_compete(workload, judged))
+                self._decide_by_capacity(candidate, pod_set, pod, found, pod_set.count)
+        if candidate.verdict is None:
+            demands = self.demands([candidate], self.occupied)
+            verdict, shortfall = judge_together(demands, self.occupied)
+            candidate.decide(verdict)
+            if verdict is not Verdict.FITS:
+                candidate.decide(verdict, Competition(demands, shortfall, of_one=True))
 
-    def demands(self, candidates: Iterable[Candidate], occupied: Sequence[Place]) -> list[stack.Demand]:
+    def _demand(self, pod_set: PodSet, pod: PodClass, among: Sequence[Place] | None = None) -> Demand:
+        accepting = self._cluster.accepting(pod, self.occupied if among is None else among)
+        return Demand(pod, pod_set.count, accepting, everywhere=pod.one_per_node)
+
+    def demands(self, candidates: Iterable[Candidate], among: Sequence[Place]) -> list[Demand]:
         """What workloads need at once, of these places."""
-        return [
-            stack.Demand(
-                pod,
-                self._cluster.count(candidate.workload, pod_set, pod),
-                self._cluster.accepting(pod, occupied),
-                everywhere=candidate.workload.kind == "DaemonSet",
-            )
-            for candidate in candidates
-            for pod_set, pod in candidate.sets
-            if pod_set.count
-        ]
+        sets = [each for candidate in candidates for each in candidate.sets]
+        return [self._demand(*each, among) for each in sets if each[0].count]

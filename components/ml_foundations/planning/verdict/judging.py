@@ -2,60 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from ml_foundations.kubernetes.manifests import Manifest, name_of
-from ml_foundations.planning.api_server import quotas as quota
-from ml_foundations.planning.model.cluster import Cluster, Spread
+from ml_foundations.kubernetes.quantities import total
+from ml_foundations.planning.api_server.admission import Admission
+from ml_foundations.planning.api_server.cluster import Cluster, Spread
+from ml_foundations.planning.model.decisions import Candidate, Competition, Member, Reason, Verdict, together
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.pods import Workload
-from ml_foundations.planning.model.resources import Amounts
-from ml_foundations.planning.scheduler import competition as stack
+from ml_foundations.planning.model.places import Demand
+from ml_foundations.planning.scheduler.competition import groups, judge_together
 from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.candidates import Admission, Candidate
-from ml_foundations.planning.verdict.cost import Cost, RunCost, cost_of
-from ml_foundations.planning.verdict.findings import Finding, Severity, Verdict, together
+from ml_foundations.planning.verdict.cost import RunCost, cost_of, run_cost
+from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.fitting import Fitting
+from ml_foundations.planning.verdict.verdicts import QuotaLeft, Verdicts, WorkloadVerdict
 
-
-@dataclass(frozen=True)
-class WorkloadVerdict:
-    """What becomes of one workload, counted alone with the DaemonSets and the pods that run already."""
-
-    workload: Workload
-    verdict: Verdict
-    reasons: tuple[Finding, ...] = ()
-    warnings: tuple[Finding, ...] = ()
-    run_cost: RunCost | None = None
-    """What one run costs at most, where the workload says how long it may last."""
-
-
-@dataclass(frozen=True)
-class QuotaLeft:
-    """What a ResourceQuota leaves once every workload runs, in thousandths by its resources."""
-
-    namespace: str
-    name: str
-    left: Mapping[str, int]
-    hard: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """All that planning has found."""
-
-    workloads: tuple[WorkloadVerdict, ...]
-    stack: Verdict
-    reasons: tuple[Finding, ...]
-    cost: Cost
-    quotas: tuple[QuotaLeft, ...] = ()
-
-    @property
-    def findings(self) -> list[Finding]:
-        """Every finding, those of the stack last."""
-        own = [finding for item in self.workloads for finding in (*item.reasons, *item.warnings)]
-        return [*own, *self.reasons]
+Reasons = list[tuple[Verdict, Reason]]
 
 
 def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = ()) -> Verdicts:
@@ -75,11 +38,9 @@ def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = ()) -> Ver
 
 
 def _judge(cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
-    """The verdicts on a cluster; ``cannot-fit`` is doubted where it is so in none of some roomier ones."""
-    candidates = [Candidate(workload) for workload in cluster.workloads]
+    """The verdicts on a cluster; ``cannot-fit`` is not certain where it is so in none of some roomier ones."""
     admission = Admission(cluster)
-    for candidate in candidates:
-        admission.admit(candidate)
+    candidates = [admission.admit(workload) for workload in cluster.workloads]
     fitting = Fitting(cluster, candidates)
     for candidate in candidates:
         if candidate.verdict is None:
@@ -87,148 +48,129 @@ def _judge(cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
         elif candidate.is_refused and candidate.workload.queue is None:  # a queue sends its pods to a flavor's nodes
             fitting.place_refused(candidate)
     fitting.warn_of_shared_claims()
-    if roomier:
-        for index, candidate in enumerate(candidates):
-            _doubt(candidate, [other.workloads[index] for other in roomier])
-    combined = _Together(cluster, fitting, candidates)
-    verdict, reasons = combined.verdict()
-    if (
-        roomier
-        and all(candidate.verdict is not Verdict.CANNOT_FIT for candidate in candidates)
-        and _is_doubtful(verdict, [other.stack for other in roomier])
-    ):
-        verdict, reasons = Verdict.UNDETERMINED, [reason.weighed(Verdict.UNDETERMINED) for reason in reasons]
+    for index, candidate in enumerate(candidates):
+        if _is_uncertain(candidate.verdict, [other.workloads[index].verdict for other in roomier]):
+            candidate.verdict = Verdict.UNDETERMINED
+    verdict, reasons = _Together(cluster, admission, fitting, candidates).judge()
+    findings = [explain.finding(reason, of) for of, reason in reasons]
+    fits_alone = all(candidate.verdict is not Verdict.CANNOT_FIT for candidate in candidates)
+    if fits_alone and _is_uncertain(verdict, [other.stack for other in roomier]):
+        verdict, findings = Verdict.UNDETERMINED, [finding.as_warning() for finding in findings]
     return Verdicts(
         tuple(
             WorkloadVerdict(
-                c.workload, c.verdict or Verdict.UNDETERMINED, tuple(c.reasons), tuple(c.warnings), c.run_cost
+                candidate.workload,
+                candidate.verdict or Verdict.UNDETERMINED,
+                tuple(_reasons(candidate, [other.workloads[index] for other in roomier])),
+                tuple(explain.finding(reason, Verdict.FITS, candidate.workload) for reason in candidate.warnings),
+                _run_cost(fitting, candidate),
             )
-            for c in candidates
+            for index, candidate in enumerate(candidates)
         ),
         verdict,
-        tuple(reasons),
+        tuple(findings),
         cost_of(cluster.declared),
-        tuple(combined.quotas_left()),
+        tuple(_quotas_left(admission, candidates)),
     )
 
 
-def _doubt(candidate: Candidate, elsewhere: Sequence[WorkloadVerdict]) -> None:
-    """Take back what is so in none of some roomier clusters."""
-    if _is_doubtful(candidate.verdict, [other.verdict for other in elsewhere]):
-        candidate.verdict = Verdict.UNDETERMINED
-    certain = {r.rule for other in elsewhere for r in other.reasons if r.severity is Severity.ERROR}
-    candidate.reasons = [r if r.rule in certain else r.weighed(Verdict.UNDETERMINED) for r in candidate.reasons]
+def _is_uncertain(verdict: Verdict | None, elsewhere: Sequence[Verdict]) -> bool:
+    return verdict is Verdict.CANNOT_FIT and bool(elsewhere) and Verdict.CANNOT_FIT not in elsewhere
 
 
-def _is_doubtful(verdict: Verdict | None, elsewhere: Iterable[Verdict]) -> bool:
-    return verdict is Verdict.CANNOT_FIT and Verdict.CANNOT_FIT not in elsewhere
+def _reasons(candidate: Candidate, elsewhere: Sequence[WorkloadVerdict]) -> Iterable[Finding]:
+    """A workload's reasons; those that are certain in no roomier cluster are none for certain."""
+    certain = {each.rule for other in elsewhere for each in other.reasons if each.severity is Severity.ERROR}
+    for verdict, reason in candidate.reasons:
+        finding = explain.finding(reason, verdict, candidate.workload)
+        yield finding if finding.rule in certain or not elsewhere else finding.as_warning()
+
+
+def _run_cost(fitting: Fitting, candidate: Candidate) -> RunCost | None:
+    """What a run costs, where the workload says how long it may last."""
+    seconds = candidate.workload.deadline
+    if seconds is None or len(candidate.sets) != 1 or candidate.verdict is not Verdict.FITS:
+        return None
+    for demand in fitting.demands([candidate], fitting.occupied):
+        return run_cost(demand, seconds)
+    return None
 
 
 class _Together:
     """All workloads at once: each alone, quotas summed, and all that keep their places."""
 
-    def __init__(self, cluster: Cluster, fitting: Fitting, candidates: Sequence[Candidate]) -> None:
-        self._cluster = cluster
+    def __init__(
+        self, cluster: Cluster, admission: Admission, fitting: Fitting, candidates: Sequence[Candidate]
+    ) -> None:
+        self._places = cluster.places
+        self._quotas = admission.quotas
         self._fitting = fitting
         self._candidates = candidates
+        self._reasons: Reasons = []
 
-    def verdict(self) -> tuple[Verdict, list[Finding]]:
-        """The verdict on all workloads: each alone, quotas summed, and all that keep their places at once."""
-        worst = together(c.verdict or Verdict.UNDETERMINED for c in self._candidates)
-        reasons = [
-            explain.stack_member(c.workload, c.verdict).weighed(c.verdict or Verdict.UNDETERMINED)
-            for c in self._candidates
-            if c.verdict is not Verdict.FITS
-        ]
-        if worst is Verdict.CANNOT_FIT:
-            return worst, reasons
-        verdict, findings = self._sum_quotas()
-        reasons += findings
-        worst = together([worst, verdict])
-        judged = [c for c in self._candidates if c.sets and c.verdict is not None]
-        always = [c for c in judged if not c.workload.takes_turns]
-        for component in stack.components(self._fitting.demands(always, self._cluster.places)):
-            if len(component) == 1 and not component[0].everywhere:
-                continue
-            judgement = stack.judge_together(component, self._cluster.places)
-            worst = together([worst, judgement.verdict])
-            if judgement.verdict is not Verdict.FITS:
-                reasons.append(explain.competition(component, judgement).weighed(judgement.verdict))
-        verdict, findings = self._turns(always, [c for c in judged if c.workload.takes_turns])
-        return together([worst, verdict]), [*reasons, *findings]
+    def judge(self) -> tuple[Verdict, Reasons]:
+        """The verdict on all workloads, and why."""
+        for candidate in self._candidates:
+            if candidate.verdict is not Verdict.FITS:
+                self._decide(candidate.verdict or Verdict.UNDETERMINED, Member(candidate.workload))
+        if self._verdict is not Verdict.CANNOT_FIT:
+            self._sum_quotas()
+            judged = [c for c in self._candidates if c.sets and c.verdict is not None]
+            always = [c for c in judged if not c.workload.takes_turns]
+            staying = self._fitting.demands(always, self._places)
+            for group in groups(staying):
+                if len(group) > 1 or group[0].everywhere:
+                    verdict, shortfall = judge_together(group, self._places)
+                    self._decide(verdict, Competition(group, shortfall))
+            for candidate in judged:
+                if staying and candidate.workload.takes_turns:
+                    self._wait(candidate, staying, always)
+        return self._verdict, self._reasons
 
-    def _turns(self, always: Sequence[Candidate], jobs: Sequence[Candidate]) -> tuple[Verdict, list[Finding]]:
-        """Whether each plain Job finds room for a pod beside what stays; Jobs make room for each other."""
-        worst, reasons = Verdict.FITS, list[Finding]()
-        staying = self._fitting.demands(always, self._cluster.places)
-        for job in jobs:
-            if not staying:
-                break
-            demands = self._fitting.demands([job], self._cluster.places)
-            if job.workload.is_partial:
-                demands = [stack.Demand(demand.pod, 1, demand.places) for demand in demands]
-            if not demands:
-                continue
-            component = next(
-                group for group in stack.components([*staying, *demands]) if any(d is demands[0] for d in group)
-            )
-            if len(component) == 1:
-                continue
-            judgement = stack.judge_together(component, self._cluster.places)
-            if judgement.verdict is not Verdict.FITS:
-                # Whoever comes first runs: a Job that ends makes room.
-                worst = Verdict.UNDETERMINED
-                theirs = {demand.pod.name for demand in component}
-                beside = [c.workload for c in always if str(c.workload) in theirs]
-                reasons.append(explain.job_waits(job.workload, beside, judgement).weighed(Verdict.UNDETERMINED))
-        return worst, reasons
+    @property
+    def _verdict(self) -> Verdict:
+        return together(verdict for verdict, _ in self._reasons)
 
-    def _sum_quotas(self) -> tuple[Verdict, list[Finding]]:
-        worst, reasons = Verdict.FITS, list[Finding]()
-        for namespace, quotas in self._cluster.quotas.items():
+    def _decide(self, verdict: Verdict, *reasons: Reason) -> None:
+        if verdict is not Verdict.FITS:
+            self._reasons += [(verdict, reason) for reason in reasons]
+
+    def _wait(self, job: Candidate, staying: Sequence[Demand], always: Sequence[Candidate]) -> None:
+        """Whether a plain Job finds room for a pod beside what stays; Jobs make room for each other."""
+        demands = self._fitting.demands([job], self._places)
+        if not demands:
+            return
+        if job.workload.is_partial:
+            demands = [Demand(demand.pod, 1, demand.places) for demand in demands]
+        group = next(group for group in groups([*staying, *demands]) if any(d is demands[0] for d in group))
+        if len(group) == 1:
+            return
+        verdict, shortfall = judge_together(group, self._places)
+        if verdict is not Verdict.FITS:
+            # Whichever comes first runs: a Job that ends makes room.
+            names = {demand.pod.name for demand in group}
+            beside = [candidate.workload for candidate in always if str(candidate.workload) in names]
+            self._decide(Verdict.UNDETERMINED, Competition(group, shortfall, job.workload, beside))
+
+    def _sum_quotas(self) -> None:
+        for namespace, quotas in self._quotas.items():
             mine = [c for c in self._candidates if c.workload.namespace == namespace and c.sets]
-            for quota_ in quotas:
-                taken = self._cluster.taken[id(quota_)]
-                always = [c for c in mine if not c.workload.takes_turns]
-                charge = self._charge_of(always, quota_)
-                exceeded = quota.excess(quota_, charge, taken)
-                for name, numbers in exceeded.items():
-                    reasons.append(explain.quota_sum(quota_, name, numbers, [c.workload for c in always]))
-                    worst = Verdict.CANNOT_FIT
-                if exceeded:
-                    continue
-                for job in mine:
-                    if not job.workload.takes_turns:
-                        continue
-                    one = quota.charges(
-                        [(charge, 1), (self._charge_of([job], quota_, one_pod=job.workload.is_partial), 1)]
-                    )
-                    for name, numbers in quota.excess(quota_, one, taken).items():
-                        worst = together([worst, Verdict.UNDETERMINED])
-                        reasons.append(
-                            explain.quota_sum(quota_, name, numbers, [*(c.workload for c in always), job.workload])
-                        )
-        return worst, reasons
+            always = [c for c in mine if not c.workload.takes_turns]
+            for quota in quotas:
+                charge = total(map(quota.charge, always))
+                exceeded = quota.exceeded(charge, [c.workload for c in always])
+                self._decide(Verdict.CANNOT_FIT, *exceeded)
+                for job in mine if not exceeded else ():
+                    if job.workload.takes_turns:
+                        one = total((charge, quota.charge(job, 1 if job.workload.is_partial else None)))
+                        workloads = [c.workload for c in (*always, job)]
+                        self._decide(Verdict.UNDETERMINED, *quota.exceeded(one, workloads))
 
-    def _charge_of(self, candidates: Iterable[Candidate], quota_: Manifest, *, one_pod: bool = False) -> Amounts:
-        parts: list[tuple[Mapping[str, int], int]] = []
-        for candidate in candidates:
-            for pod_set, pod in candidate.sets:
-                if quota.covers_pod(quota_, pod.spec):
-                    count = self._cluster.count(candidate.workload, pod_set, pod)
-                    parts.append((quota.pod_charge(pod.spec), min(1, count) if one_pod else count))
-            if quota.covers_objects(quota_):
-                parts.append((quota.object_charge(candidate.workload.kind), 1))
-                parts += [
-                    (quota.claim_charge(self._cluster.volumes.with_default_class(claim)), candidate.sets[0][0].count)
-                    for claim in candidate.workload.claims
-                ]
-        return quota.charges(parts)
 
-    def quotas_left(self) -> Iterable[QuotaLeft]:
-        for namespace, quotas in self._cluster.quotas.items():
-            mine = [c for c in self._candidates if c.workload.namespace == namespace and c.sets]
-            for quota_ in quotas:
-                charge, taken, hard = self._charge_of(mine, quota_), self._cluster.taken[id(quota_)], quota.hard(quota_)
-                left = {name: hard[name] - taken.get(name, 0) - charge.get(name, 0) for name in hard}
-                yield QuotaLeft(namespace, name_of(quota_), left, hard)
+def _quotas_left(admission: Admission, candidates: Sequence[Candidate]) -> Iterable[QuotaLeft]:
+    for namespace, quotas in admission.quotas.items():
+        mine = [c for c in candidates if c.workload.namespace == namespace and c.sets]
+        for quota in quotas:
+            used = total((quota.taken, *map(quota.charge, mine)))
+            left = {name: amount - used.get(name, 0) for name, amount in quota.hard.items()}
+            yield QuotaLeft(namespace, name_of(quota.manifest), left, quota.hard)

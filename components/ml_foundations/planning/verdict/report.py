@@ -7,8 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 from ml_foundations.kubernetes.quantities import format_milli
-from ml_foundations.planning.verdict.findings import Finding, Verdict
-from ml_foundations.planning.verdict.judging import Verdicts
+from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.verdicts import Verdicts
 
 _SHOWN = {Verdict.FITS: "fits", Verdict.CANNOT_FIT: "cannot fit", Verdict.UNDETERMINED: "is undetermined"}
 

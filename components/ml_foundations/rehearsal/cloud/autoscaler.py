@@ -8,19 +8,18 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from ml_foundations.catalog.machine_types import machine_type
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.planning.scheduler.filters import PODS, pod_requests, why_not
+from ml_foundations.kubernetes.quantities import Amounts, millis
+from ml_foundations.planning.model.resources import scheduled_requests
+from ml_foundations.planning.scheduler.one_pod import refusals_on_node
 from ml_foundations.rehearsal.cloud import nodes
 from ml_foundations.rehearsal.cloud.operator import Operator
 from ml_foundations.rehearsal.cloud.store import Pool
 
 Manifest = Mapping[str, Any]
-Requests = dict[str, Fraction]
 
 _BEYOND_THE_FILTERS = re.compile(r"anti-affinity rules|topology spread constraints|free ports")
 """Reasons that planning's filters do not model: then only the scheduler knows which nodes fit."""
@@ -40,7 +39,7 @@ class _Place:
     """A node, there or yet to come, with the room that is left on it."""
 
     node: Manifest
-    free: dict[str, Fraction]
+    free: Amounts
     young: bool = True
     taken: bool = False
     pool: Pool | None = None
@@ -49,17 +48,16 @@ class _Place:
         """The same node, with room of its own."""
         return replace(self, free=dict(self.free))
 
-    def fits(self, requests: Requests) -> bool:
+    def fits(self, requests: Amounts) -> bool:
         """Whether one pod of a kind fits."""
-        return all(self.free.get(name, Fraction(0)) >= amount for name, amount in requests.items() if amount)
+        return all(self.free.get(name, 0) >= amount for name, amount in requests.items())
 
-    def take(self, requests: Requests, most: int) -> int:
+    def take(self, requests: Amounts, most: int) -> int:
         """Place as many pods of one kind as fit, up to a number of them."""
-        wanted = {name: amount for name, amount in requests.items() if amount}
-        count = min([most, *(int(self.free.get(name, Fraction(0)) // wanted[name]) for name in wanted)])
+        count = min([most, *(self.free.get(name, 0) // amount for name, amount in requests.items())])
         if count <= 0:
             return 0
-        for name, amount in wanted.items():
+        for name, amount in requests.items():
             self.free[name] -= amount * count
         self.taken = True
         return count
@@ -70,7 +68,7 @@ class _Kind:
     """Pending pods that the scheduler treats alike."""
 
     pod: Manifest
-    requests: Requests
+    requests: Amounts
     zones: frozenset[str] | None
     """The zones of their disks; None where any zone will do."""
     count: int = 0
@@ -83,11 +81,11 @@ class _Kind:
     def may_use(self, node: Manifest) -> bool:
         """Whether a node refuses none of the pods, whatever room it has."""
         in_reach = self.zones is None or _pool_and_zone(node)[1] in self.zones
-        return in_reach and not why_not(self.pod, node, {})
+        return in_reach and not refusals_on_node(self.pod, node)
 
     @property
-    def size(self) -> tuple[Fraction, ...]:
-        return tuple(self.requests.get(name, Fraction(0)) for name in (labels.GPU_RESOURCE, "cpu", "memory"))
+    def size(self) -> tuple[int, ...]:
+        return tuple(self.requests.get(name, 0) for name in (labels.GPU_RESOURCE, "cpu", "memory"))
 
 
 @dataclass(frozen=True)
@@ -173,10 +171,9 @@ def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozen
             continue
         spec = pod["spec"]
         same = {key: spec.get(key) for key in ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")}
-        requests, zones = pod_requests(pod), zones_of_disks(pod)
-        amounts = sorted((name, str(amount)) for name, amount in requests.items())
-        key = json.dumps([pod["metadata"]["namespace"], same, amounts, zones and sorted(zones)])
-        kind = kinds.setdefault(key, _Kind(pod, requests | {PODS: Fraction(1)}, zones))
+        requests, zones = scheduled_requests(spec), zones_of_disks(pod)
+        key = json.dumps([pod["metadata"]["namespace"], same, sorted(requests.items()), zones and sorted(zones)])
+        kind = kinds.setdefault(key, _Kind(pod, requests, zones))
         kind.count += 1
         kind.beyond_filters |= bool(_BEYOND_THE_FILTERS.search(_scheduling_message(pod) or ""))
     return kinds.values()
@@ -201,7 +198,7 @@ def _existing_places(
         node_soon = _ready(node)
         place = _Place(node_soon, _room(node_soon, daemon_sets), young=now - node["created"] < _YOUNG_SECONDS)
         for pod in on_node[node["metadata"]["name"]]:
-            _subtract(place.free, pod_requests(pod))
+            _subtract(place.free, scheduled_requests(pod["spec"]))
         places.append(place)
     return places
 
@@ -217,18 +214,18 @@ def _ready(node: Manifest) -> Manifest:
     return {**node, "spec": {**spec, "taints": kept}}
 
 
-def _room(node: Manifest, daemon_sets: Iterable[Manifest]) -> dict[str, Fraction]:
+def _room(node: Manifest, daemon_sets: Iterable[Manifest]) -> Amounts:
     """What a node leaves to pods that do not belong to a DaemonSet."""
-    free = {name: parse_quantity(value) for name, value in (node["status"].get("allocatable") or {}).items()}
+    free = millis(node["status"].get("allocatable") or {})
     for template in daemon_sets:
-        if not why_not(template, node, {}):
-            _subtract(free, pod_requests(template))
+        if not refusals_on_node(template, node):
+            _subtract(free, scheduled_requests(template["spec"]))
     return free
 
 
-def _subtract(free: dict[str, Fraction], requests: Requests) -> None:
-    for name, amount in (requests | {PODS: Fraction(1)}).items():
-        free[name] = free.get(name, Fraction(0)) - amount
+def _subtract(free: Amounts, requests: Amounts) -> None:
+    for name, amount in requests.items():
+        free[name] = free.get(name, 0) - amount
 
 
 def _pool_and_zone(node: Manifest) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from ml_foundations.catalog.machine_types import machine_type
 from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.planning.scheduler.filters import why_not
+from ml_foundations.planning.scheduler.one_pod import refusals_on_node
 from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import nodes
 from ml_foundations.rehearsal.cloud.attempts import attempt
@@ -94,7 +94,7 @@ class Driver:
 
     def _may_suit(self, pod: Object, pool: Pool) -> bool:
         """Whether a new node of a pool may have what a pod claims."""
-        if why_not(pod, nodes.node_template(pool, pool.zones[0], None), {}):
+        if refusals_on_node(pod, nodes.node_template(pool, pool.zones[0], None)):
             return False
         found = devices(pool)
         return all(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.planning.scheduler.filters import pod_requests
+from ml_foundations.kubernetes.quantities import WHOLE
+from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import operator
@@ -26,7 +27,7 @@ def pools(rehearsal: Rehearsal) -> list[dict[str, Any]]:
         nodes.setdefault(key, []).append(node)
     used: dict[str, int] = {}
     for pod in filter(is_busy, api.get("/api/v1/pods")["items"]):
-        gpus = int(pod_requests(pod).get(labels.GPU_RESOURCE, 0))
+        gpus = pod_requests(pod["spec"]).get(labels.GPU_RESOURCE, 0) // WHOLE
         used[pod["spec"]["nodeName"]] = used.get(pod["spec"]["nodeName"], 0) + gpus
     return [
         {

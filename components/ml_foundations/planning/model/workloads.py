@@ -60,7 +60,7 @@ class PodSet:
     Attributes:
         spec: The fields of the pods' spec that decide where they may run.
         labels: The pods' labels.
-        count: How many run at once: replicas, or parallelism; -1 stands for one on every node that matches.
+        count: How many run at once: replicas, or parallelism; of a DaemonSet, decided by the nodes.
         path: Where the pods' spec is in the workload's manifest.
         count_path: Where their number is.
     """
@@ -124,6 +124,15 @@ class Workload:
         return next((found for holder in holders if (found := labels_of(holder).get(labels.KUEUE_QUEUE))), None)
 
     @property
+    def ceilings(self) -> Iterable[tuple[str, int]]:
+        """More pods than at first: the rule that is about them, and how many there are then."""
+        count = self.pods[0].count
+        if self.surge:
+            yield "rollout-surge", count + self.surge
+        if self.ceiling is not None and self.ceiling > count:
+            yield "autoscaling-ceiling", self.ceiling
+
+    @property
     def is_partial(self) -> bool:
         """Whether a part of its pods is of use alone."""
         return not self.all_at_once
@@ -164,7 +173,7 @@ def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Mani
         case "JobSet":
             return Workload(kind, namespace, name, document, tuple(_of_job_set(document)))
         case "DaemonSet":
-            return Workload(kind, namespace, name, document, (_pod_set(document, -1, "spec.template"),))
+            return Workload(kind, namespace, name, document, (_pod_set(document, 0, "spec.template"),))
         case _:
             return _replicated(document, kind, autoscalers.get((kind, namespace, name)))
 

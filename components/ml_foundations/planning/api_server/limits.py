@@ -1,0 +1,140 @@
+"""Pods and claims that the API server refuses for what they request: LimitRanges, and requests against limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, section
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, format_milli, milli, millis
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.resources import (
+    Field,
+    is_extended,
+    is_overcommitted,
+    of_containers,
+    without_overhead,
+)
+
+
+def pod_refusals(spec: Manifest, limit_ranges: Sequence[Manifest]) -> list[Refusal]:
+    """Why the API server refuses a pod with an admitted spec; empty where it accepts it."""
+    containers = [
+        (f"{key}[{index}].resources", f"container {container.get('name')}", *_resources(container))
+        for key in ("containers", "initContainers")
+        for index, container in enumerate(items(spec, key))
+    ]
+    pod = ("resources", "the pod", _of_pod(spec, "requests"), _of_pod(spec, "limits"))
+    found = [refusal for path, _, requests, limits in containers for refusal in _invalid(path, requests, limits)]
+    for name, item in _limits(limit_ranges):
+        for each in {"Container": containers, "Pod": [pod]}.get(item.get("type", ""), []):
+            found += _outside(name, item, *each)
+    return found
+
+
+def claim_refusals(claim: Manifest, limit_ranges: Sequence[Manifest]) -> list[Refusal]:
+    """Why the API server refuses a claim because of a LimitRange."""
+    requests = millis(section(claim, "spec", "resources", "requests"))
+    return [
+        refusal
+        for name, item in _limits(limit_ranges)
+        if item.get("type") == "PersistentVolumeClaim"
+        for refusal in (
+            *_below(name, item, "resources.requests", "the claim", requests, {}),
+            *_above(name, item, "resources.requests", "the claim", requests, requests),
+        )
+    ]
+
+
+def _limits(limit_ranges: Sequence[Manifest]) -> Iterable[tuple[str, Manifest]]:
+    for limit_range in limit_ranges:
+        yield from ((name_of(limit_range), item) for item in items(section(limit_range, "spec"), "limits"))
+
+
+def _resources(container: Manifest) -> tuple[Amounts, Amounts]:
+    resources = section(container, "resources")
+    return millis(section(resources, "requests")), millis(section(resources, "limits"))
+
+
+def _of_pod(spec: Manifest, field: Field) -> Amounts:
+    """Requests or limits of the pod as LimitRanger sums them: huge pages of the pod as a whole do not count."""
+    whole = without_overhead(spec, field)
+    return of_containers(spec, field) | {name: whole[name] for name in ("cpu", "memory") if name in whole}
+
+
+def _invalid(path: str, requests: Amounts, limits: Amounts) -> Iterable[Refusal]:
+    for name, wanted in sorted(requests.items()):
+        shown, limit = format_milli(wanted), limits.get(name)
+        if is_extended(name) and wanted % WHOLE:
+            yield Refusal(
+                "extended-resource-fraction",
+                f"{path}.requests.{name}",
+                f"requests {shown} of {name}, which comes in whole units only",
+                f"Request a whole number of {name}.",
+            )
+        if limit is None and not is_overcommitted(name):
+            yield Refusal(
+                "extended-resource-limit",
+                f"{path}.limits.{name}",
+                f"requests {shown} of {name} without a limit, which the API server refuses",
+                f"Set limits.{name} to {shown}.",
+            )
+        elif limit is not None and (wanted > limit or (wanted != limit and not is_overcommitted(name))):
+            relation = "at most" if is_overcommitted(name) else "exactly"
+            yield Refusal(
+                "request-above-limit" if is_overcommitted(name) else "extended-resource-limit",
+                f"{path}.requests.{name}",
+                f"requests {shown} of {name}; with its limit of {format_milli(limit)} it must be {relation} that",
+                f"Set requests.{name} and limits.{name} to the same amount.",
+            )
+
+
+def _outside(
+    name: str, item: Manifest, path: str, what: str, requests: Mapping[str, int], limits: Mapping[str, int]
+) -> Iterable[Refusal]:
+    yield from _below(name, item, f"{path}.requests", what, requests, limits)
+    yield from _above(name, item, f"{path}.limits", what, requests, limits)
+    for resource, most in section(item, "maxLimitRequestRatio").items():
+        request, limit = requests.get(resource, 0), limits.get(resource, 0)
+        if not request or not limit:
+            has = f"{'requests' if not request else 'limits'} none"
+        elif limit * WHOLE > milli(most) * request:
+            has = f"requests {format_milli(request)} with a limit of {format_milli(limit)}"
+        else:
+            continue
+        yield Refusal(
+            "limit-range-ratio",
+            f"{path}.requests.{resource}",
+            f"LimitRange {name} allows {what} a limit of at most {most} times the request of {resource}, and it {has}",
+            f"Raise the request of {resource}, or lower its limit.",
+        )
+
+
+def _below(
+    name: str, item: Manifest, path: str, what: str, requests: Mapping[str, int], limits: Mapping[str, int]
+) -> Iterable[Refusal]:
+    for resource, least in section(item, "min").items():
+        given = min(values[resource] for values in (requests, limits, {resource: milli(least)}) if resource in values)
+        if resource not in requests:
+            has, remedy = "requests none", f"Request at least {least} of {resource}."
+        elif given < milli(least):
+            has = f"has {format_milli(given)}"
+            remedy = f"Raise {resource} to {least}, or lower the minimum of LimitRange {name}."
+        else:
+            continue
+        message = f"LimitRange {name} asks of {what} at least {least} of {resource}, and it {has}"
+        yield Refusal("limit-range-min", f"{path}.{resource}", message, remedy)
+
+
+def _above(
+    name: str, item: Manifest, path: str, what: str, requests: Mapping[str, int], limits: Mapping[str, int]
+) -> Iterable[Refusal]:
+    for resource, most in section(item, "max").items():
+        given = max(values.get(resource, 0) for values in (requests, limits))
+        if resource not in limits:
+            has, remedy = "no limit", f"Set a limit of at most {most} for {resource}."
+        elif given > milli(most):
+            has, remedy = format_milli(given), f"Lower {resource} to {most}, or raise the maximum of LimitRange {name}."
+        else:
+            continue
+        message = f"LimitRange {name} allows {what} at most {most} of {resource}, and it has {has}"
+        yield Refusal("limit-range-max", f"{path}.{resource}", message, remedy)

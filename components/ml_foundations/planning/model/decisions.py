@@ -1,0 +1,220 @@
+"""What is decided, as data: verdicts, and the reasons for them, which ``verdict/explain.py`` puts into words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ml_foundations.kubernetes.manifests import Manifest
+from ml_foundations.planning.model.places import Demand, Place, PodClass
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.workloads import PodSet, Workload
+
+
+class Verdict(StrEnum):
+    """Whether something finds its place."""
+
+    FITS = "fits"
+    """Whatever the arrival order and the scheduler's choices, everything finds its place."""
+    CANNOT_FIT = "cannot-fit"
+    """No assignment exists."""
+    UNDETERMINED = "undetermined"
+    """Neither is proved."""
+
+
+def together(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict on several things of which each must find its place."""
+    seen = set(verdicts)
+    for verdict in (Verdict.CANNOT_FIT, Verdict.UNDETERMINED):
+        if verdict in seen:
+            return verdict
+    return Verdict.FITS
+
+
+@dataclass(frozen=True)
+class NodeRefuses:
+    """A node refuses the pods, or perhaps: one where they might run, or one where a DaemonSet must."""
+
+    pods: PodSet
+    node: str
+    refusal: Refusal
+    must_run: bool = False
+
+
+@dataclass(frozen=True)
+class NodeIsFull:
+    """A node where a DaemonSet must run has no room for its pod."""
+
+    pods: PodSet
+    pod: PodClass
+    place: Place
+
+
+@dataclass(frozen=True)
+class QuotaExceeded:
+    """More is charged than a quota leaves, in thousandths: by the workload alone, or by several together."""
+
+    quota: Manifest
+    resource: str
+    wanted: int
+    free: int
+    hard: int
+    workloads: Sequence[Workload] = ()
+
+
+@dataclass(frozen=True)
+class GrowthStops:
+    """A rollout or an autoscaler finds no room for more pods: in a quota, or on the nodes for more than ``most``."""
+
+    rule: str
+    pods: PodSet
+    pod: PodClass
+    count: int
+    limit: QuotaExceeded | int
+
+
+@dataclass(frozen=True)
+class InTurns:
+    """Only so many pods of a Job run at a time: a quota or the nodes allow no more."""
+
+    pods: PodSet
+    most: int
+    quota: Manifest | None = None
+
+
+@dataclass(frozen=True)
+class NoNodeMatches:
+    """A DaemonSet without nodes."""
+
+    pods: PodSet
+
+
+@dataclass(frozen=True)
+class KeptApart:
+    """A DaemonSet's pods keep each other off."""
+
+    pods: PodSet
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """The pods take the place of pods with a lower priority."""
+
+    pods: PodSet
+    pod: PodClass
+
+
+@dataclass(frozen=True)
+class Company:
+    """Whether the pods fit depends on where other workloads' pods are."""
+
+    pods: PodSet
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """Fewer pods than wanted find a place for certain: at least ``least``, and ``most`` at most.
+
+    Attributes:
+        places: All places, with what DaemonSets take.
+        limited_by: The rule that makes ``most`` smaller than the nodes' room.
+    """
+
+    pods: PodSet
+    pod: PodClass
+    places: Sequence[Place]
+    least: int
+    most: int
+    limited_by: str
+    wanted: int
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """What demands need together, and what all nodes offer that take any of them, of the resources that are short."""
+
+    needed: Mapping[str, int]
+    offered: Mapping[str, int]
+    nodes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Competition:
+    """Demands that compete do not find their places at once, or perhaps not.
+
+    Attributes:
+        demands: The pods.
+        shortfall: What is missing for certain, where that is known.
+        job: The Job that may wait, where the others stay.
+        beside: The workloads that stay.
+        of_one: Whether all are jobs of one JobSet.
+    """
+
+    demands: Sequence[Demand]
+    shortfall: Shortfall | None
+    job: Workload | None = None
+    beside: Sequence[Workload] = ()
+    of_one: bool = False
+
+
+@dataclass(frozen=True)
+class SharedClaim:
+    """Pods on several nodes may mount a claim that one node at a time may attach."""
+
+    claim: str
+    workloads: Sequence[Workload]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A workload that does not fit, or perhaps not, keeps the stack from it."""
+
+    workload: Workload
+
+
+Reason = (
+    Refusal
+    | NodeRefuses
+    | NodeIsFull
+    | QuotaExceeded
+    | GrowthStops
+    | InTurns
+    | NoNodeMatches
+    | KeptApart
+    | Eviction
+    | Company
+    | Shortage
+    | Competition
+    | SharedClaim
+    | Member
+)
+"""Why something does not fit, or perhaps not."""
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A workload with its pods as the scheduler would see them, and what is decided about it.
+
+    Attributes:
+        sets: Its sets of pods; those of a DaemonSet with their number on these nodes.
+        is_refused: Whether the API server refuses some of its pods.
+    """
+
+    workload: Workload
+    sets: list[tuple[PodSet, PodClass]] = field(default_factory=list[tuple[PodSet, PodClass]])
+    verdict: Verdict | None = None
+    reasons: list[tuple[Verdict, Reason]] = field(default_factory=list[tuple[Verdict, Reason]])
+    warnings: list[Reason] = field(default_factory=list[Reason])
+    is_refused: bool = False
+
+    def decide(self, verdict: Verdict, *reasons: Reason) -> None:
+        """Give the verdict, unless a worse one is there already."""
+        self.verdict = together([verdict] if self.verdict is None else [verdict, self.verdict])
+        self.reasons += [(verdict, reason) for reason in reasons]
+
+    def refuse(self, reasons: Iterable[Refusal | QuotaExceeded]) -> None:
+        """Decide what the API server refuses, or may refuse."""
+        for reason in reasons:
+            certain = not isinstance(reason, Refusal) or reason.certain
+            self.decide(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED, reason)

@@ -1,0 +1,15 @@
+"""The verdict on a Pulumi program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ml_foundations.planning.input.program import Resource, nodes_of, objects_of
+from ml_foundations.planning.verdict.judging import judge
+from ml_foundations.planning.verdict.verdicts import Verdicts
+
+
+def judge_program(resources: Iterable[Resource]) -> Verdicts:
+    """Judge the workloads of a program against its node pools, quotas and limits."""
+    found = list(resources)
+    return judge(objects_of(found), nodes_of(found))

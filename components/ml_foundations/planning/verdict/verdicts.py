@@ -1,0 +1,50 @@
+"""All that planning has found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.model.workloads import Workload
+from ml_foundations.planning.verdict.cost import Cost, RunCost
+from ml_foundations.planning.verdict.findings import Finding
+
+
+@dataclass(frozen=True)
+class WorkloadVerdict:
+    """What becomes of one workload, counted alone with the DaemonSets and the pods that run already."""
+
+    workload: Workload
+    verdict: Verdict
+    reasons: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    run_cost: RunCost | None = None
+    """What one run costs at most, where the workload says how long it may last."""
+
+
+@dataclass(frozen=True)
+class QuotaLeft:
+    """What a ResourceQuota leaves once every workload runs, in thousandths by its resources."""
+
+    namespace: str
+    name: str
+    left: Mapping[str, int]
+    hard: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """All that planning has found."""
+
+    workloads: tuple[WorkloadVerdict, ...]
+    stack: Verdict
+    reasons: tuple[Finding, ...]
+    cost: Cost
+    quotas: tuple[QuotaLeft, ...] = ()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Every finding, those of the stack last."""
+        own = [finding for item in self.workloads for finding in (*item.reasons, *item.warnings)]
+        return [*own, *self.reasons]
