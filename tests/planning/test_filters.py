@@ -1,11 +1,11 @@
 """The scheduler's filters, case by case."""
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
-from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.planning.scheduler.filters import pod_requests, why_not
+from ml_foundations.kubernetes.quantities import WHOLE, millis
+from ml_foundations.planning.model.resources import PODS, scheduled_requests
+from ml_foundations.planning.scheduler.one_pod import refusals_on_node
 
 Case = dict[str, Any]
 
@@ -26,8 +26,8 @@ def node(labels: Case | None = None, taints: list[Case] | None = None, **spec: A
     }
 
 
-def quantities(**values: str) -> dict[str, Fraction]:
-    return {name: parse_quantity(value) for name, value in values.items()}
+def messages(pod: Case, node: Case, used: Case | None = None) -> list[str]:
+    return [refusal.message for refusal in refusals_on_node(pod, node, millis(used or {}))]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def quantities(**values: str) -> dict[str, Fraction]:
     ],
 )  # fmt: skip
 def test_requests(spec: Case, requests: dict[str, str]) -> None:
-    assert pod_requests({"spec": spec}) == quantities(**requests)
+    assert scheduled_requests(spec) == millis(requests) | {PODS: WHOLE}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_requests(spec: Case, requests: dict[str, str]) -> None:
     ],
 )
 def test_resources(requests: Case, used: dict[str, str], reasons: list[str]) -> None:
-    assert why_not(pod(containers=[container(requests)]), node(), quantities(**used)) == reasons
+    assert messages(pod(containers=[container(requests)]), node(), used) == reasons
 
 
 def required(*terms: Case) -> Case:
@@ -119,12 +119,12 @@ def term(key: str, operator: str, *values: str) -> Case:
     ],
 )  # fmt: skip
 def test_required_node_affinity(terms: list[Case], fits: bool) -> None:
-    assert (why_not(pod(affinity=required(*terms)), node(), {}) == []) is fits
+    assert (messages(pod(affinity=required(*terms)), node()) == []) is fits
 
 
 def test_affinity_and_selector_say_what_the_node_has() -> None:
     wants = pod(affinity=required(term("gpu", "In", "h100")), nodeSelector={"tier": "gold"})
-    assert why_not(wants, node(), {}) == [
+    assert messages(wants, node()) == [
         "node selector tier=gold: the node has no tier",
         "required node affinity: gpu In [h100] (the node has gpu=a100)",
     ]
@@ -133,7 +133,7 @@ def test_affinity_and_selector_say_what_the_node_has() -> None:
 def test_preferred_affinity_refuses_nothing() -> None:
     preferred = [{"weight": 1, "preference": term("gpu", "In", "h100")}]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
-    assert why_not(pod(affinity=affinity), node(), {}) == []
+    assert messages(pod(affinity=affinity), node()) == []
 
 
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
@@ -155,7 +155,7 @@ TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
     ],
 )
 def test_tolerations(toleration: Case, tolerated: bool) -> None:
-    reasons = why_not(pod(tolerations=[toleration]), node(taints=[TAINT]), {})
+    reasons = messages(pod(tolerations=[toleration]), node(taints=[TAINT]))
     assert reasons == ([] if tolerated else ["untolerated taint nvidia.com/gpu=present:NoSchedule"])
 
 
@@ -163,24 +163,24 @@ def test_tolerations(toleration: Case, tolerated: bool) -> None:
     ("effect", "refused"), [("NoSchedule", True), ("NoExecute", True), ("PreferNoSchedule", False)]
 )
 def test_effects(effect: str, refused: bool) -> None:
-    assert bool(why_not(pod(), node(taints=[{"key": "k", "effect": effect}]), {})) is refused
+    assert bool(messages(pod(), node(taints=[{"key": "k", "effect": effect}]))) is refused
 
 
 def test_every_taint_needs_a_toleration() -> None:
     taints = [TAINT, {"key": "k", "effect": "NoExecute"}]
     tolerant = pod(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
-    assert why_not(tolerant, node(taints=taints), {}) == ["untolerated taint k:NoExecute"]
+    assert messages(tolerant, node(taints=taints)) == ["untolerated taint k:NoExecute"]
 
 
 def test_cordoned_node() -> None:
-    assert why_not(pod(), node(unschedulable=True), {}) == ["the node is cordoned (unschedulable)"]
-    assert why_not(pod(tolerations=[{"operator": "Exists"}]), node(unschedulable=True), {}) == []
+    assert messages(pod(), node(unschedulable=True)) == ["the node is cordoned (unschedulable)"]
+    assert messages(pod(tolerations=[{"operator": "Exists"}]), node(unschedulable=True)) == []
 
 
 def test_node_name() -> None:
-    assert why_not(pod(nodeName="node-1"), node(), {}) == []
-    assert why_not(pod(nodeName="other"), node(), {}) == ["the pod names the node other"]
+    assert messages(pod(nodeName="node-1"), node()) == []
+    assert messages(pod(nodeName="other"), node()) == ["the pod names the node other"]
 
 
 def test_absent_sections_are_empty() -> None:
-    assert why_not({"spec": {"containers": []}}, {"metadata": {}, "status": {"allocatable": {"pods": "1"}}}, {}) == []
+    assert messages({"spec": {"containers": []}}, {"metadata": {}, "status": {"allocatable": {"pods": "1"}}}) == []

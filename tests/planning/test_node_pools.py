@@ -1,10 +1,8 @@
 """Node pools that are only declared, as nodes; the figures of GKE itself are tested with the catalog."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.planning import UNKNOWN, Verdict, judge
@@ -13,8 +11,8 @@ from ml_foundations.planning.model.nodes import by_zone
 from ml_foundations.planning.verdict.program import judge_program
 
 from tests.planning.building import GPU, ZONE, container, deployment, job, spread, template
+from tests.support import recording
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 INSTALLER = driver_installer_manifest("cos")
 TAINT = {"key": GPU, "value": "present", "effect": "NO_SCHEDULE"}
 
@@ -148,8 +146,7 @@ def test_zones_matter_only_to_those_who_name_them() -> None:
 
 @pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
 def test_the_stacks_of_the_project_fit(stack: str) -> None:
-    resources = yaml.safe_load((GOLDEN / f"{stack}.yaml").read_text())
-    verdicts = judge_program((resource["type"], resource["inputs"]) for resource in resources)
+    verdicts = judge_program((resource["type"], resource["inputs"]) for resource in recording.stack(stack))
     assert verdicts.workloads
     assert verdicts.stack is Verdict.FITS, verdicts.findings
     assert verdicts.cost.unknown == []

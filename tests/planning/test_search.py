@@ -5,11 +5,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ml_foundations.planning.model.nodes import from_manifests
-from ml_foundations.planning.model.places import Place, PodClass, places, pod_class
+from ml_foundations.planning.model.places import Demand, Place, PodClass, places, pod_class
 from ml_foundations.planning.scheduler.any_order import arrangements
-from ml_foundations.planning.scheduler.competition import Demand, _always_room, _shortage
+from ml_foundations.planning.scheduler.competition import _always_room, _shortfall, _unrepelled
 from ml_foundations.planning.scheduler.every_order import search
-from ml_foundations.planning.scheduler.one_class import capacity, is_repelled
+from ml_foundations.planning.scheduler.filters import refusals
+from ml_foundations.planning.scheduler.one_class import capacity
 
 from tests.planning.building import (
     HOSTNAME,
@@ -79,12 +80,16 @@ def pod_classes(draw: st.DrawFn, name: str = "web", *, constraints: int = 1) -> 
     return pod_class(name, "team", {"app": app}, spec, {})
 
 
+def demand(pod: PodClass, count: int, cluster: list[Place]) -> Demand:
+    return Demand(pod, count, [place for place in cluster if not refusals(pod, place.node)])
+
+
 @settings(max_examples=150, deadline=None)
 @given(clusters(), pod_classes(constraints=2), st.integers(1, 7))
 def test_the_capacity_of_one_class_is_what_every_order_gives(cluster: list[Place], pod: PodClass, count: int) -> None:
-    rooms = [(place, place.room(pod)) for place in cluster if not pod.refusals(place.node)]
-    counted = capacity(pod, rooms, cluster)
-    tried = search([(pod, count)], cluster, each=True)
+    wanted = demand(pod, count, cluster)
+    counted = capacity(pod, [(place, place.room(pod)) for place in wanted.places], cluster)
+    tried = search([wanted], cluster, each=True)
     assert tried is not None and tried.exhausted
     assert min(count, counted.least) <= tried.least[0]
     assert tried.most[0] <= min(count, counted.most)
@@ -95,11 +100,9 @@ def test_the_capacity_of_one_class_is_what_every_order_gives(cluster: list[Place
 @settings(max_examples=150, deadline=None)
 @given(clusters(), st.lists(st.tuples(pod_classes(constraints=2), st.integers(1, 4)), min_size=1, max_size=3))
 def test_arrangements_are_what_every_order_leads_to(cluster: list[Place], pods: list[tuple[PodClass, int]]) -> None:
-    accepting = [
-        [p for p in cluster if not pod.refusals(p.node) and not is_repelled(pod, p, cluster)] for pod, _ in pods
-    ]
-    arranged = arrangements(pods, accepting)
-    tried = search(pods, cluster)
+    demands = [demand(*each, cluster) for each in pods]
+    arranged = arrangements([_unrepelled(each, cluster) for each in demands])
+    tried = search(demands, cluster)
     assert tried is not None
     if arranged is not None and tried.exhausted:
         assert (arranged.complete, arranged.stuck) == (tried.complete, tried.stuck)
@@ -108,10 +111,10 @@ def test_arrangements_are_what_every_order_leads_to(cluster: list[Place], pods: 
 @settings(max_examples=150, deadline=None)
 @given(clusters(), st.lists(st.tuples(pod_classes(constraints=2), st.integers(1, 3)), min_size=2, max_size=3))
 def test_bounds_on_several_classes_are_never_wrong(cluster: list[Place], pods: list[tuple[PodClass, int]]) -> None:
-    demands = [Demand(pod, count, [p for p in cluster if not pod.refusals(p.node)]) for pod, count in pods]
-    tried = search(pods, cluster)
+    demands = [demand(*each, cluster) for each in pods]
+    tried = search(demands, cluster)
     assert tried is not None
-    if _shortage(demands):
+    if _shortfall(demands):
         assert not tried.complete
     if _always_room(demands, cluster):
         assert tried.complete and not tried.stuck
