@@ -10,14 +10,22 @@ if TYPE_CHECKING:
     from ml_foundations.gke.cluster import GkeCluster
     from ml_foundations.gke.cpu_node_pool import CpuNodePool
     from ml_foundations.gke.gpu_node_pool import GpuNodePool
-    from ml_foundations.gpu.device_classes import DeviceClasses, DeviceClassesArgs
-    from ml_foundations.gpu.monitor import GpuMonitor, GpuMonitorArgs
-    from ml_foundations.gpu.operator import GpuOperator, GpuOperatorArgs
+    from ml_foundations.gpu.device_classes import DeviceClasses
+    from ml_foundations.gpu.monitor import GpuMonitor
+    from ml_foundations.gpu.operator import GpuOperator
     from ml_foundations.storage.classes import StorageClasses, StorageClassesArgs
     from ml_foundations.storage.volume import Volume
     from ml_foundations.tenancy.team_namespace import TeamNamespace, TeamNamespaceArgs
     from ml_foundations.tenancy.training_queue import TrainingQueue, TrainingQueueArgs
-    from ml_foundations.typed_args import CpuNodePoolArgs, GkeClusterArgs, GpuNodePoolArgs, VolumeArgs
+    from ml_foundations.typed_args import (
+        CpuNodePoolArgs,
+        DeviceClassesArgs,
+        GkeClusterArgs,
+        GpuMonitorArgs,
+        GpuNodePoolArgs,
+        GpuOperatorArgs,
+        VolumeArgs,
+    )
     from ml_foundations.workloads.distributed_training import DistributedTraining, DistributedTrainingArgs
     from ml_foundations.workloads.inference_service import InferenceService, InferenceServiceArgs
     from ml_foundations.workloads.scheduled_training import ScheduledTraining, ScheduledTrainingArgs

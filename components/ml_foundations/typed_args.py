@@ -173,6 +173,83 @@ class CpuNodePoolArgs(TypedDict):
     """Tags of the machines, for firewall rules."""
 
 
+class SelectionArgs(TypedDict):
+    """Which devices will do. Every condition must hold."""
+
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names."""
+    memory: NotRequired[str]
+    """The least memory of a device, such as 40Gi."""
+    mig_profile: NotRequired[str]
+    """A MIG profile, such as 1g.10gb: then the devices are parts of GPUs."""
+    expressions: NotRequired[list[str]]
+    """More conditions in CEL, over device."""
+
+
+class RequestArgs(TypedDict):
+    """Devices that a claim asks for."""
+
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names."""
+    memory: NotRequired[str]
+    """The least memory of a device, such as 40Gi."""
+    mig_profile: NotRequired[str]
+    """A MIG profile, such as 1g.10gb: then the devices are parts of GPUs."""
+    expressions: NotRequired[list[str]]
+    """More conditions in CEL, over device."""
+    count: NotRequired[int]
+    """How many; default 1."""
+    device_class: NotRequired[str]
+    """Their class; by default gpu.nvidia.com, or mig.nvidia.com with a MIG profile."""
+
+
+class ClaimTemplateArgs(TypedDict):
+    """A template: each pod that names it gets a claim of its own."""
+
+    namespace: str
+    """The namespace of the pods."""
+    alternatives: list[RequestArgs]
+    """What the pods need; where there are several, the first that can be had."""
+    same_gpu: NotRequired[bool]
+    """Whether MIG devices must be parts of one GPU; default false."""
+
+
+class TolerationArgs(TypedDict):
+    """A taint that pods tolerate."""
+
+    key: str
+    """The taint's key."""
+    value: NotRequired[str]
+    """The taint's value; needed for the operator Equal."""
+    operator: NotRequired[str]
+    """Equal or Exists; default Equal."""
+    effect: NotRequired[str]
+    """NoSchedule, PreferNoSchedule or NoExecute; by default every effect."""
+
+
+class DeviceClassesArgs(TypedDict):
+    """Arguments of DeviceClasses."""
+
+    driver: NotRequired[bool]
+    """Whether NVIDIA's driver for DRA is installed; default true. It brings gpu.nvidia.com and mig.nvidia.com."""
+    namespace: NotRequired[str]
+    """The driver's namespace; default dra-driver-nvidia-gpu."""
+    gpu_driver_from: NotRequired[str]
+    """Who installed the GPU driver on the nodes: google or operator; default google."""
+    compute_domains: NotRequired[bool]
+    """Whether the nodes' GPUs are joined by multi-node NVLink (GB200); default false."""
+    classes: NotRequired[dict[str, SelectionArgs]]
+    """More classes of devices, by name."""
+    claim_templates: NotRequired[dict[str, ClaimTemplateArgs]]
+    """Templates of claims, by name."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """More taints of GPU nodes that the driver's pods tolerate; the GPU taint is always among them."""
+    critical_pods: NotRequired[int]
+    """How many critical pods the driver's namespace may run: one per GPU node, and a few. Default 100."""
+    values: NotRequired[dict[str, Any]]
+    """More values of the driver's chart, merged on top."""
+
+
 class NetworkArgs(TypedDict):
     """A network that exists, for the cluster to be in."""
 
@@ -283,6 +360,66 @@ class GkeClusterArgs(TypedDict):
     """Labels of the cluster in Google Cloud and on the bill."""
     deletion_protection: NotRequired[bool]
     """Whether GKE refuses to delete the cluster; default true."""
+
+
+class HostPathArgs(TypedDict):
+    """A folder of the node."""
+
+    path: str
+    """Its path on the node, and in the container too."""
+    read_only: NotRequired[bool]
+    """Whether it is only read; default true."""
+
+
+class GpuMonitorArgs(TypedDict):
+    """Arguments of a GpuMonitor."""
+
+    monitor_name: NotRequired[str]
+    """The DaemonSet's name; default is the component's."""
+    namespace: NotRequired[str]
+    """Its namespace; default is the name. An agent looks into nodes, which a team's namespace does not allow."""
+    create_namespace: NotRequired[bool]
+    """Whether the namespace is made, with a quota for critical pods; default true."""
+    image: NotRequired[str]
+    """The container image; default is NVIDIA's DCGM exporter."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. NODE_NAME is there; what the DCGM exporter needs is, where it is the image."""
+    cpu: NotRequired[str]
+    """CPU that each pod requests; default 100m."""
+    memory: NotRequired[str]
+    """Memory that each pod requests and may use; default 1Gi, which the DCGM exporter needs where there are 8 GPUs."""
+    gpu: NotRequired[str]
+    """Only nodes with this GPU model, by any of its names; default is every GPU node."""
+    driver: NotRequired[str]
+    """Whose driver gives the agent access to the GPUs: google, operator, or none for no access; default google."""
+    port: NotRequired[int]
+    """The port of its metrics; 0 for none. Default 9400."""
+    host_paths: NotRequired[list[HostPathArgs]]
+    """Folders of the node; default is where the kubelet says which pod has which GPU."""
+    files: NotRequired[dict[str, str]]
+    """Files of configuration: name and text. Pods are replaced when they change."""
+    files_path: NotRequired[str]
+    """The folder of these files in the container; default /etc/monitor."""
+    critical: NotRequired[bool]
+    """Whether its pods come before all others on a node; default true."""
+    critical_pods: NotRequired[int]
+    """How many such pods the namespace may run: one for each GPU node. Default 1000."""
+    max_unavailable: NotRequired[str]
+    """Nodes, as a number or a percentage, on which a rollout may replace the pod at once; default 10%."""
+    monitoring: NotRequired[str]
+    """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Service": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
 
 
 class GpuSharingArgs(TypedDict):
@@ -415,6 +552,102 @@ class GpuNodePoolArgs(TypedDict):
     """Whether nodes have NCCL Fast Socket; default false."""
     dra: NotRequired[bool]
     """Whether its GPUs are claimed (DRA), see DeviceClasses, and not advertised; default false."""
+
+
+class DriverArgs(TypedDict):
+    """The driver that the operator installs."""
+
+    version: NotRequired[str]
+    """The driver's version; by default the chart's."""
+    kernel_modules: NotRequired[str]
+    """auto, open or proprietary; default auto."""
+    precompiled: NotRequired[bool]
+    """Whether packages that were compiled ahead are used; default false."""
+    rdma: NotRequired[bool]
+    """Whether GPUDirect RDMA is set up; default false."""
+    auto_upgrade: NotRequired[bool]
+    """Whether a new version reaches the nodes by itself; default true."""
+    parallel_upgrades: NotRequired[int]
+    """How many nodes may be upgraded at once; default 1."""
+
+
+class SharingArgs(TypedDict):
+    """One way to share a GPU between pods."""
+
+    replicas: int
+    """How many pods may use a GPU at once."""
+    strategy: NotRequired[str]
+    """time-slicing, or mps for the Multi-Process Service; default time-slicing."""
+
+
+class DevicePluginArgs(TypedDict):
+    """The device plugin, which advertises the GPUs of a node."""
+
+    enabled: NotRequired[bool]
+    """Whether the operator's device plugin runs; default true, but not in the mode gke."""
+    sharing: NotRequired[dict[str, SharingArgs]]
+    """Ways to share a GPU, by name. A node chooses one with the label nvidia.com/device-plugin.config."""
+    default_sharing: NotRequired[str]
+    """The way of nodes that choose none; by default their GPUs are not shared."""
+
+
+class DcgmExporterArgs(TypedDict):
+    """The exporter of GPU metrics."""
+
+    enabled: NotRequired[bool]
+    """Whether it runs; default true."""
+    service_monitor: NotRequired[bool]
+    """Whether Prometheus is told to scrape it. Only where the CRDs of the Prometheus Operator are. Default false."""
+    interval: NotRequired[str]
+    """How often it is scraped; default 15s."""
+    pod_labels: NotRequired[bool]
+    """Whether metrics carry the labels of the pods that use the GPU; default false."""
+
+
+class MigArgs(TypedDict):
+    """Multi-Instance GPU, where the operator partitions."""
+
+    strategy: NotRequired[str]
+    """How partitions are advertised: none, single or mixed; default single."""
+    config: NotRequired[str]
+    """A ConfigMap with partitionings under the key config.yaml; by default those that NVIDIA names."""
+    default: NotRequired[str]
+    """The partitioning of nodes without the label nvidia.com/mig.config; default all-disabled."""
+
+
+class GpuOperatorArgs(TypedDict):
+    """Arguments of a GpuOperator."""
+
+    mode: NotRequired[str]
+    """Who installs the driver and advertises the GPUs. Default operator.
+
+    operator: the operator does both, on Ubuntu nodes. cos or ubuntu: Google's installer, which comes with this
+    component, installs the driver on nodes of that system, and the operator advertises. gke: GKE does both, and the
+    operator adds metrics and feature discovery."""
+    namespace: NotRequired[str]
+    """The operator's namespace; default gpu-operator."""
+    driver: NotRequired[DriverArgs]
+    """The driver, in the mode operator."""
+    toolkit: NotRequired[bool]
+    """Whether the operator's container toolkit runs; default true."""
+    device_plugin: NotRequired[DevicePluginArgs]
+    """The device plugin. GPUs must be advertised once: in the mode gke, GKE's own device plugin does."""
+    dcgm_exporter: NotRequired[DcgmExporterArgs]
+    """The exporter of GPU metrics."""
+    mig: NotRequired[MigArgs]
+    """Multi-Instance GPU; in the mode gke, the node pool's own setting."""
+    feature_discovery: NotRequired[bool]
+    """Whether nodes are labelled with what their GPUs are (GPU Feature Discovery); default true."""
+    node_feature_discovery: NotRequired[bool]
+    """Whether Node Feature Discovery comes with the operator; default true. False where the cluster has it already."""
+    validate_with_workload: NotRequired[bool]
+    """Whether each node is validated by a pod that takes a GPU for a moment; default true."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """More taints of GPU nodes that the operator's pods tolerate; the GPU taint is always among them."""
+    critical_pods: NotRequired[int]
+    """How many critical pods the namespace may run; several per GPU node. Default 100."""
+    values: NotRequired[dict[str, Any]]
+    """More values of the chart, merged on top."""
 
 
 class DiskClassArgs(TypedDict):
@@ -556,19 +789,6 @@ class TeamNamespaceArgs(TypedDict):
     """PriorityClasses, each as `<namespace>-<name>`: a pod of a higher one may displace pods of a lower one."""
     namespace: NotRequired[str]
     """The namespace's name; default is the component's."""
-
-
-class TolerationArgs(TypedDict):
-    """A taint that pods tolerate."""
-
-    key: str
-    """The taint's key."""
-    value: NotRequired[str]
-    """The taint's value; needed for the operator Equal."""
-    operator: NotRequired[str]
-    """Equal or Exists; default Equal."""
-    effect: NotRequired[str]
-    """NoSchedule, PreferNoSchedule or NoExecute; by default every effect."""
 
 
 class FlavorArgs(TypedDict):

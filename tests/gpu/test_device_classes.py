@@ -6,29 +6,23 @@ import pulumi
 import pytest
 from ml_foundations import DeviceClasses
 from ml_foundations.component.spec import check
-from ml_foundations.gpu.device_classes import (
-    ClaimTemplate,
-    DeviceClassesSettings,
-    Selection,
-    chart_values,
-    claim_template_manifest,
-    expressions,
-)
+from ml_foundations.gpu.device_classes import DeviceClassesSpec
 from ml_foundations.kubernetes import labels
 from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
 
 from tests.support.declaring import declared, inputs
+from tests.support.parts import manifest_of, values_of
 
 
-def spec_of(**given: Any) -> DeviceClassesSettings:
-    return check(DeviceClassesSettings, "DeviceClasses", given)
+def spec_of(**given: Any) -> DeviceClassesSpec:
+    return check(DeviceClassesSpec, "DeviceClasses", given)
 
 
 @pytest.mark.parametrize(
     ("who", "root"), [("google", "/home/kubernetes/bin/nvidia"), ("operator", "/run/nvidia/driver")]
 )
 def test_the_driver_is_set_for_gke_with_keys_of_its_chart(who: str, root: str) -> None:
-    values = chart_values(spec_of(gpu_driver_from=who, values={"logVerbosity": "6"}))
+    values = values_of(spec_of(gpu_driver_from=who, values={"logVerbosity": "6"}))
     assert not list(unknown_keys("dra-driver-nvidia-gpu", values))
     assert values["nvidiaDriverRoot"] == root
     assert values["gpuResourcesEnabledOverride"] is True
@@ -63,13 +57,16 @@ def test_the_labels_of_a_pool_tell_the_autoscaler_and_keep_other_advertisers_off
     ids=str,
 )
 def test_a_selection_in_cel(selection: dict[str, Any], found: list[str]) -> None:
-    assert expressions(check(Selection, "s", selection)) == found
+    made = manifest_of(spec_of(classes={"s": selection}), "DeviceClass")["spec"]["selectors"]
+    kind = "mig" if "mig_profile" in selection else "gpu"
+    base = f"device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == '{kind}'"
+    assert [item["cel"]["expression"] for item in made] == [base, *found]
 
 
 def test_one_request_is_exact_and_several_are_alternatives() -> None:
     def requests(*alternatives: dict[str, Any]) -> list[dict[str, Any]]:
-        template = check(ClaimTemplate, "t", {"namespace": "ml", "alternatives": list(alternatives)})
-        return claim_template_manifest("t", template)["spec"]["spec"]["devices"]["requests"]
+        spec = spec_of(claim_templates={"t": {"namespace": "ml", "alternatives": list(alternatives)}})
+        return manifest_of(spec, "ResourceClaimTemplate")["spec"]["spec"]["devices"]["requests"]
 
     assert requests({"count": 2}) == [
         {

@@ -5,23 +5,18 @@ from typing import Any
 import pulumi
 import pytest
 from ml_foundations.component.spec import check
-from ml_foundations.gpu.monitor import (
-    GpuMonitor,
-    _GpuMonitorSpec,
-    daemon_set_manifest,
-    namespace_manifest,
-    service_manifest,
-)
+from ml_foundations.gpu.monitor import GpuMonitor, GpuMonitorSpec
 
 from tests.support.declaring import declared, inputs
+from tests.support.parts import manifest_of
 
 
 def spec(**more: Any) -> Any:
-    return check(_GpuMonitorSpec, "GpuMonitor dcgm", {"monitor_name": "dcgm"} | more)
+    return check(GpuMonitorSpec, "GpuMonitor dcgm", {"monitor_name": "dcgm"} | more)
 
 
 def pod(**more: Any) -> dict[str, Any]:
-    return daemon_set_manifest(spec(**more))["spec"]["template"]["spec"]
+    return manifest_of(spec(**more), "DaemonSet")["spec"]["template"]["spec"]
 
 
 def children(**more: Any) -> dict[str, Any]:
@@ -49,7 +44,7 @@ def test_what_cannot_be_right_is_refused_at_preview(more: dict[str, Any], words:
         assert word in str(caught.value), str(caught.value)
 
 
-def test_its_pods_want_a_gpu_node_and_put_up_with_every_taint() -> None:
+def test_its_pods_want_a_gpu_node_and_tolerate_every_taint() -> None:
     """NVIDIA's chart tolerates nothing, and runs nowhere (dcgm-exporter issue 731)."""
     found = pod()
     assert found["tolerations"] == [{"operator": "Exists"}]
@@ -67,7 +62,7 @@ def test_it_takes_no_gpu() -> None:
 
 def test_no_version_is_in_the_selector() -> None:
     """A selector cannot change, so that each new version would replace the DaemonSet."""
-    old, new = (daemon_set_manifest(spec(image=f"i:{tag}"))["spec"]["selector"] for tag in ("1", "2"))
+    old, new = (manifest_of(spec(image=f"i:{tag}"), "DaemonSet")["spec"]["selector"] for tag in ("1", "2"))
     assert old == new == {"matchLabels": {"app.kubernetes.io/name": "dcgm"}}
 
 
@@ -93,7 +88,7 @@ def test_the_driver_decides_how_gpus_are_reached(driver: str, privileged: bool |
 
 
 def test_changed_files_reach_the_pods() -> None:
-    one, two = (daemon_set_manifest(spec(files={"a.conf": text}))["spec"]["template"] for text in ("1", "2"))
+    one, two = (manifest_of(spec(files={"a.conf": text}), "DaemonSet")["spec"]["template"] for text in ("1", "2"))
     assert one["metadata"]["annotations"] != two["metadata"]["annotations"]
     assert one["spec"] == two["spec"]
     made = children(files={"a.conf": "1"})
@@ -138,7 +133,7 @@ def test_dcgm_exporter_of_nvidia() -> None:
             "Service": {"metadata": {"labels": labels}},
         },
     )
-    manifest = daemon_set_manifest(found)
+    manifest = manifest_of(found, "DaemonSet")
     all_labels = {"app.kubernetes.io/name": "dcgm-exporter"} | labels
     assert manifest["metadata"] == {"name": "dcgm-exporter", "namespace": "default", "labels": all_labels}
     assert manifest["spec"]["updateStrategy"]["type"] == "RollingUpdate"
@@ -154,11 +149,11 @@ def test_dcgm_exporter_of_nvidia() -> None:
     assert (mount["mountPath"], mount["readOnly"]) == ("/var/lib/kubelet/pod-resources", True)
     [volume] = manifest["spec"]["template"]["spec"]["volumes"]
     assert volume == {"name": mount["name"], "hostPath": {"path": "/var/lib/kubelet/pod-resources"}}
-    service = service_manifest(found)
+    service = manifest_of(found, "Service")
     assert service["metadata"]["labels"] == all_labels
     assert [(port["name"], port["port"]) for port in service["spec"]["ports"]] == [("metrics", 9400)]
 
 
 def test_the_namespace_is_named_after_the_monitor() -> None:
-    assert namespace_manifest(spec())["metadata"]["name"] == "dcgm"
-    assert namespace_manifest(spec(namespace="monitoring"))["metadata"]["name"] == "monitoring"
+    assert manifest_of(spec(), "Namespace")["metadata"]["name"] == "dcgm"
+    assert manifest_of(spec(namespace="monitoring"), "Namespace")["metadata"]["name"] == "monitoring"

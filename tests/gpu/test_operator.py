@@ -9,13 +9,14 @@ from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.component.spec import check
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_installer_manifest
-from ml_foundations.gpu.operator import GpuOperatorSettings, chart_values, namespace_manifest, quota_manifest
+from ml_foundations.gpu.operator import GpuOperatorSpec
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
 
 from tests.support.cluster import Cluster
 from tests.support.declaring import declared, inputs
+from tests.support.parts import manifest_of, values_of
 
 MODES = ("operator", "cos", "ubuntu", "gke")
 TOLERATIONS: Any = [{"key": "team", "operator": "Equal", "value": "ml"}]
@@ -48,24 +49,24 @@ DRIVER: dict[str, Any] = {
 }
 
 
-def spec_of(**given: Any) -> GpuOperatorSettings:
-    return check(GpuOperatorSettings, "GpuOperator", given)
+def spec_of(**given: Any) -> GpuOperatorSpec:
+    return check(GpuOperatorSpec, "GpuOperator", given)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_value_is_a_key_of_the_chart(mode: str) -> None:
     given = EVERYTHING | (PARTITIONED if mode != "gke" else {}) | (DRIVER if mode == "operator" else {})
-    assert not list(unknown_keys("gpu-operator", chart_values(spec_of(mode=mode, **given))))
-    assert not list(unknown_keys("gpu-operator", chart_values(spec_of(mode=mode))))
+    assert not list(unknown_keys("gpu-operator", values_of(spec_of(mode=mode, **given))))
+    assert not list(unknown_keys("gpu-operator", values_of(spec_of(mode=mode))))
 
 
 def test_a_value_that_the_chart_does_not_have_is_found() -> None:
-    assert list(unknown_keys("gpu-operator", chart_values(spec_of(values={"cdi": {"default": True}}))))
+    assert list(unknown_keys("gpu-operator", values_of(spec_of(values={"cdi": {"default": True}}))))
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_gpus_have_one_driver_and_one_advertiser(mode: str) -> None:
-    values = chart_values(spec_of(mode=mode))
+    values = values_of(spec_of(mode=mode))
     installers = [name for name in declared(lambda: GpuOperator("x", {"mode": mode})) if "driver-installer" in name]
     by_gke = mode == "gke"
     assert values["driver"]["enabled"] + len(installers) + by_gke == 1
@@ -74,7 +75,7 @@ def test_gpus_have_one_driver_and_one_advertiser(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["cos", "ubuntu", "gke"])
 def test_beside_googles_driver_the_operator_is_told_where_it_is(mode: str) -> None:
-    values = chart_values(spec_of(mode=mode))
+    values = values_of(spec_of(mode=mode))
     assert values["hostPaths"] == {"driverInstallDir": GOOGLE_DRIVER_DIR}
     assert values["toolkit"]["installDir"] == GOOGLE_DRIVER_DIR
     assert values["toolkit"]["env"] == [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]
@@ -82,7 +83,7 @@ def test_beside_googles_driver_the_operator_is_told_where_it_is(mode: str) -> No
 
 
 def test_its_own_driver_is_where_the_chart_says() -> None:
-    values = chart_values(spec_of(mode="operator", **DRIVER))
+    values = values_of(spec_of(mode="operator", **DRIVER))
     assert "hostPaths" not in values
     assert values["toolkit"] == {"enabled": True}
     assert values["driver"] == {
@@ -96,13 +97,13 @@ def test_its_own_driver_is_where_the_chart_says() -> None:
 
 
 def test_tolerations_reach_every_pod_on_gpu_nodes() -> None:
-    values = chart_values(spec_of(tolerations=TOLERATIONS))
+    values = values_of(spec_of(tolerations=TOLERATIONS))
     for found in (values["daemonsets"]["tolerations"], values["node-feature-discovery"]["worker"]["tolerations"]):
         assert [toleration["key"] for toleration in found] == ["nvidia.com/gpu", "team"]
 
 
 def test_the_users_values_win() -> None:
-    values = chart_values(spec_of(values={"driver": {"version": "1"}, "gfd": {"enabled": False}}))
+    values = values_of(spec_of(values={"driver": {"version": "1"}, "gfd": {"enabled": False}}))
     assert (values["driver"]["version"], values["driver"]["enabled"], values["gfd"]) == ("1", True, {"enabled": False})
 
 
@@ -157,7 +158,7 @@ def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
 
 
 def test_the_rehearsal_reads_the_sharing_that_we_write() -> None:
-    operator = Operator.of(chart_values(spec_of(device_plugin=SHARING)))
+    operator = Operator.of(values_of(spec_of(device_plugin=SHARING)))
     gpu = PoolGpu("nvidia-l4", 2)
     assert operator.advertised(gpu, "ubuntu", {}) == 8
     assert operator.advertised(gpu, "ubuntu", {"nvidia.com/device-plugin.config": "mps"}) == 16
@@ -167,10 +168,10 @@ def test_the_rehearsal_reads_the_sharing_that_we_write() -> None:
 
 def test_in_the_rehearsal_too_a_node_without_a_driver_has_no_gpus() -> None:
     gpu = PoolGpu("nvidia-l4", 2)
-    operator = Operator.of(chart_values(spec_of(mode="cos")))
+    operator = Operator.of(values_of(spec_of(mode="cos")))
     assert operator.advertised(gpu, "cos", {}) == 0
     assert operator.beside([driver_installer_manifest("cos")]).advertised(gpu, "cos", {}) == 2
-    assert Operator.of(chart_values(spec_of(mode="operator"))).advertised(gpu, "cos", {}) == 0
+    assert Operator.of(values_of(spec_of(mode="operator"))).advertised(gpu, "cos", {}) == 0
 
 
 def test_the_release_comes_after_quota_and_driver() -> None:
@@ -205,6 +206,8 @@ def test_the_api_server_takes_the_installer(cluster: Cluster, image: Any) -> Non
 
 def test_the_api_server_takes_namespace_and_quota(cluster: Cluster) -> None:
     api, spec = Api(Access(cluster.kubeconfig)), spec_of()
-    api.create("/api/v1/namespaces?fieldValidation=Strict", namespace_manifest(spec))
-    api.create("/api/v1/namespaces/gpu-operator/resourcequotas?fieldValidation=Strict", quota_manifest(spec))
+    api.create("/api/v1/namespaces?fieldValidation=Strict", manifest_of(spec, "Namespace"))
+    api.create(
+        "/api/v1/namespaces/gpu-operator/resourcequotas?fieldValidation=Strict", manifest_of(spec, "ResourceQuota")
+    )
     api.delete("/api/v1/namespaces/gpu-operator")

@@ -6,8 +6,8 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
-from ml_foundations.gpu.device_classes import DeviceClassesSettings
-from ml_foundations.gpu.operator import GpuOperatorSettings
+from ml_foundations.gpu.device_classes import DeviceClassesSpec
+from ml_foundations.gpu.operator import GpuOperatorSpec
 from ml_foundations.storage.classes import StorageClassesSpec
 from ml_foundations.tenancy.quota import Quota
 
@@ -40,8 +40,8 @@ def test_the_sections_of_stack_files_are_right() -> None:
         [found] = [block for block in blocks(page, "yaml") if f"ml-foundations:{key}" in block]
         return yaml.safe_load(found)[f"ml-foundations:{key}"]
 
-    GpuOperatorSettings.model_validate(section("gpu-operator", "gpuOperator"), by_alias=True, by_name=False)
+    GpuOperatorSpec.model_validate(section("gpu-operator", "gpuOperator"), by_alias=True, by_name=False)
     StorageClassesSpec.model_validate(section("storage", "storage"), by_alias=True, by_name=False)
-    DeviceClassesSettings.model_validate({}, by_alias=True, by_name=False)
+    DeviceClassesSpec.model_validate({}, by_alias=True, by_name=False)
     quota = section("tenancy", "teams")["research"]["quota"]
     assert Quota.model_validate(quota, by_alias=True, by_name=False).gpus_by_model["nvidia-a100-80gb"] == 8

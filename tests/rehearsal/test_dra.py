@@ -9,18 +9,14 @@ from typing import Any
 import pytest
 from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.component.spec import check
-from ml_foundations.gpu.device_classes import (
-    ClaimTemplate,
-    Selection,
-    claim_template_manifest,
-    device_class_manifest,
-)
+from ml_foundations.gpu.device_classes import DeviceClassesSpec
 from ml_foundations.kubernetes.labels import DRA_POOL_LABELS, GPU_RESOURCE
 from ml_foundations.rehearsal.api import ApiError
 from ml_foundations.rehearsal.cloud import dra
 from ml_foundations.rehearsal.cloud.store import Pool
 
 from tests.support.cluster import Cluster
+from tests.support.parts import manifest_of
 from tests.support.simulation import GPU_TAINT, Cloud, Object, clean, simulated_gke
 from tests.support.waiting import until
 
@@ -69,10 +65,16 @@ def slices(cloud: Cloud) -> list[Object]:
     return cloud.api.get(dra.SLICES)["items"]
 
 
+def device_class(selection: dict[str, Any]) -> dict[str, Any]:
+    spec = check(DeviceClassesSpec, "devices", {"classes": {"ours": selection}})
+    return manifest_of(spec, "DeviceClass")
+
+
 def claim(cloud: Cloud, pod: str, *alternatives: dict[str, Any], same_gpu: bool = False) -> None:
     """A pod, and the template of its claim, as our component writes it."""
     given = {"namespace": "default", "alternatives": list(alternatives), "same_gpu": same_gpu}
-    cloud.api.create(TEMPLATES, claim_template_manifest(pod, check(ClaimTemplate, "template", given)))
+    spec = check(DeviceClassesSpec, "devices", {"claim_templates": {pod: given}})
+    cloud.api.create(TEMPLATES, manifest_of(spec, "ResourceClaimTemplate"))
     cloud.run(
         pod,
         tolerations=[TOLERATION],
@@ -188,12 +190,12 @@ def test_a_pool_without_the_label_has_no_devices(cloud: Cloud) -> None:
     ids=str,
 )
 def test_the_api_server_takes_our_classes(cloud: Cloud, selection: dict[str, Any]) -> None:
-    manifest = device_class_manifest("ours", check(Selection, "class", selection))
+    manifest = device_class(selection)
     path = f"{dra.CLASSES}?dryRun=All&fieldValidation=Strict"
     assert cloud.api.create(path, manifest)["metadata"]["name"] == "ours"
 
 
 def test_the_api_server_refuses_a_condition_that_is_no_cel(cloud: Cloud) -> None:
-    manifest = device_class_manifest("ours", check(Selection, "class", {"expressions": ["device.nothing =="]}))
+    manifest = device_class({"expressions": ["device.nothing =="]})
     with pytest.raises(ApiError, match="expression"):
         cloud.api.create(f"{dra.CLASSES}?dryRun=All", manifest)

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from ml_foundations.component.spec import check
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
-from ml_foundations.gpu.operator import GpuOperatorSettings, chart_values
+from ml_foundations.gpu.operator import GpuOperatorSpec
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster
+from tests.support.parts import values_of
 from tests.support.project import Project
 from tests.support.simulation import OPERATED, Cloud, clean, simulated_gke
 from tests.support.waiting import until
@@ -58,7 +59,7 @@ def release(project: Project, **given: Any) -> str:
     for name, text in CHART.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    values = chart_values(check(GpuOperatorSettings, "GpuOperator", given))
+    values = values_of(check(GpuOperatorSpec, "GpuOperator", given))
     return (
         f'k8s.helm.v3.Release("op", name="gpu-operator", chart={str(folder)!r}, namespace="default", '
         f"values={values!r}, opts=here)"

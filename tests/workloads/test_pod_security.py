@@ -7,10 +7,11 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from ml_foundations.component.spec import check
-from ml_foundations.gpu import monitor
+from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.workloads import inference_service, sharded_set
 
 from tests.support.cluster import Cluster
+from tests.support.parts import manifest_of
 from tests.workloads import building
 from tests.workloads.building import GPU, WORKLOAD, template_of
 
@@ -24,7 +25,7 @@ def of_server(module: Any, component: str, **args: Any) -> dict[str, Any]:
 
 
 def of_monitor(**args: Any) -> dict[str, Any]:
-    return monitor.daemon_set_manifest(check(monitor._GpuMonitorSpec, "GpuMonitor", {"monitor_name": "dcgm"} | args))
+    return manifest_of(check(GpuMonitorSpec, "GpuMonitor", {"monitor_name": "dcgm"} | args), "DaemonSet")
 
 
 RESTRICTED: dict[str, dict[str, Any]] = {

@@ -9,9 +9,8 @@ from typing_extensions import override
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
-from ml_foundations.component.tolerations import TolerationArgs
 from ml_foundations.gke.node_pool import NodePoolSpec, node_arguments, pool_part
-from ml_foundations.typed_args import CpuNodePoolArgs
+from ml_foundations.typed_args import CpuNodePoolArgs, TolerationArgs
 
 
 class CpuNodePoolSpec(NodePoolSpec):

@@ -12,10 +12,9 @@ from ml_foundations.catalog.pools import INSTALLATION_DISABLED, MOST_CLIENTS
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.tolerations import TolerationArgs
 from ml_foundations.gke.node_pool import NodePoolSpec, Taint, node_arguments, pool_part
 from ml_foundations.kubernetes import labels
-from ml_foundations.typed_args import GpuNodePoolArgs
+from ml_foundations.typed_args import GpuNodePoolArgs, TolerationArgs
 
 _GPU_TAINT = Taint(key=labels.GPU_TAINT_KEY, value=labels.GPU_TAINT_VALUE, effect="NO_SCHEDULE")
 

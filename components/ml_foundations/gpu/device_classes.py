@@ -1,7 +1,7 @@
 """GPUs by dynamic resource allocation (DRA): NVIDIA's driver for it, classes of devices, and templates of claims."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -10,89 +10,38 @@ from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import GPUS
 from ml_foundations.catalog.versions import DRA_DRIVER
-from ml_foundations.component.resources import arguments, child_options
-from ml_foundations.component.spec import Spec, check
-from ml_foundations.component.tolerations import Toleration, TolerationArgs, toleration_manifest
+from ml_foundations.component.base import Component
+from ml_foundations.component.parts import Cloud, Part
+from ml_foundations.component.spec import ComponentSpec, Spec
+from ml_foundations.component.tolerations import Toleration
 from ml_foundations.component.types import GpuProduct, Name, Quantity
-from ml_foundations.gpu.critical_pods import critical_pods_quota
+from ml_foundations.gpu.agents import agent_namespace, agent_tolerations
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, without_none
+from ml_foundations.typed_args import DeviceClassesArgs
 
-DOMAIN = labels.GPU_DEVICE_CLASS
+_DOMAIN = labels.GPU_DEVICE_CLASS
 """NVIDIA's driver, the domain of its devices' attributes, and the class of whole GPUs."""
 
-MIG_CLASS = "mig.nvidia.com"
-PARENT = f"{DOMAIN}/parentUUID"
+_PARENT = f"{_DOMAIN}/parentUUID"
 """The attribute by which MIG devices know the GPU that they are part of."""
 
-DRIVER_ROOTS = {"google": GOOGLE_DRIVER_DIR, "operator": "/run/nvidia/driver"}
+_DRIVER_ROOTS = {"google": GOOGLE_DRIVER_DIR, "operator": "/run/nvidia/driver"}
 """Where the GPU driver is on a node, by who installed it."""
 
 
-class SelectionArgs(TypedDict):
-    """Which devices will do. All that is said must hold."""
-
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names."""
-    memory: NotRequired[str]
-    """The least memory of a device, such as 40Gi."""
-    mig_profile: NotRequired[str]
-    """A MIG profile, such as 1g.10gb: then the devices are parts of GPUs."""
-    expressions: NotRequired[list[str]]
-    """More conditions in CEL, over device."""
-
-
-class RequestArgs(SelectionArgs):
-    """Devices that a claim asks for."""
-
-    count: NotRequired[int]
-    """How many; default 1."""
-    device_class: NotRequired[str]
-    """Their class; by default gpu.nvidia.com, or mig.nvidia.com with a MIG profile."""
-
-
-class ClaimTemplateArgs(TypedDict):
-    """A template: each pod that names it gets a claim of its own."""
-
-    namespace: str
-    """The namespace of the pods."""
-    alternatives: list[RequestArgs]
-    """What the pods need; where there are several, the first that can be had."""
-    same_gpu: NotRequired[bool]
-    """Whether MIG devices must be parts of one GPU; default false."""
-
-
-class DeviceClassesArgs(TypedDict):
-    """Arguments of DeviceClasses."""
-
-    driver: NotRequired[bool]
-    """Whether NVIDIA's driver for DRA is installed; default true. It brings gpu.nvidia.com and mig.nvidia.com."""
-    namespace: NotRequired[str]
-    """The driver's namespace; default dra-driver-nvidia-gpu."""
-    gpu_driver_from: NotRequired[str]
-    """Who installed the GPU driver on the nodes: google or operator; default google."""
-    compute_domains: NotRequired[bool]
-    """Whether the nodes' GPUs are joined by multi-node NVLink (GB200); default false."""
-    classes: NotRequired[dict[str, SelectionArgs]]
-    """More classes of devices, by name."""
-    claim_templates: NotRequired[dict[str, ClaimTemplateArgs]]
-    """Templates of claims, by name."""
-    tolerations: NotRequired[list[TolerationArgs]]
-    """More taints of GPU nodes that the driver's pods put up with; the GPU taint is always among them."""
-    critical_pods: NotRequired[int]
-    """How many critical pods the driver's namespace may run: one per GPU node, and a few. Default 100."""
-    values: NotRequired[dict[str, Any]]
-    """More values of the driver's chart, merged on top."""
-
-
 class Selection(Spec):
-    """A checked SelectionArgs."""
+    """Which devices will do. Every condition must hold."""
 
     gpu: GpuProduct | None = None
+    """The GPU model, by any of its names."""
     memory: Quantity | None = None
+    """The least memory of a device, such as 40Gi."""
     mig_profile: str | None = None
+    """A MIG profile, such as 1g.10gb: then the devices are parts of GPUs."""
     expressions: list[str] = []
+    """More conditions in CEL, over device."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -106,45 +55,81 @@ class Selection(Spec):
 
 
 class Request(Selection):
-    """A checked RequestArgs."""
+    """Devices that a claim asks for."""
 
     count: int = Field(default=1, ge=1, le=32)
+    """How many; default 1."""
     device_class: str | None = None
+    """Their class; by default gpu.nvidia.com, or mig.nvidia.com with a MIG profile."""
 
     @property
     def class_name(self) -> str:
         """The class of the devices."""
-        return self.device_class or (DOMAIN if self.mig_profile is None else MIG_CLASS)
+        return self.device_class or (_DOMAIN if self.mig_profile is None else labels.MIG_DEVICE_CLASS)
 
 
 class ClaimTemplate(Spec):
-    """A checked ClaimTemplateArgs."""
+    """A template: each pod that names it gets a claim of its own."""
 
     namespace: Name
+    """The namespace of the pods."""
     alternatives: list[Request] = Field(min_length=1, max_length=8)
+    """What the pods need; where there are several, the first that can be had."""
     same_gpu: bool = False
+    """Whether MIG devices must be parts of one GPU; default false."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        if self.same_gpu and any(request.class_name == DOMAIN for request in self.alternatives):
-            yield "same_gpu", f"is for MIG devices, and an alternative asks for whole GPUs ({DOMAIN})"
+        if self.same_gpu and any(request.class_name == _DOMAIN for request in self.alternatives):
+            yield "same_gpu", f"is for MIG devices, and an alternative asks for whole GPUs ({_DOMAIN})"
 
 
-class DeviceClassesSettings(Spec):
-    """What a stack file says about DRA."""
+class DeviceClassesSpec(ComponentSpec):
+    """Arguments of DeviceClasses."""
 
     driver: bool = True
+    """Whether NVIDIA's driver for DRA is installed; default true. It brings gpu.nvidia.com and mig.nvidia.com."""
     namespace: Name = "dra-driver-nvidia-gpu"
+    """The driver's namespace; default dra-driver-nvidia-gpu."""
     gpu_driver_from: Literal["google", "operator"] = "google"
+    """Who installed the GPU driver on the nodes: google or operator; default google."""
     compute_domains: bool = False
+    """Whether the nodes' GPUs are joined by multi-node NVLink (GB200); default false."""
     classes: dict[Name, Selection] = {}
+    """More classes of devices, by name."""
     claim_templates: dict[Name, ClaimTemplate] = {}
+    """Templates of claims, by name."""
     tolerations: list[Toleration] = []
+    """More taints of GPU nodes that the driver's pods tolerate; the GPU taint is always among them."""
     critical_pods: int = Field(default=100, ge=1)
+    """How many critical pods the driver's namespace may run: one per GPU node, and a few. Default 100."""
     values: dict[str, Any] = {}
+    """More values of the driver's chart, merged on top."""
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes, the driver's included."""
+        return [*([_DOMAIN, labels.MIG_DEVICE_CLASS] if self.driver else []), *self.classes]
+
+    @property
+    def pool_labels(self) -> dict[str, str]:
+        """Labels of a node pool whose GPUs are claimed."""
+        return labels.DRA_POOL_LABELS
+
+    @override
+    def parts(self) -> Iterator[Part]:
+        if self.driver:
+            yield from agent_namespace(self.namespace, "dra-driver-critical-pods", self.critical_pods)
+            yield _driver(self)
+        for name, selection in self.classes.items():
+            yield Part(name, _device_class(name, selection))
+        # A template cannot change, and its name is what pods know.
+        replaced = pulumi.ResourceOptions(replace_on_changes=["spec"], delete_before_replace=True)
+        for name, template in self.claim_templates.items():
+            yield Part(f"{template.namespace}-{name}", _claim_template(name, template), options=replaced)
 
 
-class DeviceClasses(pulumi.ComponentResource):
+class DeviceClasses(Component[DeviceClassesSpec]):
     """NVIDIA's driver for dynamic resource allocation, and the classes and templates with which pods claim GPUs.
 
     Needs Kubernetes 1.34. Give it a kubernetes provider in its options. Node pools whose GPUs are claimed have the
@@ -158,77 +143,49 @@ class DeviceClasses(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: DeviceClassesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare driver, classes and templates."""
-        spec = check(DeviceClassesSettings, f"DeviceClasses {name}", args)
-        super().__init__("ml-foundations:index:DeviceClasses", name, {}, opts)
-        if spec.driver:
-            _driver(self, name, spec)
-        for class_name, selection in spec.classes.items():
-            k8s.resource.v1.DeviceClass(
-                f"{name}-{class_name}",
-                **arguments(device_class_manifest(class_name, selection)),
-                opts=child_options(self),
-            )
-        for template_name, template in spec.claim_templates.items():
-            k8s.resource.v1.ResourceClaimTemplate(
-                f"{name}-{template.namespace}-{template_name}",
-                **arguments(claim_template_manifest(template_name, template)),
-                # A template cannot change, and its name is what pods know.
-                opts=child_options(self, replace_on_changes=["spec"], delete_before_replace=True),
-            )
-        self.class_names = [*([DOMAIN, MIG_CLASS] if spec.driver else []), *spec.classes]
-        self.pool_labels = labels.DRA_POOL_LABELS
-        self.register_outputs({"class_names": self.class_names, "pool_labels": self.pool_labels})
+        super().__init__(name, args, opts)
 
 
-def _driver(parent: DeviceClasses, name: str, spec: DeviceClassesSettings) -> None:
-    namespace = k8s.core.v1.Namespace(
-        f"{name}-namespace",
-        metadata={"name": spec.namespace, "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
-        opts=child_options(parent),
-    )
-    manifest = critical_pods_quota("dra-driver-critical-pods", spec.namespace, spec.critical_pods)
-    quota = k8s.core.v1.ResourceQuota(
-        f"{name}-critical-pods", **arguments(manifest), opts=child_options(parent, depends_on=[namespace])
-    )
-    k8s.helm.v3.Release(
-        f"{name}-driver",
-        name=DRA_DRIVER.name,
-        chart=f"{DRA_DRIVER.repo}/{DRA_DRIVER.name}",
-        version=DRA_DRIVER.version,
-        namespace=spec.namespace,
-        values=chart_values(spec),
-        timeout=600,
-        opts=child_options(parent, depends_on=[quota]),
-    )
+def _driver(spec: DeviceClassesSpec) -> Part:
+    release = {
+        "name": DRA_DRIVER.name,
+        "chart": f"{DRA_DRIVER.repo}/{DRA_DRIVER.name}",
+        "version": DRA_DRIVER.version,
+        "namespace": spec.namespace,
+        "values": _chart_values(spec),
+        "timeout": 600,
+    }
+    return Part("driver", Cloud(k8s.helm.v3.Release, release), after=["critical-pods"])
 
 
-def chart_values(spec: DeviceClassesSettings) -> dict[str, Any]:
+def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:
     """Values of the chart (kubernetes-sigs/dra-driver-nvidia-gpu, deployments/helm of the pinned version)."""
-    tolerations = [{"key": labels.GPU_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}]
-    tolerations += [toleration_manifest(toleration) for toleration in spec.tolerations]
     values: dict[str, Any] = {
-        "nvidiaDriverRoot": DRIVER_ROOTS[spec.gpu_driver_from],
+        "nvidiaDriverRoot": _DRIVER_ROOTS[spec.gpu_driver_from],
         # The chart asks to confirm that no device plugin advertises the same GPUs: the node selector sees to it.
         "gpuResourcesEnabledOverride": True,
         "resources": {"computeDomains": {"enabled": spec.compute_domains}},
-        "kubeletPlugin": {"nodeSelector": {labels.GKE_DRA_DRIVER: "true"}, "tolerations": tolerations},
+        "kubeletPlugin": {
+            "nodeSelector": {labels.GKE_DRA_DRIVER: "true"},
+            "tolerations": agent_tolerations(spec.tolerations),
+        },
     }
     return merged(values, spec.values)
 
 
-def device_class_manifest(name: str, selection: Selection) -> dict[str, Any]:
+def _device_class(name: str, selection: Selection) -> dict[str, Any]:
     """A DeviceClass of NVIDIA devices, whole GPUs or MIG devices."""
     kind = "gpu" if selection.mig_profile is None else "mig"
-    base = f"device.driver == '{DOMAIN}' && device.attributes['{DOMAIN}'].type == '{kind}'"
+    base = f"device.driver == '{_DOMAIN}' && device.attributes['{_DOMAIN}'].type == '{kind}'"
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
         "metadata": {"name": name},
-        "spec": {"selectors": _cel([base, *expressions(selection)])},
+        "spec": {"selectors": _cel([base, *_expressions(selection)])},
     }
 
 
-def claim_template_manifest(name: str, template: ClaimTemplate) -> dict[str, Any]:
+def _claim_template(name: str, template: ClaimTemplate) -> dict[str, Any]:
     """A ResourceClaimTemplate with one request, exact or with alternatives."""
     wanted = [_request(request) for request in template.alternatives]
     if len(wanted) == 1:
@@ -238,7 +195,7 @@ def claim_template_manifest(name: str, template: ClaimTemplate) -> dict[str, Any
         request = {"name": "gpu", "firstAvailable": named}
     devices: dict[str, Any] = {"requests": [request]}
     if template.same_gpu:
-        devices["constraints"] = [{"matchAttribute": PARENT}]
+        devices["constraints"] = [{"matchAttribute": _PARENT}]
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
@@ -248,7 +205,7 @@ def claim_template_manifest(name: str, template: ClaimTemplate) -> dict[str, Any
 
 
 def _request(request: Request) -> dict[str, Any]:
-    selectors = _cel(expressions(request))
+    selectors = _cel(_expressions(request))
     return without_none(
         {
             "deviceClassName": request.class_name,
@@ -259,9 +216,9 @@ def _request(request: Request) -> dict[str, Any]:
     )
 
 
-def expressions(selection: Selection) -> list[str]:
+def _expressions(selection: Selection) -> list[str]:
     """A selection in CEL, over what the driver publishes (its documentation, "ResourceSlice device attributes")."""
-    attributes, capacity = f"device.attributes['{DOMAIN}']", f"device.capacity['{DOMAIN}']"
+    attributes, capacity = f"device.attributes['{_DOMAIN}']", f"device.capacity['{_DOMAIN}']"
     found: list[str] = []
     if selection.gpu is not None:
         # GPU Feature Discovery's label is the product's name with dashes for spaces.

@@ -71,6 +71,8 @@ JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 
 GPU_DEVICE_CLASS = "gpu.nvidia.com"
 """Device class, driver and attributes' domain of NVIDIA's DRA driver (NVIDIA, k8s-dra-driver-gpu)."""
+MIG_DEVICE_CLASS = "mig.nvidia.com"
+"""The driver's device class of MIG devices."""
 
 GCS_FUSE_DRIVER = "gcsfuse.csi.storage.gke.io"
 GCS_FUSE_VOLUMES = "gke-gcsfuse/volumes"

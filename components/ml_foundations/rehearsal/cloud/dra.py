@@ -27,7 +27,7 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
-_TYPES = {DRIVER: "gpu", "mig.nvidia.com": "mig"}
+_TYPES = {DRIVER: "gpu", labels.MIG_DEVICE_CLASS: "mig"}
 """The classes that the driver's chart brings, and the type of their devices."""
 
 _WAITS_FOR_DEVICES = re.compile(r"allocate all claims|resourceclaim", re.IGNORECASE)

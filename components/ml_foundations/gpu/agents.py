@@ -1,0 +1,42 @@
+"""What agents on GPU nodes need: a namespace that allows privileges and critical pods, and tolerations."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ml_foundations.component.parts import Part
+from ml_foundations.component.tolerations import Toleration, toleration_manifest
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.quantities import canonical_quantity
+
+_CRITICAL = ("system-node-critical", "system-cluster-critical")
+
+
+def agent_namespace(namespace: str, quota: str, critical_pods: int | None) -> Iterator[Part]:
+    """A namespace for pods that look into nodes, and the quota without which GKE admits no critical pods there.
+
+    Other pods do not count in the quota (NVIDIA/gpu-operator issue 660).
+
+    Args:
+        namespace: Its name.
+        quota: The name of the quota.
+        critical_pods: How many critical pods it may run; None for none.
+    """
+    privileges = {"pod-security.kubernetes.io/enforce": "privileged"}
+    metadata = {"name": namespace, "labels": privileges}
+    yield Part("namespace", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    if critical_pods is None:
+        return
+    scope = {"operator": "In", "scopeName": "PriorityClass", "values": list(_CRITICAL)}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": quota, "namespace": namespace},
+        "spec": {"hard": {"pods": canonical_quantity(critical_pods)}, "scopeSelector": {"matchExpressions": [scope]}},
+    }
+    yield Part("critical-pods", manifest, after=["namespace"])
+
+
+def agent_tolerations(more: Iterable[Toleration]) -> list[dict[str, Any]]:
+    """The toleration of the GPU taint, and more."""
+    gpu = {"key": labels.GPU_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}
+    return [gpu, *map(toleration_manifest, more)]
