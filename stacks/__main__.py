@@ -4,7 +4,6 @@ from typing import Any
 
 import arguments
 import existing
-import planned
 import pulumi
 import pulumi_kubernetes as k8s
 import settings as stack_file
@@ -48,7 +47,6 @@ def main() -> None:
     """Declare the environment that the stack file describes."""
     settings = stack_file.load()
     proof = Proof(settings.proof.accept, settings.proof.monthly_budget)
-    proof.refuse(planned.resources(settings))
     provider = _provider(settings)
     in_cluster = pulumi.ResourceOptions(provider=provider)
     platform: list[pulumi.Resource] = [StorageClasses("storage", arguments.storage(settings), in_cluster)]

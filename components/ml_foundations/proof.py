@@ -6,7 +6,9 @@ from decimal import Decimal
 from typing import Any, cast
 
 import pulumi
+from pulumi.runtime.settings import SETTINGS
 
+from ml_foundations.component.outputs import as_plain, inputs_as_sent
 from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.planning.input.program import Resource, is_judged
 from ml_foundations.planning.verdict import report
@@ -20,7 +22,7 @@ OF_WORKLOADS = "workload"
 
 
 class Proof:
-    """Collects every node pool and Kubernetes object of a program, ours or not, and judges them before they are made.
+    """Judges every node pool and Kubernetes object of a program, of our components or not, before any is created.
 
     Make it before the first resource, and call ``finish`` after the last:
 
@@ -28,9 +30,15 @@ class Proof:
         ...
         proof.finish()
 
-    ``pulumi up --skip-preview`` goes round it: registrations then create at once. What is known without Outputs,
-    ``refuse`` judges before the first of them. Resources that other transforms change are seen as they are when this
-    one was registered, so register those first.
+    All constructors of a program run before the engine gets its first registration. ``finish`` judges what they
+    declared, and of a program that it refuses nothing is registered but the stack itself, also under
+    ``pulumi up --skip-preview``. What is an Output by then is unknown; it is judged again once everything is
+    registered, which ends a preview, but comes too late for ``--skip-preview``.
+
+    Only that second look judges resources that are not yet declared, or not finally, when the program ends: those of
+    remote components and of Kubernetes charts and YAML files, and all of a program with transforms. A program that
+    waits for an invoke has the resources before it registered. Resources that are made inside of ``apply`` are not
+    seen by the first look: declare node pools outside of it.
     """
 
     def __init__(self, accepted: Mapping[str, str] | None = None, monthly_budget: Decimal | None = None) -> None:
@@ -42,51 +50,75 @@ class Proof:
         """
         self._accepted = dict(accepted or {})
         self._monthly_budget = monthly_budget
-        self._begun: list[pulumi.Resource] = []
-        self._resources: list[Resource] = []
+        self._declared: list[pulumi.ResourceTransformationArgs] = []
+        self._registered: list[Resource] = []
+        self._refusal: pulumi.RunError | None = None
         pulumi.runtime.register_resource_transform(self._collect)
-        pulumi.runtime.register_stack_transformation(self._remember)
-
-    def refuse(self, resources: Iterable[Resource]) -> None:
-        """Judge resources that the program is about to declare, as pairs of type token and inputs.
-
-        Raises:
-            pulumi.RunError: Something can never run; the message names every finding.
-        """
-        findings = self._findings(judge_program(resources))
-        if errors := [_sentence(finding) for finding in findings if self._is_error(finding)]:
-            raise pulumi.RunError("".join(["the stack cannot run as it is declared", *(f"\n  {e}" for e in errors)]))
+        pulumi.runtime.register_stack_transformation(self._hold)
 
     def finish(self) -> None:
-        """Judge once every registration has ended.
+        """Judge what is declared, and once more when every registration has ended.
 
         Raises:
-            pulumi.RunError: Something can never run; by then every finding is in Pulumi's diagnostics.
+            pulumi.RunError: Something can never run; the message names every error, and all else that was found is in
+                Pulumi's diagnostics.
         """
+        verdicts = judge_program(self._as_declared())
+        if any(map(self._is_error, self._findings(verdicts))):
+            try:
+                self._tell(verdicts)
+            except pulumi.RunError as refusal:
+                self._refusal = refusal
+                raise
         # An Output is awaited at the end of the program, and what it raises ends the program.
-        pulumi.Output.from_input(self._judged())
+        pulumi.Output.from_input(self._judge_registered())
 
-    def _remember(self, args: pulumi.ResourceTransformationArgs) -> None:
-        self._begun.append(args.resource)
+    def _hold(self, args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult:
+        """Note a resource, and make its registration wait for leave: the engine gets none of a refused program."""
+        self._declared.append(args)
+        leave = cast("pulumi.Output[pulumi.Resource]", pulumi.Output.from_input(self._leave()))
+        opts = pulumi.ResourceOptions.merge(args.opts, pulumi.ResourceOptions(depends_on=[leave]))
+        return pulumi.ResourceTransformationResult(args.props, opts)
+
+    async def _leave(self) -> None:
+        # This runs when the program has ended, or waits for something in its middle.
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _as_declared(self) -> list[Resource]:
+        """The resources that matter, as they will be registered; none where more are to come or may be changed."""
+        ours = {self._collect}
+        if ours != set(cast("Any", SETTINGS.callbacks)._transforms) or any(map(_is_open, self._declared)):
+            return []
+        judged = [args for args in self._declared if is_judged(args.type_)]
+        try:
+            return [(args.type_, inputs_as_sent(args.resource, args.props)) for args in judged]
+        except (AssertionError, ValueError):
+            return []  # the registration fails, and says why
 
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
         if is_judged(args.type_):
-            self._resources.append((args.type_, await _plain(dict(args.props))))
+            self._registered.append((args.type_, await _plain(dict(args.props))))
 
-    async def _judged(self) -> str:
-        judged = 0
-        while judged < len(self._begun):
-            resource = self._begun[judged]
-            await resource.urn.future()
-            judged += 1
-        verdicts = judge_program(self._resources)
-        findings = self._findings(verdicts)
-        for finding in findings:
-            self._log(finding)
-        pulumi.log.info(f"proof: {report.as_summary(verdicts)}")
-        if errors := sum(map(self._is_error, findings)):
-            raise pulumi.RunError(f"the stack cannot run as it is declared: {errors} finding(s) above say why")
+    async def _judge_registered(self) -> str:
+        for args in self._declared:  # which may become more meanwhile
+            await args.resource.urn.future()
+        verdicts = judge_program(self._registered)
+        self._tell(verdicts)
         return verdicts.stack
+
+    def _tell(self, verdicts: Verdicts) -> None:
+        """Show all that was found; errors end the program."""
+        findings = self._findings(verdicts)
+        errors = [_sentence(finding) for finding in findings if self._is_error(finding)]
+        for finding in findings:
+            if finding.severity is Severity.ERROR and not self._is_error(finding):
+                pulumi.log.warn(f"accepted, because {self._accepted[finding.rule]}: {_sentence(finding)}")
+            elif finding.severity is not Severity.ERROR:
+                _LOGS[finding.severity](_sentence(finding))
+        pulumi.log.info(f"proof: {report.as_summary(verdicts)}")
+        if errors:
+            raise pulumi.RunError("".join(["the stack cannot run as it is declared", *(f"\n  {e}" for e in errors)]))
 
     def _findings(self, verdicts: Verdicts) -> list[Finding]:
         findings = [finding for finding in verdicts.findings if finding.rule != OF_WORKLOADS]
@@ -97,18 +129,15 @@ class Proof:
     def _is_error(self, finding: Finding) -> bool:
         return finding.severity is Severity.ERROR and finding.rule not in self._accepted
 
-    def _log(self, finding: Finding) -> None:
-        if finding.severity is Severity.ERROR and not self._is_error(finding):
-            pulumi.log.warn(f"accepted, because {self._accepted[finding.rule]}: {_sentence(finding)}")
-        else:
-            _LOGS[finding.severity](_sentence(finding))
+
+_LOGS: Mapping[Severity, Callable[[str], None]] = {Severity.WARNING: pulumi.log.warn, Severity.INFO: pulumi.log.info}
 
 
-_LOGS: Mapping[Severity, Callable[[str], None]] = {
-    Severity.ERROR: pulumi.log.error,
-    Severity.WARNING: pulumi.log.warn,
-    Severity.INFO: pulumi.log.info,
-}
+def _is_open(args: pulumi.ResourceTransformationArgs) -> bool:
+    """Whether a resource is not all that the engine will get of it."""
+    is_component = isinstance(args.resource, pulumi.ComponentResource)
+    brings_more = is_component and (getattr(args.resource, "_remote", False) or args.type_.startswith("kubernetes:"))
+    return brings_more or bool(args.opts.transforms)
 
 
 def _sentence(finding: Finding) -> str:
@@ -134,6 +163,4 @@ async def _plain(value: Any) -> Any:
         return {key: await _plain(item) for key, item in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, list):
         return [await _plain(item) for item in cast("list[Any]", value)]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)  # the wire knows no integers
-    return UNKNOWN if isinstance(value, pulumi.output.Unknown) else value
+    return as_plain(value)

@@ -1,0 +1,81 @@
+"""What is known of inputs without waiting, and how a resource's registration will name them."""
+
+import copy
+import inspect
+import sys
+from collections.abc import Awaitable, Mapping
+from typing import Any, cast
+
+import pulumi
+from pulumi import _types as types
+from pulumi.runtime import rpc
+
+from ml_foundations.kubernetes.manifests import UNKNOWN
+
+
+def done(result: Awaitable[Any]) -> Any:
+    """The result of what need not wait any more; otherwise None."""
+    steps = result.__await__()
+    try:
+        next(steps)
+    except StopIteration as end:
+        return end.value
+    return None
+
+
+def inputs_as_sent(resource: pulumi.Resource, props: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs that a resource's registration will send, in the provider's names, with ``UNKNOWN`` for what must wait.
+
+    Args:
+        resource: The resource, as a stack transformation meets it.
+        props: Its inputs, as that has them: in Python's names where the resource's class is typed.
+
+    Raises:
+        ValueError: The registration will fail too: a value has a type that no input can have.
+        AssertionError: Likewise: the value is no list where there must be one.
+    """
+    arguments = _arguments_class(type(resource))
+    translate = None if arguments else resource.translate_input_property
+    sent = done(rpc.serialize_properties(_known(dict(props)), {}, resource, translate, arguments))
+    return as_plain(rpc.deserialize_properties(sent, keep_unknowns=True))
+
+
+def as_plain(value: Any) -> Any:
+    """A tree from the wire, which knows no integers, with ``UNKNOWN`` for what Pulumi does not know."""
+    if isinstance(value, pulumi.output.Unknown) or isinstance(value, pulumi.Output):
+        return UNKNOWN
+    if isinstance(value, Mapping):
+        return {key: as_plain(item) for key, item in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [as_plain(item) for item in cast("list[Any]", value)]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _arguments_class(resource: type) -> type | None:
+    """The class with the names of a resource's arguments, beside it in its SDK; None where it has none."""
+    for base in resource.__mro__:
+        beside = vars(sys.modules[base.__module__])
+        # Kubernetes' kinds have FooInitArgs, since FooArgs is the object inside of others.
+        for name in (f"{base.__name__}InitArgs", f"{base.__name__}Args"):
+            if isinstance(found := beside.get(name), type) and types.is_input_type(found):
+                return found
+    return None
+
+
+def _known(value: Any) -> Any:
+    """A tree of inputs with nothing in it that must wait."""
+    if isinstance(value, pulumi.Output):
+        output = cast("pulumi.Output[Any]", value)
+        is_open = done(output.is_known()) and not done(output.is_secret())
+        return _known(done(output.future())) if is_open else pulumi.output.Unknown()
+    if isinstance(value, pulumi.Resource) or inspect.isawaitable(value):
+        return pulumi.output.Unknown()
+    if isinstance(value, Mapping):
+        return {key: _known(item) for key, item in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_known(item) for item in cast("list[Any]", value)]
+    if types.is_input_type(cast("type", type(value))):
+        known = copy.copy(value)
+        vars(known).update(_known(vars(value)))
+        return known
+    return value
