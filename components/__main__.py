@@ -3,12 +3,12 @@
 import ast
 import inspect
 import sys
-from collections.abc import Awaitable
 from functools import cache
 from typing import Any, cast, is_typeddict
 
 import ml_foundations
 import pulumi
+from ml_foundations.component.outputs import done
 from pulumi.provider import ConstructResult, main
 from pulumi.provider.experimental import component
 from pulumi.provider.experimental.analyzer import Analyzer
@@ -64,20 +64,10 @@ def _plain(value: Any, publishers: list[pulumi.Resource]) -> Any:
     if not isinstance(value, pulumi.Output):
         return value
     output = cast("pulumi.Output[Any]", value)
-    if not _done(output.is_known()) or _done(output.is_secret()):
+    if not done(output.is_known()) or done(output.is_secret()):
         return output
-    publishers += _done(output.resources())
-    return _done(output.future())
-
-
-def _done(result: Awaitable[Any]) -> Any:
-    """The result of what need not wait any more; otherwise None."""
-    steps = result.__await__()
-    try:
-        next(steps)
-    except StopIteration as end:
-        return end.value
-    return None
+    publishers += done(output.resources())
+    return done(output.future())
 
 
 if __name__ == "__main__":

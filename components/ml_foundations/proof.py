@@ -1,12 +1,13 @@
 """Proof before spend, in a Pulumi program: what it declares is judged, and refused where it can never run."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
 
 import pulumi
-from pulumi.runtime.settings import SETTINGS
+from pulumi.runtime import _callbacks
 
 from ml_foundations.component.outputs import as_plain, inputs_as_sent
 from ml_foundations.kubernetes.manifests import UNKNOWN
@@ -87,12 +88,11 @@ class Proof:
 
     def _as_declared(self) -> list[Resource]:
         """The resources that matter, as they will be registered; none where more are to come or may be changed."""
-        ours = {self._collect}
-        if ours != set(cast("Any", SETTINGS.callbacks)._transforms) or any(map(_is_open, self._declared)):
+        if _transforms() != {self._collect} or any(map(_is_open, self._declared)):
             return []
         judged = [args for args in self._declared if is_judged(args.type_)]
         try:
-            return [(args.type_, inputs_as_sent(args.resource, args.props)) for args in judged]
+            return [(args.type_, inputs_as_sent(type(args.resource), args.props)) for args in judged]
         except (AssertionError, ValueError):
             return []  # the registration fails, and says why
 
@@ -131,6 +131,12 @@ class Proof:
 
 
 _LOGS: Mapping[Severity, Callable[[str], None]] = {Severity.WARNING: pulumi.log.warn, Severity.INFO: pulumi.log.info}
+
+
+def _transforms() -> set[Any]:
+    """The transforms of all resources of this program."""
+    servers = cast("Any", _callbacks)._CallbackServicer._servicers
+    return {each for server in servers if server._loop is asyncio.get_running_loop() for each in server._transforms}
 
 
 def _is_open(args: pulumi.ResourceTransformationArgs) -> bool:

@@ -1,13 +1,20 @@
 """The proof in a program of one's own: resources that are not our components, and values that are not known yet."""
 
+import json
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
+import pulumi
+import pulumi_kubernetes as k8s
 import pytest
 import yaml
+from ml_foundations.proof import Proof
+from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import Checkout
+from tests.support.declaring import declared
 from tests.support.previewing import Said, preview
 
 PROGRAM = '''
@@ -36,7 +43,7 @@ def server(name, replicas, cpu, **spec):
 
 
 server("fits", 2, "1")
-server("large", 1, "40")
+server("large", 1, {large})
 server("picky", 1, "1", node_selector={"disk": "hdd"})
 server("later", cluster.endpoint.apply(len), "1")
 k8s.core.v1.ResourceQuota(
@@ -46,31 +53,34 @@ proof.finish()
 '''
 
 
+LARGE = "resources, spec.template.spec.containers[0].resources.requests.cpu]"
+
+
 @pytest.fixture(scope="module")
-def said(tools: Tools, copy_checkout: Callable[[], Checkout]) -> Said:
-    project = copy_checkout().root / "program"
-    return preview(written(project), tools)
-
-
-def written(project: Path) -> Path:
-    project.mkdir()
+def project(tools: Tools, copy_checkout: Callable[[], Checkout]) -> Rehearsal:
+    """A program whose server asks for more CPU than a node has."""
+    root = copy_checkout().root / "program"
+    root.mkdir()
     runtime = {"name": "python", "options": {"virtualenv": "../.venv"}}
-    (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "program", "runtime": runtime}))
-    (project / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": {"gcp:project": "some-project"}}))
-    (project / "__main__.py").write_text(PROGRAM)
-    return project
+    (root / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "program", "runtime": runtime}))
+    (root / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": {"gcp:project": "some-project"}}))
+    (root / "__main__.py").write_text(PROGRAM.replace("{large}", '"40"'))
+    return Rehearsal.of("dev", root)
+
+
+@pytest.fixture(scope="module")
+def said(project: Rehearsal, tools: Tools) -> Said:
+    return preview(project.project, tools)
+
+
+def errors(said: Said) -> list[str]:
+    (message,) = [text for text in said.of("error") if "the stack cannot run as it is declared" in text]
+    return message.splitlines()[1:]
 
 
 def test_what_can_never_run_fails_the_preview_with_every_finding(said: Said) -> None:
     assert not said.ok
-    findings = [text for text in said.of("error") if text.endswith("]")]
-    assert [text.rpartition(" [")[2] for text in sorted(findings)] == [
-        "resources, spec.template.spec.containers[0].resources.requests.cpu]",
-        "monthly-budget, monthly_budget]",
-    ]
-    assert any(
-        "the stack cannot run as it is declared: 2 finding(s) above say why" in text for text in said.of("error")
-    )
+    assert [text.rpartition(" [")[2] for text in errors(said)] == [LARGE, "monthly-budget, monthly_budget]"]
     assert not any("Traceback" in text for text in said.of("error"))
 
 
@@ -86,3 +96,101 @@ def test_what_is_not_known_yet_is_undetermined_and_no_error(said: Said) -> None:
 
 def test_what_fits_is_not_mentioned(said: Said) -> None:
     assert not any("team/fits" in item["message"] for item in said.diagnostics)
+
+
+def test_the_engine_gets_nothing_of_a_refused_program(said: Said) -> None:
+    assert said.created == []
+
+
+def test_without_a_preview_a_refused_program_creates_nothing(said: Said, project: Rehearsal) -> None:
+    done = stack.pulumi(project, "up", "--yes", "--skip-preview", "--stack", "dev", capture=True)
+    refused(done.stdout + done.stderr, project)
+
+
+def test_a_refused_inline_program_creates_nothing(
+    said: Said, project: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project.project)
+    for key, value in environment.process_environment(project).items():
+        monkeypatch.setenv(key, value)
+    body = (project.project / "__main__.py").read_text()
+    inline = pulumi.automation.select_stack("dev", project_name="program", program=lambda: exec(body, {}))
+    with pytest.raises(pulumi.automation.CommandError) as caught:
+        inline.up()
+    refused(str(caught.value), project)
+
+
+def refused(text: str, project: Rehearsal) -> None:
+    """Assert that a command said once what is wrong, and left nothing but the stack."""
+    assert "Deployment team/large: " in text, text
+    assert LARGE in text
+    assert "Traceback" not in text
+    state = json.loads(stack.pulumi(project, "stack", "export", "--stack", "dev", capture=True).stdout)
+    assert [item["type"] for item in state["deployment"]["resources"]] == ["pulumi:pulumi:Stack"]
+
+
+def test_what_the_engine_tells_is_judged_again(project: Rehearsal, tools: Tools) -> None:
+    (project.project / "__main__.py").write_text(
+        PROGRAM.replace("{large}", 'cluster.name.apply(lambda _: "40")').replace("Decimal(1000)", "None")
+    )
+    said = preview(project.project, tools)
+    assert not said.ok
+    assert [text.rpartition(" [")[2] for text in errors(said)] == [LARGE]
+    assert "large" in said.created
+
+
+POD: dict[str, Any] = {
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}}]},
+}
+"""The API server refuses it: a request above its limit."""
+
+
+def refused_pod(**options: Any) -> None:
+    proof = Proof()
+    k8s.core.v1.Pod("p", **POD, opts=pulumi.ResourceOptions(**options))
+    proof.finish()
+
+
+def test_nothing_of_a_refused_program_is_registered() -> None:
+    seen: list[str] = []
+
+    def program() -> None:
+        pulumi.runtime.register_stack_transformation(lambda args: seen.append(args.name))
+        pulumi.export("name", "plain")
+        refused_pod()
+
+    with pytest.raises(pulumi.RunError, match="request-above-limit"):
+        declared(program)
+    assert seen == ["p"]
+
+
+def test_the_first_look_leaves_alone_a_program_that_is_not_declared_whole() -> None:
+    def brings_yaml() -> None:
+        proof = Proof()
+        k8s.core.v1.Pod("p", **POD)
+        k8s.yaml.v2.ConfigGroup("more", yaml="")
+        proof.finish()
+
+    assert "p" in declared(brings_yaml)
+
+
+MENDS = """
+import pulumi
+
+def mend(args):
+    if args.name == "large":
+        args.props["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
+    return pulumi.ResourceTransformResult(args.props, args.opts)
+"""
+OF_ALL = ("proof = Proof(", MENDS + "pulumi.runtime.register_resource_transform(mend)\nproof = Proof(")
+OF_ONE = ("cluster.endpoint))", "cluster.endpoint), transforms=[mend])")
+
+
+@pytest.mark.parametrize("change", [OF_ALL, OF_ONE], ids=["of all resources", "of a resource"])
+def test_what_a_transform_mends_is_not_refused(project: Rehearsal, tools: Tools, change: tuple[str, str]) -> None:
+    program = PROGRAM.replace("{large}", '"40"').replace("Decimal(1000)", "None").replace(*change)
+    (project.project / "__main__.py").write_text(program if change is OF_ALL else MENDS + program)
+    said = preview(project.project, tools)
+    assert said.ok, said.diagnostics
+    assert "large" in said.created

@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 from google.protobuf import json_format
 from pulumi.runtime.mocks import MockMonitor
-from pulumi.runtime.settings import set_root_resource
+from pulumi.runtime.settings import SETTINGS, set_root_resource
 from pulumi.runtime.stack import run_pulumi_func
 
 from tests.support.checkout import CHECKOUT
@@ -50,8 +50,10 @@ def requests(program: Callable[[], Any], project: str = "p", stack: str = "s") -
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     recorder = _Recorder(_Answers())
-    # Each program has a stack of its own, without the transformations of another.
+    # Each program has a stack of its own, without the transformations of another and what a refused one waited for.
     set_root_resource(None)
+    SETTINGS.outputs.clear()
+    SETTINGS.rpc_manager.clear()
     pulumi.runtime.set_mocks(_Answers(), project=project, stack=stack, preview=False, monitor=recorder)
 
     async def run() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, cast
 
 import pulumi
-from pulumi import _types as types
+from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
 from pulumi.runtime import rpc
 
 from ml_foundations.kubernetes.manifests import UNKNOWN
@@ -17,32 +17,32 @@ def done(result: Awaitable[Any]) -> Any:
     """The result of what need not wait any more; otherwise None."""
     steps = result.__await__()
     try:
-        next(steps)
+        awaited = next(steps)
     except StopIteration as end:
         return end.value
+    # Nobody waits for it: without this, asyncio refuses whoever awaits it next.
+    awaited._asyncio_future_blocking = False
     return None
 
 
-def inputs_as_sent(resource: pulumi.Resource, props: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs that a resource's registration will send, in the provider's names, with ``UNKNOWN`` for what must wait.
+def inputs_as_sent(kind: type[pulumi.Resource], props: Mapping[str, Any]) -> dict[str, Any]:
+    """What a resource's registration will send, in the provider's names, with ``UNKNOWN`` for what must wait.
 
     Args:
-        resource: The resource, as a stack transformation meets it.
-        props: Its inputs, as that has them: in Python's names where the resource's class is typed.
+        kind: The resource's class.
+        props: Its inputs, in Python's names where the class is typed.
 
     Raises:
         ValueError: The registration will fail too: a value has a type that no input can have.
         AssertionError: Likewise: the value is no list where there must be one.
     """
-    arguments = _arguments_class(type(resource))
-    translate = None if arguments else resource.translate_input_property
-    sent = done(rpc.serialize_properties(_known(dict(props)), {}, resource, translate, arguments))
+    sent = done(rpc.serialize_properties(_known(dict(props)), {}, typ=_arguments_class(kind)))
     return as_plain(rpc.deserialize_properties(sent, keep_unknowns=True))
 
 
 def as_plain(value: Any) -> Any:
     """A tree from the wire, which knows no integers, with ``UNKNOWN`` for what Pulumi does not know."""
-    if isinstance(value, pulumi.output.Unknown) or isinstance(value, pulumi.Output):
+    if isinstance(value, pulumi.output.Unknown | pulumi.Output):
         return UNKNOWN
     if isinstance(value, Mapping):
         return {key: as_plain(item) for key, item in cast("Mapping[str, Any]", value).items()}
@@ -51,9 +51,9 @@ def as_plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _arguments_class(resource: type) -> type | None:
+def _arguments_class(kind: type) -> type | None:
     """The class with the names of a resource's arguments, beside it in its SDK; None where it has none."""
-    for base in resource.__mro__:
+    for base in kind.__mro__:
         beside = vars(sys.modules[base.__module__])
         # Kubernetes' kinds have FooInitArgs, since FooArgs is the object inside of others.
         for name in (f"{base.__name__}InitArgs", f"{base.__name__}Args"):
@@ -74,8 +74,7 @@ def _known(value: Any) -> Any:
         return {key: _known(item) for key, item in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, list | tuple):
         return [_known(item) for item in cast("list[Any]", value)]
-    if types.is_input_type(cast("type", type(value))):
-        known = copy.copy(value)
-        vars(known).update(_known(vars(value)))
-        return known
+    if types.is_input_type(cast("Any", type(value))):
+        value = copy.copy(value)
+        value.__dict__ = _known(vars(value))
     return value
