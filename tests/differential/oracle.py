@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-from ml_foundations.rehearsal.control_plane import kwok
+from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.layout import Rehearsal
 
 from tests.differential.case import MAX_NODES, WORKLOAD_KINDS, Document, pod_template
@@ -91,7 +91,9 @@ class Oracle:
 
     def __init__(self, rehearsal: Rehearsal, session: aiohttp.ClientSession) -> None:
         self._session = session
-        self._metrics = f"https://{kwok.LOOPBACK}:{kwok._ports(rehearsal)['kubeSchedulerPort']}/metrics"
+        self._metrics = (
+            f"https://{configuration.LOOPBACK}:{configuration.ports(rehearsal)['kubeSchedulerPort']}/metrics"
+        )
 
     async def run(self, cases: Sequence[list[Document]], order: random.Random) -> list[list[Outcome]]:
         """Run placed cases together, and return for each the outcomes of its workloads, in order.
@@ -242,7 +244,7 @@ class Oracle:
 @asynccontextmanager
 async def connect(rehearsal: Rehearsal) -> AsyncIterator[Oracle]:
     """Connect to a replica that runs."""
-    access = kwok.credentials(rehearsal)
+    access = configuration.credentials(rehearsal)
     context = ssl.create_default_context(cafile=str(access.ca))
     context.load_cert_chain(access.cert, access.key)
     # The scheduler's own certificate is made at start and signed by nobody; only metrics are read there.

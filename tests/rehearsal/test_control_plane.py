@@ -19,7 +19,7 @@ import psutil
 import pytest
 import yaml
 from kubernetes import client, config, utils
-from ml_foundations.rehearsal.control_plane import kwok
+from ml_foundations.rehearsal.control_plane import configuration, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
@@ -176,7 +176,7 @@ def test_only_the_user_can_read_its_files(rehearsal: Rehearsal) -> None:
 
 @pytest.mark.parametrize("path", ["/api/v1/nodes", "/apis", "/readyz", "/metrics"])
 def test_nobody_gets_in_without_a_certificate(rehearsal: Rehearsal, path: str) -> None:
-    address = kwok.credentials(rehearsal).server.removeprefix("https://")
+    address = configuration.credentials(rehearsal).server.removeprefix("https://")
     connection = http.client.HTTPSConnection(address, context=ssl._create_unverified_context(), timeout=10)
     connection.request("GET", path)
     assert connection.getresponse().status == http.HTTPStatus.UNAUTHORIZED
@@ -335,7 +335,7 @@ def test_a_port_that_another_program_took_is_replaced(
     # etcd's port is the first that is asked about; the API server's is in the kubeconfig.
     option = "etcdPort" if race else "kubeApiserverPort"
     port = yaml.safe_load((rehearsal.cluster_dir / "ports.json").read_text())[option]
-    is_free, asked = kwok._is_free, []
+    is_free, asked = configuration._is_free, []
     until(lambda: is_free(port))
 
     def believed_free(port: int) -> bool:
@@ -343,7 +343,7 @@ def test_a_port_that_another_program_took_is_replaced(
         return len(asked) == 1 or is_free(port)
 
     if race:
-        monkeypatch.setattr(kwok, "_is_free", believed_free)
+        monkeypatch.setattr(configuration, "_is_free", believed_free)
     with socket.create_server(("127.0.0.1", port)):
         kwok.start(rehearsal, tools)
         assert f"before-port-{race:d}" in saved(rehearsal)

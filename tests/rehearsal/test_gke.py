@@ -351,9 +351,9 @@ def test_how_long_a_node_may_idle_is_a_number(cloud: Cloud, monkeypatch: pytest.
 
 
 def test_a_pid_that_is_not_ours_is_left_alone(cloud: Cloud) -> None:
-    known = cloud.rehearsal.gke_dir / "supervisor.json"
+    known = life.process(cloud.rehearsal).file
     saved = known.read_text()
-    known.write_text(json.dumps({"pid": 1, "create_time": 0}))
+    known.write_text("1")
     try:
         assert not life.process(cloud.rehearsal).running
     finally:

@@ -387,9 +387,9 @@ def test_controllers_that_died_are_found_out_and_started_again(
 
 
 def test_a_second_start_leaves_them_running(replica: Cluster, tools: Tools) -> None:
-    before = controllers.processes(replica.rehearsal)
+    before = [process.pid for process in controllers.processes(replica.rehearsal)]
     controllers.start(replica.rehearsal, tools, controllers.CONTROLLERS)
-    assert controllers.processes(replica.rehearsal) == before
+    assert [process.pid for process in controllers.processes(replica.rehearsal)] == before
 
 
 def test_they_listen_on_loopback_only(replica: Cluster) -> None:
@@ -405,8 +405,7 @@ def test_a_process_that_got_its_pid_is_left_alone(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as innocent:
         folder = rehearsal.controllers_dir / "kueue"
         folder.mkdir(parents=True)
-        state = {"pid": innocent.pid, "create_time": psutil.Process(innocent.pid).create_time(), "digest": ""}
-        (folder / "process.json").write_text(json.dumps(state))
+        (folder / "process.pid").write_text(str(innocent.pid))
         controllers.stop(rehearsal)
         assert innocent.poll() is None
         innocent.kill()

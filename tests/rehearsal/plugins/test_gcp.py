@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ml_foundations.rehearsal.cloud import life, overview
 from ml_foundations.rehearsal.cloud.store import Store
-from ml_foundations.rehearsal.control_plane import kwok
+from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import gke_gcloud_auth_plugin
 from ml_foundations.rehearsal.plugins.gcp import container, recorded
@@ -363,7 +363,7 @@ def test_a_cluster_is_live(live: GcpProvider, cluster: Cluster) -> None:
     assert state.outputs["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"] == state.outputs["endpoint"]
     authority = base64.b64decode(state.outputs["masterAuth"]["clusterCaCertificate"]).decode()
     context = ssl.create_default_context(cadata=authority)
-    found = kwok.credentials(cluster.rehearsal)
+    found = configuration.credentials(cluster.rehearsal)
     context.load_cert_chain(found.cert, found.key)
     with urllib.request.urlopen(f"https://{state.outputs['endpoint']}/version", context=context) as answer:
         assert json.load(answer)["major"] == "1"

@@ -1,4 +1,4 @@
-"""The life of the supervised process: started once, found again, stopped, and never confused with another."""
+"""The process that plays GKE: started once, found again, stopped."""
 
 from __future__ import annotations
 
@@ -6,26 +6,21 @@ import fcntl
 import hashlib
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-import psutil
-
 import ml_foundations
-from ml_foundations.rehearsal.cloud.store import SCALE_DOWN_SECONDS, read_json, settings_file, write_json
-from ml_foundations.rehearsal.control_plane.kwok import Process
+from ml_foundations.rehearsal.cloud.store import SCALE_DOWN_SECONDS, settings_file
+from ml_foundations.rehearsal.control_plane.processes import Process
+from ml_foundations.rehearsal.files import write_json
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 
-NAME = "gke"
 SCALE_DOWN_VARIABLE = "ML_FOUNDATIONS_SCALE_DOWN_SECONDS"
 _MODULE = "ml_foundations.rehearsal.cloud"
 _START_SECONDS = 30
-_STOP_SECONDS = 10
 
 
 def start(rehearsal: Rehearsal) -> None:
@@ -39,56 +34,27 @@ def start(rehearsal: Rehearsal) -> None:
         write_json(settings_file(rehearsal.gke_dir), {"scale_down_seconds": float(given)})
     except ValueError:
         raise RehearsalError(f"{SCALE_DOWN_VARIABLE} is a number of seconds, and not {given!r}") from None
-    if _find(rehearsal) is not None and read_json(_pid_file(rehearsal), {}).get("digest") == _digest(rehearsal):
-        return
-    stop(rehearsal)
-    with _log_file(rehearsal).open("ab") as log:
-        child = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, str(rehearsal.root)],
-            cwd=SOURCE_ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        if _find(rehearsal) is not None:
-            return
-        if child.poll():
-            break
-        time.sleep(0.05)
-    if child.poll() is None:
-        child.kill()
-    child.wait()
-    raise RehearsalError(f"the simulated GKE did not start. The end of {_log_file(rehearsal)}:\n{_log_end(rehearsal)}")
+    supervisor, version, ready = process(rehearsal), _digest(rehearsal), _ready_file(rehearsal)
+    if not supervisor.is_current(version):
+        stop(rehearsal)
+        command = [sys.executable, "-m", _MODULE, str(rehearsal.root)]
+        supervisor.start(command, version, ready.exists, _START_SECONDS, cwd=SOURCE_ROOT)
 
 
 def stop(rehearsal: Rehearsal) -> None:
     """Stop the process, if it runs; what it knows stays in files and in the replica."""
-    process = _find(rehearsal)
-    if process is None:
-        return
-    try:
-        process.terminate()
-        process.wait(_STOP_SECONDS)
-    except psutil.TimeoutExpired:
-        process.kill()
-        process.wait(_STOP_SECONDS)
-    except psutil.NoSuchProcess:
-        pass
-    _pid_file(rehearsal).unlink(missing_ok=True)
+    process(rehearsal).stop()
+    _ready_file(rehearsal).unlink(missing_ok=True)
 
 
 def process(rehearsal: Rehearsal) -> Process:
-    """The process as it is now."""
-    found = _find(rehearsal)
-    return Process(NAME, found.pid if found else 0, found is not None)
+    """The process, whether or not it runs."""
+    file, log = rehearsal.gke_dir / "supervisor.pid", rehearsal.log_dir / "gke.log"
+    return Process("gke", file, mark=str(rehearsal.root), log=log)
 
 
 def serve(rehearsal: Rehearsal) -> None:
     """Be the process, unless another one is: two would create every node twice."""
-    digest = _digest(rehearsal)
     from ml_foundations.rehearsal.cloud.supervisor import Supervisor
 
     signal.signal(signal.SIGTERM, _exit)
@@ -101,27 +67,13 @@ def serve(rehearsal: Rehearsal) -> None:
         supervisor = Supervisor(rehearsal)
         if not supervisor.sync(_START_SECONDS):
             sys.exit("the API server of the rehearsal does not answer")
-        me = psutil.Process()
-        write_json(_pid_file(rehearsal), {"pid": me.pid, "create_time": me.create_time(), "digest": digest})
+        _ready_file(rehearsal).touch()
         supervisor.run()
 
 
 def _exit(signum: int, frame: FrameType | None) -> None:
     # Daemon threads hang in reads: end without waiting for them. Every file is written at once or not at all.
     os._exit(0)
-
-
-def _find(rehearsal: Rehearsal) -> psutil.Process | None:
-    """The process that runs, if the pid is still its own: a reused pid has another start time and command."""
-    known = read_json(_pid_file(rehearsal), None)
-    if known is None:
-        return None
-    try:
-        found = psutil.Process(known["pid"])
-        ours = abs(found.create_time() - known["create_time"]) < 1 and _MODULE in found.cmdline()
-        return found if ours and found.status() != psutil.STATUS_ZOMBIE else None
-    except psutil.Error:
-        return None
 
 
 def _digest(rehearsal: Rehearsal) -> str:
@@ -136,13 +88,5 @@ def _sources() -> Iterator[Path]:
     yield from sorted(path for path in folder.rglob("*") if path.suffix in (".csv", ".py", ".yaml"))
 
 
-def _pid_file(rehearsal: Rehearsal) -> Path:
-    return rehearsal.gke_dir / "supervisor.json"
-
-
-def _log_file(rehearsal: Rehearsal) -> Path:
-    return rehearsal.log_dir / "gke.log"
-
-
-def _log_end(rehearsal: Rehearsal, lines: int = 20) -> str:
-    return "\n".join(_log_file(rehearsal).read_text(errors="replace").splitlines()[-lines:])
+def _ready_file(rehearsal: Rehearsal) -> Path:
+    return rehearsal.gke_dir / "supervisor.ready"

@@ -11,7 +11,7 @@ from typing import Any
 
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.versions import GPU_OPERATOR
-from ml_foundations.rehearsal.cloud.store import read_json
+from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 
 HELM_SECRETS = "owner=helm,status=deployed"

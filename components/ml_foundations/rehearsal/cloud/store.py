@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ml_foundations.catalog.pools import PoolGpu, PoolTraits
-from ml_foundations.rehearsal.files import write
+from ml_foundations.rehearsal.files import read_json, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 
 DEFAULT_ZONES = ("us-central1-a",)
@@ -124,17 +123,3 @@ class Store:
 def settings_file(root: Path) -> Path:
     """What the supervised process reads while it runs, such as how long a node may idle."""
     return root / "settings.json"
-
-
-def read_json(path: Path, default: Any) -> Any:
-    """What a JSON file holds, or the default where it is gone."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return default
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Replace a JSON file whole."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write(path, json.dumps(data, indent=1))

@@ -18,7 +18,8 @@ from ml_foundations.rehearsal.cloud.attempts import attempt
 from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, is_busy, is_finished
 from ml_foundations.rehearsal.cloud.history import History
 from ml_foundations.rehearsal.cloud.informer import Informer
-from ml_foundations.rehearsal.cloud.store import SCALE_DOWN_SECONDS, Pool, Store, read_json, settings_file
+from ml_foundations.rehearsal.cloud.store import SCALE_DOWN_SECONDS, Pool, Store, settings_file
+from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 
 _log = logging.getLogger(__name__)

@@ -9,34 +9,31 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import http.client
-import json
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
 
 from ml_foundations.catalog.kueue import FRAMEWORKS, NAMESPACE
-from ml_foundations.rehearsal.cloud.store import read_json, write_json
-from ml_foundations.rehearsal.control_plane import kwok
-from ml_foundations.rehearsal.control_plane.kwok import LOOPBACK, Process
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.control_plane import configuration, kwok
+from ml_foundations.rehearsal.control_plane.configuration import LOOPBACK
+from ml_foundations.rehearsal.control_plane.processes import Process
+from ml_foundations.rehearsal.files import read_json, write, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, step
 from ml_foundations.rehearsal.tools import toolchain
 from ml_foundations.rehearsal.tools.toolchain import Group, Tools
 
-READY_SECONDS = 180
-STOP_SECONDS = 10
-INSTALLED = ("CustomResourceDefinition", "MutatingWebhookConfiguration", "Secret", "ValidatingWebhookConfiguration")
+_READY_SECONDS = 180
+_INSTALLED = ("CustomResourceDefinition", "MutatingWebhookConfiguration", "Secret", "ValidatingWebhookConfiguration")
 """The kinds of a chart that a replica needs as they are; of the others, a process takes the place."""
-CERTIFICATE_FILES = ("tls.key", "tls.crt")
+_CERTIFICATE_FILES = ("tls.key", "tls.crt")
 """The certificate comes last: a controller takes both as there when it is."""
 
 Object = dict[str, Any]
@@ -96,7 +93,7 @@ def wanted(rehearsal: Rehearsal, stack_file: Path) -> list[Controller]:
     return [
         controller
         for controller in CONTROLLERS
-        if _state_file(rehearsal, controller).exists() or any(map(controller.is_asked_for, sections))
+        if _is_installed(rehearsal, controller) or any(map(controller.is_asked_for, sections))
     ]
 
 
@@ -108,23 +105,34 @@ def start(rehearsal: Rehearsal, tools: Tools, controllers: Iterable[Controller])
     """
     for controller in controllers:
         folder = toolchain.build(controller.group)
-        if not _runs_as_it_should(rehearsal, controller, folder):
-            with step(f"starting {controller.name}"):
-                _stop(rehearsal, controller)
-                _start(rehearsal, tools, controller, folder)
+        command = [folder / controller.name, f"--config={_config(rehearsal, controller)}"]
+        command += [f"--kubeconfig={rehearsal.kubeconfig}"]
+        # Another binary, or another way to the API server, takes another process.
+        version = hashlib.sha256("\0".join([*map(str, command), rehearsal.kubeconfig.read_text()]).encode()).hexdigest()
+        if _process(rehearsal, controller).is_current(version) and _is_ready(rehearsal, controller):
+            continue
+        with step(f"starting {controller.name}"):
+            _process(rehearsal, controller).stop()
+            _install(rehearsal, tools, controller, folder)
+
+            def is_ready(controller: Controller = controller) -> bool:
+                _mount_certificate(rehearsal, controller)
+                return _is_ready(rehearsal, controller)
+
+            _process(rehearsal, controller).start(
+                command, version, is_ready, _READY_SECONDS, cwd=_folder(rehearsal, controller)
+            )
 
 
 def stop(rehearsal: Rehearsal) -> None:
     """Stop all controllers; what they installed stays in the replica."""
     for controller in CONTROLLERS:
-        _stop(rehearsal, controller)
+        _process(rehearsal, controller).stop()
 
 
 def processes(rehearsal: Rehearsal) -> list[Process]:
     """The processes of the controllers that this rehearsal has, whether or not they run."""
-    installed = [controller for controller in CONTROLLERS if _state_file(rehearsal, controller).exists()]
-    found = {controller.name: _find(rehearsal, controller) for controller in installed}
-    return [Process(name, process.pid if process else None, process is not None) for name, process in found.items()]
+    return [_process(rehearsal, controller) for controller in CONTROLLERS if _is_installed(rehearsal, controller)]
 
 
 def _sections(value: Any) -> Iterator[Any]:
@@ -141,31 +149,18 @@ def _sections(value: Any) -> Iterator[Any]:
 # --- What is installed
 
 
-def _start(rehearsal: Rehearsal, tools: Tools, controller: Controller, folder: Path) -> None:
-    ports = kwok.free_ports(("health", "webhook"), read_json(_ports_file(rehearsal, controller), {}))
+def _install(rehearsal: Rehearsal, tools: Tools, controller: Controller, folder: Path) -> None:
+    """Put into the replica and into files all that the process needs."""
+    ports = configuration.free_ports(("health", "webhook"), _ports(rehearsal, controller))
     write_json(_ports_file(rehearsal, controller), ports)
     # A certificate of before the replica lost its data would be no good.
     shutil.rmtree(_certificates(rehearsal, controller), ignore_errors=True)
     chart = _chart(tools, controller, folder)
-    _install(rehearsal, tools, controller, chart, ports["webhook"])
-    config = _folder(rehearsal, controller) / "config.yaml"
-    config.write_text(yaml.safe_dump(_configuration(rehearsal, controller, chart, ports)))
+    _apply(rehearsal, tools, _objects(rehearsal, controller, chart, ports["webhook"]))
+    settings = _configuration(rehearsal, controller, chart, ports)
+    write(_config(rehearsal, controller), yaml.safe_dump(settings))
     if not controller.makes_certificate:
-        _mount_certificate(rehearsal, tools, controller)
-    command = _command(rehearsal, controller, folder)
-    with _log(rehearsal, controller).open("ab") as log:
-        child = subprocess.Popen(
-            command,
-            cwd=_folder(rehearsal, controller),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    process = psutil.Process(child.pid)
-    state = {"pid": child.pid, "create_time": process.create_time(), "digest": _digest(rehearsal, command)}
-    write_json(_state_file(rehearsal, controller), state)
-    _wait_until_ready(rehearsal, tools, controller, child, ports["health"])
+        _mount_certificate(rehearsal, controller)
 
 
 def _chart(tools: Tools, controller: Controller, folder: Path) -> list[Object]:
@@ -177,18 +172,18 @@ def _chart(tools: Tools, controller: Controller, folder: Path) -> list[Object]:
     return [item for item in yaml.safe_load_all(done.stdout) if item]
 
 
-def _install(rehearsal: Rehearsal, tools: Tools, controller: Controller, chart: list[Object], port: int) -> None:
-    """Put kinds and webhooks into the replica, with a Service that leads to the process."""
+def _objects(rehearsal: Rehearsal, controller: Controller, chart: list[Object], port: int) -> list[Object]:
+    """Kinds and webhooks, with a Service that leads to the process."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": controller.namespace}}
     # A chart's Secret is empty: what the controller has put into it must stay.
     objects = [
-        {key: part for key, part in item.items() if key != "data"} for item in chart if item["kind"] in INSTALLED
+        {key: part for key, part in item.items() if key != "data"} for item in chart if item["kind"] in _INSTALLED
     ]
     webhooks = [webhook for item in objects for webhook in _webhooks(item)]
     for webhook in webhooks:
         webhook["service"]["port"] = port
         if not controller.makes_certificate:
-            webhook["caBundle"] = base64.b64encode(kwok.credentials(rehearsal).ca.read_bytes()).decode()
+            webhook["caBundle"] = base64.b64encode(configuration.credentials(rehearsal).ca.read_bytes()).decode()
     services = [
         {
             "apiVersion": "v1",
@@ -198,8 +193,21 @@ def _install(rehearsal: Rehearsal, tools: Tools, controller: Controller, chart: 
         }
         for name in sorted({webhook["service"]["name"] for webhook in webhooks})
     ]
-    command = ["apply", "--server-side", "--force-conflicts", "--field-manager=rehearsal", "--filename=-"]
-    _kubectl(rehearsal, tools, *command, text=yaml.safe_dump_all([namespace, *services, *objects]))
+    return [namespace, *services, *objects]
+
+
+def _apply(rehearsal: Rehearsal, tools: Tools, objects: list[Object]) -> None:
+    to = [f"--kubeconfig={rehearsal.kubeconfig}", f"--cache-dir={rehearsal.kubectl_cache_dir}"]
+    how = ["--server-side", "--force-conflicts", "--field-manager=rehearsal", "--filename=-"]
+    done = subprocess.run(
+        [tools.kubectl, *to, "apply", *how],
+        input=yaml.safe_dump_all(objects),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RehearsalError(f"kubectl apply failed: {done.stderr.strip()}")
 
 
 def _webhooks(value: Any) -> Iterator[Object]:
@@ -236,114 +244,27 @@ def _configuration(rehearsal: Rehearsal, controller: Controller, chart: list[Obj
 # --- The process
 
 
-def _command(rehearsal: Rehearsal, controller: Controller, folder: Path) -> list[str]:
-    config = _folder(rehearsal, controller) / "config.yaml"
-    return [str(folder / controller.name), f"--config={config}", f"--kubeconfig={rehearsal.kubeconfig}"]
-
-
-def _wait_until_ready(
-    rehearsal: Rehearsal, tools: Tools, controller: Controller, child: subprocess.Popen[bytes], port: int
-) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline and child.poll() is None:
-        _mount_certificate(rehearsal, tools, controller)
-        if _is_ready(port):
-            return
-        time.sleep(0.2)
-    _stop(rehearsal, controller)
-    log = _log(rehearsal, controller)
-    end = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
-    raise RehearsalError(f"{controller.name} was not ready within {READY_SECONDS} s. The end of {log}:\n{end}")
-
-
-def _mount_certificate(rehearsal: Rehearsal, tools: Tools, controller: Controller) -> None:
+def _mount_certificate(rehearsal: Rehearsal, controller: Controller) -> None:
     """Do what the kubelet does with the Secret of the webhooks' certificate, once the controller has filled it."""
     folder = _certificates(rehearsal, controller)
     if folder.exists():
         return
     if controller.makes_certificate:
-        secret = ["secret", f"{controller.name}-webhook-server-cert", f"--namespace={controller.namespace}"]
-        found = json.loads(_kubectl(rehearsal, tools, "get", *secret, "--output=json")).get("data") or {}
-        data = {name: base64.b64decode(found.get(name, "")) for name in CERTIFICATE_FILES}
+        secret = f"/api/v1/namespaces/{controller.namespace}/secrets/{controller.name}-webhook-server-cert"
+        found = Api(Access(rehearsal.kubeconfig)).get(secret).get("data") or {}
+        data = {name: base64.b64decode(found.get(name, "")) for name in _CERTIFICATE_FILES}
     else:
-        access = kwok.credentials(rehearsal)
+        access = configuration.credentials(rehearsal)
         data = {"tls.key": access.key.read_bytes(), "tls.crt": access.cert.read_bytes()}
     if all(data.values()):
         folder.mkdir(mode=0o700)
-        for name in CERTIFICATE_FILES:
+        for name in _CERTIFICATE_FILES:
             (folder / name).touch(mode=0o600)
             (folder / name).write_bytes(data[name])
 
 
-def _is_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def _runs_as_it_should(rehearsal: Rehearsal, controller: Controller, folder: Path) -> bool:
-    """Whether it runs, is ready, and knows the API server as it is now."""
-    state = read_json(_state_file(rehearsal, controller), {})
-    ports = read_json(_ports_file(rehearsal, controller), {})
-    return (
-        _find(rehearsal, controller) is not None
-        and state["digest"] == _digest(rehearsal, _command(rehearsal, controller, folder))
-        and _is_ready(ports["health"])
-    )
-
-
-def _digest(rehearsal: Rehearsal, command: list[str]) -> str:
-    """What a process would have to be started anew for: another binary, or another way to the API server."""
-    return hashlib.sha256("\0".join([*command, rehearsal.kubeconfig.read_text()]).encode()).hexdigest()
-
-
-def _stop(rehearsal: Rehearsal, controller: Controller) -> None:
-    process = _find(rehearsal, controller)
-    if process is None:
-        return
-    with suppress(psutil.NoSuchProcess):
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except psutil.TimeoutExpired:
-            process.kill()
-            process.wait(STOP_SECONDS)
-
-
-def _find(rehearsal: Rehearsal, controller: Controller) -> psutil.Process | None:
-    """The process that runs, if the pid is still its own: a reused pid has another start time and command."""
-    state = read_json(_state_file(rehearsal, controller), None)
-    if state is None:
-        return None
-    with suppress(psutil.Error):
-        found = psutil.Process(state["pid"])
-        config = f"--config={_folder(rehearsal, controller) / 'config.yaml'}"
-        ours = abs(found.create_time() - state["create_time"]) < 1 and config in found.cmdline()
-        return found if ours and found.status() != psutil.STATUS_ZOMBIE else None
-    return None
-
-
-def _kubectl(rehearsal: Rehearsal, tools: Tools, *arguments: str, text: str | None = None) -> str:
-    done = subprocess.run(
-        [
-            tools.kubectl,
-            f"--kubeconfig={rehearsal.kubeconfig}",
-            f"--cache-dir={rehearsal.kubectl_cache_dir}",
-            *arguments,
-        ],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RehearsalError(f"kubectl {arguments[0]} failed: {done.stderr.strip()}")
-    return done.stdout
+def _is_ready(rehearsal: Rehearsal, controller: Controller) -> bool:
+    return kwok.probe(_ports(rehearsal, controller)["health"], "/readyz") is None
 
 
 # --- Files
@@ -353,17 +274,27 @@ def _folder(rehearsal: Rehearsal, controller: Controller) -> Path:
     return rehearsal.controllers_dir / controller.name
 
 
-def _state_file(rehearsal: Rehearsal, controller: Controller) -> Path:
-    return _folder(rehearsal, controller) / "process.json"
+def _process(rehearsal: Rehearsal, controller: Controller) -> Process:
+    config, log = _config(rehearsal, controller), rehearsal.log_dir / f"{controller.name}.log"
+    return Process(controller.name, config.with_name("process.pid"), mark=str(config), log=log)
+
+
+def _is_installed(rehearsal: Rehearsal, controller: Controller) -> bool:
+    """Whether its webhooks may be in the replica: the ports are chosen before."""
+    return _ports_file(rehearsal, controller).exists()
+
+
+def _ports(rehearsal: Rehearsal, controller: Controller) -> dict[str, int]:
+    return read_json(_ports_file(rehearsal, controller), {})
 
 
 def _ports_file(rehearsal: Rehearsal, controller: Controller) -> Path:
     return _folder(rehearsal, controller) / "ports.json"
 
 
+def _config(rehearsal: Rehearsal, controller: Controller) -> Path:
+    return _folder(rehearsal, controller) / "config.yaml"
+
+
 def _certificates(rehearsal: Rehearsal, controller: Controller) -> Path:
     return _folder(rehearsal, controller) / "certificates"
-
-
-def _log(rehearsal: Rehearsal, controller: Controller) -> Path:
-    return rehearsal.log_dir / f"{controller.name}.log"

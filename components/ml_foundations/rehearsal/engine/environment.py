@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 from packaging.version import Version
 
-from ml_foundations.rehearsal.control_plane import kwok
+from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.engine import language_host
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
@@ -189,7 +189,7 @@ def trust(rehearsal: Rehearsal) -> None:
     """Let clients trust the replica as they trust the public certificate of a real cluster's DNS endpoint."""
     known = os.environ.get("SSL_CERT_FILE", "") or ssl.get_default_verify_paths().cafile
     public = Path(known).read_text() if known and Path(known).is_file() else ""
-    write(_ca_bundle(rehearsal), public + kwok.credentials(rehearsal).ca.read_text())
+    write(_ca_bundle(rehearsal), public + configuration.credentials(rehearsal).ca.read_text())
 
 
 def _ca_bundle(rehearsal: Rehearsal) -> Path:

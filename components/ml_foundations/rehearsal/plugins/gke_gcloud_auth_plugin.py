@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-from ml_foundations.rehearsal.control_plane import kwok
+from ml_foundations.rehearsal.control_plane import configuration, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 
@@ -27,7 +27,7 @@ def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
         raise RehearsalError(
             f"gke-gcloud-auth-plugin: the rehearsal of {rehearsal.stack} is not up. Start it: {rehearsal.command('up')}"
         )
-    found = kwok.credentials(rehearsal)
+    found = configuration.credentials(rehearsal)
     status = {"clientCertificateData": found.cert.read_text(), "clientKeyData": found.key.read_text()}
     return {"apiVersion": asked, "kind": "ExecCredential", "status": status}
 

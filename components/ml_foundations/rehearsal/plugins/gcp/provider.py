@@ -17,7 +17,7 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import life, nodes
 from ml_foundations.rehearsal.cloud.store import Pool, Store
-from ml_foundations.rehearsal.control_plane import kwok
+from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.gcp import container, node_pool, recorded
@@ -279,7 +279,7 @@ class GcpProvider(Provider):
         )
 
     def _endpoint(self) -> container.Endpoint:
-        found = kwok.credentials(self._rehearsal)
+        found = configuration.credentials(self._rehearsal)
         authority = base64.b64encode(found.ca.read_bytes()).decode()
         return container.Endpoint(found.server.removeprefix("https://"), authority)
 
