@@ -374,7 +374,7 @@ def test_a_failure_names_the_process_and_shows_its_log(another: Rehearsal, tools
     broken = tmp_path / "broken-scheduler"
     broken.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Kubernetes v1.36.3 && exit\necho out of luck\nexit 3\n')
     broken.chmod(0o700)
-    with pytest.raises(RehearsalError, match=r"(?s)^kube-scheduler ended .*make down.*out of luck"):
+    with pytest.raises(RehearsalError, match=r"(?s)^kube-scheduler ended .*ml-foundations down.*out of luck"):
         kwok.start(another, dataclasses.replace(tools, kube_scheduler=broken))
     assert not any(process.running for process in kwok.processes(another))
 
