@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools import toolchain
-from ml_foundations.rehearsal.tools.toolchain import Group, Tools
+from ml_foundations.rehearsal.tools.groups import Group
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import CHECKOUT
 

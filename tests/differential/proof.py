@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ml_foundations.rehearsal.tools import toolchain
+from ml_foundations.rehearsal.tools import groups
 
 from tests.differential import replica
 from tests.differential.case import Case, Document, write
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 REGRESSIONS = HERE / "regressions"
 ASKING = ("oracle.py", "replica.py")
 """The modules that decide how cases are tried. Planning is not among them: it is asked anew."""
-VERSION = toolchain.KUBERNETES.pinned("k8s.io/kubernetes")
+VERSION = groups.KUBERNETES.pinned("k8s.io/kubernetes")
 
 
 class Answers:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from ml_foundations.rehearsal.engine import environment, language_host
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.tools import toolchain
+from ml_foundations.rehearsal.tools import groups, toolchain
 from ml_foundations.rehearsal.tools.toolchain import Tools
 from pulumi.runtime.proto import language_pb2 as lang
 
@@ -114,7 +114,7 @@ class Project:
 @pytest.fixture
 def own_tools(tools: Tools) -> Tools:
     """The CLI that is built here, also where an official one is on PATH."""
-    return dataclasses.replace(tools, pulumi=toolchain.build(toolchain.PULUMI) / "pulumi", pulumi_is_official=False)
+    return dataclasses.replace(tools, pulumi=toolchain.build(groups.PULUMI) / "pulumi", pulumi_is_official=False)
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_policy_pack(project: Project, tmp_path: Path) -> None:
 
 
 def test_yaml_program_with_a_component_package_by_path(project: Project, tmp_path: Path) -> None:
-    yaml_host = toolchain.build(toolchain.LANGUAGE_YAML) / "pulumi-language-yaml"
+    yaml_host = toolchain.build(groups.LANGUAGE_YAML) / "pulumi-language-yaml"
     plugin = project.rehearsal.pulumi_home / "plugins" / "language-yaml-v1.38.0"
     plugin.mkdir()
     (plugin / yaml_host.name).symlink_to(yaml_host)

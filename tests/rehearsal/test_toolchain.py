@@ -14,29 +14,30 @@ from pathlib import Path
 
 import pytest
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.tools import toolchain
-from ml_foundations.rehearsal.tools.toolchain import Group, Tools
+from ml_foundations.rehearsal.tools import go_command, groups, toolchain
+from ml_foundations.rehearsal.tools.groups import Group
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import CHECKOUT
 from tests.support.waiting import until
 
 GREETING = 'package main\n\nfunc main() { println("hello") }\n'
 BUILD = (
-    "import sys, pathlib; from ml_foundations.rehearsal.tools.toolchain import Group, build; "
+    "import sys, pathlib; from ml_foundations.rehearsal.tools.groups import Group; from ml_foundations.rehearsal.tools.toolchain import build; "
     "print(build(Group('fake', {'greet': 'hello'}, minutes=0, folder=pathlib.Path(sys.argv[1]))))"
 )
 
 
 @pytest.fixture(scope="session")
 def go() -> Path:
-    return toolchain._go()
+    return go_command.find()
 
 
 @pytest.fixture
 def cache(go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache of tools, beside Go's own caches as they are."""
     for variable in ("GOCACHE", "GOMODCACHE"):
-        monkeypatch.setenv(variable, toolchain._printed(go, "env", variable).strip())
+        monkeypatch.setenv(variable, go_command.printed(go, "env", variable).strip())
     monkeypatch.setenv("PATH", f"{go.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "ml-foundations"
@@ -208,7 +209,7 @@ def test_no_network(cache: Path, group: Group, tmp_path: Path, monkeypatch: pyte
 
 
 def test_too_little_room(cache: Path, group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchain, "FREE_BYTES", 1024**5)
+    monkeypatch.setattr(toolchain, "_FREE_BYTES", 1024**5)
     with pytest.raises(RehearsalError, match=r"the disk of .* has .* GB free, and building the tools takes up to"):
         toolchain.build(group)
     assert folders(cache) == []
@@ -256,7 +257,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(f"{installer}_NO_INDEX", "1")
         monkeypatch.setenv(f"{installer}_FIND_LINKS", str(wheel.parent))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(toolchain, "TOOLS", tmp_path / "tools")
+    monkeypatch.setattr(go_command, "_REQUIREMENTS", tmp_path / "tools" / "go" / "requirements.txt")
     pin(tmp_path, hashlib.sha256(wheel.read_bytes()).hexdigest())
     return wheel
 
@@ -268,29 +269,29 @@ def pin(folder: Path, sha256: str) -> None:
 
 
 def test_an_old_go_on_path_gives_way_to_the_pinned_wheel(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go = toolchain._go()
-    assert toolchain._printed(go, "version") == "go version go1.26.6 linux/amd64\n"
-    monkeypatch.setattr(toolchain, "_install_go", None)
-    assert toolchain._go() == go
+    go = go_command.find()
+    assert go_command.printed(go, "version") == "go version go1.26.6 linux/amd64\n"
+    monkeypatch.setattr(go_command, "_install", None)
+    assert go_command.find() == go
 
 
 def test_a_broken_go_is_installed_again(wheel: Path) -> None:
-    go = toolchain._go()
+    go = go_command.find()
     go.unlink()
-    assert toolchain._printed(toolchain._go(), "version") == "go version go1.26.6 linux/amd64\n"
+    assert go_command.printed(go_command.find(), "version") == "go version go1.26.6 linux/amd64\n"
 
 
 def test_a_wheel_that_is_not_the_pinned_one_is_refused(wheel: Path, tmp_path: Path) -> None:
     pin(tmp_path, "0" * 64)
     with pytest.raises(RehearsalError, match=r"Go could not be installed .* put Go 1.26 or newer on PATH"):
-        toolchain._go()
+        go_command.find()
     assert [path for path in (tmp_path / "cache" / "ml-foundations").iterdir() if path.is_dir()] == []
 
 
 def test_go_on_path_is_used_from_1_26(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go = script(tmp_path / "go", "echo go version go1.26.0 linux/amd64")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert toolchain._go() == go
+    assert go_command.find() == go
 
 
 def plant(folder: Path, version: str, host: bool = True) -> Path:
@@ -321,14 +322,14 @@ def test_official_pulumi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_tools_report_the_versions_that_go_mod_pins(tools: Tools) -> None:
-    kubernetes = toolchain.KUBERNETES.pinned("k8s.io/kubernetes")
+    kubernetes = groups.KUBERNETES.pinned("k8s.io/kubernetes")
     client = subprocess.run([tools.kubectl, "version", "--client", "-o=json"], capture_output=True, check=True).stdout
     major, minor, _ = kubernetes.removeprefix("v").split(".")
     version = json.loads(client)["clientVersion"]
     assert (version["gitVersion"], version["major"], version["minor"]) == (kubernetes, major, minor)
     for tool in (tools.kube_apiserver, tools.kube_controller_manager, tools.kube_scheduler):
-        assert toolchain._printed(tool, "--version") == f"Kubernetes {kubernetes}\n"
-    assert "etcd Version: " in toolchain._printed(tools.etcd, "--version")
-    pulumi = toolchain.PULUMI.pinned("github.com/pulumi/pulumi/pkg/v3")
-    assert toolchain._version(toolchain._printed(tools.pulumi, "version")) >= toolchain._version(pulumi)
+        assert go_command.printed(tool, "--version") == f"Kubernetes {kubernetes}\n"
+    assert "etcd Version: " in go_command.printed(tools.etcd, "--version")
+    pulumi = groups.PULUMI.pinned("github.com/pulumi/pulumi/pkg/v3")
+    assert go_command.version(go_command.printed(tools.pulumi, "version")) >= go_command.version(pulumi)
     assert list(tools.kwok_stages.glob("node/fast/*.yaml"))

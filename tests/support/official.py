@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import urllib3
 from ml_foundations.catalog.versions import GPU_OPERATOR
-from ml_foundations.rehearsal.tools import toolchain
+from ml_foundations.rehearsal.tools import groups, toolchain
 
 HOME = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
 
@@ -16,7 +16,7 @@ def has_plugin(package: str) -> bool:
 
 
 def has_cli() -> bool:
-    return toolchain.official_pulumi(toolchain.PULUMI.pinned(toolchain.PULUMI.version_of)) is not None
+    return toolchain.official_pulumi(groups.PULUMI.pinned(groups.PULUMI.version_of)) is not None
 
 
 def can_fetch_charts() -> bool:

@@ -8,7 +8,7 @@ import yaml
 from ml_foundations.catalog import versions as _versions
 from ml_foundations.component.spec import check
 from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
-from ml_foundations.rehearsal.tools import toolchain
+from ml_foundations.rehearsal.tools import groups
 from ml_foundations.tenancy.training_queue import TrainingQueue, TrainingQueueSpec, chart_values
 
 from tests.support.declaring import declared, inputs
@@ -180,4 +180,4 @@ def test_the_charts_values_are_keys_of_it_and_the_rehearsal_runs_the_same_versio
     assert not list(unknown_keys("kueue", values))
     config = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
     assert {"batch/job", "jobset.x-k8s.io/jobset"} <= set(config["integrations"]["frameworks"])
-    assert toolchain.KUEUE.pinned("sigs.k8s.io/kueue") == f"v{_versions.KUEUE.version}"
+    assert groups.KUEUE.pinned("sigs.k8s.io/kueue") == f"v{_versions.KUEUE.version}"

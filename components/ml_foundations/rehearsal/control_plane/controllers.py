@@ -27,8 +27,9 @@ from ml_foundations.rehearsal.control_plane.processes import Process
 from ml_foundations.rehearsal.files import read_json, write, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, step
-from ml_foundations.rehearsal.tools import toolchain
-from ml_foundations.rehearsal.tools.toolchain import Group, Tools
+from ml_foundations.rehearsal.tools import groups, toolchain
+from ml_foundations.rehearsal.tools.groups import Group
+from ml_foundations.rehearsal.tools.toolchain import Tools
 
 _READY_SECONDS = 180
 _INSTALLED = ("CustomResourceDefinition", "MutatingWebhookConfiguration", "Secret", "ValidatingWebhookConfiguration")
@@ -67,7 +68,7 @@ def _is_job_set(section: Any) -> bool:
 
 
 KUEUE = Controller(
-    toolchain.KUEUE,
+    groups.KUEUE,
     NAMESPACE,
     # The visibility server is an API server of its own; nothing here asks it.
     {"featureGates": {"VisibilityOnDemand": False}, "integrations": {"frameworks": list(FRAMEWORKS)}},
@@ -76,7 +77,7 @@ KUEUE = Controller(
     is_asked_for=_queues,
 )
 JOBSET = Controller(
-    toolchain.JOBSET,
+    groups.JOBSET,
     "jobset-system",
     {"internalCertManagement": {"enable": False}},
     # Otherwise it insists on a certificate in /tmp, which rehearsals would share.

