@@ -97,7 +97,8 @@ def _type(annotation: Any) -> str:
         kinds = list(dict.fromkeys(_type(part) for part in inside if part is not type(None)))
         return kinds[0] if len(kinds) == 1 else "Any"
     if origin in (list, dict):
-        return f"{origin.__name__}[{', '.join(map(_type, inside))}]"
+        kinds = [_type(part) + " | None" * (type(None) in get_args(part)) for part in inside]
+        return f"{origin.__name__}[{', '.join(kinds)}]"
     if isinstance(annotation, type) and issubclass(annotation, Spec):
         return _name(annotation)
     if annotation is Any:

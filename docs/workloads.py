@@ -146,7 +146,7 @@ def rows(component: str) -> list[str]:
 def spec_of(component: str) -> type[Spec]:
     """The model that checks a component's arguments."""
     module = import_module(getattr(ml_foundations, component).__module__)
-    return getattr(module, f"_{component}Spec")
+    return getattr(module, f"{component}Spec", None) or getattr(module, f"_{component}Spec")
 
 
 def default(value: Any) -> str:

@@ -13,26 +13,36 @@ if TYPE_CHECKING:
     from ml_foundations.gpu.device_classes import DeviceClasses
     from ml_foundations.gpu.monitor import GpuMonitor
     from ml_foundations.gpu.operator import GpuOperator
-    from ml_foundations.storage.classes import StorageClasses, StorageClassesArgs
+    from ml_foundations.storage.classes import StorageClasses
     from ml_foundations.storage.volume import Volume
-    from ml_foundations.tenancy.team_namespace import TeamNamespace, TeamNamespaceArgs
-    from ml_foundations.tenancy.training_queue import TrainingQueue, TrainingQueueArgs
+    from ml_foundations.tenancy.team_namespace import TeamNamespace
+    from ml_foundations.tenancy.training_queue import TrainingQueue
     from ml_foundations.typed_args import (
         CpuNodePoolArgs,
         DeviceClassesArgs,
+        DistributedTrainingArgs,
         GkeClusterArgs,
         GpuMonitorArgs,
         GpuNodePoolArgs,
         GpuOperatorArgs,
+        InferenceServiceArgs,
+        ScheduledTrainingArgs,
+        ShardedSetArgs,
+        StorageClassesArgs,
+        SweepArgs,
+        TaskArgs,
+        TeamNamespaceArgs,
+        TrainingJobArgs,
+        TrainingQueueArgs,
         VolumeArgs,
     )
-    from ml_foundations.workloads.distributed_training import DistributedTraining, DistributedTrainingArgs
-    from ml_foundations.workloads.inference_service import InferenceService, InferenceServiceArgs
-    from ml_foundations.workloads.scheduled_training import ScheduledTraining, ScheduledTrainingArgs
-    from ml_foundations.workloads.sharded_set import ShardedSet, ShardedSetArgs
-    from ml_foundations.workloads.sweep import Sweep, SweepArgs
-    from ml_foundations.workloads.task import Task, TaskArgs
-    from ml_foundations.workloads.training_job import TrainingJob, TrainingJobArgs
+    from ml_foundations.workloads.distributed_training import DistributedTraining
+    from ml_foundations.workloads.inference_service import InferenceService
+    from ml_foundations.workloads.scheduled_training import ScheduledTraining
+    from ml_foundations.workloads.sharded_set import ShardedSet
+    from ml_foundations.workloads.sweep import Sweep
+    from ml_foundations.workloads.task import Task
+    from ml_foundations.workloads.training_job import TrainingJob
 
 __version__ = "0.1.0"
 

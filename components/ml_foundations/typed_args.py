@@ -250,6 +250,191 @@ class DeviceClassesArgs(TypedDict):
     """More values of the driver's chart, merged on top."""
 
 
+class KeyArgs(TypedDict):
+    """A key of a Secret or of a ConfigMap."""
+
+    name: str
+    """The name of the Secret or the ConfigMap."""
+    key: str
+    """The key in it."""
+    optional: NotRequired[bool]
+    """Whether pods start without it; default false."""
+
+
+class EnvironmentSourceArgs(TypedDict):
+    """A Secret or a ConfigMap, all of whose keys become environment variables."""
+
+    secret: NotRequired[str]
+    """The name of a Secret."""
+    config_map: NotRequired[str]
+    """The name of a ConfigMap."""
+    prefix: NotRequired[str]
+    """What the variables' names begin with."""
+    optional: NotRequired[bool]
+    """Whether pods start without it; default false."""
+
+
+class GpuClaimArgs(TypedDict):
+    """How a pod claims its GPUs by dynamic resource allocation (DRA), instead of from the device plugin."""
+
+    device_class: NotRequired[str]
+    """The DeviceClass; default gpu.nvidia.com, of NVIDIA's DRA driver."""
+    selectors: NotRequired[list[str]]
+    """CEL expressions that each GPU must meet, such as
+    device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0; beside what gpu says."""
+    template: NotRequired[str]
+    """A ResourceClaimTemplate that there is already, such as one of DeviceClasses; by default one is made."""
+
+
+class MountArgs(TypedDict):
+    """A volume of a workload: exactly one source, and the path at which it is mounted."""
+
+    path: str
+    """Where it is mounted."""
+    claim: NotRequired[str]
+    """Source: the name of a claim, such as Volume.claim_name."""
+    secret: NotRequired[str]
+    """Source: the name of a Secret."""
+    config_map: NotRequired[str]
+    """Source: the name of a ConfigMap."""
+    bucket: NotRequired[str]
+    """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
+    scratch: NotRequired[str]
+    """Source: empty space on the node's disk, of this size at the most, such as 100Gi."""
+    image: NotRequired[str]
+    """Source: an OCI image or artifact, mounted read-only, such as a model."""
+    volume: NotRequired[dict[str, Any]]
+    """Source: any other, as Kubernetes writes it, such as {"nfs": {"server": "…", "path": "/"}}."""
+    name: NotRequired[str]
+    """The volume's name; default is made from its source. Two mounts of one volume have one source."""
+    read_only: NotRequired[bool]
+    """Whether it is only read; default false."""
+    sub_path: NotRequired[str]
+    """The part of the volume to mount; default is all of it."""
+    mount_options: NotRequired[str]
+    """Of a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
+
+
+class ContainerPortArgs(TypedDict):
+    """A port on which a pod listens."""
+
+    port: int
+    """Its number."""
+    name: NotRequired[str]
+    """Its name."""
+
+
+class DistributedTrainingArgs(TypedDict):
+    """Arguments of a DistributedTraining."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a pod has to finish when it is stopped."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    ports: NotRequired[list[ContainerPortArgs]]
+    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    restart_policy: NotRequired[str]
+    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    backoff_limit: NotRequired[int]
+    """Failures of single pods that are retried; default 3 for each node, and 0 in a JobSet, which starts all anew."""
+    fail_on_exit_codes: NotRequired[list[int]]
+    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    ignore_disruptions: NotRequired[bool]
+    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
+    pod_failure_rules: NotRequired[list[dict[str, Any]]]
+    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
+    active_deadline_seconds: NotRequired[int]
+    """The longest that the Job may take, retries included."""
+    ttl_seconds_after_finished: NotRequired[int]
+    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    wait_for_completion: NotRequired[bool]
+    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
+    nodes: int
+    """Pods that train together, one a node where each takes all GPUs of a node."""
+    job_name: NotRequired[str]
+    """The name of the Job and its headless Service; default is the component's."""
+    service_name: NotRequired[str]
+    """The name of the headless Service; default is job_name."""
+    processes_per_node: NotRequired[int]
+    """Processes that torchrun starts in each pod; default is gpus, and 1 without GPUs."""
+    rendezvous_port: NotRequired[int]
+    """The port of the first pod at which all meet; default 29500."""
+    jobset: NotRequired[bool]
+    """Whether it is a JobSet, which starts all pods anew when one fails; its controller must be installed."""
+    max_restarts: NotRequired[int]
+    """Of a JobSet: how often all pods start anew before it fails; default 3."""
+
+
 class NetworkArgs(TypedDict):
     """A network that exists, for the cluster to be in."""
 
@@ -650,6 +835,405 @@ class GpuOperatorArgs(TypedDict):
     """More values of the chart, merged on top."""
 
 
+class PortArgs(TypedDict):
+    """A port beside the server's own."""
+
+    name: str
+    """The port's name, such as metrics."""
+    port: int
+    """Its number, in the container and in the Service."""
+
+
+class AutoscalingArgs(TypedDict):
+    """When an InferenceService gets more pods, and how many at the most."""
+
+    max_replicas: int
+    """The most pods; the fewest are the service's replicas."""
+    cpu_percent: NotRequired[int]
+    """The CPU use, in percent of what pods request, that is aimed at."""
+    metric: NotRequired[str]
+    """A metric of the pods, as the custom metrics API names it, such as vllm_num_requests_waiting."""
+    target: NotRequired[str]
+    """The metric's value for each pod, on average, that is aimed at, such as 5."""
+    scale_down_seconds: NotRequired[int]
+    """How long demand must have been lower before pods are taken away; default 300."""
+
+
+class InferenceServiceArgs(TypedDict):
+    """Arguments of an InferenceService."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod; default 1."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds until a stopping pod is killed; default 60, and more than deregister_seconds and drain_seconds."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    port: NotRequired[int]
+    """The port that the server listens on; default 8080. It is named http."""
+    ports: NotRequired[list[PortArgs]]
+    """More ports, such as one for metrics or gRPC; the Service has them too."""
+    health_path: NotRequired[str]
+    """The path that answers when the model is loaded, or tcp where a connection is enough; default /health."""
+    live_path: NotRequired[str]
+    """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
+    load_seconds: NotRequired[int]
+    """How long the model takes to load, at the most; default 300. Probes and the rollout wait that long."""
+    max_unavailable: NotRequired[int]
+    """Pods that a rollout, or a drain of nodes, may stop at once; default 1."""
+    timeout_seconds: NotRequired[int]
+    """How long Pulumi waits for a rollout; the default is enough for one pod after the other."""
+    disruption_budget: NotRequired[bool]
+    """Whether drains of nodes are held to max_unavailable, by a PodDisruptionBudget; default true."""
+    callers: NotRequired[list[str]]
+    """Lets only pods of these namespaces and its own connect; by default the namespace's own policies rule."""
+    monitoring: NotRequired[str]
+    """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
+    metrics_path: NotRequired[str]
+    """The path of the metrics; default /metrics."""
+    metrics_port: NotRequired[str]
+    """The name of the port with the metrics; default http."""
+    service_name: NotRequired[str]
+    """The name of the Deployment and the Service; default is the component's."""
+    deployment_name: NotRequired[str]
+    """The name of the Deployment; default is service_name."""
+    replicas: NotRequired[int]
+    """Pods; default 1. With autoscaling, the fewest pods."""
+    autoscaling: NotRequired[AutoscalingArgs]
+    """Whether there are more pods when there is more to do; by default there never are."""
+    service_port: NotRequired[int]
+    """The port on which the Service answers for the server's own; default 80."""
+    deregister_seconds: NotRequired[int]
+    """Seconds that a stopping pod still takes requests, until all who send them know of it; default 15."""
+    drain_seconds: NotRequired[int]
+    """Seconds that the longest request takes, to be finished before the pod ends; default 30."""
+    surge: NotRequired[bool]
+    """Whether a rollout starts a pod before it stops one, which takes a spare GPU; default false."""
+    progress_seconds: NotRequired[int]
+    """How long a rollout may stand still until it has failed; default is the load time and five minutes."""
+    spread: NotRequired[str]
+    """Over zones and nodes: preferred, required or none; default preferred."""
+
+
+class ScheduledTrainingArgs(TypedDict):
+    """Arguments of a ScheduledTraining."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a pod has to finish when it is stopped."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    ports: NotRequired[list[ContainerPortArgs]]
+    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    restart_policy: NotRequired[str]
+    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    backoff_limit: NotRequired[int]
+    """Failures that are retried before a run fails; default 1, as the next run is the better retry."""
+    fail_on_exit_codes: NotRequired[list[int]]
+    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    ignore_disruptions: NotRequired[bool]
+    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
+    pod_failure_rules: NotRequired[list[dict[str, Any]]]
+    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
+    active_deadline_seconds: NotRequired[int]
+    """The longest that a run may take, retries included; default nine tenths of the schedule's shortest interval."""
+    ttl_seconds_after_finished: NotRequired[int]
+    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    completions: NotRequired[int]
+    """Pods that must succeed; default 1."""
+    parallelism: NotRequired[int]
+    """Pods that run at once; default 1."""
+    indexed: NotRequired[bool]
+    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
+    backoff_limit_per_index: NotRequired[int]
+    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
+    max_failed_indexes: NotRequired[int]
+    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
+    success_rules: NotRequired[list[dict[str, Any]]]
+    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
+    schedule: str
+    """When it runs, as cron says it, such as "0 2 * * 0" or @daily."""
+    time_zone: NotRequired[str]
+    """The time zone of the schedule, such as Europe/Berlin; default Etc/UTC."""
+    concurrency_policy: NotRequired[str]
+    """What a run does that meets the one before: Forbid skips it, Replace ends the other, Allow runs both.
+    Default Forbid."""
+    starting_deadline_seconds: NotRequired[int]
+    """How late a run may start, when the control plane was away; default 600."""
+    successful_jobs_history: NotRequired[int]
+    """How many Jobs that succeeded are kept; default 3."""
+    failed_jobs_history: NotRequired[int]
+    """How many Jobs that failed are kept; default 3."""
+    suspend: NotRequired[bool]
+    """Whether no more runs start; by default that is left to kubectl."""
+    cron_name: NotRequired[str]
+    """The CronJob's name, 52 characters at most; default is the component's."""
+
+
+class ShardVolumeArgs(TypedDict):
+    """A volume that each shard has for itself."""
+
+    name: str
+    """The volume's name; the claim of shard 0 is `<name>-<set>-0`."""
+    size: str
+    """Its size, such as 500Gi. A set that exists keeps the size it was made with."""
+    storage_class: str
+    """The storage class."""
+    path: str
+    """Where it is mounted."""
+    access_mode: NotRequired[str]
+    """ReadWriteOnce or ReadWriteOncePod; default ReadWriteOnce."""
+
+
+class ShardedSetArgs(TypedDict):
+    """Arguments of a ShardedSet."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are there unless given here."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a shard has to write its state when it is stopped; default 60."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    port: NotRequired[int]
+    """The port that the server listens on; default 8080. It is named http."""
+    ports: NotRequired[list[PortArgs]]
+    """More ports, such as one for metrics or gRPC; the Service has them too."""
+    health_path: NotRequired[str]
+    """The path that answers when a shard is loaded, or tcp where a connection is enough; default tcp."""
+    live_path: NotRequired[str]
+    """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
+    load_seconds: NotRequired[int]
+    """How long the model takes to load, at the most; default 300. Probes and the rollout wait that long."""
+    max_unavailable: NotRequired[int]
+    """Shards that a rollout, or a drain of nodes, may stop at once; default 1. More than 1 needs Kubernetes 1.35."""
+    timeout_seconds: NotRequired[int]
+    """How long Pulumi waits for a rollout; the default is enough for one pod after the other."""
+    disruption_budget: NotRequired[bool]
+    """Whether drains of nodes are held to max_unavailable, by a PodDisruptionBudget; default true."""
+    callers: NotRequired[list[str]]
+    """Lets only pods of these namespaces and its own connect; by default the namespace's own policies rule."""
+    monitoring: NotRequired[str]
+    """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
+    metrics_path: NotRequired[str]
+    """The path of the metrics; default /metrics."""
+    metrics_port: NotRequired[str]
+    """The name of the port with the metrics; default http."""
+    shards: int
+    """How many shards there are. Each learns it as WORLD_SIZE, so that all restart when it changes."""
+    set_name: NotRequired[str]
+    """The name of the StatefulSet and its Service, 52 characters at most; default is the component's."""
+    service_name: NotRequired[str]
+    """The name of the headless Service; default is set_name."""
+    volumes: NotRequired[list[ShardVolumeArgs]]
+    """Volumes of which each shard gets its own, and keeps it for life."""
+    data: NotRequired[bool]
+    """Whether the volumes hold data: claims are kept, and Pulumi refuses to delete or replace the set. Default true."""
+
+
 class DiskClassArgs(TypedDict):
     """A storage class of one's own."""
 
@@ -720,6 +1304,217 @@ class StorageClassesArgs(TypedDict):
     """The NFS server behind the class nfs-client; without it there is no such class."""
 
 
+class ParameterArgs(TypedDict):
+    """What one hyperparameter may be: a list of values, or a range for a random sample."""
+
+    values: NotRequired[list[Any]]
+    """The values: strings, numbers or booleans. 1.0 counts as 1."""
+    low: NotRequired[float]
+    """The lowest value of a range."""
+    high: NotRequired[float]
+    """The highest value of a range."""
+    scale: NotRequired[str]
+    """linear or log: what is as likely within the range; default linear."""
+    integer: NotRequired[bool]
+    """Whether a range has whole numbers only; default false."""
+
+
+class SweepArgs(TypedDict):
+    """Arguments of a Sweep."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a pod has to finish when it is stopped."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    ports: NotRequired[list[ContainerPortArgs]]
+    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    restart_policy: NotRequired[str]
+    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    backoff_limit: NotRequired[int]
+    """Failures of all trials together that are retried; by default each trial's count for itself."""
+    fail_on_exit_codes: NotRequired[list[int]]
+    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    ignore_disruptions: NotRequired[bool]
+    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
+    pod_failure_rules: NotRequired[list[dict[str, Any]]]
+    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
+    active_deadline_seconds: NotRequired[int]
+    """The longest that the Job may take, retries included."""
+    ttl_seconds_after_finished: NotRequired[int]
+    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    wait_for_completion: NotRequired[bool]
+    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
+    parameters: dict[str, ParameterArgs]
+    """The hyperparameters, by the names of their environment variables."""
+    samples: NotRequired[int]
+    """How many combinations to draw at random; by default all combinations of the values are tried."""
+    seed: NotRequired[int]
+    """What the random sample is made from: the same seed gives the same sample. Default 0."""
+    parallelism: NotRequired[int]
+    """Trials that run at once, and so the most GPUs in use, divided by gpus; default 1."""
+    backoff_limit_per_index: NotRequired[int]
+    """Failures of a trial that are retried; default 1."""
+    max_failed_indexes: NotRequired[int]
+    """Trials that may fail before the Sweep stops; by default all."""
+    sweep_name: NotRequired[str]
+    """The Job's name; default is the component's."""
+
+
+class TaskArgs(TypedDict):
+    """Arguments of a Task."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a pod has to finish when it is stopped."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    task_name: NotRequired[str]
+    """The Pod's name; default is the component's."""
+    active_deadline_seconds: NotRequired[int]
+    """The longest that it may run; default 600."""
+    wait_for_completion: NotRequired[bool]
+    """Whether pulumi up waits until it has succeeded; default false: it goes on once the Pod is accepted."""
+
+
 class ServiceAccountArgs(TypedDict):
     """The service account of the team's pods."""
 
@@ -730,7 +1525,7 @@ class ServiceAccountArgs(TypedDict):
     workload_pool: NotRequired[str]
     """The cluster's Workload Identity pool. With it, the pods are also allowed to act as that account."""
     image_pull_secret: NotRequired[pulumi.Input[str]]
-    """Credentials of image registries, as a Docker configuration file has them (JSON). Secret as a secret."""
+    """Credentials of image registries, as a Docker configuration file has them (JSON). Kept as a secret."""
 
 
 class TeamNamespaceArgs(TypedDict):
@@ -789,6 +1584,120 @@ class TeamNamespaceArgs(TypedDict):
     """PriorityClasses, each as `<namespace>-<name>`: a pod of a higher one may displace pods of a lower one."""
     namespace: NotRequired[str]
     """The namespace's name; default is the component's."""
+
+
+class TrainingJobArgs(TypedDict):
+    """Arguments of a TrainingJob."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a pod has to finish when it is stopped."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    ports: NotRequired[list[ContainerPortArgs]]
+    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    restart_policy: NotRequired[str]
+    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    backoff_limit: NotRequired[int]
+    """Failures that are retried before the Job fails; default 3."""
+    fail_on_exit_codes: NotRequired[list[int]]
+    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    ignore_disruptions: NotRequired[bool]
+    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
+    pod_failure_rules: NotRequired[list[dict[str, Any]]]
+    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
+    active_deadline_seconds: NotRequired[int]
+    """The longest that the Job may take, retries included."""
+    ttl_seconds_after_finished: NotRequired[int]
+    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    wait_for_completion: NotRequired[bool]
+    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
+    completions: NotRequired[int]
+    """Pods that must succeed; default 1."""
+    parallelism: NotRequired[int]
+    """Pods that run at once; default 1."""
+    indexed: NotRequired[bool]
+    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
+    backoff_limit_per_index: NotRequired[int]
+    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
+    max_failed_indexes: NotRequired[int]
+    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
+    success_rules: NotRequired[list[dict[str, Any]]]
+    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
+    job_name: NotRequired[str]
+    """The Job's name; default is the component's."""
+    elastic: NotRequired[bool]
+    """Whether parallelism is the start only, and somebody else may change it, as Kueue does with partial admission:
+    a change of it in the program then waits for the next replacement. By default it replaces the Job."""
 
 
 class FlavorArgs(TypedDict):

@@ -137,14 +137,16 @@ def test_the_component_host_can_carry_every_component_with_every_field_described
 
 
 def test_a_training_pod_goes_to_its_gpus_and_a_preprocessing_pod_to_none() -> None:
-    from ml_foundations.workloads.training_job import job_manifest
+    def pod(**more: Any) -> dict[str, Any]:
+        (job,) = spec_of("TrainingJob", JOB | more).manifests()
+        return job["spec"]["template"]["spec"]
 
-    gpu = job_manifest(spec_of("TrainingJob", JOB | {"gpu": "H100-SXM5-80GB", "gpus": 8}))["spec"]["template"]["spec"]
+    gpu = pod(gpu="H100-SXM5-80GB", gpus=8)
     assert gpu["containers"][0]["resources"]["limits"][labels.GPU_RESOURCE] == "8"
     assert gpu["tolerations"] == [
         {"key": labels.GPU_RESOURCE, "operator": "Equal", "value": "present", "effect": "NoSchedule"}
     ]
-    cpu = job_manifest(spec_of("TrainingJob", JOB))["spec"]["template"]["spec"]
+    cpu = pod()
     assert "tolerations" not in cpu
     assert "DoesNotExist" in str(cpu["affinity"])
 

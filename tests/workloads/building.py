@@ -1,74 +1,80 @@
-"""Manifests of training workloads, built as the components build them."""
+"""Manifests of workloads, as their specs declare them."""
 
 from typing import Any
 
 from ml_foundations.component.spec import check
-from ml_foundations.kubernetes.merging import overridden, without_none
-from ml_foundations.workloads import distributed_training, scheduled_training, sweep, task, training_job
-from ml_foundations.workloads.gpu_claim import claim_template_manifest
+from ml_foundations.kubernetes.merging import without_none
+from ml_foundations.workloads.distributed_training import DistributedTrainingSpec
+from ml_foundations.workloads.inference_service import InferenceServiceSpec
+from ml_foundations.workloads.scheduled_training import ScheduledTrainingSpec
+from ml_foundations.workloads.sharded_set import ShardedSetSpec
+from ml_foundations.workloads.sweep import SweepSpec
+from ml_foundations.workloads.task import TaskSpec
+from ml_foundations.workloads.training_job import TrainingJobSpec
+
+from tests.support.parts import manifest_of
 
 WORKLOAD: dict[str, Any] = {"namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
 
 
-def job_spec(**more: Any) -> Any:
-    return check(training_job._TrainingJobSpec, "TrainingJob", WORKLOAD | {"job_name": "train"} | more)
+def job_spec(**more: Any) -> TrainingJobSpec:
+    return check(TrainingJobSpec, "TrainingJob", WORKLOAD | {"job_name": "train"} | more)
 
 
-def gang_spec(**more: Any) -> Any:
-    return check(
-        distributed_training._DistributedTrainingSpec,
-        "DistributedTraining",
-        WORKLOAD | {"job_name": "gang", "nodes": 2} | more,
-    )
+def gang_spec(**more: Any) -> DistributedTrainingSpec:
+    return check(DistributedTrainingSpec, "DistributedTraining", WORKLOAD | {"job_name": "gang", "nodes": 2} | more)
 
 
-def sweep_spec(**more: Any) -> Any:
+def sweep_spec(**more: Any) -> SweepSpec:
     defaults = {
         "sweep_name": "search",
         "command": ["python", "train.py"],
         "parameters": {"LR": {"values": [0.1, 0.01]}},
     }
-    return check(sweep._SweepSpec, "Sweep", WORKLOAD | defaults | more)
+    return check(SweepSpec, "Sweep", WORKLOAD | defaults | more)
 
 
-def cron_spec(**more: Any) -> Any:
-    defaults = {"cron_name": "nightly", "schedule": "0 3 * * *"}
-    return check(scheduled_training._ScheduledTrainingSpec, "ScheduledTraining", WORKLOAD | defaults | more)
+def cron_spec(**more: Any) -> ScheduledTrainingSpec:
+    return check(
+        ScheduledTrainingSpec, "ScheduledTraining", WORKLOAD | {"cron_name": "nightly", "schedule": "0 3 * * *"} | more
+    )
 
 
-def task_spec(**more: Any) -> Any:
-    return check(task._TaskSpec, "Task", WORKLOAD | {"task_name": "check"} | more)
+def task_spec(**more: Any) -> TaskSpec:
+    return check(TaskSpec, "Task", WORKLOAD | {"task_name": "check"} | more)
+
+
+def service_spec(**more: Any) -> InferenceServiceSpec:
+    return check(InferenceServiceSpec, "InferenceService chat", WORKLOAD | {"service_name": "chat"} | more)
+
+
+def shards_spec(**more: Any) -> ShardedSetSpec:
+    return check(ShardedSetSpec, "ShardedSet parts", WORKLOAD | {"set_name": "parts", "shards": 4} | more)
 
 
 def job(**more: Any) -> dict[str, Any]:
-    """The Job of a TrainingJob, with the user's overrides."""
-    spec = job_spec(**more)
-    return overridden(training_job.job_manifest(spec), spec.overrides)
+    """The Job of a TrainingJob."""
+    return manifest_of(job_spec(**more), "Job")
 
 
 def gang(**more: Any) -> list[dict[str, Any]]:
     """The Service and the Job, or the JobSet, of a DistributedTraining."""
-    spec = gang_spec(**more)
-    if spec.jobset:
-        return [overridden(distributed_training.jobset_manifest(spec), spec.overrides)]
-    made = overridden(distributed_training.job_manifest(spec), spec.overrides)
-    return [distributed_training.service_manifest(spec), made]
+    return gang_spec(**more).manifests()
 
 
 def searched(**more: Any) -> list[dict[str, Any]]:
     """The ConfigMap and the Job of a Sweep."""
-    spec = sweep_spec(**more)
-    return [sweep.config_map_manifest(spec), overridden(sweep.job_manifest(spec), spec.overrides)]
+    return sweep_spec(**more).manifests()
 
 
 def cron(**more: Any) -> dict[str, Any]:
     """The CronJob of a ScheduledTraining."""
-    return scheduled_training.cron_job_manifest(cron_spec(**more))
+    return manifest_of(cron_spec(**more), "CronJob")
 
 
 def pod(**more: Any) -> dict[str, Any]:
     """The Pod of a Task."""
-    return task.pod_manifest(task_spec(**more))
+    return manifest_of(task_spec(**more), "Pod")
 
 
 def template_of(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +113,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         job(indexed=True, completions=10, parallelism=3, backoff_limit_per_index=1, max_failed_indexes=5)
     ],
     "training-job-in-a-queue": [job(**GPU, queue="research", queue_priority="high")],
-    "training-job-with-a-claim": [claim_template_manifest(job_spec(**CLAIM)) or {}, job(**CLAIM)],
+    "training-job-with-a-claim": job_spec(**CLAIM).manifests(),
     "training-job-with-everything": [
         job(
             **GPU,

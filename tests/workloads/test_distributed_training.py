@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from ml_foundations import DistributedTraining
-from ml_foundations.workloads.distributed_training import DistributedTrainingArgs, DistributedTrainingSettings
 
 from tests.support.declaring import declared, inputs
 from tests.workloads.building import WORKLOAD, container_of, gang, pod_of
@@ -96,8 +95,3 @@ def test_the_service_is_there_before_the_job() -> None:
     args: Any = WORKLOAD | {"nodes": 2}
     requests = declared(lambda: DistributedTraining("x", args))
     assert any(urn.endswith("::x-service") for urn in requests["x-job"].dependencies)
-
-
-def test_every_argument_is_a_setting() -> None:
-    named = set(DistributedTrainingArgs.__annotations__) - {"namespace", "job_name"}
-    assert named == set(DistributedTrainingSettings.model_fields)

@@ -4,26 +4,20 @@ from typing import Any
 
 import pulumi
 import pytest
-from ml_foundations.component.spec import check
-from ml_foundations.workloads.autoscaling import autoscaler_manifest
-from ml_foundations.workloads.inference_service import (
-    InferenceService,
-    _InferenceServiceSpec,
-    deployment_manifest,
-    service_manifest,
-)
+from ml_foundations import InferenceService
 
 from tests.support.declaring import declared, inputs
+from tests.support.parts import manifest_of
+from tests.workloads.building import WORKLOAD
+from tests.workloads.building import service_spec as spec
 
-BASE: dict[str, Any] = {"service_name": "chat", "namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
 
-
-def spec(**more: Any) -> Any:
-    return check(_InferenceServiceSpec, "InferenceService chat", BASE | more)
+def deployment(**more: Any) -> dict[str, Any]:
+    return manifest_of(spec(**more), "Deployment")
 
 
 def pod(**more: Any) -> dict[str, Any]:
-    return deployment_manifest(spec(**more))["spec"]["template"]["spec"]
+    return deployment(**more)["spec"]["template"]["spec"]
 
 
 def container(**more: Any) -> dict[str, Any]:
@@ -31,7 +25,7 @@ def container(**more: Any) -> dict[str, Any]:
 
 
 def children(**more: Any) -> dict[str, Any]:
-    args: Any = {key: value for key, value in (BASE | more).items() if key != "service_name"}
+    args: Any = WORKLOAD | more
     found = declared(lambda: InferenceService("chat", args))
     return {name.removeprefix("chat-"): request for name, request in found.items()}
 
@@ -62,8 +56,8 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         ['\n  metrics_port: there is no port "metrics". Ports: http'],
     ),
     ({"spread": "zone"}, ["spread", "'preferred', 'required' or 'none'"]),
-    ({"overrides": {"Deploymnt": {}}}, ["\n  overrides.Deploymnt: no such object is made", "Deployment, Service"]),
-    ({"overrides": {"NetworkPolicy": {}}}, ["\n  overrides.NetworkPolicy: no such object is made"]),
+    ({"overrides": {"Deploymnt": {}}}, ["\n  overrides.Deploymnt: is not made", "Deployment, Service"]),
+    ({"overrides": {"NetworkPolicy": {}}}, ["\n  overrides.NetworkPolicy: is not made"]),
     ({"callers": ["Web"]}, ["callers[0]", "lower case"]),
 ]
 
@@ -133,7 +127,7 @@ def test_a_stopping_pod_serves_until_all_know_and_then_drains() -> None:
 def test_a_rollout_needs_a_spare_gpu_only_where_it_was_said_to_be_there(
     more: dict[str, Any], strategy: dict[str, Any]
 ) -> None:
-    assert deployment_manifest(spec(**more))["spec"]["strategy"] == strategy
+    assert deployment(**more)["spec"]["strategy"] == strategy
     # Under a new name, old and new are two Deployments: the same holds for them.
     assert children(**more)["deployment"].deleteBeforeReplace is not more.get("surge", False)
 
@@ -151,7 +145,7 @@ def test_the_autoscaler_alone_sets_the_number_of_pods() -> None:
 
 
 def test_scaling_leaves_the_pods_as_they_are() -> None:
-    one, many = (deployment_manifest(spec(replicas=count))["spec"]["template"] for count in (1, 5))
+    one, many = (deployment(replicas=count)["spec"]["template"] for count in (1, 5))
     assert one == many
 
 
@@ -214,21 +208,19 @@ def test_a_service_named_like_the_server_leaves_no_variables_in_its_pods() -> No
 
 
 def test_overrides_have_the_last_word_and_null_takes_a_field_away() -> None:
-    found = deployment_manifest(
-        spec(
-            pod_overrides={
-                "priorityClassName": "serving",
-                "containers": [
-                    {
-                        "name": "main",
-                        "imagePullPolicy": "Always",
-                        "startupProbe": None,
-                        "livenessProbe": {"httpGet": None},
-                    }
-                ],
-            },
-            overrides={"Deployment": {"spec": {"minReadySeconds": 30, "strategy": {"rollingUpdate": None}}}},
-        )
+    found = deployment(
+        pod_overrides={
+            "priorityClassName": "serving",
+            "containers": [
+                {
+                    "name": "main",
+                    "imagePullPolicy": "Always",
+                    "startupProbe": None,
+                    "livenessProbe": {"httpGet": None},
+                }
+            ],
+        },
+        overrides={"Deployment": {"spec": {"minReadySeconds": 30, "strategy": {"rollingUpdate": None}}}},
     )["spec"]
     main = found["template"]["spec"]["containers"][0]
     assert main["imagePullPolicy"] == "Always"
@@ -236,7 +228,7 @@ def test_overrides_have_the_last_word_and_null_takes_a_field_away() -> None:
     assert "httpGet" not in main["livenessProbe"]
     assert found["template"]["spec"]["priorityClassName"] == "serving"
     assert found["minReadySeconds"] == 30
-    assert service_manifest(spec(overrides={"Service": {"spec": {"type": "LoadBalancer"}}}))["spec"]["type"] == (
+    assert manifest_of(spec(overrides={"Service": {"spec": {"type": "LoadBalancer"}}}), "Service")["spec"]["type"] == (
         "LoadBalancer"
     )
 
@@ -278,7 +270,7 @@ def test_t5_of_googles_samples() -> None:
             "containers": [{"name": "inference", "livenessProbe": {"httpGet": {"port": "management"}}}],
         },
     )
-    found = deployment_manifest(t5)
+    found = manifest_of(t5, "Deployment")
     template = found["spec"]["template"]
     assert found["spec"]["replicas"] == 1
     assert template["metadata"]["labels"].items() >= {"model": "t5", "version": "v1.0", "machine": "gpu"}.items()
@@ -295,12 +287,12 @@ def test_t5_of_googles_samples() -> None:
     assert [(port["name"], port["containerPort"]) for port in main["ports"]] == ports
     assert main["readinessProbe"]["httpGet"] == {"path": "/ping", "port": "http"}
     assert main["livenessProbe"]["httpGet"] == {"path": "/models/t5-small", "port": "management"}
-    service = service_manifest(t5)["spec"]
+    service = manifest_of(t5, "Service")["spec"]
     assert service["type"] == "ClusterIP"
     assert [(port["name"], port["port"], port["targetPort"]) for port in service["ports"]] == [
         (name, number, name) for name, number in ports
     ]
-    scaled = autoscaler_manifest(t5, t5.autoscaling, t5.deployment, t5.replicas)["spec"]
+    scaled = manifest_of(t5, "HorizontalPodAutoscaler")["spec"]
     assert scaled["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "t5-inference"}
     assert (scaled["minReplicas"], scaled["maxReplicas"]) == (1, 5)
     metric = {"name": "prometheus.googleapis.com|ts_queue_latency_microseconds|counter"}
@@ -348,7 +340,7 @@ def test_vllm_of_the_kubernetes_examples() -> None:
             },
         },
     )
-    found = deployment_manifest(vllm)
+    found = manifest_of(vllm, "Deployment")
     assert found["metadata"]["name"] == "vllm-gemma-deployment"
     assert found["spec"]["replicas"] == 1
     assert found["spec"]["selector"] == {"matchLabels": {"app": "gemma-server"}}
@@ -366,7 +358,7 @@ def test_vllm_of_the_kubernetes_examples() -> None:
     # Theirs has no size, and could fill the node's memory.
     memory = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}
     assert memory in found["spec"]["template"]["spec"]["volumes"]
-    scaled = autoscaler_manifest(vllm, vllm.autoscaling, vllm.deployment, vllm.replicas)
+    scaled = manifest_of(vllm, "HorizontalPodAutoscaler")
     assert scaled["metadata"]["name"] == "gemma-server-hpa"
     assert (scaled["spec"]["minReplicas"], scaled["spec"]["maxReplicas"]) == (1, 5)
     target = {"type": "AverageValue", "averageValue": "4"}

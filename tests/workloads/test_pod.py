@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import strategic_merge
-from ml_foundations.workloads.gpu_claim import claim_template_manifest
-from ml_foundations.workloads.pod import WorkloadArgs, WorkloadSettings
 
+from tests.support.parts import manifest_of
 from tests.workloads.building import container_of, cron, job, job_spec, pod_of, template_of
 
 TERM = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -52,8 +51,7 @@ def test_requests_equal_limits_unless_the_user_says_otherwise() -> None:
 
 def test_a_claim_takes_the_place_of_the_device_plugin() -> None:
     args = {"gpu": "H100", "gpus": 8, "gpu_claim": {"selectors": ["device.healthy"]}}
-    made, pod = claim_template_manifest(job_spec(**args)), pod_of(job(**args))
-    assert made is not None
+    made, pod = manifest_of(job_spec(**args), "ResourceClaimTemplate"), pod_of(job(**args))
     exactly = made["spec"]["spec"]["devices"]["requests"][0]["exactly"]
     assert (exactly["deviceClassName"], exactly["count"]) == ("gpu.nvidia.com", 8)
     product = 'device.attributes["gpu.nvidia.com"].productName.replace(" ", "-") == "NVIDIA-H100-80GB-HBM3"'
@@ -65,9 +63,8 @@ def test_a_claim_takes_the_place_of_the_device_plugin() -> None:
 
 def test_a_claims_name_follows_its_content_and_nothing_else() -> None:
     def name(**more: Any) -> str:
-        made = claim_template_manifest(job_spec(**({"gpus": 1, "gpu_claim": {}} | more)))
-        assert made is not None
-        return made["metadata"]["name"]
+        spec = job_spec(**({"gpus": 1, "gpu_claim": {}} | more))
+        return manifest_of(spec, "ResourceClaimTemplate")["metadata"]["name"]
 
     assert name() == name(image="other", cpu="1")
     different = [{}, {"gpus": 2}, {"gpu": "L4"}, {"gpu_claim": {"device_class": "mig"}}]
@@ -77,7 +74,7 @@ def test_a_claims_name_follows_its_content_and_nothing_else() -> None:
 
 def test_a_template_that_there_is_is_taken_and_none_is_made() -> None:
     args = {"gpus": 1, "gpu_claim": {"template": "whole-gpu"}}
-    assert claim_template_manifest(job_spec(**args)) is None
+    assert [made["kind"] for made in job_spec(**args).manifests()] == ["Job"]
     assert pod_of(job(**args))["resourceClaims"][0]["resourceClaimTemplateName"] == "whole-gpu"
 
 
@@ -170,7 +167,3 @@ def test_overrides_reach_anything_in_the_pod() -> None:
     assert made["containers"][1] == {"name": "exporter", "image": "e"}
     assert made["hostNetwork"] is True
     assert "affinity" not in made
-
-
-def test_every_argument_is_checked_and_every_setting_can_be_said() -> None:
-    assert set(WorkloadArgs.__annotations__) - {"namespace"} == set(WorkloadSettings.model_fields)

@@ -8,20 +8,13 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from ml_foundations.component.spec import check
 from ml_foundations.gpu.monitor import GpuMonitorSpec
-from ml_foundations.workloads import inference_service, sharded_set
 
 from tests.support.cluster import Cluster
 from tests.support.parts import manifest_of
 from tests.workloads import building
-from tests.workloads.building import GPU, WORKLOAD, template_of
+from tests.workloads.building import GPU, template_of
 
 LEVELS = ("privileged", "baseline", "restricted")
-
-
-def of_server(module: Any, component: str, **args: Any) -> dict[str, Any]:
-    """The main object of a server."""
-    spec = check(getattr(module, f"_{component}Spec"), component, WORKLOAD | args)
-    return module.deployment_manifest(spec) if component == "InferenceService" else module.stateful_set_manifest(spec)
 
 
 def of_monitor(**args: Any) -> dict[str, Any]:
@@ -38,12 +31,12 @@ RESTRICTED: dict[str, dict[str, Any]] = {
     "DistributedTraining as a JobSet": building.gang(**GPU, jobset=True)[-1],
     "Sweep": building.searched(**GPU)[-1],
     "ScheduledTraining": building.cron(**GPU),
-    "ShardedSet": of_server(sharded_set, "ShardedSet", set_name="parts", shards=2),
-    "InferenceService": of_server(inference_service, "InferenceService", service_name="chat", gpu="L4"),
+    "ShardedSet": manifest_of(building.shards_spec(), "StatefulSet"),
+    "InferenceService": manifest_of(building.service_spec(gpu="L4"), "Deployment"),
 }
 BASELINE = {
     "Task of root": building.pod(run_as_user=0),
-    "InferenceService of root": of_server(inference_service, "InferenceService", service_name="chat", run_as_user=0),
+    "InferenceService of root": manifest_of(building.service_spec(run_as_user=0), "Deployment"),
 }
 PRIVILEGED = {"GpuMonitor": of_monitor(), "GpuMonitor of the operator's driver": of_monitor(driver="operator")}
 

@@ -5,10 +5,8 @@ An expectation holds what the public manifest says, as in test_public_training.p
 
 from typing import Any
 
-from ml_foundations.component.spec import check
-from ml_foundations.workloads import inference_service, sharded_set
-
-from tests.workloads.building import WORKLOAD
+from tests.support.parts import manifest_of
+from tests.workloads.building import service_spec, shards_spec
 from tests.workloads.comparing import differences, plain
 
 L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
@@ -18,14 +16,14 @@ NO_AMOUNTS = {"cpu": None, "memory": None}
 
 def service(**more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The Deployment and the Service of an InferenceService."""
-    spec = check(inference_service._InferenceServiceSpec, "InferenceService", WORKLOAD | more)
-    return inference_service.deployment_manifest(spec), inference_service.service_manifest(spec)
+    spec = service_spec(**more)
+    return manifest_of(spec, "Deployment"), manifest_of(spec, "Service")
 
 
 def shards(**more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The StatefulSet and the Service of a ShardedSet."""
-    spec = check(sharded_set._ShardedSetSpec, "ShardedSet", WORKLOAD | more)
-    return sharded_set.stateful_set_manifest(spec), sharded_set.service_manifest(spec)
+    spec = shards_spec(**more)
+    return manifest_of(spec, "StatefulSet"), manifest_of(spec, "Service")
 
 
 def test_triton_with_models_in_a_bucket() -> None:

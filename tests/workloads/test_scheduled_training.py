@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from ml_foundations import ScheduledTraining
-from ml_foundations.workloads.scheduled_training import ScheduledTrainingArgs, ScheduledTrainingSettings
 
 from tests.support.declaring import declared
 from tests.workloads.building import WORKLOAD, cron
@@ -41,8 +40,3 @@ def test_jobs_may_delete_themselves_for_nobody_makes_them_again() -> None:
 def test_a_rename_ends_the_old_schedule_first() -> None:
     args: Any = WORKLOAD | {"schedule": "@daily"}
     assert declared(lambda: ScheduledTraining("x", args))["x-cron"].deleteBeforeReplace
-
-
-def test_every_argument_is_a_setting() -> None:
-    named = set(ScheduledTrainingArgs.__annotations__) - {"namespace", "cron_name"}
-    assert named == set(ScheduledTrainingSettings.model_fields)

@@ -4,46 +4,33 @@ from typing import Any
 
 import pulumi
 import pytest
-from ml_foundations.component.spec import check
-from ml_foundations.workloads.sharded_set import (
-    MAX_NAME,
-    ShardedSet,
-    _ShardedSetSpec,
-    service_manifest,
-    stateful_set_manifest,
-)
+from ml_foundations import ShardedSet
 
 from tests.support.declaring import declared, inputs
+from tests.support.parts import manifest_of
+from tests.workloads.building import WORKLOAD, shards_spec
 
 VOLUME: dict[str, Any] = {"name": "weights", "size": "500Gi", "storage_class": "zonal-ssd", "path": "/weights"}
-BASE: dict[str, Any] = {
-    "set_name": "parts",
-    "namespace": "ml",
-    "image": "i",
-    "cpu": "8",
-    "memory": "64Gi",
-    "shards": 4,
-    "volumes": [VOLUME],
-}
+BASE: dict[str, Any] = {"shards": 4, "volumes": [VOLUME]}
 
 
 def spec(**more: Any) -> Any:
-    return check(_ShardedSetSpec, "ShardedSet parts", BASE | more)
+    return shards_spec(**(BASE | more))
 
 
 def stateful_set(**more: Any) -> dict[str, Any]:
-    return stateful_set_manifest(spec(**more))["spec"]
+    return manifest_of(spec(**more), "StatefulSet")["spec"]
 
 
 def children(**more: Any) -> dict[str, Any]:
-    args: Any = {key: value for key, value in (BASE | more).items() if key != "set_name"}
+    args: Any = WORKLOAD | BASE | more
     found = declared(lambda: ShardedSet("parts", args))
     return {name.removeprefix("parts-"): request for name, request in found.items()}
 
 
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"shards": 0}, ["shards", "got 0"]),
-    ({"set_name": "x" * (MAX_NAME + 1)}, ["\n  set_name: has 53 characters, and 52 are allowed"]),
+    ({"set_name": "x" * 53}, ["\n  set_name: has 53 characters, and 52 are allowed"]),
     ({"volumes": [VOLUME | {"path": "weights"}]}, ["volumes[0].path"]),
     ({"volumes": [VOLUME, VOLUME]}, ["2 wrong", "volumes[1].name: weights is taken", "volumes[1].path: /weights is"]),
     (
@@ -52,7 +39,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"volumes": [VOLUME | {"access_mode": "ReadWriteMany"}]}, ["access_mode", "'ReadWriteOnce'"]),
     ({"load_seconds": 900, "timeout_seconds": 600}, ["timeout_seconds: is 600, but a shard may load for 900 s"]),
-    ({"overrides": {"Deployment": {}}}, ["overrides.Deployment", "StatefulSet, Service"]),
+    ({"overrides": {"Deployment": {}}}, ["overrides.Deployment", "Service, StatefulSet"]),
 ]
 
 
@@ -67,11 +54,11 @@ def test_what_cannot_be_right_is_refused_at_preview(more: dict[str, Any], words:
 def test_shards_start_together_and_find_each_other_before_they_are_ready() -> None:
     """One after the other, the first would wait for ever for the others (kubernetes issue 67250)."""
     assert stateful_set()["podManagementPolicy"] == "Parallel"
-    service = service_manifest(spec())["spec"]
-    assert service["clusterIP"] == "None"
-    assert service["publishNotReadyAddresses"] is True
-    assert service["selector"] == stateful_set()["selector"]["matchLabels"]
-    assert stateful_set()["serviceName"] == service_manifest(spec())["metadata"]["name"]
+    service = manifest_of(spec(), "Service")
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"] == stateful_set()["selector"]["matchLabels"]
+    assert stateful_set()["serviceName"] == service["metadata"]["name"]
 
 
 def test_each_shard_learns_its_rank_from_its_ordinal() -> None:
@@ -126,7 +113,7 @@ def test_shards_may_restart_together() -> None:
 
 def test_the_hosts_are_known_at_preview() -> None:
     def program() -> None:
-        args: Any = {key: value for key, value in BASE.items() if key != "set_name"} | {"shards": 2}
+        args: Any = WORKLOAD | BASE | {"shards": 2}
         made = ShardedSet("parts", args)
         assert made.hosts == ["parts-0.parts.ml.svc.cluster.local", "parts-1.parts.ml.svc.cluster.local"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ml_foundations import Sweep
 from ml_foundations.workloads.parameters import Parameter, sample
-from ml_foundations.workloads.sweep import DIRECTORY, SweepArgs, SweepSettings
+from ml_foundations.workloads.sweep import DIRECTORY
 
 from tests.support.declaring import declared
 from tests.workloads.building import WORKLOAD, container_of, pod_of, searched, sweep_spec
@@ -17,7 +17,7 @@ from tests.workloads.building import WORKLOAD, container_of, pod_of, searched, s
 
 def test_a_grid_is_every_combination() -> None:
     spec = sweep_spec(parameters={"LR": {"values": [0.1, 0.01]}, "OPT": {"values": ["adam", "sgd"]}})
-    assert spec.trials == [
+    assert spec.combinations == [
         {"LR": 0.1, "OPT": "adam"},
         {"LR": 0.1, "OPT": "sgd"},
         {"LR": 0.01, "OPT": "adam"},
@@ -67,7 +67,7 @@ def test_a_sample_keeps_to_its_ranges_types_and_scale() -> None:
 def test_whole_numbers_are_the_same_in_every_language() -> None:
     """The engine carries all numbers as floats."""
     hosted = sweep_spec(parameters={"BATCH": {"values": [16.0, 32.0]}, "LR": {"values": [0.5, True, "a"]}})
-    assert [trial["BATCH"] for trial in hosted.trials[:1]] == [16]
+    assert [trial["BATCH"] for trial in hosted.combinations[:1]] == [16]
     assert searched(parameters={"BATCH": {"values": [16.0]}}) == searched(parameters={"BATCH": {"values": [16]}})
 
 
@@ -119,7 +119,3 @@ def test_the_parameters_are_there_before_the_job() -> None:
     args: Any = WORKLOAD | {"command": ["c"], "parameters": {"A": {"values": [1]}}}
     requests = declared(lambda: Sweep("x", args))
     assert any(urn.endswith("::x-parameters") for urn in requests["x-job"].dependencies)
-
-
-def test_every_argument_is_a_setting() -> None:
-    assert set(SweepArgs.__annotations__) - {"namespace", "sweep_name"} == set(SweepSettings.model_fields)

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 from ml_foundations import Task, TrainingJob
-from ml_foundations.workloads.task import TaskArgs, TaskSettings
-from ml_foundations.workloads.training_job import TrainingJobArgs, TrainingJobSettings
 
 from tests.support.declaring import declared, inputs
 from tests.workloads.building import WORKLOAD, job, pod
@@ -95,11 +93,3 @@ def test_a_task_is_a_pod_that_ends_and_that_any_change_runs_anew() -> None:
 def test_a_task_is_awaited_only_where_it_says_so_and_its_deletion_always(wait: bool, path: str) -> None:
     annotations = pod(wait_for_completion=wait)["metadata"]["annotations"]
     assert annotations == {"pulumi.com/waitFor": f"jsonpath={path}"}
-
-
-@pytest.mark.parametrize(
-    ("args", "settings", "own"),
-    [(TrainingJobArgs, TrainingJobSettings, "job_name"), (TaskArgs, TaskSettings, "task_name")],
-)
-def test_every_argument_is_a_setting(args: Any, settings: Any, own: str) -> None:
-    assert set(args.__annotations__) - {"namespace", own} == set(settings.model_fields)

@@ -9,7 +9,6 @@ from typing_extensions import override
 from ml_foundations.component.spec import Spec
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
-from ml_foundations.typed_args import TolerationArgs as TolerationArgs  # going: import it from typed_args
 
 
 class Toleration(Spec):

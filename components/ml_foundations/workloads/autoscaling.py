@@ -1,40 +1,28 @@
 """How many pods a server has: a HorizontalPodAutoscaler on CPU, on a metric of the pods, or on both."""
 
-from collections.abc import Iterator
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Quantity
-from ml_foundations.kubernetes.merging import overridden
-from ml_foundations.workloads.serving import ServerSpec, metadata
-
-
-class AutoscalingArgs(TypedDict):
-    """When an InferenceService gets more pods, and how many at the most."""
-
-    max_replicas: int
-    """The most pods; the fewest are the service's replicas."""
-    cpu_percent: NotRequired[int]
-    """The CPU use, in percent of what pods request, that is aimed at."""
-    metric: NotRequired[str]
-    """A metric of the pods, as the custom metrics API names it, such as vllm_num_requests_waiting."""
-    target: NotRequired[str]
-    """The metric's value for each pod, on average, that is aimed at, such as 5."""
-    scale_down_seconds: NotRequired[int]
-    """How long demand must have been lower before pods are taken away; default 300."""
 
 
 class Autoscaling(Spec):
-    """A checked AutoscalingArgs."""
+    """When an InferenceService gets more pods, and how many at the most."""
 
     max_replicas: int = Field(ge=1)
+    """The most pods; the fewest are the service's replicas."""
     cpu_percent: int | None = Field(None, ge=1)
+    """The CPU use, in percent of what pods request, that is aimed at."""
     metric: str | None = None
+    """A metric of the pods, as the custom metrics API names it, such as vllm_num_requests_waiting."""
     target: Quantity | None = None
+    """The metric's value for each pod, on average, that is aimed at, such as 5."""
     scale_down_seconds: int = Field(300, ge=0, le=3600)
+    """How long demand must have been lower before pods are taken away; default 300."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -43,35 +31,30 @@ class Autoscaling(Spec):
         if (self.metric is None) != (self.target is None):
             yield "target", "metric and target go together: give both, or neither"
 
+    def manifest(self, metadata: Mapping[str, Any], deployment: str, least: int) -> dict[str, Any]:
+        """The HorizontalPodAutoscaler.
 
-def autoscaler_manifest(spec: ServerSpec, autoscaling: Autoscaling, deployment: str, least: int) -> dict[str, Any]:
-    """The HorizontalPodAutoscaler.
-
-    Args:
-        spec: The server.
-        autoscaling: When it gets more pods, and how many.
-        deployment: The name of its Deployment.
-        least: The fewest pods.
-    """
-    metrics: list[dict[str, Any]] = []
-    if autoscaling.cpu_percent is not None:
-        target = {"type": "Utilization", "averageUtilization": autoscaling.cpu_percent}
-        metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
-    if autoscaling.metric is not None:
-        target = {"type": "AverageValue", "averageValue": autoscaling.target}
-        metrics.append({"type": "Pods", "pods": {"metric": {"name": autoscaling.metric}, "target": target}})
-    return overridden(
-        {
+        Args:
+            metadata: Its metadata.
+            deployment: The name of the Deployment that it scales.
+            least: The fewest pods.
+        """
+        metrics: list[dict[str, Any]] = []
+        if self.cpu_percent is not None:
+            target = {"type": "Utilization", "averageUtilization": self.cpu_percent}
+            metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+        if self.metric is not None:
+            target = {"type": "AverageValue", "averageValue": self.target}
+            metrics.append({"type": "Pods", "pods": {"metric": {"name": self.metric}, "target": target}})
+        return {
             "apiVersion": "autoscaling/v2",
             "kind": "HorizontalPodAutoscaler",
-            "metadata": metadata(spec),
+            "metadata": metadata,
             "spec": {
                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment},
                 "minReplicas": least,
-                "maxReplicas": autoscaling.max_replicas,
+                "maxReplicas": self.max_replicas,
                 "metrics": metrics,
-                "behavior": {"scaleDown": {"stabilizationWindowSeconds": autoscaling.scale_down_seconds}},
+                "behavior": {"scaleDown": {"stabilizationWindowSeconds": self.scale_down_seconds}},
             },
-        },
-        spec.overrides,
-    )
+        }

@@ -1,46 +1,36 @@
 """A Job under Pulumi: whether it is waited for, and how an old one makes room for a new one."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import pulumi
-import pulumi_kubernetes as k8s
 from typing_extensions import override
 
-from ml_foundations.component.parts import NOT_AWAITED
-from ml_foundations.component.resources import arguments, child_options
-from ml_foundations.kubernetes.merging import overridden
-from ml_foundations.workloads.job import JobSettings, JobSpec
+from ml_foundations.component.parts import NOT_AWAITED, Part
+from ml_foundations.kubernetes.manifests import section
+from ml_foundations.workloads.job import JobSpec
 
-IMMUTABLE = (
+_IMMUTABLE = [
     "spec.completionMode",
     "spec.podFailurePolicy",
     "spec.backoffLimitPerIndex",
     "spec.successPolicy",
     "spec.managedBy",
-)
+]
 """Fields that a live Job keeps: the provider does not know them all, so a change must replace the Job."""
 
 # A Job that failed stays failed: the next update makes it anew.
-AWAITED = {"pulumi.com/replaceUnready": "true"}
+_AWAITED = {"pulumi.com/replaceUnready": "true"}
 
-AWAIT_MARGIN_SECONDS = 60
+_AWAIT_MARGIN_SECONDS = 60
 """Pulumi outlasts the Job's own deadline by this, so that it is Kubernetes that says what went wrong."""
-DELETE_MARGIN_SECONDS = 300
-"""Pulumi waits for a deletion so much longer than pods may take to stop."""
 
 
-class AwaitedArgs(TypedDict):
-    """Whether pulumi up waits for a Job."""
-
-    wait_for_completion: NotRequired[bool]
-    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
-
-
-class AwaitedSettings(JobSettings):
-    """What a stack file says about a Job that Pulumi can wait for."""
+class AwaitedSpec(JobSpec):
+    """Arguments of a Job that Pulumi can wait for."""
 
     wait_for_completion: bool = False
+    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
 
     @property
     def may_hang(self) -> str | None:
@@ -62,46 +52,41 @@ class AwaitedSettings(JobSettings):
                 f"is required with wait_for_completion and {self.may_hang}, whose failures Pulumi does not see",
             )
 
+    def job_part(
+        self,
+        body: Mapping[str, Any],
+        after: Sequence[Part],
+        annotations: Mapping[str, str] | None = None,
+        ignore: Sequence[str] = (),
+    ) -> Part:
+        """The Job.
 
-class AwaitedSpec(AwaitedSettings, JobSpec):
-    """The checked arguments of a Job that Pulumi can wait for."""
+        Args:
+            body: Its spec.
+            after: The parts that must be there before it.
+            annotations: Annotations beside those for Pulumi.
+            ignore: Fields whose changes Pulumi ignores.
+        """
+        awaited = _AWAITED if self.wait_for_completion else NOT_AWAITED
+        metadata = self.metadata(annotations=awaited | dict(annotations or {}))
+        manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": body}
+        return Part("job", manifest, [part.role for part in after], self.replacing("Job", _IMMUTABLE, ignore))
 
+    def replacing(self, kind: str, immutable: list[str], ignore: Sequence[str] = ()) -> pulumi.ResourceOptions:
+        """Options with which the old object is gone before a new one comes: the two never fight for GPUs.
 
-def await_annotations(spec: AwaitedSpec) -> dict[str, str]:
-    """What tells Pulumi to wait for a Job, or not to."""
-    return AWAITED if spec.wait_for_completion else NOT_AWAITED
-
-
-def declare_job(
-    component: pulumi.Resource,
-    name: str,
-    spec: AwaitedSpec,
-    manifest: Mapping[str, Any],
-    after: Sequence[pulumi.Resource],
-    ignore: Sequence[str] = (),
-) -> None:
-    """Declare a Job: the old one is gone before a new one comes, so that the two never fight for GPUs."""
-    job = overridden(manifest, spec.overrides)
-    # Whoever declares that a Job starts suspended leaves it to somebody else to start it.
-    suspended = ["spec.suspend"] if "suspend" in job["spec"] else []
-    k8s.batch.v1.Job(
-        f"{name}-job",
-        **arguments(job),
-        opts=child_options(
-            component,
-            depends_on=list(after),
+        Args:
+            kind: The object's kind.
+            immutable: Fields that a live object keeps.
+            ignore: Fields whose changes Pulumi ignores.
+        """
+        # An object that is declared suspended is started by somebody else.
+        suspended = section(self.overrides, kind, "spec").get("suspend") is not None
+        waits = f"{(self.active_deadline_seconds or 0) + _AWAIT_MARGIN_SECONDS}s"
+        outlasts = waits if self.wait_for_completion and self.active_deadline_seconds is not None else None
+        return pulumi.ResourceOptions(
             delete_before_replace=True,
-            replace_on_changes=list(IMMUTABLE),
-            ignore_changes=[*ignore, *suspended],
-            custom_timeouts=timeouts(spec),
-        ),
-    )
-
-
-def timeouts(spec: AwaitedSpec) -> pulumi.CustomTimeouts:
-    """Waiting outlasts the Job's own deadline, and deleting its pods' grace."""
-    delete = f"{spec.grace_seconds + DELETE_MARGIN_SECONDS}s"
-    if spec.wait_for_completion and spec.active_deadline_seconds is not None:
-        create = f"{spec.active_deadline_seconds + AWAIT_MARGIN_SECONDS}s"
-        return pulumi.CustomTimeouts(create=create, update=create, delete=delete)
-    return pulumi.CustomTimeouts(delete=delete)
+            replace_on_changes=immutable,
+            ignore_changes=[*ignore, *(["spec.suspend"] if suspended else [])],
+            custom_timeouts=pulumi.CustomTimeouts(create=outlasts, update=outlasts, delete=self.delete_timeout),
+        )

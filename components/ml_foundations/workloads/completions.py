@@ -1,40 +1,29 @@
 """How many pods a Job has, and how their failures count."""
 
 from collections.abc import Iterator
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.workloads.job import JobSettings
+from ml_foundations.workloads.job import JobSpec
 
 
-class CompletionsArgs(TypedDict):
+class CompletionsSpec(JobSpec):
     """How many pods a Job has, and how their failures count."""
 
-    completions: NotRequired[int]
-    """Pods that must succeed; default 1."""
-    parallelism: NotRequired[int]
-    """Pods that run at once; default 1."""
-    indexed: NotRequired[bool]
-    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
-    backoff_limit_per_index: NotRequired[int]
-    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
-    max_failed_indexes: NotRequired[int]
-    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
-    success_rules: NotRequired[list[dict[str, Any]]]
-    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
-
-
-class CompletionsSettings(JobSettings):
-    """What a stack file says about the pods of a Job."""
-
     completions: int = Field(1, ge=1)
+    """Pods that must succeed; default 1."""
     parallelism: int = Field(1, ge=0)
+    """Pods that run at once; default 1."""
     indexed: bool = False
+    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
     backoff_limit_per_index: int | None = Field(None, ge=0)
+    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
     max_failed_indexes: int | None = Field(None, ge=0)
+    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
     success_rules: list[dict[str, Any]] = []
+    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
 
     @property
     @override

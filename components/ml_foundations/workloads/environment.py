@@ -1,7 +1,7 @@
 """Environment variables of a workload's container."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from typing_extensions import override
 
@@ -9,45 +9,28 @@ from ml_foundations.component.spec import Spec
 from ml_foundations.kubernetes.merging import without_none
 
 
-class KeyArgs(TypedDict):
+class Key(Spec):
     """A key of a Secret or of a ConfigMap."""
 
     name: str
     """The name of the Secret or the ConfigMap."""
     key: str
     """The key in it."""
-    optional: NotRequired[bool]
-    """Whether pods start without it; default false."""
-
-
-class Key(Spec):
-    """A checked KeyArgs."""
-
-    name: str
-    key: str
     optional: bool | None = None
-
-
-class EnvironmentSourceArgs(TypedDict):
-    """A Secret or a ConfigMap, all of whose keys become environment variables."""
-
-    secret: NotRequired[str]
-    """The name of a Secret."""
-    config_map: NotRequired[str]
-    """The name of a ConfigMap."""
-    prefix: NotRequired[str]
-    """What the variables' names begin with."""
-    optional: NotRequired[bool]
     """Whether pods start without it; default false."""
 
 
 class EnvironmentSource(Spec):
-    """A checked EnvironmentSourceArgs."""
+    """A Secret or a ConfigMap, all of whose keys become environment variables."""
 
     secret: str | None = None
+    """The name of a Secret."""
     config_map: str | None = None
+    """The name of a ConfigMap."""
     prefix: str | None = None
+    """What the variables' names begin with."""
     optional: bool | None = None
+    """Whether pods start without it; default false."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

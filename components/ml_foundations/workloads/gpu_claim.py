@@ -1,70 +1,50 @@
 """GPUs that a workload claims by dynamic resource allocation (DRA), instead of from the device plugin."""
 
+from collections.abc import Iterator
 from typing import Any
 
-import pulumi
-import pulumi_kubernetes as k8s
+from pydantic import Field
+from typing_extensions import override
 
-from ml_foundations.component.resources import arguments, child_options
+from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.merging import overridden, without_none
-from ml_foundations.workloads.naming import named_by_content
-from ml_foundations.workloads.pod import WorkloadSpec, app_labels
+from ml_foundations.kubernetes.merging import without_none
 
 GPU_CLAIM = "gpus"
 """The name by which a pod and its container know their claim of GPUs."""
 
 
-def claim_template_manifest(spec: WorkloadSpec) -> dict[str, Any] | None:
-    """The ResourceClaimTemplate of a workload with a ``gpu_claim``.
+class GpuClaim(Spec):
+    """How a pod claims its GPUs by dynamic resource allocation (DRA), instead of from the device plugin."""
 
-    Its name tells its content: a template cannot change, and pods take up another one by another name.
-    """
-    if spec.gpu_claim is None or spec.gpu_claim.template is not None:
-        return None
-    selectors = [*_product_selectors(spec), *spec.gpu_claim.selectors]
-    exactly = without_none(
-        {
-            "deviceClassName": spec.gpu_claim.device_class,
+    device_class: str = Field(labels.GPU_DEVICE_CLASS, min_length=1)
+    """The DeviceClass; default gpu.nvidia.com, of NVIDIA's DRA driver."""
+    selectors: list[str] = []
+    """CEL expressions that each GPU must meet, such as
+    device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0; beside what gpu says."""
+    template: Name | None = None
+    """A ResourceClaimTemplate that there is already, such as one of DeviceClasses; by default one is made."""
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        if self.template is not None and len(self.model_fields_set) > 1:
+            yield "template", "says itself which GPUs it wants; leave device_class and selectors out"
+
+    def devices(self, gpu: str | None, gpus: int) -> dict[str, Any]:
+        """What a pod claims, as Kubernetes writes it.
+
+        Args:
+            gpu: The product, as GPU Feature Discovery labels it; None for any.
+            gpus: How many.
+        """
+        # GPU Feature Discovery's label is the product's name with dashes for spaces; DRA publishes the name itself.
+        name = f'device.attributes["{labels.GPU_DEVICE_CLASS}"].productName.replace(" ", "-")'
+        selectors = [*([] if gpu is None else [f'{name} == "{gpu}"']), *self.selectors]
+        exactly = {
+            "deviceClassName": self.device_class,
             "allocationMode": "ExactCount",
-            "count": spec.gpus,
+            "count": gpus,
             "selectors": [{"cel": {"expression": expression}} for expression in selectors] or None,
         }
-    )
-    manifest = overridden(
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": {"namespace": spec.namespace, "labels": app_labels(spec)},
-            "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
-        },
-        spec.overrides,
-    )
-    manifest["metadata"]["name"] = named_by_content(f"{spec.workload_name}-gpus", manifest["spec"])
-    return manifest
-
-
-def declare_claim_template(component: pulumi.Resource, name: str, spec: WorkloadSpec) -> list[pulumi.Resource]:
-    """Declare the ResourceClaimTemplate, where there is a ``gpu_claim``; what has its pods comes after it."""
-    manifest = claim_template_manifest(spec)
-    if manifest is None:
-        return []
-    template = k8s.resource.v1.ResourceClaimTemplate(
-        f"{name}-gpu-claim", **arguments(manifest), opts=child_options(component)
-    )
-    return [template]
-
-
-def resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]] | None:
-    """The claims of a pod: each of its own, by a template."""
-    if spec.gpu_claim is None:
-        return None
-    made = claim_template_manifest(spec)
-    template = spec.gpu_claim.template if made is None else made["metadata"]["name"]
-    return [{"name": GPU_CLAIM, "resourceClaimTemplateName": template}]
-
-
-def _product_selectors(spec: WorkloadSpec) -> list[str]:
-    """GPU Feature Discovery's label is the product's name with dashes for spaces; DRA publishes the name itself."""
-    attribute = f'device.attributes["{labels.GPU_DEVICE_CLASS}"].productName'
-    return [] if spec.gpu is None else [f'{attribute}.replace(" ", "-") == "{spec.gpu}"']
+        return {"requests": [{"name": "gpu", "exactly": without_none(exactly)}]}

@@ -1,82 +1,72 @@
 """What Jobs have in common: ports, failures and retries, deadlines."""
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import unknown_kinds
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import derived
 from ml_foundations.kubernetes.merging import without_none
-from ml_foundations.workloads.pod import WorkloadArgs, WorkloadSettings, WorkloadSpec, app_labels, queue_labels
+from ml_foundations.workloads.pod import WorkloadSpec
+from ml_foundations.workloads.pod_template import pod_template
 
-DEFAULT_RETRIES = 3
-
-IGNORE_DISRUPTIONS = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+_DEFAULT_RETRIES = 3
+_DELETE_MARGIN_SECONDS = 300
+"""Pulumi waits for a deletion so much longer than pods may take to stop."""
+_IGNORE_DISRUPTIONS = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 """Preemption, drains and the loss of a node are no failures of the training."""
 
 
-class ContainerPortArgs(TypedDict):
+class ContainerPort(Spec):
     """A port on which a pod listens."""
 
-    port: int
+    port: int = Field(ge=1, le=65535)
     """Its number."""
-    name: NotRequired[str]
+    name: str | None = Field(None, max_length=15)
     """Its name."""
 
 
-class ContainerPort(Spec):
-    """A checked ContainerPortArgs."""
-
-    port: int = Field(ge=1, le=65535)
-    name: str | None = Field(None, max_length=15)
-
-
-class JobArgs(WorkloadArgs):
+class JobSpec(WorkloadSpec):
     """Arguments that all Jobs have."""
 
-    ports: NotRequired[list[ContainerPortArgs]]
-    """Ports on which its pods listen; Kubernetes takes them for documentation."""
-    restart_policy: NotRequired[str]
-    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
-    backoff_limit: NotRequired[int]
-    """Failures that are retried before the Job fails; default 3."""
-    fail_on_exit_codes: NotRequired[list[int]]
-    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
-    ignore_disruptions: NotRequired[bool]
-    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
-    pod_failure_rules: NotRequired[list[dict[str, Any]]]
-    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
-    active_deadline_seconds: NotRequired[int]
-    """The longest that the Job may take, retries included."""
-    ttl_seconds_after_finished: NotRequired[int]
-    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
-
-
-class JobSettings(WorkloadSettings):
-    """What a stack file says about any Job."""
-
     ports: list[ContainerPort] = []
+    """Ports on which its pods listen; Kubernetes takes them for documentation."""
     restart_policy: Literal["Never", "OnFailure"] = "Never"
+    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
     backoff_limit: int | None = Field(None, ge=0)
+    """Failures that are retried before the Job fails; default 3."""
     fail_on_exit_codes: list[int] = []
+    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
     ignore_disruptions: bool | None = None
+    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
     pod_failure_rules: list[dict[str, Any]] = []
+    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
     active_deadline_seconds: int | None = Field(None, ge=1)
+    """The longest that the Job may take, retries included."""
     ttl_seconds_after_finished: int | None = Field(None, ge=0)
-
-    @property
-    @abstractmethod
-    def own_kinds(self) -> tuple[str, ...]:
-        """The kinds of the objects that the component makes."""
+    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
 
     @property
     def retries(self) -> int | None:
         """Failures before the Job fails; None where they count per index."""
-        return DEFAULT_RETRIES if self.backoff_limit is None else self.backoff_limit
+        return _DEFAULT_RETRIES if self.backoff_limit is None else self.backoff_limit
+
+    @property
+    def deadline(self) -> int | None:
+        """The longest that the Job may take, in seconds."""
+        return self.active_deadline_seconds
+
+    @property
+    def ignores_disruptions(self) -> bool:
+        """Whether preempted, drained and lost pods do not count as failures."""
+        return self.ignore_disruptions is not False
+
+    @property
+    def delete_timeout(self) -> str:
+        """How long Pulumi waits for a deletion."""
+        return f"{self.grace_seconds + _DELETE_MARGIN_SECONDS}s"
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -89,66 +79,60 @@ class JobSettings(WorkloadSettings):
             yield "fail_on_exit_codes", f"{wrong} are no exit codes of a failure: 1 to 255"
         if self.active_deadline_seconds is not None and self.grace_seconds >= self.active_deadline_seconds:
             yield "grace_seconds", f"is {self.grace_seconds}; the whole Job may take {self.active_deadline_seconds}"
-        claim = ("ResourceClaimTemplate",) if self.gpu_claim is not None else ()
-        yield from unknown_kinds(self.overrides, (*self.own_kinds, *claim))
 
+    def hostname_errors(self, pods: int, before: str = "", after: str = "") -> Iterator[tuple[str, str]]:
+        """The host name of a pod of an Indexed Job is the Job's with the index, and the last index is the longest.
 
-class JobSpec(JobSettings, WorkloadSpec):
-    """The checked arguments that all Jobs have."""
+        Args:
+            pods: How many indexes there are.
+            before: What stands between the Job's name and the index.
+            after: What comes after the index.
+        """
+        try:
+            derived(self.workload_name, f"{before}-{pods - 1}{after}")
+        except ValueError as error:
+            yield self.name_field or "", f"is too long for the host names of its pods: {error}"
 
+    def template(
+        self, env: Mapping[str, Mapping[str, Any]] | None = None, container: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The pod template.
 
-def object_metadata(spec: JobSpec, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Name, namespace, labels and annotations of a workload's main object."""
-    return without_none(
-        {
-            "name": spec.workload_name,
-            "namespace": spec.namespace,
-            "labels": app_labels(spec) | queue_labels(spec),
-            "annotations": dict(annotations) if annotations else None,
-        }
-    )
+        Args:
+            env: Environment variables of the component's own, by name; the user's win.
+            container: Fields of the container that the component adds or replaces.
+        """
+        ports = [without_none({"name": port.name, "containerPort": port.port}) for port in self.ports]
+        return pod_template(
+            self, self.restart_policy, {**({"ports": ports} if ports else {}), **(container or {})}, env
+        )
 
+    def job_body(self, indexes: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+        """The spec of the Job.
 
-def job_fields(spec: JobSpec) -> dict[str, Any]:
-    """The fields of a Job's spec that say how it fails and ends."""
-    return {
-        "backoffLimit": spec.retries,
-        "activeDeadlineSeconds": spec.active_deadline_seconds,
-        "ttlSecondsAfterFinished": spec.ttl_seconds_after_finished,
-        "podFailurePolicy": _pod_failure_policy(spec),
-    }
+        Args:
+            indexes: The fields that say how many pods there are.
+            template: The pods.
+        """
+        return without_none(
+            {
+                **indexes,
+                "backoffLimit": self.retries,
+                "activeDeadlineSeconds": self.deadline,
+                "ttlSecondsAfterFinished": self.ttl_seconds_after_finished,
+                "podFailurePolicy": self._pod_failure_policy(),
+                "template": template,
+            }
+        )
 
-
-def container_fields(spec: JobSpec) -> dict[str, Any]:
-    """The fields of a Job's container beside those of any workload."""
-    ports = [without_none({"name": port.name, "containerPort": port.port}) for port in spec.ports]
-    return {"ports": ports} if ports else {}
-
-
-def hostname_errors(field: str, name: str, pods: int, before: str = "", after: str = "") -> Iterator[tuple[str, str]]:
-    """The host name of a pod of an Indexed Job is the Job's with the index, and the last index is the longest.
-
-    Args:
-        field: The argument that the error is about.
-        name: Its value.
-        pods: How many indexes there are.
-        before: What stands between the name and the index.
-        after: What comes after the index.
-    """
-    try:
-        derived(name, f"{before}-{pods - 1}{after}")
-    except ValueError as error:
-        yield field, f"is too long for the host names of its pods: {error}"
-
-
-def _pod_failure_policy(spec: JobSpec) -> dict[str, Any] | None:
-    """The first rule that a failure meets decides: what no retry mends first, disruptions last."""
-    if spec.restart_policy != "Never":
-        return None
-    fatal = {"containerName": spec.container_name, "operator": "In", "values": sorted({*spec.fail_on_exit_codes})}
-    rules = [
-        *([{"action": "FailJob", "onExitCodes": fatal}] if spec.fail_on_exit_codes else []),
-        *spec.pod_failure_rules,
-        *([IGNORE_DISRUPTIONS] if spec.ignore_disruptions is not False else []),
-    ]
-    return {"rules": rules} if rules else None
+    def _pod_failure_policy(self) -> dict[str, Any] | None:
+        """The first rule that a failure meets decides: what no retry mends first, disruptions last."""
+        if self.restart_policy != "Never":
+            return None
+        fatal = {"containerName": self.container_name, "operator": "In", "values": sorted({*self.fail_on_exit_codes})}
+        rules = [
+            *([{"action": "FailJob", "onExitCodes": fatal}] if self.fail_on_exit_codes else []),
+            *self.pod_failure_rules,
+            *([_IGNORE_DISRUPTIONS] if self.ignores_disruptions else []),
+        ]
+        return {"rules": rules} if rules else None

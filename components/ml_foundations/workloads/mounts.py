@@ -1,7 +1,7 @@
 """Volumes of a workload: where they come from, and where they are mounted."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from pydantic import Field
 from typing_extensions import override
@@ -14,50 +14,33 @@ from ml_foundations.kubernetes.merging import without_none
 SOURCES = ("claim", "secret", "config_map", "bucket", "scratch", "image", "volume")
 
 
-class MountArgs(TypedDict):
+class Mount(Spec):
     """A volume of a workload: exactly one source, and the path at which it is mounted."""
 
-    path: str
-    """Where it is mounted."""
-    claim: NotRequired[str]
-    """Source: the name of a claim, such as Volume.claim_name."""
-    secret: NotRequired[str]
-    """Source: the name of a Secret."""
-    config_map: NotRequired[str]
-    """Source: the name of a ConfigMap."""
-    bucket: NotRequired[str]
-    """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
-    scratch: NotRequired[str]
-    """Source: empty space on the node's disk, of this size at the most, such as 100Gi."""
-    image: NotRequired[str]
-    """Source: an OCI image or artifact, mounted read-only, such as a model."""
-    volume: NotRequired[dict[str, Any]]
-    """Source: any other, as Kubernetes writes it, such as {"nfs": {"server": "…", "path": "/"}}."""
-    name: NotRequired[str]
-    """The volume's name; default is made from its source. Two mounts of one volume have one source."""
-    read_only: NotRequired[bool]
-    """Whether it is only read; default false."""
-    sub_path: NotRequired[str]
-    """The part of the volume to mount; default is all of it."""
-    mount_options: NotRequired[str]
-    """Of a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
-
-
-class Mount(Spec):
-    """A checked MountArgs."""
-
     path: str = Field(pattern="^/")
+    """Where it is mounted."""
     claim: Name | None = None
+    """Source: the name of a claim, such as Volume.claim_name."""
     secret: str | None = Field(None, min_length=1)
+    """Source: the name of a Secret."""
     config_map: str | None = Field(None, min_length=1)
+    """Source: the name of a ConfigMap."""
     bucket: str | None = Field(None, min_length=3)
+    """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
     scratch: Quantity | None = None
+    """Source: empty space on the node's disk, of this size at the most, such as 100Gi."""
     image: str | None = Field(None, min_length=1)
+    """Source: an OCI image or artifact, mounted read-only, such as a model."""
     volume: dict[str, Any] | None = None
+    """Source: any other, as Kubernetes writes it, such as {"nfs": {"server": "…", "path": "/"}}."""
     name: Name | None = None
+    """The volume's name; default is made from its source. Two mounts of one volume have one source."""
     read_only: bool = False
+    """Whether it is only read; default false."""
     sub_path: str | None = Field(None, min_length=1)
+    """The part of the volume to mount; default is all of it."""
     mount_options: str | None = None
+    """Of a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

@@ -2,10 +2,24 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from ml_foundations.kubernetes.merging import overridden
 
-def named_by_content(name: str, content: Any) -> str:
-    """A name that changes with the content, so that pods that use it are replaced when it changes."""
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return f"{name}-{digest[:8]}"
+
+def named_by_content(
+    manifest: Mapping[str, Any], name: str, content: str, overrides: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """An object with the user's overrides, under a name that changes with its content and so replaces its pods.
+
+    Args:
+        manifest: The object, without a name.
+        name: How its name begins.
+        content: The field with its content.
+        overrides: The user's, by kind.
+    """
+    made = overridden(manifest, overrides)
+    digest = hashlib.sha256(json.dumps(made[content], sort_keys=True).encode()).hexdigest()
+    made["metadata"].setdefault("name", f"{name}-{digest[:8]}")
+    return made

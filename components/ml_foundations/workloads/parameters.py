@@ -5,7 +5,7 @@ import math
 import random
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal
 
 from pydantic import StrictBool, StrictFloat, StrictInt, StrictStr, field_validator
 from typing_extensions import override
@@ -16,29 +16,19 @@ Value = StrictBool | StrictInt | StrictFloat | StrictStr
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class ParameterArgs(TypedDict):
+class Parameter(Spec):
     """What one hyperparameter may be: a list of values, or a range for a random sample."""
 
-    values: NotRequired[list[Any]]
-    """The values: strings, numbers or booleans. 1.0 counts as 1."""
-    low: NotRequired[float]
-    """The lowest value of a range."""
-    high: NotRequired[float]
-    """The highest value of a range."""
-    scale: NotRequired[str]
-    """linear or log: what is as likely within the range; default linear."""
-    integer: NotRequired[bool]
-    """Whether a range has whole numbers only; default false."""
-
-
-class Parameter(Spec):
-    """A checked ParameterArgs."""
-
     values: list[Value] | None = None
+    """The values: strings, numbers or booleans. 1.0 counts as 1."""
     low: float | None = None
+    """The lowest value of a range."""
     high: float | None = None
+    """The highest value of a range."""
     scale: Literal["linear", "log"] = "linear"
+    """linear or log: what is as likely within the range; default linear."""
     integer: bool = False
+    """Whether a range has whole numbers only; default false."""
 
     @field_validator("values")
     @classmethod

@@ -1,168 +1,119 @@
 """The arguments that all workloads have: their pods, and what goes together in them."""
 
-from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.spec import Spec
-from ml_foundations.component.tolerations import Toleration, TolerationArgs
+from ml_foundations.component.parts import Part
+from ml_foundations.component.spec import ComponentSpec
+from ml_foundations.component.tolerations import Toleration
 from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.workloads.environment import EnvironmentSource, EnvironmentSourceArgs, Key, KeyArgs
-from ml_foundations.workloads.mounts import Mount, MountArgs, mount_errors
+from ml_foundations.workloads.environment import EnvironmentSource, Key
+from ml_foundations.workloads.gpu_claim import GpuClaim
+from ml_foundations.workloads.mounts import Mount, mount_errors
+from ml_foundations.workloads.naming import named_by_content
 
-CONTAINER = "main"
 SHARED_MEMORY = "shared-memory"
 SHARED_MEMORY_PATH = "/dev/shm"
 
 
-class GpuClaimArgs(TypedDict):
-    """How a pod claims its GPUs by dynamic resource allocation (DRA), instead of from the device plugin."""
-
-    device_class: NotRequired[str]
-    """The DeviceClass; default gpu.nvidia.com, of NVIDIA's DRA driver."""
-    selectors: NotRequired[list[str]]
-    """CEL expressions that each GPU must meet, such as
-    device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0; beside what gpu says."""
-    template: NotRequired[str]
-    """A ResourceClaimTemplate that there is already, such as one of DeviceClasses; by default one is made."""
-
-
-class GpuClaim(Spec):
-    """A checked GpuClaimArgs."""
-
-    device_class: str = Field(labels.GPU_DEVICE_CLASS, min_length=1)
-    selectors: list[str] = []
-    template: Name | None = None
-
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        if self.template is not None and len(self.model_fields_set) > 1:
-            yield "template", "says itself which GPUs it wants; leave device_class and selectors out"
-
-
-class WorkloadArgs(TypedDict):
+class WorkloadSpec(ComponentSpec):
     """Arguments that all workloads have."""
 
-    namespace: str
+    namespace: Name
     """The namespace."""
-    image: str
+    image: str = Field(min_length=1)
     """The container image."""
-    cpu: str
+    cpu: Quantity
     """CPU that each pod requests, such as 8."""
-    memory: str
+    memory: Quantity
     """Memory that each pod requests and may use, such as 64Gi."""
-    command: NotRequired[list[str]]
+    command: list[str] | None = None
     """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
+    arguments: list[str] | None = None
     """Arguments of the command."""
-    working_dir: NotRequired[str]
+    working_dir: str | None = Field(None, pattern="^/")
     """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
+    env: dict[str, str] = {}
     """Environment variables. A value may refer to another variable, as $(NAME)."""
-    secret_env: NotRequired[dict[str, KeyArgs]]
+    secret_env: dict[str, Key] = {}
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
-    config_env: NotRequired[dict[str, KeyArgs]]
+    config_env: dict[str, Key] = {}
     """Environment variables from keys of ConfigMaps."""
-    field_env: NotRequired[dict[str, str]]
+    field_env: dict[str, str] = {}
     """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
-    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    env_from: list[EnvironmentSource] = []
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
+    gpu: GpuProduct | None = None
     """The GPU model, by any of its names; without it, any GPU will do."""
-    gpus: NotRequired[int]
+    gpus: int = Field(0, ge=0)
     """GPUs of each pod."""
-    gpu_claim: NotRequired[GpuClaimArgs]
+    gpu_claim: GpuClaim | None = None
     """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
-    requests: NotRequired[dict[str, str]]
+    requests: dict[str, Quantity] = {}
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
-    limits: NotRequired[dict[str, str | None]]
+    limits: dict[str, Quantity | None] = {}
     """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
-    mounts: NotRequired[list[MountArgs]]
+    mounts: list[Mount] = []
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
-    shared_memory: NotRequired[str]
+    shared_memory: Quantity | None = None
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
-    init_containers: NotRequired[list[dict[str, Any]]]
+    init_containers: list[dict[str, Any]] = []
     """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
-    node_selector: NotRequired[dict[str, str]]
+    node_selector: dict[str, str] = {}
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
-    tolerations: NotRequired[list[TolerationArgs]]
+    tolerations: list[Toleration] = []
     """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
-    spot: NotRequired[bool]
+    spot: bool = False
     """Whether its pods put up with the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
+    priority_class: str | None = None
     """The PriorityClass of its pods."""
-    queue: NotRequired[str]
+    queue: Name | None = None
     """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
+    queue_priority: str | None = None
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
-    service_account: NotRequired[str]
+    service_account: str | None = None
     """The service account of its pods; default is the namespace's default."""
-    run_as_user: NotRequired[int]
+    run_as_user: int = Field(1000, ge=0)
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
-    image_pull_policy: NotRequired[str]
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
+    image_pull_secrets: list[str] = []
     """Secrets with which the image is pulled."""
-    container_name: NotRequired[str]
+    container_name: Name = "main"
     """The name of its container; default main."""
-    grace_seconds: NotRequired[int]
+    grace_seconds: int = Field(30, ge=0)
     """Seconds that a pod has to finish when it is stopped."""
-    labels: NotRequired[dict[str, str]]
+    labels: dict[str, str] = {}
     """More labels of its pods."""
-    annotations: NotRequired[dict[str, str]]
+    annotations: dict[str, str] = {}
     """Annotations of its pods."""
-    pod_overrides: NotRequired[dict[str, Any]]
+    pod_overrides: dict[str, Any] = {}
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
     containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
-    overrides: NotRequired[dict[str, dict[str, Any]]]
+    overrides: dict[str, dict[str, Any]] = {}
     """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
     component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
 
+    @property
+    def workload_name(self) -> str:
+        """The name of the workload's main object."""
+        return getattr(self, self.name_field or "")
 
-class WorkloadSettings(Spec):
-    """What a stack file says about any workload."""
+    @property
+    def own_paths(self) -> set[str]:
+        """Paths at which the component mounts something of its own."""
+        return {SHARED_MEMORY_PATH} if self.shared_memory else set()
 
-    image: str = Field(min_length=1)
-    command: list[str] | None = None
-    arguments: list[str] | None = None
-    working_dir: str | None = Field(None, pattern="^/")
-    env: dict[str, str] = {}
-    secret_env: dict[str, Key] = {}
-    config_env: dict[str, Key] = {}
-    field_env: dict[str, str] = {}
-    env_from: list[EnvironmentSource] = []
-    gpu: GpuProduct | None = None
-    gpus: int = Field(0, ge=0)
-    gpu_claim: GpuClaim | None = None
-    cpu: Quantity
-    memory: Quantity
-    requests: dict[str, Quantity] = {}
-    limits: dict[str, Quantity | None] = {}
-    mounts: list[Mount] = []
-    shared_memory: Quantity | None = None
-    init_containers: list[dict[str, Any]] = []
-    node_selector: dict[str, str] = {}
-    tolerations: list[Toleration] = []
-    spot: bool = False
-    priority_class: str | None = None
-    queue: Name | None = None
-    queue_priority: str | None = None
-    service_account: str | None = None
-    run_as_user: int = Field(1000, ge=0)
-    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    image_pull_secrets: list[str] = []
-    container_name: Name = CONTAINER
-    grace_seconds: int = Field(30, ge=0)
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    pod_overrides: dict[str, Any] = {}
-    overrides: dict[str, dict[str, Any]] = {}
+    @property
+    def own_volumes(self) -> set[str]:
+        """Names of volumes that the component makes by itself."""
+        return {SHARED_MEMORY} if self.shared_memory else set()
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -173,19 +124,7 @@ class WorkloadSettings(Spec):
         if self.queue_priority is not None and self.queue is None:
             yield "queue_priority", "ranks a workload in its queue, and there is no queue"
         yield from self._amount_errors()
-        names = {SHARED_MEMORY} if self.shared_memory else set[str]()
-        paths = {SHARED_MEMORY_PATH} if self.shared_memory else set[str]()
-        yield from mount_errors(self.mounts, paths | self.own_paths, names | self.own_volumes)
-
-    @property
-    def own_paths(self) -> set[str]:
-        """Paths at which the component mounts something of its own."""
-        return set()
-
-    @property
-    def own_volumes(self) -> set[str]:
-        """Names of volumes that the component makes by itself."""
-        return set()
+        yield from mount_errors(self.mounts, self.own_paths, self.own_volumes)
 
     def _amount_errors(self) -> Iterator[tuple[str, str]]:
         for field, amounts in (("requests", self.requests), ("limits", self.limits)):
@@ -202,27 +141,38 @@ class WorkloadSettings(Spec):
         if self.shared_memory and memory and parse_quantity(self.shared_memory) >= parse_quantity(memory):
             yield "shared_memory", f"is {self.shared_memory}, and counts against memory ({memory}): raise memory"
 
-
-class WorkloadSpec(WorkloadSettings):
-    """The checked arguments that all workloads have."""
-
-    namespace: Name
+    @property
+    def app_labels(self) -> dict[str, str]:
+        """The labels by which its pods are known."""
+        return {"app.kubernetes.io/name": self.workload_name}
 
     @property
-    @abstractmethod
-    def workload_name(self) -> str:
-        """The name of the workload's main object."""
+    def queue_labels(self) -> dict[str, str]:
+        """The labels by which Kueue takes an object into a queue.
 
+        Kueue's webhook suspends what has them as it is created. The manifest says nothing of ``suspend``: an update
+        that said it again would stop what Kueue has started.
+        """
+        return without_none({labels.KUEUE_QUEUE: self.queue, labels.KUEUE_PRIORITY: self.queue_priority})
 
-def app_labels(spec: WorkloadSpec) -> dict[str, str]:
-    """The labels by which a workload's pods are known."""
-    return {"app.kubernetes.io/name": spec.workload_name}
+    def metadata(self, **others: Any) -> dict[str, Any]:
+        """Name, namespace and labels of the main object; ``others`` are added, or replace them."""
+        own = {"name": self.workload_name, "namespace": self.namespace, "labels": self.app_labels | self.queue_labels}
+        return own | others
 
+    def claim_template(self) -> dict[str, Any] | None:
+        """The ResourceClaimTemplate of a ``gpu_claim`` that names none; it cannot change, so its name tells it."""
+        if self.gpu_claim is None or self.gpu_claim.template is not None:
+            return None
+        manifest = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"namespace": self.namespace, "labels": self.app_labels},
+            "spec": {"spec": {"devices": self.gpu_claim.devices(self.gpu, self.gpus)}},
+        }
+        return named_by_content(manifest, f"{self.workload_name}-gpus", "spec", self.overrides)
 
-def queue_labels(spec: WorkloadSettings) -> dict[str, str]:
-    """The labels by which Kueue takes an object into a queue.
-
-    Kueue's webhook suspends what has them as it is created. The manifest says nothing of ``suspend``: an update that
-    said it again would stop what Kueue has started.
-    """
-    return without_none({labels.KUEUE_QUEUE: spec.queue, labels.KUEUE_PRIORITY: spec.queue_priority})
+    def claim_parts(self) -> list[Part]:
+        """The ResourceClaimTemplate, where there is one; what has the pods comes after it."""
+        template = self.claim_template()
+        return [Part("gpu-claim", template)] if template else []

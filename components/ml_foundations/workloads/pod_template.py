@@ -7,9 +7,9 @@ from ml_foundations.component.tolerations import GPU_TOLERATION, Toleration, tol
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import strategic_merge, without_none
 from ml_foundations.workloads.environment import environment, environment_sources
-from ml_foundations.workloads.gpu_claim import GPU_CLAIM, resource_claims
+from ml_foundations.workloads.gpu_claim import GPU_CLAIM
 from ml_foundations.workloads.mounts import mount_manifests, volume_manifests
-from ml_foundations.workloads.pod import SHARED_MEMORY, SHARED_MEMORY_PATH, WorkloadSpec, app_labels
+from ml_foundations.workloads.pod import SHARED_MEMORY, SHARED_MEMORY_PATH, WorkloadSpec
 
 SPOT_TOLERATION = Toleration.model_validate({"key": labels.GKE_SPOT, "value": "true", "effect": "NoSchedule"})
 """GKE recommends to taint Spot nodes so (GKE, "Run fault-tolerant workloads on Spot VMs")."""
@@ -42,17 +42,17 @@ def pod_template(
             "nodeSelector": spec.node_selector or None,
             "affinity": _affinity(spec),
             "tolerations": _tolerations(spec),
-            "resourceClaims": resource_claims(spec),
+            "resourceClaims": _resource_claims(spec),
             "initContainers": [_init_container(spec, item) for item in spec.init_containers] or None,
             "containers": [_container(spec, env or {}) | dict(container)],
             "volumes": _volumes(spec) or None,
         }
     )
-    metadata = without_none({"labels": spec.labels | app_labels(spec), "annotations": _annotations(spec) or None})
+    metadata = without_none({"labels": spec.labels | spec.app_labels, "annotations": _annotations(spec) or None})
     return {"metadata": metadata, "spec": strategic_merge(pod, spec.pod_overrides)}
 
 
-def resources(spec: WorkloadSpec) -> dict[str, Any]:
+def _resources(spec: WorkloadSpec) -> dict[str, Any]:
     """Requests equal limits, so that a pod never gives way to another; a LimitRange has nothing to add."""
     requests = {"cpu": spec.cpu, "memory": spec.memory} | spec.requests
     if spec.gpus and spec.gpu_claim is None:
@@ -61,6 +61,16 @@ def resources(spec: WorkloadSpec) -> dict[str, Any]:
     return without_none(
         {"requests": requests, "limits": without_none({**requests, **spec.limits}) or None, "claims": claims}
     )
+
+
+def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]] | None:
+    """The claims of a pod: each of its own, by a template."""
+    if spec.gpu_claim is None:
+        return None
+    made = spec.claim_template()
+    return [
+        {"name": GPU_CLAIM, "resourceClaimTemplateName": made["metadata"]["name"] if made else spec.gpu_claim.template}
+    ]
 
 
 def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:
@@ -96,7 +106,7 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
             "workingDir": spec.working_dir,
             "env": environment(env, spec.field_env, spec.secret_env, spec.config_env, spec.env) or None,
             "envFrom": environment_sources(spec.env_from) or None,
-            "resources": resources(spec),
+            "resources": _resources(spec),
             "securityContext": _container_security(spec),
             "volumeMounts": mounts or None,
         }

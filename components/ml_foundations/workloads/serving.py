@@ -2,109 +2,84 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import pulumi
-import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.resources import arguments, child_options, unknown_kinds
+from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name
-from ml_foundations.kubernetes.merging import overridden
-from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_kinds, monitor_manifest
-from ml_foundations.workloads.pod import WorkloadArgs, WorkloadSettings, WorkloadSpec, app_labels, queue_labels
+from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
+from ml_foundations.workloads.pod import WorkloadSpec
 
-PROBE_SECONDS = 10
-"""How often a server is asked while it loads; its startup probe ends on a multiple of this."""
 PROBE = "^(/|tcp$)"
 """A path that answers, or tcp: a connection is enough."""
-PORT_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
-
-
-class PortArgs(TypedDict):
-    """A port beside the server's own."""
-
-    name: str
-    """The port's name, such as metrics."""
-    port: int
-    """Its number, in the container and in the Service."""
+MARGIN_SECONDS = 300
+"""Time for a new node and the image, on top of what the model takes to load."""
+_PROBE_SECONDS = 10
+"""How often a server is asked while it loads; its startup probe ends on a multiple of this."""
+_PORT_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 
 
 class Port(Spec):
-    """A checked PortArgs."""
+    """A port beside the server's own."""
 
-    name: str = Field(pattern=PORT_NAME, max_length=15)
+    name: str = Field(pattern=_PORT_NAME, max_length=15)
+    """The port's name, such as metrics."""
     port: int = Field(ge=1, le=65535)
+    """Its number, in the container and in the Service."""
 
 
-class ServerArgs(WorkloadArgs):
+class ServerSpec(WorkloadSpec):
     """Arguments that all servers have."""
 
-    port: NotRequired[int]
+    port: int = Field(8080, ge=1, le=65535)
     """The port that the server listens on; default 8080. It is named http."""
-    ports: NotRequired[list[PortArgs]]
+    ports: list[Port] = []
     """More ports, such as one for metrics or gRPC; the Service has them too."""
-    live_path: NotRequired[str]
+    health_path: str = Field("/health", pattern=PROBE)
+    """The path that answers when the model is loaded, or tcp where a connection is enough; default /health."""
+    live_path: str | None = Field(None, pattern=PROBE)
     """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
-    load_seconds: NotRequired[int]
+    load_seconds: int = Field(300, ge=1)
     """How long the model takes to load, at the most; default 300. Probes and the rollout wait that long."""
-    max_unavailable: NotRequired[int]
+    max_unavailable: int = Field(1, ge=1)
     """Pods that a rollout, or a drain of nodes, may stop at once; default 1."""
-    timeout_seconds: NotRequired[int]
+    timeout_seconds: int | None = Field(None, ge=1)
     """How long Pulumi waits for a rollout; the default is enough for one pod after the other."""
-    disruption_budget: NotRequired[bool]
+    disruption_budget: bool = True
     """Whether drains of nodes are held to max_unavailable, by a PodDisruptionBudget; default true."""
-    callers: NotRequired[list[str]]
+    callers: list[Name] | None = None
     """Lets only pods of these namespaces and its own connect; by default the namespace's own policies rule."""
-    monitoring: NotRequired[str]
+    monitoring: MonitoringSystem = "none"
     """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
-    metrics_path: NotRequired[str]
+    metrics_path: str = Field("/metrics", pattern="^/")
     """The path of the metrics; default /metrics."""
-    metrics_port: NotRequired[str]
+    metrics_port: str = "http"
     """The name of the port with the metrics; default http."""
 
-
-class ServerSettings(WorkloadSettings):
-    """What a stack file says about any server."""
-
-    port: int = Field(8080, ge=1, le=65535)
-    ports: list[Port] = []
-    health_path: str = Field("/health", pattern=PROBE)
-    live_path: str | None = Field(None, pattern=PROBE)
-    load_seconds: int = Field(300, ge=1)
-    grace_seconds: int = Field(60, ge=0)
-    max_unavailable: int = Field(1, ge=1)
-    timeout_seconds: int | None = Field(None, ge=1)
-    disruption_budget: bool = True
-    callers: list[Name] | None = None
-    monitoring: MonitoringSystem = "none"
-    metrics_path: str = Field("/metrics", pattern="^/")
-    metrics_port: str = "http"
-
     @property
-    @abstractmethod
-    def own_kinds(self) -> tuple[str, ...]:
-        """The kinds of the objects that only this component makes."""
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of all objects that the component makes."""
-        budget = ("PodDisruptionBudget",) if self.disruption_budget else ()
-        policy = ("NetworkPolicy",) if self.callers is not None else ()
-        claim = ("ResourceClaimTemplate",) if self.gpu_claim is not None else ()
-        return (*self.own_kinds, "Service", *budget, *policy, *monitor_kinds(self.monitoring), *claim)
-
-    @property
-    def startup_failures(self) -> int:
-        """Probes that may fail while the model loads."""
-        return -(-self.load_seconds // PROBE_SECONDS)
+    def port_numbers(self) -> dict[str, int]:
+        """The container's ports, by name."""
+        return {"http": self.port} | {port.name: port.port for port in self.ports}
 
     @property
     def startup_seconds(self) -> int:
         """How long the startup probe waits."""
-        return self.startup_failures * PROBE_SECONDS
+        return -(-self.load_seconds // _PROBE_SECONDS) * _PROBE_SECONDS
+
+    @property
+    @abstractmethod
+    def timeout(self) -> int:
+        """Seconds that Pulumi waits for a rollout."""
+
+    @property
+    def timeouts(self) -> pulumi.CustomTimeouts:
+        """How long Pulumi waits."""
+        delete = f"{self.grace_seconds + MARGIN_SECONDS}s"
+        return pulumi.CustomTimeouts(create=f"{self.timeout}s", update=f"{self.timeout}s", delete=delete)
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -116,99 +91,82 @@ class ServerSettings(WorkloadSettings):
             taken[port.name] = port.port
         if self.monitoring != "none" and self.metrics_port not in taken:
             yield "metrics_port", f'there is no port "{self.metrics_port}". Ports: {", ".join(taken)}'
-        yield from unknown_kinds(self.overrides, self.kinds)
+
+    def container(self) -> dict[str, Any]:
+        """Ports and probes: liveness is asked only once the startup probe has found the model loaded."""
+        ready, live = _probe(self.health_path), _probe(self.live_path or self.health_path)
+        failures = self.startup_seconds // _PROBE_SECONDS
+        return {
+            "ports": [
+                {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in self.port_numbers.items()
+            ],
+            "startupProbe": ready | {"periodSeconds": _PROBE_SECONDS, "failureThreshold": failures},
+            "readinessProbe": ready | {"periodSeconds": 5, "failureThreshold": 3},
+            "livenessProbe": live | {"periodSeconds": 10, "failureThreshold": 10},
+        }
+
+    def service_part(self, name: str, port: int, **fields: Any) -> Part:
+        """The Service. Pulumi does not wait for its endpoints: it waits for the pods.
+
+        Args:
+            name: Its name.
+            port: The number under which it has the server's own port; the others keep theirs.
+            fields: Further fields of its spec.
+        """
+        ports = [
+            {"name": key, "port": number, "targetPort": key, "protocol": "TCP"}
+            for key, number in (self.port_numbers | {"http": port}).items()
+        ]
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": self.metadata(name=name, annotations=NOT_AWAITED),
+            "spec": {**fields, "selector": self.app_labels, "ports": ports},
+        }
+        return Part("service", manifest)
+
+    def around_parts(self) -> Iterator[Part]:
+        """What any server may have around it: a PodDisruptionBudget, a NetworkPolicy, and who scrapes it."""
+        if self.disruption_budget:
+            yield Part("disruption-budget", _disruption_budget(self))
+        if self.callers is not None:
+            yield Part("network-policy", _network_policy(self, self.callers))
+        if self.monitoring != "none":
+            scraped = (self.app_labels, self.metrics_port, self.metrics_path)
+            yield Part("monitoring", monitor_manifest(self.monitoring, self.metadata(), *scraped))
 
 
-class ServerSpec(ServerSettings, WorkloadSpec):
-    """The checked arguments that all servers have."""
-
-
-def declare_around(component: pulumi.Resource, name: str, spec: ServerSpec) -> None:
-    """Declare what any server may have around it: a PodDisruptionBudget, a NetworkPolicy, and who scrapes it."""
-    if spec.disruption_budget:
-        k8s.policy.v1.PodDisruptionBudget(
-            f"{name}-disruption-budget", **arguments(disruption_budget_manifest(spec)), opts=child_options(component)
-        )
-    if spec.callers is not None:
-        k8s.networking.v1.NetworkPolicy(
-            f"{name}-network-policy",
-            **arguments(network_policy_manifest(spec, spec.callers)),
-            opts=child_options(component),
-        )
-    if spec.monitoring != "none":
-        manifest = monitor_manifest(
-            spec.monitoring, metadata(spec), app_labels(spec), spec.metrics_port, spec.metrics_path
-        )
-        k8s.apiextensions.CustomResource(
-            f"{name}-monitoring",
-            api_version=manifest["apiVersion"],
-            kind=manifest["kind"],
-            **arguments(overridden(manifest, spec.overrides)),
-            opts=child_options(component),
-        )
-
-
-def metadata(spec: ServerSpec) -> dict[str, Any]:
-    """Name, namespace and labels of each object."""
-    return {"name": spec.workload_name, "namespace": spec.namespace, "labels": app_labels(spec) | queue_labels(spec)}
-
-
-def server_container(spec: ServerSpec) -> dict[str, Any]:
-    """Ports and probes: liveness is asked only once the startup probe has found the model loaded."""
-    numbers = {"http": spec.port} | {port.name: port.port for port in spec.ports}
-    ready = _probe(spec.health_path)
-    live = _probe(spec.live_path or spec.health_path)
+def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
+    """Pods of its own namespace and of the callers' may connect, to the declared ports; its own among each other."""
+    namespaces = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}} for name in callers]
+    ports = [{"port": number, "protocol": "TCP"} for number in spec.port_numbers.values()]
     return {
-        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in numbers.items()],
-        "startupProbe": ready | {"periodSeconds": PROBE_SECONDS, "failureThreshold": spec.startup_failures},
-        "readinessProbe": ready | {"periodSeconds": 5, "failureThreshold": 3},
-        "livenessProbe": live | {"periodSeconds": 10, "failureThreshold": 10},
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": spec.metadata(),
+        "spec": {
+            "podSelector": {"matchLabels": spec.app_labels},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [{"podSelector": {}}, *namespaces], "ports": ports},
+                {"from": [{"podSelector": {"matchLabels": spec.app_labels}}]},
+            ],
+        },
     }
 
 
-def service_ports(spec: ServerSpec, first: int) -> list[dict[str, Any]]:
-    """The ports of a Service: the server's own under the number ``first``, the others under theirs."""
-    numbers = {"http": first} | {port.name: port.port for port in spec.ports}
-    return [{"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in numbers.items()]
-
-
-def network_policy_manifest(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
-    """Pods of its own namespace and of the callers' may connect, to the declared ports; its own among each other."""
-    namespaces = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}} for name in callers]
-    ports = [{"port": number, "protocol": "TCP"} for number in (spec.port, *(port.port for port in spec.ports))]
-    return overridden(
-        {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": metadata(spec),
-            "spec": {
-                "podSelector": {"matchLabels": app_labels(spec)},
-                "policyTypes": ["Ingress"],
-                "ingress": [
-                    {"from": [{"podSelector": {}}, *namespaces], "ports": ports},
-                    {"from": [{"podSelector": {"matchLabels": app_labels(spec)}}]},
-                ],
-            },
-        },
-        spec.overrides,
-    )
-
-
-def disruption_budget_manifest(spec: ServerSpec) -> dict[str, Any]:
+def _disruption_budget(spec: ServerSpec) -> dict[str, Any]:
     """The PodDisruptionBudget: it holds back a drain, but never for ever, nor for a pod that serves nobody."""
-    return overridden(
-        {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": metadata(spec),
-            "spec": {
-                "maxUnavailable": spec.max_unavailable,
-                "selector": {"matchLabels": app_labels(spec)},
-                "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            },
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": spec.metadata(),
+        "spec": {
+            "maxUnavailable": spec.max_unavailable,
+            "selector": {"matchLabels": spec.app_labels},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
-        spec.overrides,
-    )
+    }
 
 
 def _probe(path: str) -> dict[str, Any]:

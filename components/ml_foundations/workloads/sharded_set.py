@@ -1,106 +1,94 @@
 """Servers that each hold a part, as a StatefulSet: parameter servers, and models that are too large for one pod."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 import pulumi
-import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.parts import NOT_AWAITED
-from ml_foundations.component.resources import arguments, child_options
-from ml_foundations.component.spec import Spec, check
+from ml_foundations.component.base import Component
+from ml_foundations.component.parts import Part
+from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import MAX_LABEL, Name, Quantity
-from ml_foundations.kubernetes.merging import overridden
-from ml_foundations.workloads.gpu_claim import declare_claim_template
-from ml_foundations.workloads.pod import app_labels
+from ml_foundations.typed_args import ShardedSetArgs
 from ml_foundations.workloads.pod_template import pod_template
-from ml_foundations.workloads.serving import (
-    PROBE,
-    ServerArgs,
-    ServerSettings,
-    ServerSpec,
-    declare_around,
-    metadata,
-    server_container,
-    service_ports,
-)
+from ml_foundations.workloads.serving import MARGIN_SECONDS, PROBE, ServerSpec
 
-MAX_NAME = MAX_LABEL - len("-5d9f8c7b64")
+_MAX_NAME = MAX_LABEL - len("-5d9f8c7b64")
 """The controller labels each pod with the set's name and a hash of at most ten characters."""
-MARGIN_SECONDS = 300
-"""Time for new nodes and the image, on top of the shards' load time."""
-RANK_LABEL = "apps.kubernetes.io/pod-index"
-
-
-class ShardVolumeArgs(TypedDict):
-    """A volume that each shard has for itself."""
-
-    name: str
-    """The volume's name; the claim of shard 0 is `<name>-<set>-0`."""
-    size: str
-    """Its size, such as 500Gi. A set that exists keeps the size it was made with."""
-    storage_class: str
-    """The storage class."""
-    path: str
-    """Where it is mounted."""
-    access_mode: NotRequired[str]
-    """ReadWriteOnce or ReadWriteOncePod; default ReadWriteOnce."""
+_RANK_LABEL = "apps.kubernetes.io/pod-index"
 
 
 class ShardVolume(Spec):
-    """A checked ShardVolumeArgs."""
+    """A volume that each shard has for itself."""
 
     name: Name
+    """The volume's name; the claim of shard 0 is `<name>-<set>-0`."""
     size: Quantity
+    """Its size, such as 500Gi. A set that exists keeps the size it was made with."""
     storage_class: str = Field(min_length=1)
+    """The storage class."""
     path: str = Field(pattern="^/")
+    """Where it is mounted."""
     access_mode: Literal["ReadWriteOnce", "ReadWriteOncePod"] = "ReadWriteOnce"
+    """ReadWriteOnce or ReadWriteOncePod; default ReadWriteOnce."""
 
 
-class ShardedSetArgs(ServerArgs):
+class ShardedSetSpec(ServerSpec):
     """Arguments of a ShardedSet."""
 
-    shards: int
-    """How many shards there are. Each learns it as WORLD_SIZE, so that all restart when it changes."""
-    set_name: NotRequired[str]
-    """The name of the StatefulSet and its Service, 52 characters at most; default is the component's."""
-    service_name: NotRequired[str]
-    """The name of the headless Service; default is set_name."""
-    volumes: NotRequired[list[ShardVolumeArgs]]
-    """Volumes of which each shard gets its own, and keeps it for life."""
-    data: NotRequired[bool]
-    """Whether the volumes hold data: claims are kept, and Pulumi refuses to delete or replace the set. Default true."""
-    env: NotRequired[dict[str, str]]
-    """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are there unless given here."""
-    health_path: NotRequired[str]
-    """The path that answers when a shard is loaded, or tcp where a connection is enough; default tcp."""
-    grace_seconds: NotRequired[int]
-    """Seconds that a shard has to write its state when it is stopped; default 60."""
-    max_unavailable: NotRequired[int]
-    """Shards that a rollout, or a drain of nodes, may stop at once; default 1. More than 1 needs Kubernetes 1.35."""
-
-
-class ShardedSetSettings(ServerSettings):
-    """What a stack file says about a ShardedSet."""
+    name_field = "set_name"
 
     shards: int = Field(ge=1)
+    """How many shards there are. Each learns it as WORLD_SIZE, so that all restart when it changes."""
+    set_name: Name = Field(max_length=_MAX_NAME)
+    """The name of the StatefulSet and its Service, 52 characters at most; default is the component's."""
     service_name: Name | None = None
+    """The name of the headless Service; default is set_name."""
     volumes: list[ShardVolume] = []
+    """Volumes of which each shard gets its own, and keeps it for life."""
     data: bool = True
+    """Whether the volumes hold data: claims are kept, and Pulumi refuses to delete or replace the set. Default true."""
+    env: dict[str, str] = {}
+    """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are there unless given here."""
     health_path: str = Field("tcp", pattern=PROBE)
+    """The path that answers when a shard is loaded, or tcp where a connection is enough; default tcp."""
+    grace_seconds: int = Field(60, ge=0)
+    """Seconds that a shard has to write its state when it is stopped; default 60."""
+    max_unavailable: int = Field(1, ge=1)
+    """Shards that a rollout, or a drain of nodes, may stop at once; default 1. More than 1 needs Kubernetes 1.35."""
 
     @property
     @override
-    def own_kinds(self) -> tuple[str, ...]:
-        return ("StatefulSet",)
+    def own_paths(self) -> set[str]:
+        return super().own_paths | {volume.path for volume in self.volumes}
 
     @property
+    @override
+    def own_volumes(self) -> set[str]:
+        return super().own_volumes | {volume.name for volume in self.volumes}
+
+    @property
+    @override
     def timeout(self) -> int:
         """Seconds that Pulumi waits: for a rollout that goes from one shard, or few of them, to the next."""
         steps = -(-self.shards // self.max_unavailable)
         return self.timeout_seconds or steps * (self.startup_seconds + self.grace_seconds) + MARGIN_SECONDS
+
+    @property
+    def subdomain(self) -> str:
+        """The headless Service, through which the shards have names."""
+        return self.service_name or self.set_name
+
+    @property
+    def hosts(self) -> list[str]:
+        """The shards' names in the cluster's DNS, by rank."""
+        return [f"{self.host(rank)}.{self.namespace}.svc.cluster.local" for rank in range(self.shards)]
+
+    def host(self, rank: int) -> str:
+        """A shard's name, in the namespace."""
+        return f"{self.set_name}-{rank}.{self.subdomain}"
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -118,31 +106,21 @@ class ShardedSetSettings(ServerSettings):
             if volume.path in paths[:index]:
                 yield f"volumes[{index}].path", f"{volume.path} is taken; choose another"
 
-    @property
     @override
-    def own_paths(self) -> set[str]:
-        return {volume.path for volume in self.volumes}
-
-    @property
-    @override
-    def own_volumes(self) -> set[str]:
-        return {volume.name for volume in self.volumes}
-
-
-class _ShardedSetSpec(ShardedSetSettings, ServerSpec):
-    set_name: Name = Field(max_length=MAX_NAME)
-
-    @property
-    def workload_name(self) -> str:
-        return self.set_name
-
-    @property
-    def subdomain(self) -> str:
-        """The headless Service, through which the shards have names."""
-        return self.service_name or self.set_name
+    def parts(self) -> Iterator[Part]:
+        headless = {"clusterIP": "None", "publishNotReadyAddresses": True}  # shards meet before any of them is ready
+        before = [self.service_part(self.subdomain, self.port, **headless), *self.claim_parts()]
+        yield from before
+        options = pulumi.ResourceOptions(
+            delete_before_replace=True,
+            protect=bool(self.volumes) and self.data,
+            custom_timeouts=self.timeouts,
+        )
+        yield Part("set", _stateful_set(self), [part.role for part in before], options)
+        yield from self.around_parts()
 
 
-class ShardedSet(pulumi.ComponentResource):
+class ShardedSet(Component[ShardedSetSpec]):
     """A StatefulSet whose pods start together, each with a name, a rank and volumes of its own.
 
     Give it a kubernetes provider in its options. With volumes of data it is protected: what would replace it, a new
@@ -157,77 +135,33 @@ class ShardedSet(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: ShardedSetArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the StatefulSet, its Service and what goes with them."""
-        spec = check(_ShardedSetSpec, f"ShardedSet {name}", {"set_name": name, **args})
-        super().__init__("ml-foundations:index:ShardedSet", name, {}, opts)
-        service = k8s.core.v1.Service(f"{name}-service", **arguments(service_manifest(spec)), opts=child_options(self))
-        timeout = f"{spec.timeout}s"
-        k8s.apps.v1.StatefulSet(
-            f"{name}-set",
-            **arguments(stateful_set_manifest(spec)),
-            opts=child_options(
-                self,
-                depends_on=[service, *declare_claim_template(self, name, spec)],
-                delete_before_replace=True,
-                protect=bool(spec.volumes) and spec.data,
-                custom_timeouts=pulumi.CustomTimeouts(
-                    create=timeout, update=timeout, delete=f"{spec.grace_seconds + MARGIN_SECONDS}s"
-                ),
-            ),
-        )
-        declare_around(self, name, spec)
-        self.set_name = spec.workload_name
-        self.hosts = [f"{_host(spec, rank)}.{spec.namespace}.svc.cluster.local" for rank in range(spec.shards)]
-        self.register_outputs({"set_name": self.set_name, "hosts": self.hosts})
+        super().__init__(name, args, opts)
 
 
-def stateful_set_manifest(spec: _ShardedSetSpec) -> dict[str, Any]:
+def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:
     """The StatefulSet. Its shards wait for each other, so that none may wait for another to be ready first."""
     kept = "Retain" if spec.data else "Delete"
-    template = pod_template(spec, "Always", server_container(spec), _ranks(spec))
+    template = pod_template(spec, "Always", spec.container(), _ranks(spec))
+    body: dict[str, Any] = {
+        "replicas": spec.shards,
+        "serviceName": spec.subdomain,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": spec.app_labels},
+        "updateStrategy": {"type": "RollingUpdate"},
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": kept, "whenScaled": kept},
+        "template": template,
+    }
+    if spec.max_unavailable > 1:
+        body["updateStrategy"]["rollingUpdate"] = {"maxUnavailable": spec.max_unavailable}
     if spec.volumes:
         main = template["spec"]["containers"][0]
         own = [{"name": volume.name, "mountPath": volume.path} for volume in spec.volumes]
         main["volumeMounts"] = [*main.get("volumeMounts", []), *own]
-    manifest: dict[str, Any] = {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": metadata(spec),
-        "spec": {
-            "replicas": spec.shards,
-            "serviceName": spec.subdomain,
-            "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": app_labels(spec)},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": kept, "whenScaled": kept},
-            "template": template,
-        },
-    }
-    if spec.max_unavailable > 1:
-        manifest["spec"]["updateStrategy"]["rollingUpdate"] = {"maxUnavailable": spec.max_unavailable}
-    if spec.volumes:
-        manifest["spec"]["volumeClaimTemplates"] = [_claim_template(volume) for volume in spec.volumes]
-    return overridden(manifest, spec.overrides)
+        body["volumeClaimTemplates"] = [_volume_claim_template(volume) for volume in spec.volumes]
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": spec.metadata(), "spec": body}
 
 
-def service_manifest(spec: _ShardedSetSpec) -> dict[str, Any]:
-    """The headless Service: shards find each other by name before any of them is ready."""
-    return overridden(
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": metadata(spec) | {"name": spec.subdomain, "annotations": NOT_AWAITED},
-            "spec": {
-                "clusterIP": "None",
-                "publishNotReadyAddresses": True,
-                "selector": app_labels(spec),
-                "ports": service_ports(spec, spec.port),
-            },
-        },
-        spec.overrides,
-    )
-
-
-def _claim_template(volume: ShardVolume) -> dict[str, Any]:
+def _volume_claim_template(volume: ShardVolume) -> dict[str, Any]:
     return {
         "metadata": {"name": volume.name},
         "spec": {
@@ -238,15 +172,11 @@ def _claim_template(volume: ShardVolume) -> dict[str, Any]:
     }
 
 
-def _ranks(spec: _ShardedSetSpec) -> dict[str, dict[str, Any]]:
+def _ranks(spec: ShardedSetSpec) -> dict[str, dict[str, Any]]:
     """Who a shard is and where rank 0 is, under the names that torch.distributed reads."""
     return {
-        "RANK": {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{RANK_LABEL}']"}}},
+        "RANK": {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{_RANK_LABEL}']"}}},
         "WORLD_SIZE": {"value": str(spec.shards)},
-        "MASTER_ADDR": {"value": _host(spec, 0)},
+        "MASTER_ADDR": {"value": spec.host(0)},
         "MASTER_PORT": {"value": str(spec.port)},
     }
-
-
-def _host(spec: _ShardedSetSpec, rank: int) -> str:
-    return f"{spec.workload_name}-{rank}.{spec.subdomain}"
