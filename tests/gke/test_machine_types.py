@@ -11,12 +11,10 @@ from ml_foundations.catalog.machine_types import (
     GPUS,
     MACHINE_TYPES,
     UnknownNameError,
-    allocatable,
-    ephemeral_storage_gib,
     gpu_by_name,
     machine_type,
-    system_daemonsets,
 )
+from ml_foundations.catalog.node_resources import allocatable, ephemeral_storage_gib, system_daemonsets
 from ml_foundations.kubernetes.quantities import parse_quantity
 
 

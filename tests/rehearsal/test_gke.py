@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations.catalog.machine_types import allocatable, machine_type
+from ml_foundations.catalog.machine_types import machine_type
+from ml_foundations.catalog.node_resources import allocatable
 from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.quantities import parse_quantity

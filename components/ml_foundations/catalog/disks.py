@@ -9,12 +9,12 @@ FILESTORE_CSI = "filestore.csi.storage.gke.io"
 LUSTRE_CSI = "lustre.csi.storage.gke.io"
 """Drivers that GKE runs where the cluster's add-ons switch them on."""
 
-ONE_NODE = ("ReadWriteOnce", "ReadWriteOncePod")
-ONE_WRITER = (*ONE_NODE, "ReadOnlyMany")
+_ONE_NODE = ("ReadWriteOnce", "ReadWriteOncePod")
+ONE_WRITER = (*_ONE_NODE, "ReadOnlyMany")
 SHARED = (*ONE_WRITER, "ReadWriteMany")
 
 
-class DiskType(NamedTuple):
+class _DiskType(NamedTuple):
     """A type of Compute Engine disk.
 
     Sources: Google Compute Engine, "About Google Cloud Hyperdisk" and "Persistent Disk"; access modes:
@@ -32,14 +32,14 @@ class DiskType(NamedTuple):
 
 
 DISK_TYPES = {
-    "pd-standard": DiskType(ONE_WRITER, "10Gi"),
-    "pd-balanced": DiskType(ONE_WRITER, "10Gi"),
-    "pd-ssd": DiskType(ONE_WRITER, "10Gi"),
-    "hyperdisk-balanced": DiskType(ONE_WRITER, "4Gi"),
-    "hyperdisk-balanced-high-availability": DiskType(ONE_NODE, "4Gi", always_regional=True),
-    "hyperdisk-extreme": DiskType(ONE_NODE, "64Gi"),
-    "hyperdisk-throughput": DiskType(ONE_NODE, "2Ti"),
-    "hyperdisk-ml": DiskType(ONE_WRITER, "4Gi", expands=False, throughput="2400Mi"),
+    "pd-standard": _DiskType(ONE_WRITER, "10Gi"),
+    "pd-balanced": _DiskType(ONE_WRITER, "10Gi"),
+    "pd-ssd": _DiskType(ONE_WRITER, "10Gi"),
+    "hyperdisk-balanced": _DiskType(ONE_WRITER, "4Gi"),
+    "hyperdisk-balanced-high-availability": _DiskType(_ONE_NODE, "4Gi", always_regional=True),
+    "hyperdisk-extreme": _DiskType(_ONE_NODE, "64Gi"),
+    "hyperdisk-throughput": _DiskType(_ONE_NODE, "2Ti"),
+    "hyperdisk-ml": _DiskType(ONE_WRITER, "4Gi", expands=False, throughput="2400Mi"),
 }
 
 

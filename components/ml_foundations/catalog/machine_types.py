@@ -5,7 +5,6 @@ Every row names its source and date. What is not known is None, never a guess an
 
 from __future__ import annotations
 
-import csv
 import difflib
 import re
 from collections.abc import Iterable, Mapping
@@ -13,15 +12,9 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from importlib.resources import files
 from types import MappingProxyType
 
-GIB = 1024**3
-KIB = 1024
-MAX_PODS = 110
-"""Pods that GKE allows on a node by default."""
-LOCAL_SSD_GIB = 375
-"""The size of a local SSD (Compute Engine, "About Local SSD disks")."""
+from ml_foundations.catalog.tables import decimal, integer, rows, text
 
 
 class UnknownNameError(KeyError):
@@ -40,7 +33,7 @@ class UnknownNameError(KeyError):
 
 
 @dataclass(frozen=True)
-class N1Limit:
+class _N1Limit:
     """The largest N1 machine that GPUs of one type may be attached to, for one number of GPUs."""
 
     gpus: int
@@ -63,7 +56,7 @@ class Gpu:
     compute_capability: tuple[int, int]
     mig_profiles: Mapping[str, int]
     """MIG profiles that GKE accepts, with the most instances of each that one GPU holds."""
-    n1_limits: tuple[N1Limit, ...]
+    n1_limits: tuple[_N1Limit, ...]
     n1_usd_hour_per_gpu: Decimal | None
     aliases: tuple[str, ...]
     source: str
@@ -71,7 +64,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class DiskSupport:
+class _DiskSupport:
     """Which disk types attach to a machine family."""
 
     family: str
@@ -81,15 +74,6 @@ class DiskSupport:
     """Whether ``disk_types`` lists every type: otherwise a type that is not listed is undetermined."""
     source: str
     source_date: date
-
-
-@dataclass(frozen=True)
-class Allocatable:
-    """What one node offers to pods, or its capacity before GKE's reservations."""
-
-    cpu_millis: int
-    memory_kib: int
-    pods: int
 
 
 @dataclass(frozen=True)
@@ -168,23 +152,6 @@ class MachineType:
         return None if per_gpu is None else host + per_gpu * gpu_count
 
 
-def _text(value: str) -> str | None:
-    return value or None
-
-
-def _int(value: str) -> int | None:
-    return int(value) if value else None
-
-
-def _decimal(value: str) -> Decimal | None:
-    return Decimal(value) if value else None
-
-
-def _rows(name: str) -> list[dict[str, str]]:
-    text = files(__package__ or "ml_foundations.gke").joinpath(name).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
-
-
 def _machine(row: dict[str, str]) -> MachineType:
     return MachineType(
         name=row["machine_type"],
@@ -192,16 +159,16 @@ def _machine(row: dict[str, str]) -> MachineType:
         arch=row["arch"],
         vcpus=int(row["vcpus"]),
         memory_gib=int(row["memory_gib"]),
-        gpu=_text(row["gpu"]),
+        gpu=text(row["gpu"]),
         gpu_count=int(row["gpu_count"]),
         gpu_share=Fraction(row["gpu_share"]) if row["gpu_share"] else None,
         local_ssd=row["local_ssd"],
-        local_ssd_gib=_int(row["local_ssd_gib"]),
-        nic_gbps=_int(row["nic_gbps"]),
+        local_ssd_gib=integer(row["local_ssd_gib"]),
+        nic_gbps=integer(row["nic_gbps"]),
         network=row["network"],
-        usd_hour=_decimal(row["usd_hour"]),
-        usd_hour_spot=_decimal(row["usd_hour_spot"]),
-        price_region=_text(row["price_region"]),
+        usd_hour=decimal(row["usd_hour"]),
+        usd_hour_spot=decimal(row["usd_hour_spot"]),
+        price_region=text(row["price_region"]),
         purchase=tuple(row["purchase"].split()),
         note=row["note"],
         source=row["source"],
@@ -217,20 +184,20 @@ def _gpu(row: dict[str, str]) -> Gpu:
         accelerator_type=row["accelerator_type"],
         product=row["product"],
         memory_gb=int(row["memory_gb"]),
-        memory_label_mib=_int(row["memory_label_mib"]),
+        memory_label_mib=integer(row["memory_label_mib"]),
         architecture=row["architecture"],
         compute_capability=(int(major), int(minor)),
         mig_profiles=MappingProxyType({name: int(most) for name, most in profiles}),
-        n1_limits=tuple(N1Limit(*limit) for limit in limits),
-        n1_usd_hour_per_gpu=_decimal(row["n1_usd_hour_per_gpu"]),
+        n1_limits=tuple(_N1Limit(*limit) for limit in limits),
+        n1_usd_hour_per_gpu=decimal(row["n1_usd_hour_per_gpu"]),
         aliases=tuple(row["aliases"].split()),
         source=row["source"],
         source_date=date.fromisoformat(row["source_date"]),
     )
 
 
-def _disks(row: dict[str, str]) -> DiskSupport:
-    return DiskSupport(
+def _disks(row: dict[str, str]) -> _DiskSupport:
+    return _DiskSupport(
         family=row["family"],
         disk_types=tuple(row["disk_types"].split()),
         regional_pd=row["regional_pd"] == "yes",
@@ -240,16 +207,16 @@ def _disks(row: dict[str, str]) -> DiskSupport:
     )
 
 
-GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.accelerator_type: gpu for gpu in map(_gpu, _rows("gpus.csv"))})
+GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.accelerator_type: gpu for gpu in map(_gpu, rows("gpus.csv"))})
 """GPUs by accelerator type."""
 
-DISKS: Mapping[str, DiskSupport] = MappingProxyType(
-    {support.family: support for support in map(_disks, _rows("disk_types.csv"))}
+DISKS: Mapping[str, _DiskSupport] = MappingProxyType(
+    {support.family: support for support in map(_disks, rows("disk_types.csv"))}
 )
 """Attachable disks by machine family."""
 
 MACHINE_TYPES: Mapping[str, MachineType] = MappingProxyType(
-    {machine.name: machine for machine in map(_machine, _rows("machine_types.csv"))}
+    {machine.name: machine for machine in map(_machine, rows("machine_types.csv"))}
 )
 """Machine types by name."""
 
@@ -327,102 +294,3 @@ def _parts(name: str) -> Mapping[str, str | None]:
     """A GPU's name, and what follows it: ``profile`` of a partition, ``shared``."""
     found = _SUFFIX.fullmatch(name)
     return found.groupdict() if found else {"name": name, "profile": None, "shared": None}
-
-
-def capacity(machine: MachineType) -> Allocatable:
-    """The capacity that the kubelet reports: the machine's, less the memory the Linux kernel keeps.
-
-    The kernel's share is the straight line through two GKE nodes that were measured
-    (g2-standard-4 and a3-highgpu-8g); it is mostly the page tables, which grow with memory.
-    """
-    nominal = machine.memory_gib * GIB // KIB
-    kernel = _KERNEL_BASE_KIB + nominal * _KERNEL_SHARE
-    return Allocatable(cpu_millis=machine.vcpus * 1000, memory_kib=int(nominal - kernel), pods=MAX_PODS)
-
-
-_KERNEL_BASE_KIB = Fraction(126_716)
-_KERNEL_SHARE = Fraction(1588, 100_000)
-
-_CPU_TIERS = (
-    (1, Fraction(6, 100)),
-    (1, Fraction(1, 100)),
-    (2, Fraction(5, 1000)),
-    (None, Fraction(25, 10_000)),
-)
-"""What GKE reserves of each next slice of cores; the last tier has no end."""
-
-_MEMORY_TIERS = (
-    (4, Fraction(25, 100)),
-    (4, Fraction(20, 100)),
-    (8, Fraction(10, 100)),
-    (112, Fraction(6, 100)),
-    (None, Fraction(2, 100)),
-)
-"""What GKE reserves of each next slice of memory, in GiB."""
-
-_EVICTION_KIB = 100 * 1024
-
-
-def _reserved(amount: Fraction, tiers: Iterable[tuple[int | None, Fraction]]) -> Fraction:
-    reserved = Fraction(0)
-    for size, share in tiers:
-        part = amount if size is None else min(amount, Fraction(size))
-        reserved += part * share
-        amount -= part
-    return reserved
-
-
-def allocatable(machine: MachineType, max_pods: int = MAX_PODS) -> Allocatable:
-    """What GKE leaves to pods on a node of this machine type, by its published reservations."""
-    whole = capacity(machine)
-    cpu = _reserved(Fraction(machine.vcpus), _CPU_TIERS) * 1000 + (400 if max_pods > MAX_PODS else 0)
-    memory = _reserved(Fraction(whole.memory_kib * KIB, GIB), _MEMORY_TIERS) * GIB / KIB + _EVICTION_KIB
-    return Allocatable(
-        cpu_millis=int(whole.cpu_millis - cpu),
-        memory_kib=int(whole.memory_kib - memory),
-        pods=max_pods,
-    )
-
-
-def ephemeral_storage_gib(boot_disk_gib: int, local_ssds: int = 0) -> tuple[int, Fraction]:
-    """Capacity and allocatable of a node's ephemeral storage, in GiB.
-
-    Args:
-        boot_disk_gib: The size of the boot disk, used where no local SSD backs ephemeral storage.
-        local_ssds: The number of 375 GiB local SSDs that back it.
-    """
-    if local_ssds:
-        size = LOCAL_SSD_GIB * local_ssds
-        return size, size * Fraction(9, 10) - (50, 75, 100)[min(local_ssds, 3) - 1]
-    held = min(Fraction(boot_disk_gib, 2), boot_disk_gib * Fraction(35, 100) + 6, Fraction(100))
-    return boot_disk_gib, boot_disk_gib * Fraction(9, 10) - held
-
-
-@dataclass(frozen=True)
-class SystemDaemonSet:
-    """A DaemonSet that GKE itself runs, and what its pod requests of each node it runs on."""
-
-    name: str
-    cpu: str | None
-    memory: str | None
-    runs_where: str
-    """always, dataplane-v2, kube-proxy, workload-identity, node-local-dns, managed-gpu."""
-    image: str
-    source: str
-    source_date: date
-
-
-def system_daemonsets() -> tuple[SystemDaemonSet, ...]:
-    """The DaemonSets of GKE that take part of every node, with the requests that were seen."""
-    return tuple(
-        SystemDaemonSet(
-            name=row["name"],
-            cpu=_text(row["cpu"]),
-            memory=_text(row["memory"]),
-            runs_where=row["runs_where"],
-            image=row["image"],
-            source=row["source"],
-            source_date=date.fromisoformat(row["source_date"]),
-        )
-        for row in _rows("system_daemonsets.csv")
-    )

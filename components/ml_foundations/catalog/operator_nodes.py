@@ -20,7 +20,7 @@ DRIVER = ("595", "91", "07")
 CUDA = ("13", "2")
 """Driver of GPU Operator v26.7.0 and the CUDA version that it supports."""
 
-INSTALLER = "nvidia-driver-installer-"
+DRIVER_INSTALLER = "nvidia-driver-installer-"
 """How the DaemonSets are named that install Google's driver; the rest is the node image."""
 
 _TOLERATIONS = ({"key": labels.GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},)
@@ -61,7 +61,7 @@ class Operator:
     def beside(self, daemon_sets: Iterable[Mapping[str, Any]]) -> Operator:
         """The operator, in a cluster with these DaemonSets: some install a driver."""
         names = [str(item["metadata"]["name"]) for item in daemon_sets]
-        installed = {name.removeprefix(INSTALLER) for name in names if name.startswith(INSTALLER)}
+        installed = {name.removeprefix(DRIVER_INSTALLER) for name in names if name.startswith(DRIVER_INSTALLER)}
         return replace(self, drivers=self.drivers | installed)
 
     def sharing_of(self, node_labels: Mapping[str, str]) -> Sharing:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ml_foundations.catalog import machine_types
+from ml_foundations.catalog.machine_types import GPUS
+from ml_foundations.catalog.node_resources import MAX_PODS
 from ml_foundations.kubernetes import labels
 
 TAINT_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
@@ -31,7 +32,7 @@ class PoolGpu:
     @property
     def devices(self) -> int:
         """The nvidia.com/gpu resources that GKE's device plugin advertises for a node's GPUs."""
-        profiles = machine_types.GPUS[self.type].mig_profiles
+        profiles = GPUS[self.type].mig_profiles
         return self.count * (profiles[self.partition_size] if self.partition_size else 1) * self.clients
 
     @property
@@ -59,7 +60,7 @@ class PoolTraits:
     """The specific reservation that the nodes come from."""
     image_type: str = "COS_CONTAINERD"
     boot_disk_type: str = "pd-balanced"
-    max_pods: int = machine_types.MAX_PODS
+    max_pods: int = MAX_PODS
     workload_identity: bool = False
 
     @property

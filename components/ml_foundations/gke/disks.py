@@ -6,7 +6,8 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import LOCAL_SSD_GIB, MachineType
+from ml_foundations.catalog.machine_types import MachineType
+from ml_foundations.catalog.node_resources import LOCAL_SSD_GIB
 from ml_foundations.component.spec import Spec
 
 

@@ -6,20 +6,21 @@ nvidia-driver-installer, read at commit 992db81). Each installs the driver that 
 
 from typing import Any, Literal
 
+from ml_foundations.catalog.operator_nodes import DRIVER_INSTALLER
 from ml_foundations.catalog.versions import DRIVER_INSTALLER_IMAGES, GPU_PARTITIONER_IMAGE, PAUSE_IMAGE
 from ml_foundations.component.parts import NOT_AWAITED
 from ml_foundations.kubernetes import labels
 
-NodeImage = Literal["cos", "ubuntu"]
+_NodeImage = Literal["cos", "ubuntu"]
 """The operating system of nodes, as the label cloud.google.com/gke-os-distribution says it."""
 
 GOOGLE_DRIVER_DIR = "/home/kubernetes/bin/nvidia"
 """Where Google's installer puts the driver on the node (NVIDIA, "GPU Operator with Google GKE")."""
 
-NAMESPACE = "kube-system"
+_NAMESPACE = "kube-system"
 """Critical pods need no quota of their own here."""
 
-_HOST_PATHS: dict[NodeImage, dict[str, tuple[str, str]]] = {
+_HOST_PATHS: dict[_NodeImage, dict[str, tuple[str, str]]] = {
     "cos": {
         "dev": ("/dev", "/dev"),
         "nvidia": (GOOGLE_DRIVER_DIR, "/usr/local/nvidia"),
@@ -46,9 +47,9 @@ _INSTALL_ON_COS = "lsmod | grep -q ^nvidia && exit 0; exec /cos-gpu-installer in
 """A node whose kernel has the modules already, after a restart of the pod, keeps its driver."""
 
 
-def driver_installer_manifest(image: NodeImage) -> dict[str, Any]:
+def driver_installer_manifest(image: _NodeImage) -> dict[str, Any]:
     """The DaemonSet that installs the driver on GPU nodes of an operating system to which GKE gives none."""
-    name = f"nvidia-driver-installer-{image}"
+    name = f"{DRIVER_INSTALLER}{image}"
     selector = {"k8s-app": name}
     expressions: list[dict[str, Any]] = [
         {"key": labels.GKE_ACCELERATOR, "operator": "Exists"},
@@ -71,7 +72,7 @@ def driver_installer_manifest(image: NodeImage) -> dict[str, Any]:
         "kind": "DaemonSet",
         "metadata": {
             "name": name,
-            "namespace": NAMESPACE,
+            "namespace": _NAMESPACE,
             "labels": selector,
             # The driver takes minutes per node, and a pool may have no node for now.
             "annotations": NOT_AWAITED,
@@ -84,7 +85,7 @@ def driver_installer_manifest(image: NodeImage) -> dict[str, Any]:
     }
 
 
-def _installer(image: NodeImage) -> dict[str, Any]:
+def _installer(image: _NodeImage) -> dict[str, Any]:
     container = _privileged("nvidia-driver-installer", DRIVER_INSTALLER_IMAGES[image], _mounts(image))
     if image == "cos":
         # It is part of the node's own image: there is no registry to pull it from.
@@ -112,5 +113,5 @@ def _privileged(name: str, image: str, mounts: list[dict[str, str]]) -> dict[str
     }
 
 
-def _mounts(image: NodeImage) -> list[dict[str, str]]:
+def _mounts(image: _NodeImage) -> list[dict[str, str]]:
     return [{"name": volume, "mountPath": path} for volume, (_, path) in _HOST_PATHS[image].items()]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from ml_foundations.catalog import machine_types
+from ml_foundations.catalog import machine_types, node_resources
 from ml_foundations.catalog.machine_types import MachineType, UnknownNameError
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
@@ -187,7 +187,7 @@ class _Pool:
     @property
     def _max_pods(self) -> int:
         declared = self._inputs.get("maxPodsPerNode") or self._cluster.get("defaultMaxPodsPerNode")
-        return int(declared or machine_types.MAX_PODS)
+        return int(declared or node_resources.MAX_PODS)
 
     def node(self, operator: Operator | None) -> dict[str, Any]:
         """A node of the pool, as a template."""
@@ -209,19 +209,19 @@ class _Pool:
 
     def allocatable(self, operator: Operator | None) -> Amounts:
         """What a node offers once GKE has reserved its part and its own DaemonSets run, in thousandths."""
-        free = machine_types.allocatable(self.machine, self._max_pods)
+        free = node_resources.allocatable(self.machine, self._max_pods)
         disk = self._config.get("diskSizeGb") or section(self._config, "bootDisk").get("sizeGb") or 100
         ssds = section(self._config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0
-        _, storage = machine_types.ephemeral_storage_gib(int(disk), int(ssds))
+        _, storage = node_resources.ephemeral_storage_gib(int(disk), int(ssds))
         offered: Amounts = {
             "cpu": free.cpu_millis,
-            "memory": free.memory_kib * machine_types.KIB * WHOLE,
-            "ephemeral-storage": int(storage * machine_types.GIB) * WHOLE,
+            "memory": free.memory_kib * node_resources.KIB * WHOLE,
+            "ephemeral-storage": int(storage * node_resources.GIB) * WHOLE,
             PODS: free.pods * WHOLE,
         }
         if devices := advertised_gpus(self.traits, operator):
             offered[labels.GPU_RESOURCE] = devices * WHOLE
-        for daemon in machine_types.system_daemonsets():
+        for daemon in node_resources.system_daemonsets():
             if daemon.runs_where in self._features:
                 taken = {"cpu": daemon.cpu, "memory": daemon.memory}
                 for name, amount in millis({key: value for key, value in taken.items() if value}).items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ml_foundations.catalog.machine_types import SystemDaemonSet, system_daemonsets
+from ml_foundations.catalog.node_resources import SystemDaemonSet, system_daemonsets
 from ml_foundations.kubernetes import labels
 
 NAMESPACE = "kube-system"

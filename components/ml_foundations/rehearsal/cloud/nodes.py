@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from ml_foundations.catalog import machine_types
-from ml_foundations.catalog.machine_types import GIB, MachineType, machine_type
+from ml_foundations.catalog import node_resources
+from ml_foundations.catalog.machine_types import MachineType, machine_type
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
@@ -93,18 +93,18 @@ def node_name(pool: Pool, zone: str) -> str:
 
 
 def _resources(pool: Pool, machine: MachineType, gpus: int) -> dict[str, Any]:
-    whole, free = machine_types.capacity(machine), machine_types.allocatable(machine, pool.max_pods)
-    disk, disk_free = machine_types.ephemeral_storage_gib(pool.boot_disk_gib, pool.ephemeral_local_ssds)
+    whole, free = node_resources.capacity(machine), node_resources.allocatable(machine, pool.max_pods)
+    disk, disk_free = node_resources.ephemeral_storage_gib(pool.boot_disk_gib, pool.ephemeral_local_ssds)
     capacity = {
         "cpu": str(machine.vcpus),
         "memory": f"{whole.memory_kib}Ki",
-        "ephemeral-storage": str(disk * GIB),
+        "ephemeral-storage": str(disk * node_resources.GIB),
         "pods": str(pool.max_pods),
     }
     allocatable = {
         "cpu": f"{free.cpu_millis}m",
         "memory": f"{free.memory_kib}Ki",
-        "ephemeral-storage": str(int(disk_free * Fraction(GIB))),
+        "ephemeral-storage": str(int(disk_free * Fraction(node_resources.GIB))),
         "pods": str(pool.max_pods),
     }
     if gpus:

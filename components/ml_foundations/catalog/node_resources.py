@@ -1,0 +1,126 @@
+"""What a node of a machine type offers to pods, and what GKE's own pods take of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from fractions import Fraction
+
+from ml_foundations.catalog.machine_types import MachineType
+from ml_foundations.catalog.tables import rows, text
+
+GIB = 1024**3
+KIB = 1024
+MAX_PODS = 110
+"""Pods that GKE allows on a node by default."""
+LOCAL_SSD_GIB = 375
+"""The size of a local SSD (Compute Engine, "About Local SSD disks")."""
+
+
+@dataclass(frozen=True)
+class Allocatable:
+    """What one node offers to pods, or its capacity before GKE's reservations."""
+
+    cpu_millis: int
+    memory_kib: int
+    pods: int
+
+
+def capacity(machine: MachineType) -> Allocatable:
+    """The capacity that the kubelet reports: the machine's, less the memory the Linux kernel keeps.
+
+    The kernel's share is the straight line through two GKE nodes that were measured
+    (g2-standard-4 and a3-highgpu-8g); it is mostly the page tables, which grow with memory.
+    """
+    nominal = machine.memory_gib * GIB // KIB
+    kernel = _KERNEL_BASE_KIB + nominal * _KERNEL_SHARE
+    return Allocatable(cpu_millis=machine.vcpus * 1000, memory_kib=int(nominal - kernel), pods=MAX_PODS)
+
+
+_KERNEL_BASE_KIB = Fraction(126_716)
+_KERNEL_SHARE = Fraction(1588, 100_000)
+
+_CPU_TIERS = (
+    (1, Fraction(6, 100)),
+    (1, Fraction(1, 100)),
+    (2, Fraction(5, 1000)),
+    (None, Fraction(25, 10_000)),
+)
+"""What GKE reserves of each next slice of cores; the last tier has no end."""
+
+_MEMORY_TIERS = (
+    (4, Fraction(25, 100)),
+    (4, Fraction(20, 100)),
+    (8, Fraction(10, 100)),
+    (112, Fraction(6, 100)),
+    (None, Fraction(2, 100)),
+)
+"""What GKE reserves of each next slice of memory, in GiB."""
+
+_EVICTION_KIB = 100 * 1024
+
+
+def _reserved(amount: Fraction, tiers: Iterable[tuple[int | None, Fraction]]) -> Fraction:
+    reserved = Fraction(0)
+    for size, share in tiers:
+        part = amount if size is None else min(amount, Fraction(size))
+        reserved += part * share
+        amount -= part
+    return reserved
+
+
+def allocatable(machine: MachineType, max_pods: int = MAX_PODS) -> Allocatable:
+    """What GKE leaves to pods on a node of this machine type, by its published reservations."""
+    whole = capacity(machine)
+    cpu = _reserved(Fraction(machine.vcpus), _CPU_TIERS) * 1000 + (400 if max_pods > MAX_PODS else 0)
+    memory = _reserved(Fraction(whole.memory_kib * KIB, GIB), _MEMORY_TIERS) * GIB / KIB + _EVICTION_KIB
+    return Allocatable(
+        cpu_millis=int(whole.cpu_millis - cpu),
+        memory_kib=int(whole.memory_kib - memory),
+        pods=max_pods,
+    )
+
+
+def ephemeral_storage_gib(boot_disk_gib: int, local_ssds: int = 0) -> tuple[int, Fraction]:
+    """Capacity and allocatable of a node's ephemeral storage, in GiB.
+
+    Args:
+        boot_disk_gib: The size of the boot disk, used where no local SSD backs ephemeral storage.
+        local_ssds: The number of 375 GiB local SSDs that back it.
+    """
+    if local_ssds:
+        size = LOCAL_SSD_GIB * local_ssds
+        return size, size * Fraction(9, 10) - (50, 75, 100)[min(local_ssds, 3) - 1]
+    held = min(Fraction(boot_disk_gib, 2), boot_disk_gib * Fraction(35, 100) + 6, Fraction(100))
+    return boot_disk_gib, boot_disk_gib * Fraction(9, 10) - held
+
+
+@dataclass(frozen=True)
+class SystemDaemonSet:
+    """A DaemonSet that GKE itself runs, and what its pod requests of each node it runs on."""
+
+    name: str
+    cpu: str | None
+    memory: str | None
+    runs_where: str
+    """always, dataplane-v2, kube-proxy, workload-identity, node-local-dns, managed-gpu."""
+    image: str
+    source: str
+    source_date: date
+
+
+def system_daemonsets() -> tuple[SystemDaemonSet, ...]:
+    """The DaemonSets of GKE that take part of every node, with the requests that were seen."""
+    return tuple(
+        SystemDaemonSet(
+            name=row["name"],
+            cpu=text(row["cpu"]),
+            memory=text(row["memory"]),
+            runs_where=row["runs_where"],
+            image=row["image"],
+            source=row["source"],
+            source_date=date.fromisoformat(row["source_date"]),
+        )
+        for row in rows("system_daemonsets.csv")
+    )
