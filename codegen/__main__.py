@@ -1,0 +1,23 @@
+"""Writes all that is generated; with --check it writes nothing and names what is not current. ``python -m codegen``."""
+
+import subprocess
+import sys
+
+from codegen import ROOT, write
+
+
+def main() -> None:
+    """Make everything: first the arguments, in a process of their own, which the others import."""
+    arguments = subprocess.run([sys.executable, "-m", "codegen.arguments", *sys.argv[1:]], cwd=ROOT, check=False)
+    if arguments.returncode:
+        sys.exit(arguments.returncode)
+    from codegen import objects, package_schema, pages, picture, sdk, stack_page, stack_schema
+
+    if "--check" not in sys.argv:
+        sdk.update()
+    write(package_schema.files() | stack_schema.files() | picture.files())
+    write(pages.files() | objects.files() | stack_page.files())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The generated part of docs/workloads.md: the objects that each component for workloads makes, and what decides."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ml_foundations
+from ml_foundations.component.errors import ArgumentsError
+from ml_foundations.component.parts import Cloud, Part
+from ml_foundations.component.spec import check
+
+from codegen import ROOT
+
+PAGE = ROOT / "docs" / "workloads.md"
+_START, _END = "<!-- generated: make generate -->", "<!-- end -->"
+
+_Arguments = dict[str, Any]
+
+_POD: _Arguments = {"namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
+_TEAM: _Arguments = {"namespace": "ml", "cpu": "8", "memory": "64Gi", "gpus": {"l4": 1}}
+
+LEAST: dict[str, _Arguments] = {
+    "Task": _POD,
+    "TrainingJob": _POD,
+    "DistributedTraining": _POD | {"nodes": 2},
+    "Sweep": _POD | {"command": ["python", "train.py"], "parameters": {"LR": {"values": [0.1]}}},
+    "ScheduledTraining": _POD | {"schedule": "@daily"},
+    "ShardedSet": _POD | {"shards": 2},
+    "InferenceService": _POD,
+    "GpuMonitor": {},
+    "TrainingQueue": {"flavors": [{"name": "l4", "gpu": "L4"}], "teams": [_TEAM]},
+}
+"""The workload components, each with what it must be given."""
+
+_CLAIM: _Arguments = {"gpus": 1, "gpu_claim": {}}
+CHOICES: dict[str, _Arguments] = {
+    "gpu_claim": _CLAIM,
+    "jobset: true": {"jobset": True},
+    "autoscaling": {"autoscaling": {"max_replicas": 2, "cpu_percent": 80}},
+    "disruption_budget: false": {"disruption_budget": False},
+    "callers": {"callers": ["web"]},
+    "monitoring: google": {"monitoring": "google"},
+    "monitoring: prometheus": {"monitoring": "prometheus"},
+    "files": {"files": {"a.yaml": "a: 1"}},
+    "port: 0": {"port": 0},
+    "create_namespace: false": {"create_namespace": False},
+    "install: false": {"install": False},
+}
+"""Arguments on which it depends which objects are made."""
+
+def files() -> dict[Path, str]:
+    """The page, its generated part made anew."""
+    before, _, rest = PAGE.read_text().partition(_START)
+    lines = ["| component | makes | and, as it is told |", "|---|---|---|", *map(_row, LEAST)]
+    return {PAGE: f"{before}{_START}\n\n{chr(10).join(lines)}\n\n{_END}{rest.partition(_END)[2]}"}
+
+
+def _kinds(component: str, args: _Arguments) -> list[str]:
+    """The kinds of the objects that a component makes, each once."""
+    spec = getattr(ml_foundations, component).spec_type()
+    named = {spec.name_field: "x"} if spec.name_field else {}
+    return sorted({_kind(part) for part in check(spec, component, named | args).declared_parts()})
+
+
+def _kind(part: Part) -> str:
+    return part.declared.type.__name__ if isinstance(part.declared, Cloud) else part.declared["kind"]
+
+
+def _row(component: str) -> str:
+    """What a component makes, and what else, or not, by which argument."""
+    least = _kinds(component, LEAST[component])
+    said: list[str] = []
+    for choice, args in CHOICES.items():
+        with suppress(ArgumentsError):  # not a choice that this component has
+            made = _kinds(component, LEAST[component] | args)
+            said += [f"`{choice}`: {change}"] if (change := _changed(least, made)) else []
+    name = f"[{component}](components/{component}.md)"
+    return f"| {name} | {', '.join(least)} | {'; '.join(said)} |"
+
+
+def _changed(before: list[str], after: list[str]) -> str:
+    """What comes and goes between two lists of kinds, in words."""
+    come = [kind for kind in after if kind not in before]
+    gone = [kind for kind in before if kind not in after]
+    if come and gone:
+        return f"{', '.join(come)} in place of {', '.join(gone)}"
+    return ", ".join(come) or (f"no {', no '.join(gone)}" if gone else "")

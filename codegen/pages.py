@@ -1,0 +1,214 @@
+"""docs/components/: a page for each component, and pages for what several of them share.
+
+An argument stands on one page: that of its component or, where a base of several specs declares it, the page of that
+base's room. A nested type stands on the page that uses it or, where several do, on a page of its own.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any
+
+import ml_foundations
+from ml_foundations.component.base import PACKAGE
+from ml_foundations.component.errors import models_in
+from ml_foundations.component.spec import Spec
+
+from codegen import ROOT, package_schema
+
+DOCS = ROOT / "docs"
+FOLDER = DOCS / "components"
+_SHARED = {"workloads": "pod.md", "gke": "node-pool.md"}
+"""The page of what the components of a room have in common."""
+_TYPES = "types.md"
+
+_Properties = Mapping[str, dict[str, Any]]
+_HEADS = {
+    "pod.md": "# Arguments of workloads\n\nWhat several of the workload components take.",
+    "node-pool.md": "# Arguments of node pools\n\nWhat GpuNodePool and CpuNodePool both take.",
+    _TYPES: "# Types of arguments\n\nWhat the arguments of several components are made of.",
+}
+
+
+def files() -> dict[Path, str]:
+    """Each page and its text."""
+    book = _Book()
+    return {FOLDER / name: book.text(name) for name in [*book.tables, _TYPES, "README.md"]}
+
+
+class _Book:
+    """All pages, each with its tables: a spec, and which of its arguments."""
+
+    def __init__(self) -> None:
+        self.schema = package_schema.schema()
+        self.specs: dict[str, type[Spec]] = {
+            name: getattr(ml_foundations, name).spec_type() for name in sorted(ml_foundations.COMPONENTS)
+        }
+        self.tables: dict[str, list[tuple[type[Spec], _Properties]]] = {f"{name}.md": [] for name in self.specs}
+        for page in _SHARED.values():
+            self.tables[page] = []
+        for name, spec in self.specs.items():
+            for declaring, properties in self._declared(spec, self._entry(name)["inputProperties"]).items():
+                page = self._page(name, declaring)
+                if declaring not in [known for known, _ in self.tables[page]]:
+                    self.tables[page].append((declaring, properties))
+
+    def _entry(self, component: str) -> dict[str, Any]:
+        return self.schema["resources"][f"{PACKAGE}:index:{component}"]
+
+    def _declared(self, spec: type[Spec], properties: _Properties) -> dict[type[Spec], dict[str, dict[str, Any]]]:
+        """The arguments by the class that declares them: the spec itself, or a base that other specs have too."""
+        found: dict[type[Spec], dict[str, dict[str, Any]]] = {spec: {}}
+        for name, field in spec.model_fields.items():
+            if field.alias in properties:
+                declaring = next(base for base in spec.__mro__ if name in base.__dict__.get("__annotations__", {}))
+                shared = sum(issubclass(other, declaring) for other in self.specs.values()) > 1
+                found.setdefault(declaring if shared else spec, {})[field.alias] = properties[field.alias]
+        return found
+
+    def _page(self, component: str, declaring: type[Spec]) -> str:
+        if declaring is self.specs[component]:
+            return f"{component}.md"
+        return _SHARED[declaring.__module__.split(".")[1]]
+
+    @cached_property
+    def models(self) -> dict[str, type[Spec]]:
+        """Every nested model, by the name of its type in the schema."""
+        found: dict[str, type[Spec]] = {}
+        waiting = list(self.specs.values())
+        while waiting:
+            for field in waiting.pop().model_fields.values():
+                new = [model for model in models_in(field.annotation) if issubclass(model, Spec)]
+                waiting += [model for model in new if f"{model.__name__}Args" not in found]
+                found |= {f"{model.__name__}Args": model for model in new}
+        return found
+
+    @cached_property
+    def homes(self) -> dict[str, str]:
+        """The page of each nested type."""
+        users: dict[str, set[str]] = {}
+        for page, tables in self.tables.items():
+            outputs = self._entry(page.removesuffix(".md"))["properties"] if tables[0][0] in self.specs.values() else {}
+            for properties in [*(properties for _, properties in tables), outputs]:
+                for type_ in self._types(properties):
+                    users.setdefault(type_, set()).add(page)
+        return {type_: next(iter(pages)) if len(pages) == 1 else _TYPES for type_, pages in users.items()}
+
+    def _types(self, properties: _Properties) -> set[str]:
+        """The nested types of some properties, and of those."""
+        found = set(re.findall(rf'"#/types/{PACKAGE}:index:([^"]+)"', json.dumps(properties)))
+        return found.union(*(self._types(self._type(name)["properties"]) for name in found))
+
+    def _type(self, name: str) -> dict[str, Any]:
+        return self.schema["types"][f"{PACKAGE}:index:{name}"]
+
+    def text(self, page: str) -> str:
+        """A page."""
+        component = page.removesuffix(".md")
+        if page == "README.md":
+            lines = self._index()
+        elif component in self.specs:
+            lines = self._component(component, page)
+        else:
+            lines = self._shared(page)
+        for name in sorted(name for name, home in self.homes.items() if home == page):
+            described = self._type(name)
+            lines = [*lines, "", f"## {name}", "", *_paragraphs(described["description"]), ""]
+            lines += self._table(self.models[name], described["properties"], page)
+        return "\n".join([*lines, ""])
+
+    def _index(self) -> list[str]:
+        rows = [f"| [{name}]({name}.md) | {_first_sentence(self._entry(name)['description'])} |" for name in self.specs]
+        said = "Python programs write `max_nodes` where others, and stack files, write `maxNodes`."
+        shared = "Shared: [arguments of workloads](pod.md), [of node pools](node-pool.md), [nested types](types.md)."
+        return ["# Components", "", f"{said} {shared}", "", "| component | makes |", "|---|---|", *rows]
+
+    def _component(self, name: str, page: str) -> list[str]:
+        """What a component is, what it takes, what it gives, and where it is shown at work."""
+        entry, spec = self._entry(name), self.specs[name]
+        lines = [f"# {name}", "", *_paragraphs(entry["description"]), ""]
+        if shown := _guides(name):
+            lines += [f"Shown at work in {', '.join(shown)}.", ""]
+        own, *shared = self._declared(spec, entry["inputProperties"]).items()
+        lines += ["## Arguments", ""]
+        if shared:
+            links = [f"[{_title(base)}]({self._page(name, base)}#{_anchor(_title(base))})" for base, _ in shared]
+            lines += [f"Besides these: {', '.join(links)}.", ""]
+        lines += self._table(spec, own[1], page)
+        lines += ["", "## Outputs", "", "| output | type | is |", "|---|---|---|"]
+        return lines + [
+            f"| `{key}` | {self._kind(value, page)} | {_cell(value)} |" for key, value in entry["properties"].items()
+        ]
+
+    def _shared(self, page: str) -> list[str]:
+        lines = [_HEADS[page]]
+        for base, properties in self.tables.get(page, []):
+            users = [f"[{name}]({name}.md)" for name, spec in self.specs.items() if issubclass(spec, base)]
+            lines += ["", f"## {_title(base)}", "", f"{', '.join(users)}.", "", *self._table(base, properties, page)]
+        return lines
+
+    def _table(self, spec: type[Spec], properties: _Properties, page: str) -> list[str]:
+        """Arguments as a table, those that must be given first."""
+        fields = {field.alias: (name, field) for name, field in spec.model_fields.items()}
+        named = getattr(spec, "name_field", None)
+        rows: list[tuple[bool, str]] = []
+        for key, value in properties.items():
+            name, field = fields[key]
+            required = field.is_required() and name != named
+            default = "" if field.is_required() else _default(field.get_default(call_default_factory=True))
+            star = " *" if required else ""
+            rows.append((required, f"| `{key}`{star} | {self._kind(value, page)} | {default} | {_cell(value)} |"))
+        ordered = [row for _, row in sorted(rows, key=lambda item: not item[0])]
+        return ["| argument (* required) | type | default | is |", "|---|---|---|---|", *ordered]
+
+    def _kind(self, value: dict[str, Any], page: str) -> str:
+        """The type of a property, in a word or two."""
+        if reference := value.get("$ref"):
+            name = reference.rpartition(":")[2]
+            home = self.homes.get(name)
+            return f"[{name}]({'' if home == page else home}#{name.lower()})" if home else "anything"
+        if value["type"] == "array":
+            return f"list of {self._kind(value['items'], page)}"
+        if value["type"] == "object":
+            return f"map of {self._kind(value['additionalProperties'], page)}"
+        return value["type"]
+
+
+def _default(value: Any) -> str:
+    """A default as a stack file says it; nothing where there is none, or where the component makes one up."""
+    if value in (None, "") or value in ({}, []):
+        return ""
+    return f"`{json.dumps(value, default=lambda spec: spec.given())}`".replace('"', "")
+
+
+def _title(base: type[Spec]) -> str:
+    """The heading of shared arguments, from the docstring of the class that declares them."""
+    return _first_sentence(base.__doc__ or "").rstrip(".")
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+
+
+def _guides(name: str) -> list[str]:
+    """Links to the guides and examples in which a component is constructed."""
+    guides = [(path.stem, f"../{path.name}", path) for path in sorted(DOCS.glob("*.md"))]
+    examples = sorted((ROOT / "examples").glob("*/__main__.py"))
+    guides += [(f"examples/{path.parent.name}", f"../../{path.relative_to(ROOT)}", path) for path in examples]
+    return [f"[{label}]({link})" for label, link, path in guides if re.search(rf"\b{name}\(", path.read_text())]
+
+
+def _paragraphs(text: str) -> list[str]:
+    return cleandoc(text).splitlines()
+
+
+def _cell(value: dict[str, Any]) -> str:
+    """A description in one line."""
+    return " ".join(value.get("description", "").split()).replace("|", "\\|")
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=\.)\s", " ".join(text.split()))[0]

@@ -1,0 +1,43 @@
+"""stacks/schema.json: the JSON Schema of a stack file, with which editors complete and check it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from codegen import ROOT
+
+FILE = ROOT / "stacks" / "schema.json"
+
+
+def files() -> dict[Path, str]:
+    """The file and its text."""
+    return {FILE: json.dumps(schema(), indent=2) + "\n"}
+
+
+def schema() -> dict[str, Any]:
+    """The schema of a whole stack file; keys of other namespaces are Pulumi's own business."""
+    sys.path.insert(0, str(ROOT / "stacks"))  # where the program of the stacks imports its modules from
+    from settings import PROJECT, Settings
+
+    sections = Settings.model_json_schema(by_alias=True)
+    definitions = sections.pop("$defs")
+    pool = sections["properties"]["nodePools"]["additionalProperties"]
+    pool["anyOf"] = pool.pop("oneOf")  # a machine type decides between the two, and a schema does not see that
+    properties = {f"{PROJECT}:{key}": value for key, value in sections["properties"].items() if key != "project"}
+    required = [f"{PROJECT}:{key}" for key in sections["required"] if key != "project"]
+    config = {
+        "type": "object",
+        "properties": {"gcp:project": {"type": "string", "description": "The Google Cloud project."}, **properties},
+        "required": ["gcp:project", *required],
+        "patternProperties": {f"^(?!{PROJECT}:).*$": {}},
+        "additionalProperties": False,
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A stack file of ML Foundations",
+        "type": "object",
+        "properties": {"config": config},
+        "required": ["config"],
+        "$defs": definitions,
+    }
