@@ -51,12 +51,11 @@ def files() -> dict[Path, str]:
         _collect(getattr(ml_foundations, name).spec_type(), found)
     names = "__all__ = [" + ", ".join(f'"{_name(spec)}"' for spec in found) + "]"
     text = "\n\n\n".join([HEADER.rstrip(), names, *("\n".join(_typed_dict(spec)) for spec in found)])
-    return {FILE: _ruff("format", _ruff("check", f"{text}\n"))}
+    return {FILE: _ruff("check", "--fix", text=_ruff("format", text=f"{text}\n"))}
 
 
-def _ruff(command: str, text: str) -> str:
-    options = ["--fix", "-q"] if command == "check" else ["-q"]
-    arguments = [sys.executable, "-m", "ruff", command, *options, "--stdin-filename", str(FILE), "-"]
+def _ruff(*command: str, text: str) -> str:
+    arguments = [sys.executable, "-m", "ruff", *command, "-q", "--stdin-filename", str(FILE), "-"]
     return subprocess.run(arguments, input=text, capture_output=True, text=True, check=True).stdout
 
 

@@ -48,6 +48,7 @@ CHOICES: dict[str, _Arguments] = {
 }
 """Arguments on which it depends which objects are made."""
 
+
 def files() -> dict[Path, str]:
     """The page, its generated part made anew."""
     before, _, rest = PAGE.read_text().partition(_START)

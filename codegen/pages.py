@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from inspect import cleandoc
+from inspect import cleandoc, get_annotations
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import ml_foundations
 from ml_foundations.component.base import PACKAGE
 from ml_foundations.component.errors import models_in
 from ml_foundations.component.spec import Spec
+from pulumi.provider.experimental.util import camel_case
+from pydantic.fields import FieldInfo
 
 from codegen import ROOT, package_schema
 
@@ -36,25 +38,25 @@ _HEADS = {
 def files() -> dict[Path, str]:
     """Each page and its text."""
     book = _Book()
-    return {FOLDER / name: book.text(name) for name in [*book.tables, _TYPES, "README.md"]}
+    return {FOLDER / name: book.text(name) for name in [*book.sections, _TYPES, "README.md"]}
 
 
 class _Book:
-    """All pages, each with its tables: a spec, and which of its arguments."""
+    """All pages, each with its sections: a spec, and which of its arguments."""
 
     def __init__(self) -> None:
         self.schema = package_schema.schema()
         self.specs: dict[str, type[Spec]] = {
             name: getattr(ml_foundations, name).spec_type() for name in sorted(ml_foundations.COMPONENTS)
         }
-        self.tables: dict[str, list[tuple[type[Spec], _Properties]]] = {f"{name}.md": [] for name in self.specs}
+        self.sections: dict[str, list[tuple[type[Spec], _Properties]]] = {f"{name}.md": [] for name in self.specs}
         for page in _SHARED.values():
-            self.tables[page] = []
+            self.sections[page] = []
         for name, spec in self.specs.items():
             for declaring, properties in self._declared(spec, self._entry(name)["inputProperties"]).items():
                 page = self._page(name, declaring)
-                if declaring not in [known for known, _ in self.tables[page]]:
-                    self.tables[page].append((declaring, properties))
+                if declaring not in [known for known, _ in self.sections[page]]:
+                    self.sections[page].append((declaring, properties))
 
     def _entry(self, component: str) -> dict[str, Any]:
         return self.schema["resources"][f"{PACKAGE}:index:{component}"]
@@ -62,11 +64,11 @@ class _Book:
     def _declared(self, spec: type[Spec], properties: _Properties) -> dict[type[Spec], dict[str, dict[str, Any]]]:
         """The arguments by the class that declares them: the spec itself, or a base that other specs have too."""
         found: dict[type[Spec], dict[str, dict[str, Any]]] = {spec: {}}
-        for name, field in spec.model_fields.items():
-            if field.alias in properties:
-                declaring = next(base for base in spec.__mro__ if name in base.__dict__.get("__annotations__", {}))
+        for name in spec.model_fields:
+            if (key := camel_case(name)) in properties:
+                declaring = next(base for base in spec.__mro__ if name in get_annotations(base))
                 shared = sum(issubclass(other, declaring) for other in self.specs.values()) > 1
-                found.setdefault(declaring if shared else spec, {})[field.alias] = properties[field.alias]
+                found.setdefault(declaring if shared else spec, {})[key] = properties[key]
         return found
 
     def _page(self, component: str, declaring: type[Spec]) -> str:
@@ -90,9 +92,11 @@ class _Book:
     def homes(self) -> dict[str, str]:
         """The page of each nested type."""
         users: dict[str, set[str]] = {}
-        for page, tables in self.tables.items():
-            outputs = self._entry(page.removesuffix(".md"))["properties"] if tables[0][0] in self.specs.values() else {}
-            for properties in [*(properties for _, properties in tables), outputs]:
+        for page, sections in self.sections.items():
+            outputs = (
+                self._entry(page.removesuffix(".md"))["properties"] if sections[0][0] in self.specs.values() else {}
+            )
+            for properties in [*(properties for _, properties in sections), outputs]:
                 for type_ in self._types(properties):
                     users.setdefault(type_, set()).add(page)
         return {type_: next(iter(pages)) if len(pages) == 1 else _TYPES for type_, pages in users.items()}
@@ -117,7 +121,7 @@ class _Book:
         for name in sorted(name for name, home in self.homes.items() if home == page):
             described = self._type(name)
             lines = [*lines, "", f"## {name}", "", *_paragraphs(described["description"]), ""]
-            lines += self._table(self.models[name], described["properties"], page)
+            lines += self._arguments(self.models[name], described["properties"], page)
         return "\n".join([*lines, ""])
 
     def _index(self) -> list[str]:
@@ -137,32 +141,37 @@ class _Book:
         if shared:
             links = [f"[{_title(base)}]({self._page(name, base)}#{_anchor(_title(base))})" for base, _ in shared]
             lines += [f"Besides these: {', '.join(links)}.", ""]
-        lines += self._table(spec, own[1], page)
-        lines += ["", "## Outputs", "", "| output | type | is |", "|---|---|---|"]
+        lines += self._arguments(spec, own[1], page)
+        lines += ["", "## Outputs", ""]
         return lines + [
-            f"| `{key}` | {self._kind(value, page)} | {_cell(value)} |" for key, value in entry["properties"].items()
+            f"- `{key}` ({self._kind(value, page)}): {one_line(value)}" for key, value in entry["properties"].items()
         ]
 
     def _shared(self, page: str) -> list[str]:
         lines = [_HEADS[page]]
-        for base, properties in self.tables.get(page, []):
+        for base, properties in self.sections.get(page, []):
             users = [f"[{name}]({name}.md)" for name, spec in self.specs.items() if issubclass(spec, base)]
-            lines += ["", f"## {_title(base)}", "", f"{', '.join(users)}.", "", *self._table(base, properties, page)]
+            lines += [
+                "",
+                f"## {_title(base)}",
+                "",
+                f"{', '.join(users)}.",
+                "",
+                *self._arguments(base, properties, page),
+            ]
         return lines
 
-    def _table(self, spec: type[Spec], properties: _Properties, page: str) -> list[str]:
-        """Arguments as a table, those that must be given first."""
-        fields = {field.alias: (name, field) for name, field in spec.model_fields.items()}
-        named = getattr(spec, "name_field", None)
-        rows: list[tuple[bool, str]] = []
-        for key, value in properties.items():
-            name, field = fields[key]
-            required = field.is_required() and name != named
-            default = "" if field.is_required() else _default(field.get_default(call_default_factory=True))
-            star = " *" if required else ""
-            rows.append((required, f"| `{key}`{star} | {self._kind(value, page)} | {default} | {_cell(value)} |"))
-        ordered = [row for _, row in sorted(rows, key=lambda item: not item[0])]
-        return ["| argument (* required) | type | default | is |", "|---|---|---|---|", *ordered]
+    def _arguments(self, spec: type[Spec], properties: _Properties, page: str) -> list[str]:
+        """A list of arguments, those that must be given first."""
+        fields = {camel_case(name): field for name, field in spec.model_fields.items()}
+        named = camel_case(getattr(spec, "name_field", None) or "")
+        required = [key for key in properties if fields[key].is_required() and key != named]
+        lines: list[str] = []
+        for key in [*required, *(key for key in properties if key not in required)]:
+            is_ = one_line(properties[key])
+            said = [self._kind(properties[key], page), "required" if key in required else _default(fields[key], is_)]
+            lines.append(f"- `{key}` ({', '.join(filter(None, said))}): {is_}")
+        return lines
 
     def _kind(self, value: dict[str, Any], page: str) -> str:
         """The type of a property, in a word or two."""
@@ -177,11 +186,15 @@ class _Book:
         return value["type"]
 
 
-def _default(value: Any) -> str:
-    """A default as a stack file says it; nothing where there is none, or where the component makes one up."""
-    if value in (None, "") or value in ({}, []):
-        return ""
-    return f"`{json.dumps(value, default=lambda spec: spec.given())}`".replace('"', "")
+def _default(field: FieldInfo, described: str) -> str:
+    """A default as a stack file says it; nothing where there is none, or where the description names it."""
+    value = None if field.is_required() else field.get_default(call_default_factory=True)
+    text = json.dumps(value, default=_plain).replace('"', "")
+    return "" if text in ("null", "", "{}", "[]") or f"efault {text}" in described else f"default `{text}`"
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(exclude_unset=True, by_alias=True) if isinstance(value, Spec) else str(value)
 
 
 def _title(base: type[Spec]) -> str:
@@ -205,9 +218,9 @@ def _paragraphs(text: str) -> list[str]:
     return cleandoc(text).splitlines()
 
 
-def _cell(value: dict[str, Any]) -> str:
+def one_line(value: dict[str, Any]) -> str:
     """A description in one line."""
-    return " ".join(value.get("description", "").split()).replace("|", "\\|")
+    return " ".join(value.get("description", "").split())
 
 
 def _first_sentence(text: str) -> str:
