@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every command starts Python several times: let it keep what it compiled, whatever the user's shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up down status report test quick lint format bench differential lock schema install clean help
+.PHONY: up down status report test quick lint format bench differential lock generate install clean help
 .DEFAULT_GOAL := up
 
 up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
@@ -44,10 +44,8 @@ lock: .venv/.ready ## make the lock anew, after a change of the dependencies in 
 	@$(RUN) uv pip compile pyproject.toml -c requirements.lock --universal --generate-hashes --no-header --no-annotate -q \
 		-o components/requirements.txt
 
-schema: .venv/.ready ## make schemas and generated pages anew, after a change of a component's arguments
-	@.venv/bin/python stacks/schema.py
-	@UPDATE_GOLDEN=1 $(RUN) pytest -q tests/components/test_package.py
-	@.venv/bin/python docs/generate.py
+generate: .venv/.ready ## make arguments, schemas and pages anew, after a change of a component's arguments
+	@$(RUN) codegen
 
 install: .venv/.ready ## make .venv, the Python environment, and no more
 

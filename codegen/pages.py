@@ -7,7 +7,7 @@ base's room. A nested type stands on the page that uses it or, where several do,
 import json
 import re
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import cleandoc, get_annotations
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,18 @@ _HEADS = {
 
 def files() -> dict[Path, str]:
     """Each page and its text."""
-    book = _Book()
+    book = _book()
     return {FOLDER / name: book.text(name) for name in [*book.sections, _TYPES, "README.md"]}
+
+
+def homes() -> dict[str, str]:
+    """The page of each nested type."""
+    return _book().homes
+
+
+@cache
+def _book() -> "_Book":
+    return _Book()
 
 
 class _Book:

@@ -1,15 +1,18 @@
-"""docs/stack-file.md: the keys of a stack file, from stacks/schema.json, with the component's page for each section."""
+"""docs/stack-file.md: the keys of a stack file, from its schema, with the component's page for each section."""
 
-import json
+import re
 from pathlib import Path
 from typing import Any
 
-from generate import cell
+import ml_foundations
+from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
+from pydantic.alias_generators import to_camel
 
-DOCS = Path(__file__).parent
-PAGE = DOCS / "stack-file.md"
-PREFIX = "ml-foundations:"
-INTRODUCTION = """# The stack file
+from codegen import ROOT, pages, stack_schema
+
+_PREFIX = "ml-foundations:"
+_OF_TEAMS = {to_camel(name) for name in TeamNamespaceSpec.model_fields}
+_INTRODUCTION = """# The stack file
 
 `stacks/Pulumi.<stack>.yaml` describes an environment. To make another, copy `stacks/Pulumi.dev.yaml`, the shortest.
 Editors complete and check it by its first line, which names `stacks/schema.json`. At preview every error comes at once,
@@ -18,44 +21,48 @@ with its path, the value and what is allowed.
 A section takes the arguments of its component, in camelCase, but for those that the program knows from elsewhere:
 names, which are keys here, the project, the cluster, the namespace.
 """
+_TEAM = (
+    "Beside these, a team takes the arguments of [TeamNamespace](components/TeamNamespace.md); `quota` has its quota's."
+)
 
 
-def page() -> str:
-    """The whole page."""
-    schema = json.loads((DOCS.parent / "stacks" / "schema.json").read_text())
-    config, definitions = schema["properties"]["config"], schema["$defs"]
-    lines = [INTRODUCTION, "## The keys under config", "", f"All but `gcp:project` begin with `{PREFIX}`.", ""]
-    lines += _table(config)
-    for name, heading in SECTIONS.items():
-        lines += ["", f"## {heading}", "", definitions[name]["description"], "", *_table(definitions[name])]
-    return "\n".join([*lines, ""])
+def files() -> dict[Path, str]:
+    """The page and its text."""
+    schema = stack_schema.schema()
+    definitions = schema["$defs"]
+    lines = [_INTRODUCTION, "## The keys under config", "", f"All but `gcp:project` begin with `{_PREFIX}`.", ""]
+    lines += _keys(schema["properties"]["config"])
+    for name in filter(_is_own, definitions):
+        lines += ["", f"## {_heading(name)}", "", definitions[name]["description"], "", *_keys(definitions[name], name)]
+        lines += ["", _TEAM] if name == "Team" else []
+    return {ROOT / "docs" / "stack-file.md": "\n".join([*lines, ""])}
 
 
-SECTIONS = {
-    "ExistingClusterSettings": "A cluster that is there",
-    "Team": "A team",
-    "QuotaSettings": "A team's quota",
-    "TeamQueue": "A team's queue",
-    "ProofSettings": "The proof",
-}
-"""The sections that are no component's own, with their headings."""
+def _is_own(name: str) -> bool:
+    """Whether a section is no component's, but the stack file's own."""
+    return _link(name) is None
 
 
-def _table(section: dict[str, Any]) -> list[str]:
-    required = set(section.get("required", []))
-    rows = [_row(key, value, key in required) for key, value in section["properties"].items()]
-    return ["| key (* required) | is | takes |", "|---|---|---|", *rows]
+def _heading(name: str) -> str:
+    return re.sub(r"(?<=[a-z])([A-Z])", lambda found: f" {found[1].lower()}", name)
 
 
-def _row(key: str, value: dict[str, Any], required: bool) -> str:
-    star = " *" if required else ""
-    return f"| `{key.removeprefix(PREFIX)}`{star} | {cell(value)} | {_takes(value)} |"
+def _keys(section: dict[str, Any], name: str = "") -> list[str]:
+    required = section.get("required", [])
+    own = [key for key in section["properties"] if name != "Team" or key not in _OF_TEAMS]
+    return [_key(key, section["properties"][key], key in required) for key in own]
+
+
+def _key(key: str, value: dict[str, Any], required: bool) -> str:
+    takes = f"{_takes(value)}, required" if required else _takes(value)
+    return f"- `{key.removeprefix(_PREFIX)}` ({takes}): {pages.one_line(value)}"
 
 
 def _takes(value: dict[str, Any]) -> str:
     """What a key takes, in few words: a section's page or heading, allowed values, or a type."""
     if reference := value.get("$ref"):
-        return _section(reference.rpartition("/")[2])
+        name = reference.rpartition("/")[2]
+        return _link(name) or f"[{_heading(name)}](#{_heading(name).lower().replace(' ', '-')})"
     if "enum" in value:
         return ", ".join(f"`{item}`" for item in value["enum"])
     if options := [item for item in value.get("anyOf", value.get("oneOf", [])) if item.get("type") != "null"]:
@@ -74,12 +81,12 @@ def _takes(value: dict[str, Any]) -> str:
             return "anything"
 
 
-def _section(name: str) -> str:
-    if heading := SECTIONS.get(name):
-        return f"[{heading.lower()}](#{heading.lower().replace(' ', '-').replace(chr(39), '')})"
-    component = name.removesuffix("Settings")
-    if (DOCS / "components" / f"{component}.md").exists():
+def _link(name: str) -> str | None:
+    """Where a component or a nested type is described."""
+    component, nested = name.removesuffix("Spec"), f"{name}Args"
+    if component in ml_foundations.COMPONENTS:
         return f"[{component}](components/{component}.md)"
-    kind = f"{component}Args"
-    holder = next(path for path in sorted((DOCS / "components").glob("*.md")) if f"## {kind}\n" in path.read_text())
-    return f"[{kind}](components/{holder.name}#{kind.lower()})"
+    if name == "Quota":
+        return "[its quota](components/TeamNamespace.md)"
+    home = pages.homes().get(nested)
+    return f"[{nested}](components/{home}#{nested.lower()})" if home else None

@@ -1,6 +1,5 @@
 """The components' contract: wrong arguments refused all at once, names resolved, schema complete, pure manifests."""
 
-import importlib
 import subprocess
 import sys
 from typing import Any
@@ -8,23 +7,13 @@ from typing import Any
 import ml_foundations
 import pulumi
 import pytest
-from ml_foundations.component.base import Component
 from ml_foundations.component.spec import check
 from ml_foundations.component.types import derived
 from ml_foundations.kubernetes import labels
 
-from tests.support.declaring import component_host
-
-NAMES = [name for name in ml_foundations.__all__ if not name.endswith("Args")]
-
 
 def spec_of(component: str, args: dict[str, Any]) -> Any:
-    kind = getattr(ml_foundations, component)
-    if issubclass(kind, Component):
-        return check(kind.spec_type(), component, args)
-    module = importlib.import_module(kind.__module__)
-    spec = getattr(module, f"_{component}Spec", None) or getattr(module, f"{component}Settings")
-    return check(spec, component, args)
+    return check(getattr(ml_foundations, component).spec_type(), component, args)
 
 
 POOL = {
@@ -125,15 +114,6 @@ def test_planning_imports_neither_pulumi_nor_a_client() -> None:
     code = "import sys, ml_foundations.planning.scheduler.filters; print([m for m in sys.modules if m.startswith(('pulumi', 'kubernetes'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_the_component_host_can_carry_every_component_with_every_field_described() -> None:
-    found = component_host().DescribingAnalyzer("ml-foundations").analyze([getattr(ml_foundations, n) for n in NAMES])
-    assert set(found["component_definitions"]) == set(NAMES)
-    for name, component in found["component_definitions"].items():
-        assert component.description, name
-        for field, definition in {**component.inputs, **component.outputs}.items():
-            assert definition.description, f"{name}.{field}"
 
 
 def test_a_training_pod_goes_to_its_gpus_and_a_preprocessing_pod_to_none() -> None:

@@ -233,8 +233,7 @@ def test_the_cluster_outputs_that_are_read_are_in_the_sdk() -> None:
 
 
 def test_a_hosted_component_takes_known_outputs_as_plain_values() -> None:
-    host = component_host()
-    provider = host.Host(host.COMPONENTS, "ml-foundations", version="1.2.3")
+    provider = component_host().Host()
 
     async def program() -> None:
         team = TeamNamespace("research", TEAM)

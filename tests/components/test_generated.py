@@ -1,0 +1,45 @@
+"""One table of components: what is generated from it and from the specs is current, and names every one of them."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_foundations
+import pytest
+from ml_foundations.component.base import Component
+
+from tests.support.checkout import CHECKOUT
+from tests.support.declaring import component_host
+
+NAMES = sorted(ml_foundations.COMPONENTS)
+
+
+def test_all_that_is_generated_is_current() -> None:
+    check = [sys.executable, "-m", "codegen", "--check"]
+    done = subprocess.run(check, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_type_checkers_see_the_same_components() -> None:
+    text = Path(ml_foundations.__file__).read_text()
+    imports = re.findall(r"^    from ml_foundations\.(\S+) import (\w+) as \2$", text, re.MULTILINE)
+    assert {name: module for module, name in imports} == ml_foundations.COMPONENTS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_component_and_its_arguments_can_be_imported(name: str) -> None:
+    assert issubclass(getattr(ml_foundations, name), Component)
+    assert getattr(ml_foundations, f"{name}Args").__name__ == f"{name}Args"
+
+
+def test_host_schema_and_pages_have_every_component() -> None:
+    schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
+    assert sorted(schema["resources"]) == [f"ml-foundations:index:{name}" for name in NAMES]
+    hosted = json.loads(component_host().Host().schema)
+    assert sorted(hosted["resources"]) == sorted(schema["resources"])
+    index = (CHECKOUT / "docs" / "components" / "README.md").read_text()
+    assert re.findall(r"^\| \[(\w+)\]", index, re.MULTILINE) == NAMES
+    written = {path.name for path in (CHECKOUT / "docs" / "components").glob("*.md")}
+    assert written == {f"{name}.md" for name in NAMES} | {"README.md", "node-pool.md", "pod.md", "types.md"}
