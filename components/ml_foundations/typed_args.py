@@ -7,6 +7,175 @@ from typing import Any, NotRequired, TypedDict
 
 import pulumi
 
+__all__ = [
+    "AutoscalingArgs",
+    "ClaimTemplateArgs",
+    "ContainerPortArgs",
+    "CpuNodePoolArgs",
+    "DcgmExporterArgs",
+    "DeviceClassesArgs",
+    "DevicePluginArgs",
+    "DiskClassArgs",
+    "DistributedTrainingArgs",
+    "DriverArgs",
+    "EnvironmentSourceArgs",
+    "FilestoreArgs",
+    "FlavorArgs",
+    "GkeClusterArgs",
+    "GpuClaimArgs",
+    "GpuMonitorArgs",
+    "GpuNodePoolArgs",
+    "GpuOperatorArgs",
+    "GpuSharingArgs",
+    "HostPathArgs",
+    "InferenceServiceArgs",
+    "KeyArgs",
+    "KubeletArgs",
+    "LinuxArgs",
+    "LocalSsdArgs",
+    "LustreArgs",
+    "MaintenanceExclusionArgs",
+    "MaintenanceWindowArgs",
+    "MigArgs",
+    "MountArgs",
+    "NetworkArgs",
+    "NfsServerArgs",
+    "NodeNetworkArgs",
+    "ParameterArgs",
+    "PortArgs",
+    "RequestArgs",
+    "ScheduledTrainingArgs",
+    "SecondaryBootDiskArgs",
+    "SelectionArgs",
+    "ServiceAccountArgs",
+    "ShardVolumeArgs",
+    "ShardedSetArgs",
+    "SharingArgs",
+    "StorageClassesArgs",
+    "SweepArgs",
+    "TaintArgs",
+    "TaskArgs",
+    "TeamNamespaceArgs",
+    "TeamQueueArgs",
+    "TolerationArgs",
+    "TrainingJobArgs",
+    "TrainingQueueArgs",
+    "UpgradeArgs",
+    "VolumeArgs",
+]
+
+
+class NetworkArgs(TypedDict):
+    """A network that exists, for the cluster to be in."""
+
+    network: pulumi.Input[str]
+    """The VPC network: its self link, or its name."""
+    subnetwork: pulumi.Input[str]
+    """Its subnetwork in the cluster's region: self link or name."""
+    pod_range: NotRequired[str]
+    """The subnetwork's secondary range for pods; by default GKE adds one."""
+    service_range: NotRequired[str]
+    """The subnetwork's secondary range for services; by default GKE adds one."""
+    nat: NotRequired[bool]
+    """Whether to make a Cloud NAT in it. Default false: where there is none, nodes pull no image from outside."""
+
+
+class MaintenanceWindowArgs(TypedDict):
+    """When GKE may maintain the cluster. Times are as 2026-01-03T02:00:00Z."""
+
+    start_time: str
+    """When the first window begins."""
+    end_time: str
+    """When the first window ends."""
+    recurrence: str
+    """How the window comes again (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
+
+
+class MaintenanceExclusionArgs(TypedDict):
+    """When GKE may not upgrade the cluster, such as during a long training run. Times are as 2026-01-03T02:00:00Z."""
+
+    start_time: str
+    """When the exclusion begins."""
+    end_time: str
+    """When it ends."""
+    scope: NotRequired[str]
+    """NO_UPGRADES (30 days at the most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
+
+
+class GkeClusterArgs(TypedDict):
+    """Arguments of a GkeCluster."""
+
+    project: str
+    """The Google Cloud project."""
+    location: str
+    """The region, such as us-central1: a regional control plane."""
+    network: NotRequired[NetworkArgs]
+    """A network that exists; by default one is made, with a Cloud NAT."""
+    node_cidr: NotRequired[str]
+    """Addresses of the nodes; default 10.0.0.0/20."""
+    pod_cidr: NotRequired[str]
+    """Addresses of the pods; default 10.16.0.0/14."""
+    service_cidr: NotRequired[str]
+    """Addresses of the services; default 10.20.0.0/20."""
+    control_plane_cidr: NotRequired[str]
+    """Addresses of the control plane, a /28; by default it takes one of the nodes' addresses."""
+    flow_logs: NotRequired[bool]
+    """Whether the subnetwork that is made logs its traffic (VPC Flow Logs); default false."""
+    node_zones: NotRequired[list[str]]
+    """The zones of the nodes; by default GKE chooses three of the region."""
+    release_channel: NotRequired[str]
+    """RAPID, REGULAR, STABLE or EXTENDED; default REGULAR."""
+    kubernetes_version: NotRequired[str]
+    """The version that the control plane has at least, such as 1.34; by default the release channel's."""
+    endpoint: NotRequired[str]
+    """How clients reach the API server: dns (guarded by IAM, open to any network), private or public. Default dns."""
+    authorized_networks: NotRequired[dict[str, str]]
+    """Networks that may reach an IP endpoint: a name to a CIDR block. An IP endpoint is closed to all others."""
+    max_pods: NotRequired[int]
+    """The most pods of a node, 8 to 256, where its pool says nothing; default 110."""
+    multi_networking: NotRequired[bool]
+    """Whether node pools may be in more networks; default false. A change replaces the cluster."""
+    secrets_key: NotRequired[pulumi.Input[str]]
+    """The Cloud KMS key that encrypts Kubernetes secrets; by default Google's own. GKE's service agent must have it."""
+    node_service_account: NotRequired[pulumi.Input[str]]
+    """The e-mail address of a service account for the nodes; by default one is made, with the roles that it needs."""
+    node_roles: NotRequired[list[str]]
+    """More roles of the nodes' service account that is made."""
+    security_group: NotRequired[str]
+    """The Google group gke-security-groups@DOMAIN, whose groups RBAC knows; without it RBAC knows no group."""
+    binary_authorization: NotRequired[bool]
+    """Whether the project's policy says which images may run; default true. Google's policy at first allows all."""
+    maintenance_window: NotRequired[MaintenanceWindowArgs]
+    """When GKE may maintain the cluster; by default at any time."""
+    maintenance_exclusions: NotRequired[dict[str, MaintenanceExclusionArgs]]
+    """When it may not, by name."""
+    cost_allocation: NotRequired[bool]
+    """Whether the bill tells namespaces and labels apart; default true."""
+    logging: NotRequired[list[str]]
+    """Whose logs are kept; default SYSTEM_COMPONENTS and WORKLOADS. Also APISERVER, SCHEDULER, CONTROLLER_MANAGER."""
+    monitoring: NotRequired[list[str]]
+    """Whose metrics are kept; default SYSTEM_COMPONENTS and DCGM, the metrics of GPUs that GKE manages."""
+    managed_prometheus: NotRequired[bool]
+    """Whether Google collects Prometheus metrics; default true."""
+    gcs_fuse: NotRequired[bool]
+    """Whether pods can mount Cloud Storage buckets; default true."""
+    filestore: NotRequired[bool]
+    """Whether Filestore volumes can be made; default false."""
+    lustre: NotRequired[bool]
+    """Whether Managed Lustre volumes can be made; default false."""
+    parallelstore: NotRequired[bool]
+    """Whether Parallelstore volumes can be made; default false."""
+    stateful_ha: NotRequired[bool]
+    """Whether pods with a regional disk move to another zone by themselves; default false."""
+    node_local_dns: NotRequired[bool]
+    """Whether every node has a DNS cache; default false."""
+    gateway_api: NotRequired[bool]
+    """Whether the cluster has the Gateway API; default false."""
+    resource_labels: NotRequired[dict[str, str]]
+    """Labels of the cluster in Google Cloud and on the bill."""
+    deletion_protection: NotRequired[bool]
+    """Whether GKE refuses to delete the cluster; default true."""
+
 
 class LocalSsdArgs(TypedDict):
     """The local SSDs of a node. What is on them goes with the node."""
@@ -171,440 +340,6 @@ class CpuNodePoolArgs(TypedDict):
     """Labels of the machines in Compute Engine and on the bill."""
     network_tags: NotRequired[list[str]]
     """Tags of the machines, for firewall rules."""
-
-
-class SelectionArgs(TypedDict):
-    """Which devices will do. Every condition must hold."""
-
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names."""
-    memory: NotRequired[str]
-    """The least memory of a device, such as 40Gi."""
-    mig_profile: NotRequired[str]
-    """A MIG profile, such as 1g.10gb: then the devices are parts of GPUs."""
-    expressions: NotRequired[list[str]]
-    """More conditions in CEL, over device."""
-
-
-class RequestArgs(TypedDict):
-    """Devices that a claim asks for."""
-
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names."""
-    memory: NotRequired[str]
-    """The least memory of a device, such as 40Gi."""
-    mig_profile: NotRequired[str]
-    """A MIG profile, such as 1g.10gb: then the devices are parts of GPUs."""
-    expressions: NotRequired[list[str]]
-    """More conditions in CEL, over device."""
-    count: NotRequired[int]
-    """How many; default 1."""
-    device_class: NotRequired[str]
-    """Their class; by default gpu.nvidia.com, or mig.nvidia.com with a MIG profile."""
-
-
-class ClaimTemplateArgs(TypedDict):
-    """A template: each pod that names it gets a claim of its own."""
-
-    namespace: str
-    """The namespace of the pods."""
-    alternatives: list[RequestArgs]
-    """What the pods need; where there are several, the first that can be had."""
-    same_gpu: NotRequired[bool]
-    """Whether MIG devices must be parts of one GPU; default false."""
-
-
-class TolerationArgs(TypedDict):
-    """A taint that pods tolerate."""
-
-    key: str
-    """The taint's key."""
-    value: NotRequired[str]
-    """The taint's value; needed for the operator Equal."""
-    operator: NotRequired[str]
-    """Equal or Exists; default Equal."""
-    effect: NotRequired[str]
-    """NoSchedule, PreferNoSchedule or NoExecute; by default every effect."""
-
-
-class DeviceClassesArgs(TypedDict):
-    """Arguments of DeviceClasses."""
-
-    driver: NotRequired[bool]
-    """Whether NVIDIA's driver for DRA is installed; default true. It brings gpu.nvidia.com and mig.nvidia.com."""
-    namespace: NotRequired[str]
-    """The driver's namespace; default dra-driver-nvidia-gpu."""
-    gpu_driver_from: NotRequired[str]
-    """Who installed the GPU driver on the nodes: google or operator; default google."""
-    compute_domains: NotRequired[bool]
-    """Whether the nodes' GPUs are joined by multi-node NVLink (GB200); default false."""
-    classes: NotRequired[dict[str, SelectionArgs]]
-    """More classes of devices, by name."""
-    claim_templates: NotRequired[dict[str, ClaimTemplateArgs]]
-    """Templates of claims, by name."""
-    tolerations: NotRequired[list[TolerationArgs]]
-    """More taints of GPU nodes that the driver's pods tolerate; the GPU taint is always among them."""
-    critical_pods: NotRequired[int]
-    """How many critical pods the driver's namespace may run: one per GPU node, and a few. Default 100."""
-    values: NotRequired[dict[str, Any]]
-    """More values of the driver's chart, merged on top."""
-
-
-class KeyArgs(TypedDict):
-    """A key of a Secret or of a ConfigMap."""
-
-    name: str
-    """The name of the Secret or the ConfigMap."""
-    key: str
-    """The key in it."""
-    optional: NotRequired[bool]
-    """Whether pods start without it; default false."""
-
-
-class EnvironmentSourceArgs(TypedDict):
-    """A Secret or a ConfigMap, all of whose keys become environment variables."""
-
-    secret: NotRequired[str]
-    """The name of a Secret."""
-    config_map: NotRequired[str]
-    """The name of a ConfigMap."""
-    prefix: NotRequired[str]
-    """What the variables' names begin with."""
-    optional: NotRequired[bool]
-    """Whether pods start without it; default false."""
-
-
-class GpuClaimArgs(TypedDict):
-    """How a pod claims its GPUs by dynamic resource allocation (DRA), instead of from the device plugin."""
-
-    device_class: NotRequired[str]
-    """The DeviceClass; default gpu.nvidia.com, of NVIDIA's DRA driver."""
-    selectors: NotRequired[list[str]]
-    """CEL expressions that each GPU must meet, such as
-    device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0; beside what gpu says."""
-    template: NotRequired[str]
-    """A ResourceClaimTemplate that there is already, such as one of DeviceClasses; by default one is made."""
-
-
-class MountArgs(TypedDict):
-    """A volume of a workload: exactly one source, and the path at which it is mounted."""
-
-    path: str
-    """Where it is mounted."""
-    claim: NotRequired[str]
-    """Source: the name of a claim, such as Volume.claim_name."""
-    secret: NotRequired[str]
-    """Source: the name of a Secret."""
-    config_map: NotRequired[str]
-    """Source: the name of a ConfigMap."""
-    bucket: NotRequired[str]
-    """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
-    scratch: NotRequired[str]
-    """Source: empty space on the node's disk, of this size at the most, such as 100Gi."""
-    image: NotRequired[str]
-    """Source: an OCI image or artifact, mounted read-only, such as a model."""
-    volume: NotRequired[dict[str, Any]]
-    """Source: any other, as Kubernetes writes it, such as {"nfs": {"server": "…", "path": "/"}}."""
-    name: NotRequired[str]
-    """The volume's name; default is made from its source. Two mounts of one volume have one source."""
-    read_only: NotRequired[bool]
-    """Whether it is only read; default false."""
-    sub_path: NotRequired[str]
-    """The part of the volume to mount; default is all of it."""
-    mount_options: NotRequired[str]
-    """Of a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
-
-
-class ContainerPortArgs(TypedDict):
-    """A port on which a pod listens."""
-
-    port: int
-    """Its number."""
-    name: NotRequired[str]
-    """Its name."""
-
-
-class DistributedTrainingArgs(TypedDict):
-    """Arguments of a DistributedTraining."""
-
-    namespace: str
-    """The namespace."""
-    image: str
-    """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
-    command: NotRequired[list[str]]
-    """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
-    """Arguments of the command."""
-    working_dir: NotRequired[str]
-    """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
-    """Environment variables. A value may refer to another variable, as $(NAME)."""
-    secret_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
-    config_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of ConfigMaps."""
-    field_env: NotRequired[dict[str, str]]
-    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
-    env_from: NotRequired[list[EnvironmentSourceArgs]]
-    """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpus: NotRequired[int]
-    """GPUs of each pod."""
-    gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
-    requests: NotRequired[dict[str, str]]
-    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
-    limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
-    mounts: NotRequired[list[MountArgs]]
-    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
-    shared_memory: NotRequired[str]
-    """Size of /dev/shm, such as 16Gi; it counts against memory."""
-    init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
-    node_selector: NotRequired[dict[str, str]]
-    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
-    tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
-    spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
-    """The PriorityClass of its pods."""
-    queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
-    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
-    service_account: NotRequired[str]
-    """The service account of its pods; default is the namespace's default."""
-    run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
-    image_pull_policy: NotRequired[str]
-    """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
-    """Secrets with which the image is pulled."""
-    container_name: NotRequired[str]
-    """The name of its container; default main."""
-    grace_seconds: NotRequired[int]
-    """Seconds that a pod has to finish when it is stopped."""
-    labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
-    annotations: NotRequired[dict[str, str]]
-    """Annotations of its pods."""
-    pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
-    overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
-    ports: NotRequired[list[ContainerPortArgs]]
-    """Ports on which its pods listen; Kubernetes takes them for documentation."""
-    restart_policy: NotRequired[str]
-    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
-    backoff_limit: NotRequired[int]
-    """Failures of single pods that are retried; default 3 for each node, and 0 in a JobSet, which starts all anew."""
-    fail_on_exit_codes: NotRequired[list[int]]
-    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
-    ignore_disruptions: NotRequired[bool]
-    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
-    pod_failure_rules: NotRequired[list[dict[str, Any]]]
-    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
-    active_deadline_seconds: NotRequired[int]
-    """The longest that the Job may take, retries included."""
-    ttl_seconds_after_finished: NotRequired[int]
-    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
-    wait_for_completion: NotRequired[bool]
-    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
-    nodes: int
-    """Pods that train together, one a node where each takes all GPUs of a node."""
-    job_name: NotRequired[str]
-    """The name of the Job and its headless Service; default is the component's."""
-    service_name: NotRequired[str]
-    """The name of the headless Service; default is job_name."""
-    processes_per_node: NotRequired[int]
-    """Processes that torchrun starts in each pod; default is gpus, and 1 without GPUs."""
-    rendezvous_port: NotRequired[int]
-    """The port of the first pod at which all meet; default 29500."""
-    jobset: NotRequired[bool]
-    """Whether it is a JobSet, which starts all pods anew when one fails; its controller must be installed."""
-    max_restarts: NotRequired[int]
-    """Of a JobSet: how often all pods start anew before it fails; default 3."""
-
-
-class NetworkArgs(TypedDict):
-    """A network that exists, for the cluster to be in."""
-
-    network: pulumi.Input[str]
-    """The VPC network: its self link, or its name."""
-    subnetwork: pulumi.Input[str]
-    """Its subnetwork in the cluster's region: self link or name."""
-    pod_range: NotRequired[str]
-    """The subnetwork's secondary range for pods; by default GKE adds one."""
-    service_range: NotRequired[str]
-    """The subnetwork's secondary range for services; by default GKE adds one."""
-    nat: NotRequired[bool]
-    """Whether to make a Cloud NAT in it. Default false: where there is none, nodes pull no image from outside."""
-
-
-class MaintenanceWindowArgs(TypedDict):
-    """When GKE may maintain the cluster. Times are as 2026-01-03T02:00:00Z."""
-
-    start_time: str
-    """When the first window begins."""
-    end_time: str
-    """When the first window ends."""
-    recurrence: str
-    """How the window comes again (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
-
-
-class MaintenanceExclusionArgs(TypedDict):
-    """When GKE may not upgrade the cluster, such as during a long training run. Times are as 2026-01-03T02:00:00Z."""
-
-    start_time: str
-    """When the exclusion begins."""
-    end_time: str
-    """When it ends."""
-    scope: NotRequired[str]
-    """NO_UPGRADES (30 days at the most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
-
-
-class GkeClusterArgs(TypedDict):
-    """Arguments of a GkeCluster."""
-
-    project: str
-    """The Google Cloud project."""
-    location: str
-    """The region, such as us-central1: a regional control plane."""
-    network: NotRequired[NetworkArgs]
-    """A network that exists; by default one is made, with a Cloud NAT."""
-    node_cidr: NotRequired[str]
-    """Addresses of the nodes; default 10.0.0.0/20."""
-    pod_cidr: NotRequired[str]
-    """Addresses of the pods; default 10.16.0.0/14."""
-    service_cidr: NotRequired[str]
-    """Addresses of the services; default 10.20.0.0/20."""
-    control_plane_cidr: NotRequired[str]
-    """Addresses of the control plane, a /28; by default it takes one of the nodes' addresses."""
-    flow_logs: NotRequired[bool]
-    """Whether the subnetwork that is made logs its traffic (VPC Flow Logs); default false."""
-    node_zones: NotRequired[list[str]]
-    """The zones of the nodes; by default GKE chooses three of the region."""
-    release_channel: NotRequired[str]
-    """RAPID, REGULAR, STABLE or EXTENDED; default REGULAR."""
-    kubernetes_version: NotRequired[str]
-    """The version that the control plane has at least, such as 1.34; by default the release channel's."""
-    endpoint: NotRequired[str]
-    """How clients reach the API server: dns (guarded by IAM, open to any network), private or public. Default dns."""
-    authorized_networks: NotRequired[dict[str, str]]
-    """Networks that may reach an IP endpoint: a name to a CIDR block. An IP endpoint is closed to all others."""
-    max_pods: NotRequired[int]
-    """The most pods of a node, 8 to 256, where its pool says nothing; default 110."""
-    multi_networking: NotRequired[bool]
-    """Whether node pools may be in more networks; default false. A change replaces the cluster."""
-    secrets_key: NotRequired[pulumi.Input[str]]
-    """The Cloud KMS key that encrypts Kubernetes secrets; by default Google's own. GKE's service agent must have it."""
-    node_service_account: NotRequired[pulumi.Input[str]]
-    """The e-mail address of a service account for the nodes; by default one is made, with the roles that it needs."""
-    node_roles: NotRequired[list[str]]
-    """More roles of the nodes' service account that is made."""
-    security_group: NotRequired[str]
-    """The Google group gke-security-groups@DOMAIN, whose groups RBAC knows; without it RBAC knows no group."""
-    binary_authorization: NotRequired[bool]
-    """Whether the project's policy says which images may run; default true. Google's policy at first allows all."""
-    maintenance_window: NotRequired[MaintenanceWindowArgs]
-    """When GKE may maintain the cluster; by default at any time."""
-    maintenance_exclusions: NotRequired[dict[str, MaintenanceExclusionArgs]]
-    """When it may not, by name."""
-    cost_allocation: NotRequired[bool]
-    """Whether the bill tells namespaces and labels apart; default true."""
-    logging: NotRequired[list[str]]
-    """Whose logs are kept; default SYSTEM_COMPONENTS and WORKLOADS. Also APISERVER, SCHEDULER, CONTROLLER_MANAGER."""
-    monitoring: NotRequired[list[str]]
-    """Whose metrics are kept; default SYSTEM_COMPONENTS and DCGM, the metrics of GPUs that GKE manages."""
-    managed_prometheus: NotRequired[bool]
-    """Whether Google collects Prometheus metrics; default true."""
-    gcs_fuse: NotRequired[bool]
-    """Whether pods can mount Cloud Storage buckets; default true."""
-    filestore: NotRequired[bool]
-    """Whether Filestore volumes can be made; default false."""
-    lustre: NotRequired[bool]
-    """Whether Managed Lustre volumes can be made; default false."""
-    parallelstore: NotRequired[bool]
-    """Whether Parallelstore volumes can be made; default false."""
-    stateful_ha: NotRequired[bool]
-    """Whether pods with a regional disk move to another zone by themselves; default false."""
-    node_local_dns: NotRequired[bool]
-    """Whether every node has a DNS cache; default false."""
-    gateway_api: NotRequired[bool]
-    """Whether the cluster has the Gateway API; default false."""
-    resource_labels: NotRequired[dict[str, str]]
-    """Labels of the cluster in Google Cloud and on the bill."""
-    deletion_protection: NotRequired[bool]
-    """Whether GKE refuses to delete the cluster; default true."""
-
-
-class HostPathArgs(TypedDict):
-    """A folder of the node."""
-
-    path: str
-    """Its path on the node, and in the container too."""
-    read_only: NotRequired[bool]
-    """Whether it is only read; default true."""
-
-
-class GpuMonitorArgs(TypedDict):
-    """Arguments of a GpuMonitor."""
-
-    monitor_name: NotRequired[str]
-    """The DaemonSet's name; default is the component's."""
-    namespace: NotRequired[str]
-    """Its namespace; default is the name. An agent looks into nodes, which a team's namespace does not allow."""
-    create_namespace: NotRequired[bool]
-    """Whether the namespace is made, with a quota for critical pods; default true."""
-    image: NotRequired[str]
-    """The container image; default is NVIDIA's DCGM exporter."""
-    container_name: NotRequired[str]
-    """The name of its container; default main."""
-    command: NotRequired[list[str]]
-    """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
-    """Arguments of the command."""
-    env: NotRequired[dict[str, str]]
-    """Environment variables. NODE_NAME is there; what the DCGM exporter needs is, where it is the image."""
-    cpu: NotRequired[str]
-    """CPU that each pod requests; default 100m."""
-    memory: NotRequired[str]
-    """Memory that each pod requests and may use; default 1Gi, which the DCGM exporter needs where there are 8 GPUs."""
-    gpu: NotRequired[str]
-    """Only nodes with this GPU model, by any of its names; default is every GPU node."""
-    driver: NotRequired[str]
-    """Whose driver gives the agent access to the GPUs: google, operator, or none for no access; default google."""
-    port: NotRequired[int]
-    """The port of its metrics; 0 for none. Default 9400."""
-    host_paths: NotRequired[list[HostPathArgs]]
-    """Folders of the node; default is where the kubelet says which pod has which GPU."""
-    files: NotRequired[dict[str, str]]
-    """Files of configuration: name and text. Pods are replaced when they change."""
-    files_path: NotRequired[str]
-    """The folder of these files in the container; default /etc/monitor."""
-    critical: NotRequired[bool]
-    """Whether its pods come before all others on a node; default true."""
-    critical_pods: NotRequired[int]
-    """How many such pods the namespace may run: one for each GPU node. Default 1000."""
-    max_unavailable: NotRequired[str]
-    """Nodes, as a number or a percentage, on which a rollout may replace the pod at once; default 10%."""
-    monitoring: NotRequired[str]
-    """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
-    pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
-    overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the objects that it makes, by kind, such as {"Service": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
 
 
 class GpuSharingArgs(TypedDict):
@@ -800,6 +535,19 @@ class MigArgs(TypedDict):
     """The partitioning of nodes without the label nvidia.com/mig.config; default all-disabled."""
 
 
+class TolerationArgs(TypedDict):
+    """A taint that pods tolerate."""
+
+    key: str
+    """The taint's key."""
+    value: NotRequired[str]
+    """The taint's value; needed for the operator Equal."""
+    operator: NotRequired[str]
+    """Equal or Exists; default Equal."""
+    effect: NotRequired[str]
+    """NoSchedule, PreferNoSchedule or NoExecute; by default every effect."""
+
+
 class GpuOperatorArgs(TypedDict):
     """Arguments of a GpuOperator."""
 
@@ -835,6 +583,991 @@ class GpuOperatorArgs(TypedDict):
     """More values of the chart, merged on top."""
 
 
+class SelectionArgs(TypedDict):
+    """Which devices will do. Every condition must hold."""
+
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names."""
+    memory: NotRequired[str]
+    """The least memory of a device, such as 40Gi."""
+    mig_profile: NotRequired[str]
+    """A MIG profile, such as 1g.10gb: then the devices are parts of GPUs."""
+    expressions: NotRequired[list[str]]
+    """More conditions in CEL, over device."""
+
+
+class RequestArgs(TypedDict):
+    """Devices that a claim asks for."""
+
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names."""
+    memory: NotRequired[str]
+    """The least memory of a device, such as 40Gi."""
+    mig_profile: NotRequired[str]
+    """A MIG profile, such as 1g.10gb: then the devices are parts of GPUs."""
+    expressions: NotRequired[list[str]]
+    """More conditions in CEL, over device."""
+    count: NotRequired[int]
+    """How many; default 1."""
+    device_class: NotRequired[str]
+    """Their class; by default gpu.nvidia.com, or mig.nvidia.com with a MIG profile."""
+
+
+class ClaimTemplateArgs(TypedDict):
+    """A template: each pod that names it gets a claim of its own."""
+
+    namespace: str
+    """The namespace of the pods."""
+    alternatives: list[RequestArgs]
+    """What the pods need; where there are several, the first that can be had."""
+    same_gpu: NotRequired[bool]
+    """Whether MIG devices must be parts of one GPU; default false."""
+
+
+class DeviceClassesArgs(TypedDict):
+    """Arguments of DeviceClasses."""
+
+    driver: NotRequired[bool]
+    """Whether NVIDIA's driver for DRA is installed; default true. It brings gpu.nvidia.com and mig.nvidia.com."""
+    namespace: NotRequired[str]
+    """The driver's namespace; default dra-driver-nvidia-gpu."""
+    gpu_driver_from: NotRequired[str]
+    """Who installed the GPU driver on the nodes: google or operator; default google."""
+    compute_domains: NotRequired[bool]
+    """Whether the nodes' GPUs are joined by multi-node NVLink (GB200); default false."""
+    classes: NotRequired[dict[str, SelectionArgs]]
+    """More classes of devices, by name."""
+    claim_templates: NotRequired[dict[str, ClaimTemplateArgs]]
+    """Templates of claims, by name."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """More taints of GPU nodes that the driver's pods tolerate; the GPU taint is always among them."""
+    critical_pods: NotRequired[int]
+    """How many critical pods the driver's namespace may run: one per GPU node, and a few. Default 100."""
+    values: NotRequired[dict[str, Any]]
+    """More values of the driver's chart, merged on top."""
+
+
+class HostPathArgs(TypedDict):
+    """A folder of the node."""
+
+    path: str
+    """Its path on the node, and in the container too."""
+    read_only: NotRequired[bool]
+    """Whether it is only read; default true."""
+
+
+class GpuMonitorArgs(TypedDict):
+    """Arguments of a GpuMonitor."""
+
+    monitor_name: NotRequired[str]
+    """The DaemonSet's name; default is the component's."""
+    namespace: NotRequired[str]
+    """Its namespace; default is the name. An agent looks into nodes, which a team's namespace does not allow."""
+    create_namespace: NotRequired[bool]
+    """Whether the namespace is made, with a quota for critical pods; default true."""
+    image: NotRequired[str]
+    """The container image; default is NVIDIA's DCGM exporter."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. NODE_NAME is there; what the DCGM exporter needs is, where it is the image."""
+    cpu: NotRequired[str]
+    """CPU that each pod requests; default 100m."""
+    memory: NotRequired[str]
+    """Memory that each pod requests and may use; default 1Gi, which the DCGM exporter needs where there are 8 GPUs."""
+    gpu: NotRequired[str]
+    """Only nodes with this GPU model, by any of its names; default is every GPU node."""
+    driver: NotRequired[str]
+    """Whose driver gives the agent access to the GPUs: google, operator, or none for no access; default google."""
+    port: NotRequired[int]
+    """The port of its metrics; 0 for none. Default 9400."""
+    host_paths: NotRequired[list[HostPathArgs]]
+    """Folders of the node; default is where the kubelet says which pod has which GPU."""
+    files: NotRequired[dict[str, str]]
+    """Files of configuration: name and text. Pods are replaced when they change."""
+    files_path: NotRequired[str]
+    """The folder of these files in the container; default /etc/monitor."""
+    critical: NotRequired[bool]
+    """Whether its pods come before all others on a node; default true."""
+    critical_pods: NotRequired[int]
+    """How many such pods the namespace may run: one for each GPU node. Default 1000."""
+    max_unavailable: NotRequired[str]
+    """Nodes, as a number or a percentage, on which a rollout may replace the pod at once; default 10%."""
+    monitoring: NotRequired[str]
+    """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Service": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+
+
+class DiskClassArgs(TypedDict):
+    """A storage class of one's own."""
+
+    type: str
+    """pd-standard, pd-balanced, pd-ssd, or hyperdisk- with balanced, balanced-high-availability, extreme, throughput,
+    ml."""
+    regional: NotRequired[bool]
+    """Whether the disk is in two zones. Persistent disks only; they attach to E2, N1, N2 and N2D machines."""
+    zones: NotRequired[list[str]]
+    """Where disks are made; by default in the zone of the pod that mounts them first."""
+    iops: NotRequired[int]
+    """Operations per second of each disk, for Hyperdisk."""
+    throughput: NotRequired[str]
+    """Bytes per second of each disk, for Hyperdisk, such as 600Mi."""
+    retain: NotRequired[bool]
+    """Whether a disk outlives its claim; default as for all classes."""
+
+
+class FilestoreArgs(TypedDict):
+    """Filestore, for ReadWriteMany volumes of 1Ti and more: an instance for each."""
+
+    tiers: NotRequired[list[str]]
+    """basic-hdd, zonal or enterprise (in several zones): a class `filestore-<tier>` for each. Default zonal."""
+    reserved_range: NotRequired[str]
+    """The name of the address range of private service access, for a shared VPC; default direct peering."""
+
+
+class LustreArgs(TypedDict):
+    """Managed Lustre, for ReadWriteMany volumes of 9000Gi and more."""
+
+    zones: list[str]
+    """The zones of the instances: those of the nodes that mount them."""
+    throughput: NotRequired[int]
+    """MB/s for each TiB: 125, 250, 500 or 1000. Default 500."""
+
+
+class NfsServerArgs(TypedDict):
+    """An NFS server behind ReadWriteMany volumes."""
+
+    server: str
+    """Its address; a Filestore instance has one too."""
+    path: str
+    """The exported folder."""
+
+
+class StorageClassesArgs(TypedDict):
+    """Arguments of StorageClasses."""
+
+    fast_ssd_zones: NotRequired[list[str]]
+    """The two zones of the regional fast-ssd disks; by default the pod's zone and another of the region."""
+    dataset_zones: NotRequired[list[str]]
+    """The zones of datasets: volumes that many pods read at once. Without zones there is no such class."""
+    disks: NotRequired[dict[str, DiskClassArgs]]
+    """More classes of disks, by name."""
+    retain: NotRequired[bool]
+    """Whether volumes outlive their claims (reclaim policy Retain); default false. Snapshots follow."""
+    encryption_key: NotRequired[pulumi.Input[str]]
+    """The Cloud KMS key that encrypts disks; by default Google's own."""
+    snapshots: NotRequired[bool]
+    """Whether there are snapshot classes; default true. Their CRDs come with GKE."""
+    filestore: NotRequired[FilestoreArgs]
+    """Filestore; the cluster's add-on must be on."""
+    lustre: NotRequired[LustreArgs]
+    """Managed Lustre; the cluster's add-on must be on."""
+    network: NotRequired[pulumi.Input[str]]
+    """The network of Filestore and Lustre instances: the cluster's. By default the one that is named default."""
+    nfs: NotRequired[NfsServerArgs]
+    """The NFS server behind the class nfs-client; without it there is no such class."""
+
+
+class VolumeArgs(TypedDict):
+    """Arguments of a Volume."""
+
+    namespace: str
+    """The namespace of the claim and of the pods that mount it."""
+    size: NotRequired[str]
+    """How much, such as 500Gi; a bucket needs none. It can grow later where the class allows it, never shrink."""
+    storage_class: NotRequired[str]
+    """The storage class; a bucket needs none. For GPU workloads: one whose disks attach to their machines."""
+    claim_name: NotRequired[str]
+    """The name of the claim; default is the component's."""
+    access_mode: NotRequired[str]
+    """ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany; default ReadWriteOnce, of a bucket
+    ReadWriteMany."""
+    data: NotRequired[bool]
+    """Whether it holds data that must outlive the stack: protected, and kept when it leaves. Default true."""
+    snapshot: NotRequired[str]
+    """A VolumeSnapshot of the namespace that it starts from."""
+    disk: NotRequired[pulumi.Input[str]]
+    """A disk that exists: `projects/<project>/zones/<zone>/disks/<name>`. Its class says the disk's type."""
+    bucket: NotRequired[pulumi.Input[str]]
+    """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
+    mount_options: NotRequired[list[str]]
+    """Options of the mount of a disk or bucket, such as implicit-dirs."""
+
+
+class ServiceAccountArgs(TypedDict):
+    """The service account of the team's pods."""
+
+    name: NotRequired[str]
+    """Its name in Kubernetes; default workloads."""
+    google_account: NotRequired[pulumi.Input[str]]
+    """The e-mail address of the Google service account that its pods act as (Workload Identity Federation)."""
+    workload_pool: NotRequired[str]
+    """The cluster's Workload Identity pool. With it, the pods are also allowed to act as that account."""
+    image_pull_secret: NotRequired[pulumi.Input[str]]
+    """Credentials of image registries, as a Docker configuration file has them (JSON). Kept as a secret."""
+
+
+class TeamNamespaceArgs(TypedDict):
+    """Arguments of a TeamNamespace."""
+
+    gpus: int
+    """The most GPUs that the team's pods may request at once; 0 for none."""
+    gpus_by_model: NotRequired[dict[str, int]]
+    """The most GPUs of each model, by any of its names. Pods with GPUs then need the PriorityClass of their model,
+    `<namespace>-<accelerator type>`, such as research-nvidia-l4, and no other GPUs are given."""
+    claimed_gpus: NotRequired[int]
+    """The most GPUs that resource claims may take (DRA), beside gpus; default 0."""
+    cpu: str
+    """The most CPU that they may request, such as 64."""
+    memory: str
+    """The most memory that they may request, such as 512Gi."""
+    storage: str
+    """The most storage that claims may request, such as 4Ti."""
+    storage_by_class: NotRequired[dict[str, str]]
+    """The most storage of a storage class, such as {"hyperdisk-extreme": "1Ti"}."""
+    volumes: NotRequired[int]
+    """The most claims; default 20."""
+    jobs: NotRequired[int]
+    """The most Jobs; default 100."""
+    pods: NotRequired[int]
+    """The most pods; default 200."""
+    services: NotRequired[int]
+    """The most Services; default 50."""
+    load_balancers: NotRequired[int]
+    """The most Services with a load balancer of their own, open to its network; default 0."""
+    extra_quota: NotRequired[dict[str, str]]
+    """More quota items, such as count/configmaps: 100."""
+    internet: NotRequired[str]
+    """What the pods may reach outside of private networks: none, https or any; default https."""
+    ingress_namespaces: NotRequired[list[str]]
+    """Namespaces whose pods may connect; default those of Managed Service for Prometheus."""
+    ingress_load_balancers: NotRequired[bool]
+    """Whether Google's load balancers and their health checks may connect; default false."""
+    egress_networks: NotRequired[list[str]]
+    """Private networks that the pods may reach, as CIDR blocks: the control plane, a database."""
+    default_cpu: NotRequired[str]
+    """What a container gets that asks for no CPU; default 500m."""
+    default_memory: NotRequired[str]
+    """What a container gets that asks for no memory; default 1Gi."""
+    largest_volume: NotRequired[str]
+    """The most storage that one claim may request."""
+    pod_security: NotRequired[str]
+    """The Pod Security level that is enforced: privileged, baseline or restricted; default baseline."""
+    group: NotRequired[str]
+    """The group that may work in the namespace, such as ml-research@example.com."""
+    viewers: NotRequired[str]
+    """The group that may look at what is in it, but for secrets."""
+    service_account: NotRequired[ServiceAccountArgs]
+    """A service account for the team's pods."""
+    priorities: NotRequired[dict[str, int]]
+    """PriorityClasses, each as `<namespace>-<name>`: a pod of a higher one may displace pods of a lower one."""
+    namespace: NotRequired[str]
+    """The namespace's name; default is the component's."""
+
+
+class FlavorArgs(TypedDict):
+    """A kind of GPU node that quotas are given in: a node pool."""
+
+    name: str
+    """The flavor's name, such as the pool's."""
+    gpu: str
+    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that select its nodes, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of its nodes, such as GpuNodePool.tolerations. What Kueue starts there is given them."""
+
+
+class TeamQueueArgs(TypedDict):
+    """What a team may use at once."""
+
+    namespace: str
+    """The team's namespace; its ClusterQueue has the same name."""
+    cpu: str
+    """CPU, such as 256."""
+    memory: str
+    """Memory, such as 2Ti."""
+    gpus: NotRequired[dict[str, int]]
+    """GPUs of each flavor that are the team's own."""
+    borrow_gpus: NotRequired[dict[str, int]]
+    """The most GPUs of each flavor that it may have beside its own, while others leave them; by default all."""
+    borrow_cpu: NotRequired[str]
+    """The most CPU that it may have beside its own, while others leave it; by default all."""
+    borrow_memory: NotRequired[str]
+    """The most memory that it may have beside its own, while others leave it; by default all."""
+    lend_gpus: NotRequired[dict[str, int]]
+    """The most of its own GPUs of each flavor that others may have, while it leaves them; by default all."""
+
+
+class TrainingQueueArgs(TypedDict):
+    """Arguments of a TrainingQueue."""
+
+    flavors: list[FlavorArgs]
+    """The kinds of GPU nodes."""
+    teams: list[TeamQueueArgs]
+    """What each team may use at once."""
+    cohort: NotRequired[str]
+    """The name of the cohort, in which teams borrow from each other; default is the component's."""
+    borrowing: NotRequired[bool]
+    """Whether teams borrow what others leave; default true."""
+    reclaim: NotRequired[str]
+    """Whose workloads are stopped when a team wants its own back: never, lower_priority or any; default any."""
+    preempt: NotRequired[str]
+    """Whose workloads of the same team are stopped for another one: never or lower_priority; default lower_priority."""
+    queue_name: NotRequired[str]
+    """The name of each team's LocalQueue, which workloads give as queue; default training."""
+    install: NotRequired[bool]
+    """Whether Kueue is installed, by its Helm chart; default true. False where the cluster has it already."""
+    values: NotRequired[dict[str, Any]]
+    """More values of the chart, merged on top."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind (ResourceFlavor, ClusterQueue, LocalQueue), merged over them: maps
+    join, lists are replaced, and null takes a field away."""
+
+
+class KeyArgs(TypedDict):
+    """A key of a Secret or of a ConfigMap."""
+
+    name: str
+    """The name of the Secret or the ConfigMap."""
+    key: str
+    """The key in it."""
+    optional: NotRequired[bool]
+    """Whether pods start without it; default false."""
+
+
+class EnvironmentSourceArgs(TypedDict):
+    """A Secret or a ConfigMap, all of whose keys become environment variables."""
+
+    secret: NotRequired[str]
+    """The name of a Secret."""
+    config_map: NotRequired[str]
+    """The name of a ConfigMap."""
+    prefix: NotRequired[str]
+    """What the variables' names begin with."""
+    optional: NotRequired[bool]
+    """Whether pods start without it; default false."""
+
+
+class GpuClaimArgs(TypedDict):
+    """How a pod claims its GPUs by dynamic resource allocation (DRA), instead of from the device plugin."""
+
+    device_class: NotRequired[str]
+    """The DeviceClass; default gpu.nvidia.com, of NVIDIA's DRA driver."""
+    selectors: NotRequired[list[str]]
+    """CEL expressions that each GPU must meet, such as
+    device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0; beside what gpu says."""
+    template: NotRequired[str]
+    """A ResourceClaimTemplate that there is already, such as one of DeviceClasses; by default one is made."""
+
+
+class MountArgs(TypedDict):
+    """A volume of a workload: exactly one source, and the path at which it is mounted."""
+
+    path: str
+    """Where it is mounted."""
+    claim: NotRequired[str]
+    """Source: the name of a claim, such as Volume.claim_name."""
+    secret: NotRequired[str]
+    """Source: the name of a Secret."""
+    config_map: NotRequired[str]
+    """Source: the name of a ConfigMap."""
+    bucket: NotRequired[str]
+    """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
+    scratch: NotRequired[str]
+    """Source: empty space on the node's disk, of this size at the most, such as 100Gi."""
+    image: NotRequired[str]
+    """Source: an OCI image or artifact, mounted read-only, such as a model."""
+    volume: NotRequired[dict[str, Any]]
+    """Source: any other, as Kubernetes writes it, such as {"nfs": {"server": "…", "path": "/"}}."""
+    name: NotRequired[str]
+    """The volume's name; default is made from its source. Two mounts of one volume have one source."""
+    read_only: NotRequired[bool]
+    """Whether it is only read; default false."""
+    sub_path: NotRequired[str]
+    """The part of the volume to mount; default is all of it."""
+    mount_options: NotRequired[str]
+    """Of a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
+
+
+class TaskArgs(TypedDict):
+    """Arguments of a Task."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a pod has to finish when it is stopped."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    task_name: NotRequired[str]
+    """The Pod's name; default is the component's."""
+    active_deadline_seconds: NotRequired[int]
+    """The longest that it may run; default 600."""
+    wait_for_completion: NotRequired[bool]
+    """Whether pulumi up waits until it has succeeded; default false: it goes on once the Pod is accepted."""
+
+
+class ContainerPortArgs(TypedDict):
+    """A port on which a pod listens."""
+
+    port: int
+    """Its number."""
+    name: NotRequired[str]
+    """Its name."""
+
+
+class TrainingJobArgs(TypedDict):
+    """Arguments of a TrainingJob."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a pod has to finish when it is stopped."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    ports: NotRequired[list[ContainerPortArgs]]
+    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    restart_policy: NotRequired[str]
+    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    backoff_limit: NotRequired[int]
+    """Failures that are retried before the Job fails; default 3."""
+    fail_on_exit_codes: NotRequired[list[int]]
+    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    ignore_disruptions: NotRequired[bool]
+    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
+    pod_failure_rules: NotRequired[list[dict[str, Any]]]
+    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
+    active_deadline_seconds: NotRequired[int]
+    """The longest that the Job may take, retries included."""
+    ttl_seconds_after_finished: NotRequired[int]
+    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    wait_for_completion: NotRequired[bool]
+    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
+    completions: NotRequired[int]
+    """Pods that must succeed; default 1."""
+    parallelism: NotRequired[int]
+    """Pods that run at once; default 1."""
+    indexed: NotRequired[bool]
+    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
+    backoff_limit_per_index: NotRequired[int]
+    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
+    max_failed_indexes: NotRequired[int]
+    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
+    success_rules: NotRequired[list[dict[str, Any]]]
+    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
+    job_name: NotRequired[str]
+    """The Job's name; default is the component's."""
+    elastic: NotRequired[bool]
+    """Whether parallelism is the start only, and somebody else may change it, as Kueue does with partial admission:
+    a change of it in the program then waits for the next replacement. By default it replaces the Job."""
+
+
+class DistributedTrainingArgs(TypedDict):
+    """Arguments of a DistributedTraining."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a pod has to finish when it is stopped."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    ports: NotRequired[list[ContainerPortArgs]]
+    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    restart_policy: NotRequired[str]
+    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    backoff_limit: NotRequired[int]
+    """Failures of single pods that are retried; default 3 for each node, and 0 in a JobSet, which starts all anew."""
+    fail_on_exit_codes: NotRequired[list[int]]
+    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    ignore_disruptions: NotRequired[bool]
+    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
+    pod_failure_rules: NotRequired[list[dict[str, Any]]]
+    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
+    active_deadline_seconds: NotRequired[int]
+    """The longest that the Job may take, retries included."""
+    ttl_seconds_after_finished: NotRequired[int]
+    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    wait_for_completion: NotRequired[bool]
+    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
+    nodes: int
+    """Pods that train together, one a node where each takes all GPUs of a node."""
+    job_name: NotRequired[str]
+    """The name of the Job and its headless Service; default is the component's."""
+    service_name: NotRequired[str]
+    """The name of the headless Service; default is job_name."""
+    processes_per_node: NotRequired[int]
+    """Processes that torchrun starts in each pod; default is gpus, and 1 without GPUs."""
+    rendezvous_port: NotRequired[int]
+    """The port of the first pod at which all meet; default 29500."""
+    jobset: NotRequired[bool]
+    """Whether it is a JobSet, which starts all pods anew when one fails; its controller must be installed."""
+    max_restarts: NotRequired[int]
+    """Of a JobSet: how often all pods start anew before it fails; default 3."""
+
+
+class ParameterArgs(TypedDict):
+    """What one hyperparameter may be: a list of values, or a range for a random sample."""
+
+    values: NotRequired[list[Any]]
+    """The values: strings, numbers or booleans. 1.0 counts as 1."""
+    low: NotRequired[float]
+    """The lowest value of a range."""
+    high: NotRequired[float]
+    """The highest value of a range."""
+    scale: NotRequired[str]
+    """linear or log: what is as likely within the range; default linear."""
+    integer: NotRequired[bool]
+    """Whether a range has whole numbers only; default false."""
+
+
+class SweepArgs(TypedDict):
+    """Arguments of a Sweep."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a pod has to finish when it is stopped."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    ports: NotRequired[list[ContainerPortArgs]]
+    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    restart_policy: NotRequired[str]
+    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    backoff_limit: NotRequired[int]
+    """Failures of all trials together that are retried; by default each trial's count for itself."""
+    fail_on_exit_codes: NotRequired[list[int]]
+    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    ignore_disruptions: NotRequired[bool]
+    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
+    pod_failure_rules: NotRequired[list[dict[str, Any]]]
+    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
+    active_deadline_seconds: NotRequired[int]
+    """The longest that the Job may take, retries included."""
+    ttl_seconds_after_finished: NotRequired[int]
+    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    wait_for_completion: NotRequired[bool]
+    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
+    parameters: dict[str, ParameterArgs]
+    """The hyperparameters, by the names of their environment variables."""
+    samples: NotRequired[int]
+    """How many combinations to draw at random; by default all combinations of the values are tried."""
+    seed: NotRequired[int]
+    """What the random sample is made from: the same seed gives the same sample. Default 0."""
+    parallelism: NotRequired[int]
+    """Trials that run at once, and so the most GPUs in use, divided by gpus; default 1."""
+    backoff_limit_per_index: NotRequired[int]
+    """Failures of a trial that are retried; default 1."""
+    max_failed_indexes: NotRequired[int]
+    """Trials that may fail before the Sweep stops; by default all."""
+    sweep_name: NotRequired[str]
+    """The Job's name; default is the component's."""
+
+
+class ScheduledTrainingArgs(TypedDict):
+    """Arguments of a ScheduledTraining."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables. A value may refer to another variable, as $(NAME)."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a pod has to finish when it is stopped."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    ports: NotRequired[list[ContainerPortArgs]]
+    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    restart_policy: NotRequired[str]
+    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    backoff_limit: NotRequired[int]
+    """Failures that are retried before a run fails; default 1, as the next run is the better retry."""
+    fail_on_exit_codes: NotRequired[list[int]]
+    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    ignore_disruptions: NotRequired[bool]
+    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
+    pod_failure_rules: NotRequired[list[dict[str, Any]]]
+    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
+    active_deadline_seconds: NotRequired[int]
+    """The longest that a run may take, retries included; default nine tenths of the schedule's shortest interval."""
+    ttl_seconds_after_finished: NotRequired[int]
+    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    completions: NotRequired[int]
+    """Pods that must succeed; default 1."""
+    parallelism: NotRequired[int]
+    """Pods that run at once; default 1."""
+    indexed: NotRequired[bool]
+    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
+    backoff_limit_per_index: NotRequired[int]
+    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
+    max_failed_indexes: NotRequired[int]
+    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
+    success_rules: NotRequired[list[dict[str, Any]]]
+    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
+    schedule: str
+    """When it runs, as cron says it, such as "0 2 * * 0" or @daily."""
+    time_zone: NotRequired[str]
+    """The time zone of the schedule, such as Europe/Berlin; default Etc/UTC."""
+    concurrency_policy: NotRequired[str]
+    """What a run does that meets the one before: Forbid skips it, Replace ends the other, Allow runs both.
+    Default Forbid."""
+    starting_deadline_seconds: NotRequired[int]
+    """How late a run may start, when the control plane was away; default 600."""
+    successful_jobs_history: NotRequired[int]
+    """How many Jobs that succeeded are kept; default 3."""
+    failed_jobs_history: NotRequired[int]
+    """How many Jobs that failed are kept; default 3."""
+    suspend: NotRequired[bool]
+    """Whether no more runs start; by default that is left to kubectl."""
+    cron_name: NotRequired[str]
+    """The CronJob's name, 52 characters at most; default is the component's."""
+
+
 class PortArgs(TypedDict):
     """A port beside the server's own."""
 
@@ -842,6 +1575,134 @@ class PortArgs(TypedDict):
     """The port's name, such as metrics."""
     port: int
     """Its number, in the container and in the Service."""
+
+
+class ShardVolumeArgs(TypedDict):
+    """A volume that each shard has for itself."""
+
+    name: str
+    """The volume's name; the claim of shard 0 is `<name>-<set>-0`."""
+    size: str
+    """Its size, such as 500Gi. A set that exists keeps the size it was made with."""
+    storage_class: str
+    """The storage class."""
+    path: str
+    """Where it is mounted."""
+    access_mode: NotRequired[str]
+    """ReadWriteOnce or ReadWriteOncePod; default ReadWriteOnce."""
+
+
+class ShardedSetArgs(TypedDict):
+    """Arguments of a ShardedSet."""
+
+    namespace: str
+    """The namespace."""
+    image: str
+    """The container image."""
+    cpu: str
+    """CPU that each pod requests, such as 8."""
+    memory: str
+    """Memory that each pod requests and may use, such as 64Gi."""
+    command: NotRequired[list[str]]
+    """The command; by default the image's."""
+    arguments: NotRequired[list[str]]
+    """Arguments of the command."""
+    working_dir: NotRequired[str]
+    """The directory in which the command starts; by default the image's."""
+    env: NotRequired[dict[str, str]]
+    """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are there unless given here."""
+    secret_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
+    config_env: NotRequired[dict[str, KeyArgs]]
+    """Environment variables from keys of ConfigMaps."""
+    field_env: NotRequired[dict[str, str]]
+    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
+    env_from: NotRequired[list[EnvironmentSourceArgs]]
+    """Secrets and ConfigMaps of which every key becomes an environment variable."""
+    gpu: NotRequired[str]
+    """The GPU model, by any of its names; without it, any GPU will do."""
+    gpus: NotRequired[int]
+    """GPUs of each pod."""
+    gpu_claim: NotRequired[GpuClaimArgs]
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    requests: NotRequired[dict[str, str]]
+    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
+    limits: NotRequired[dict[str, str | None]]
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    mounts: NotRequired[list[MountArgs]]
+    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    shared_memory: NotRequired[str]
+    """Size of /dev/shm, such as 16Gi; it counts against memory."""
+    init_containers: NotRequired[list[dict[str, Any]]]
+    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    node_selector: NotRequired[dict[str, str]]
+    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    tolerations: NotRequired[list[TolerationArgs]]
+    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    spot: NotRequired[bool]
+    """Whether its pods put up with the taint of Spot nodes; default false."""
+    priority_class: NotRequired[str]
+    """The PriorityClass of its pods."""
+    queue: NotRequired[str]
+    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    queue_priority: NotRequired[str]
+    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    service_account: NotRequired[str]
+    """The service account of its pods; default is the namespace's default."""
+    run_as_user: NotRequired[int]
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    image_pull_policy: NotRequired[str]
+    """Always, IfNotPresent or Never; default is Kubernetes' own."""
+    image_pull_secrets: NotRequired[list[str]]
+    """Secrets with which the image is pulled."""
+    container_name: NotRequired[str]
+    """The name of its container; default main."""
+    grace_seconds: NotRequired[int]
+    """Seconds that a shard has to write its state when it is stopped; default 60."""
+    labels: NotRequired[dict[str, str]]
+    """More labels of its pods."""
+    annotations: NotRequired[dict[str, str]]
+    """Annotations of its pods."""
+    pod_overrides: NotRequired[dict[str, Any]]
+    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
+    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
+    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    port: NotRequired[int]
+    """The port that the server listens on; default 8080. It is named http."""
+    ports: NotRequired[list[PortArgs]]
+    """More ports, such as one for metrics or gRPC; the Service has them too."""
+    health_path: NotRequired[str]
+    """The path that answers when a shard is loaded, or tcp where a connection is enough; default tcp."""
+    live_path: NotRequired[str]
+    """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
+    load_seconds: NotRequired[int]
+    """How long the model takes to load, at the most; default 300. Probes and the rollout wait that long."""
+    max_unavailable: NotRequired[int]
+    """Shards that a rollout, or a drain of nodes, may stop at once; default 1. More than 1 needs Kubernetes 1.35."""
+    timeout_seconds: NotRequired[int]
+    """How long Pulumi waits for a rollout; the default is enough for one pod after the other."""
+    disruption_budget: NotRequired[bool]
+    """Whether drains of nodes are held to max_unavailable, by a PodDisruptionBudget; default true."""
+    callers: NotRequired[list[str]]
+    """Lets only pods of these namespaces and its own connect; by default the namespace's own policies rule."""
+    monitoring: NotRequired[str]
+    """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
+    metrics_path: NotRequired[str]
+    """The path of the metrics; default /metrics."""
+    metrics_port: NotRequired[str]
+    """The name of the port with the metrics; default http."""
+    shards: int
+    """How many shards there are. Each learns it as WORLD_SIZE, so that all restart when it changes."""
+    set_name: NotRequired[str]
+    """The name of the StatefulSet and its Service, 52 characters at most; default is the component's."""
+    service_name: NotRequired[str]
+    """The name of the headless Service; default is set_name."""
+    volumes: NotRequired[list[ShardVolumeArgs]]
+    """Volumes of which each shard gets its own, and keeps it for life."""
+    data: NotRequired[bool]
+    """Whether the volumes hold data: claims are kept, and Pulumi refuses to delete or replace the set. Default true."""
 
 
 class AutoscalingArgs(TypedDict):
@@ -980,807 +1841,3 @@ class InferenceServiceArgs(TypedDict):
     """How long a rollout may stand still until it has failed; default is the load time and five minutes."""
     spread: NotRequired[str]
     """Over zones and nodes: preferred, required or none; default preferred."""
-
-
-class ScheduledTrainingArgs(TypedDict):
-    """Arguments of a ScheduledTraining."""
-
-    namespace: str
-    """The namespace."""
-    image: str
-    """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
-    command: NotRequired[list[str]]
-    """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
-    """Arguments of the command."""
-    working_dir: NotRequired[str]
-    """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
-    """Environment variables. A value may refer to another variable, as $(NAME)."""
-    secret_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
-    config_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of ConfigMaps."""
-    field_env: NotRequired[dict[str, str]]
-    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
-    env_from: NotRequired[list[EnvironmentSourceArgs]]
-    """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpus: NotRequired[int]
-    """GPUs of each pod."""
-    gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
-    requests: NotRequired[dict[str, str]]
-    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
-    limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
-    mounts: NotRequired[list[MountArgs]]
-    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
-    shared_memory: NotRequired[str]
-    """Size of /dev/shm, such as 16Gi; it counts against memory."""
-    init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
-    node_selector: NotRequired[dict[str, str]]
-    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
-    tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
-    spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
-    """The PriorityClass of its pods."""
-    queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
-    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
-    service_account: NotRequired[str]
-    """The service account of its pods; default is the namespace's default."""
-    run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
-    image_pull_policy: NotRequired[str]
-    """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
-    """Secrets with which the image is pulled."""
-    container_name: NotRequired[str]
-    """The name of its container; default main."""
-    grace_seconds: NotRequired[int]
-    """Seconds that a pod has to finish when it is stopped."""
-    labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
-    annotations: NotRequired[dict[str, str]]
-    """Annotations of its pods."""
-    pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
-    overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
-    ports: NotRequired[list[ContainerPortArgs]]
-    """Ports on which its pods listen; Kubernetes takes them for documentation."""
-    restart_policy: NotRequired[str]
-    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
-    backoff_limit: NotRequired[int]
-    """Failures that are retried before a run fails; default 1, as the next run is the better retry."""
-    fail_on_exit_codes: NotRequired[list[int]]
-    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
-    ignore_disruptions: NotRequired[bool]
-    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
-    pod_failure_rules: NotRequired[list[dict[str, Any]]]
-    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
-    active_deadline_seconds: NotRequired[int]
-    """The longest that a run may take, retries included; default nine tenths of the schedule's shortest interval."""
-    ttl_seconds_after_finished: NotRequired[int]
-    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
-    completions: NotRequired[int]
-    """Pods that must succeed; default 1."""
-    parallelism: NotRequired[int]
-    """Pods that run at once; default 1."""
-    indexed: NotRequired[bool]
-    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
-    backoff_limit_per_index: NotRequired[int]
-    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
-    max_failed_indexes: NotRequired[int]
-    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
-    success_rules: NotRequired[list[dict[str, Any]]]
-    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
-    schedule: str
-    """When it runs, as cron says it, such as "0 2 * * 0" or @daily."""
-    time_zone: NotRequired[str]
-    """The time zone of the schedule, such as Europe/Berlin; default Etc/UTC."""
-    concurrency_policy: NotRequired[str]
-    """What a run does that meets the one before: Forbid skips it, Replace ends the other, Allow runs both.
-    Default Forbid."""
-    starting_deadline_seconds: NotRequired[int]
-    """How late a run may start, when the control plane was away; default 600."""
-    successful_jobs_history: NotRequired[int]
-    """How many Jobs that succeeded are kept; default 3."""
-    failed_jobs_history: NotRequired[int]
-    """How many Jobs that failed are kept; default 3."""
-    suspend: NotRequired[bool]
-    """Whether no more runs start; by default that is left to kubectl."""
-    cron_name: NotRequired[str]
-    """The CronJob's name, 52 characters at most; default is the component's."""
-
-
-class ShardVolumeArgs(TypedDict):
-    """A volume that each shard has for itself."""
-
-    name: str
-    """The volume's name; the claim of shard 0 is `<name>-<set>-0`."""
-    size: str
-    """Its size, such as 500Gi. A set that exists keeps the size it was made with."""
-    storage_class: str
-    """The storage class."""
-    path: str
-    """Where it is mounted."""
-    access_mode: NotRequired[str]
-    """ReadWriteOnce or ReadWriteOncePod; default ReadWriteOnce."""
-
-
-class ShardedSetArgs(TypedDict):
-    """Arguments of a ShardedSet."""
-
-    namespace: str
-    """The namespace."""
-    image: str
-    """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
-    command: NotRequired[list[str]]
-    """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
-    """Arguments of the command."""
-    working_dir: NotRequired[str]
-    """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
-    """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are there unless given here."""
-    secret_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
-    config_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of ConfigMaps."""
-    field_env: NotRequired[dict[str, str]]
-    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
-    env_from: NotRequired[list[EnvironmentSourceArgs]]
-    """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpus: NotRequired[int]
-    """GPUs of each pod."""
-    gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
-    requests: NotRequired[dict[str, str]]
-    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
-    limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
-    mounts: NotRequired[list[MountArgs]]
-    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
-    shared_memory: NotRequired[str]
-    """Size of /dev/shm, such as 16Gi; it counts against memory."""
-    init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
-    node_selector: NotRequired[dict[str, str]]
-    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
-    tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
-    spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
-    """The PriorityClass of its pods."""
-    queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
-    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
-    service_account: NotRequired[str]
-    """The service account of its pods; default is the namespace's default."""
-    run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
-    image_pull_policy: NotRequired[str]
-    """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
-    """Secrets with which the image is pulled."""
-    container_name: NotRequired[str]
-    """The name of its container; default main."""
-    grace_seconds: NotRequired[int]
-    """Seconds that a shard has to write its state when it is stopped; default 60."""
-    labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
-    annotations: NotRequired[dict[str, str]]
-    """Annotations of its pods."""
-    pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
-    overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
-    port: NotRequired[int]
-    """The port that the server listens on; default 8080. It is named http."""
-    ports: NotRequired[list[PortArgs]]
-    """More ports, such as one for metrics or gRPC; the Service has them too."""
-    health_path: NotRequired[str]
-    """The path that answers when a shard is loaded, or tcp where a connection is enough; default tcp."""
-    live_path: NotRequired[str]
-    """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
-    load_seconds: NotRequired[int]
-    """How long the model takes to load, at the most; default 300. Probes and the rollout wait that long."""
-    max_unavailable: NotRequired[int]
-    """Shards that a rollout, or a drain of nodes, may stop at once; default 1. More than 1 needs Kubernetes 1.35."""
-    timeout_seconds: NotRequired[int]
-    """How long Pulumi waits for a rollout; the default is enough for one pod after the other."""
-    disruption_budget: NotRequired[bool]
-    """Whether drains of nodes are held to max_unavailable, by a PodDisruptionBudget; default true."""
-    callers: NotRequired[list[str]]
-    """Lets only pods of these namespaces and its own connect; by default the namespace's own policies rule."""
-    monitoring: NotRequired[str]
-    """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
-    metrics_path: NotRequired[str]
-    """The path of the metrics; default /metrics."""
-    metrics_port: NotRequired[str]
-    """The name of the port with the metrics; default http."""
-    shards: int
-    """How many shards there are. Each learns it as WORLD_SIZE, so that all restart when it changes."""
-    set_name: NotRequired[str]
-    """The name of the StatefulSet and its Service, 52 characters at most; default is the component's."""
-    service_name: NotRequired[str]
-    """The name of the headless Service; default is set_name."""
-    volumes: NotRequired[list[ShardVolumeArgs]]
-    """Volumes of which each shard gets its own, and keeps it for life."""
-    data: NotRequired[bool]
-    """Whether the volumes hold data: claims are kept, and Pulumi refuses to delete or replace the set. Default true."""
-
-
-class DiskClassArgs(TypedDict):
-    """A storage class of one's own."""
-
-    type: str
-    """pd-standard, pd-balanced, pd-ssd, or hyperdisk- with balanced, balanced-high-availability, extreme, throughput,
-    ml."""
-    regional: NotRequired[bool]
-    """Whether the disk is in two zones. Persistent disks only; they attach to E2, N1, N2 and N2D machines."""
-    zones: NotRequired[list[str]]
-    """Where disks are made; by default in the zone of the pod that mounts them first."""
-    iops: NotRequired[int]
-    """Operations per second of each disk, for Hyperdisk."""
-    throughput: NotRequired[str]
-    """Bytes per second of each disk, for Hyperdisk, such as 600Mi."""
-    retain: NotRequired[bool]
-    """Whether a disk outlives its claim; default as for all classes."""
-
-
-class FilestoreArgs(TypedDict):
-    """Filestore, for ReadWriteMany volumes of 1Ti and more: an instance for each."""
-
-    tiers: NotRequired[list[str]]
-    """basic-hdd, zonal or enterprise (in several zones): a class `filestore-<tier>` for each. Default zonal."""
-    reserved_range: NotRequired[str]
-    """The name of the address range of private service access, for a shared VPC; default direct peering."""
-
-
-class LustreArgs(TypedDict):
-    """Managed Lustre, for ReadWriteMany volumes of 9000Gi and more."""
-
-    zones: list[str]
-    """The zones of the instances: those of the nodes that mount them."""
-    throughput: NotRequired[int]
-    """MB/s for each TiB: 125, 250, 500 or 1000. Default 500."""
-
-
-class NfsServerArgs(TypedDict):
-    """An NFS server behind ReadWriteMany volumes."""
-
-    server: str
-    """Its address; a Filestore instance has one too."""
-    path: str
-    """The exported folder."""
-
-
-class StorageClassesArgs(TypedDict):
-    """Arguments of StorageClasses."""
-
-    fast_ssd_zones: NotRequired[list[str]]
-    """The two zones of the regional fast-ssd disks; by default the pod's zone and another of the region."""
-    dataset_zones: NotRequired[list[str]]
-    """The zones of datasets: volumes that many pods read at once. Without zones there is no such class."""
-    disks: NotRequired[dict[str, DiskClassArgs]]
-    """More classes of disks, by name."""
-    retain: NotRequired[bool]
-    """Whether volumes outlive their claims (reclaim policy Retain); default false. Snapshots follow."""
-    encryption_key: NotRequired[pulumi.Input[str]]
-    """The Cloud KMS key that encrypts disks; by default Google's own."""
-    snapshots: NotRequired[bool]
-    """Whether there are snapshot classes; default true. Their CRDs come with GKE."""
-    filestore: NotRequired[FilestoreArgs]
-    """Filestore; the cluster's add-on must be on."""
-    lustre: NotRequired[LustreArgs]
-    """Managed Lustre; the cluster's add-on must be on."""
-    network: NotRequired[pulumi.Input[str]]
-    """The network of Filestore and Lustre instances: the cluster's. By default the one that is named default."""
-    nfs: NotRequired[NfsServerArgs]
-    """The NFS server behind the class nfs-client; without it there is no such class."""
-
-
-class ParameterArgs(TypedDict):
-    """What one hyperparameter may be: a list of values, or a range for a random sample."""
-
-    values: NotRequired[list[Any]]
-    """The values: strings, numbers or booleans. 1.0 counts as 1."""
-    low: NotRequired[float]
-    """The lowest value of a range."""
-    high: NotRequired[float]
-    """The highest value of a range."""
-    scale: NotRequired[str]
-    """linear or log: what is as likely within the range; default linear."""
-    integer: NotRequired[bool]
-    """Whether a range has whole numbers only; default false."""
-
-
-class SweepArgs(TypedDict):
-    """Arguments of a Sweep."""
-
-    namespace: str
-    """The namespace."""
-    image: str
-    """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
-    command: NotRequired[list[str]]
-    """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
-    """Arguments of the command."""
-    working_dir: NotRequired[str]
-    """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
-    """Environment variables. A value may refer to another variable, as $(NAME)."""
-    secret_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
-    config_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of ConfigMaps."""
-    field_env: NotRequired[dict[str, str]]
-    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
-    env_from: NotRequired[list[EnvironmentSourceArgs]]
-    """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpus: NotRequired[int]
-    """GPUs of each pod."""
-    gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
-    requests: NotRequired[dict[str, str]]
-    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
-    limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
-    mounts: NotRequired[list[MountArgs]]
-    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
-    shared_memory: NotRequired[str]
-    """Size of /dev/shm, such as 16Gi; it counts against memory."""
-    init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
-    node_selector: NotRequired[dict[str, str]]
-    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
-    tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
-    spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
-    """The PriorityClass of its pods."""
-    queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
-    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
-    service_account: NotRequired[str]
-    """The service account of its pods; default is the namespace's default."""
-    run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
-    image_pull_policy: NotRequired[str]
-    """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
-    """Secrets with which the image is pulled."""
-    container_name: NotRequired[str]
-    """The name of its container; default main."""
-    grace_seconds: NotRequired[int]
-    """Seconds that a pod has to finish when it is stopped."""
-    labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
-    annotations: NotRequired[dict[str, str]]
-    """Annotations of its pods."""
-    pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
-    overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
-    ports: NotRequired[list[ContainerPortArgs]]
-    """Ports on which its pods listen; Kubernetes takes them for documentation."""
-    restart_policy: NotRequired[str]
-    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
-    backoff_limit: NotRequired[int]
-    """Failures of all trials together that are retried; by default each trial's count for itself."""
-    fail_on_exit_codes: NotRequired[list[int]]
-    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
-    ignore_disruptions: NotRequired[bool]
-    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
-    pod_failure_rules: NotRequired[list[dict[str, Any]]]
-    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
-    active_deadline_seconds: NotRequired[int]
-    """The longest that the Job may take, retries included."""
-    ttl_seconds_after_finished: NotRequired[int]
-    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
-    wait_for_completion: NotRequired[bool]
-    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
-    parameters: dict[str, ParameterArgs]
-    """The hyperparameters, by the names of their environment variables."""
-    samples: NotRequired[int]
-    """How many combinations to draw at random; by default all combinations of the values are tried."""
-    seed: NotRequired[int]
-    """What the random sample is made from: the same seed gives the same sample. Default 0."""
-    parallelism: NotRequired[int]
-    """Trials that run at once, and so the most GPUs in use, divided by gpus; default 1."""
-    backoff_limit_per_index: NotRequired[int]
-    """Failures of a trial that are retried; default 1."""
-    max_failed_indexes: NotRequired[int]
-    """Trials that may fail before the Sweep stops; by default all."""
-    sweep_name: NotRequired[str]
-    """The Job's name; default is the component's."""
-
-
-class TaskArgs(TypedDict):
-    """Arguments of a Task."""
-
-    namespace: str
-    """The namespace."""
-    image: str
-    """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
-    command: NotRequired[list[str]]
-    """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
-    """Arguments of the command."""
-    working_dir: NotRequired[str]
-    """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
-    """Environment variables. A value may refer to another variable, as $(NAME)."""
-    secret_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
-    config_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of ConfigMaps."""
-    field_env: NotRequired[dict[str, str]]
-    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
-    env_from: NotRequired[list[EnvironmentSourceArgs]]
-    """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpus: NotRequired[int]
-    """GPUs of each pod."""
-    gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
-    requests: NotRequired[dict[str, str]]
-    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
-    limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
-    mounts: NotRequired[list[MountArgs]]
-    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
-    shared_memory: NotRequired[str]
-    """Size of /dev/shm, such as 16Gi; it counts against memory."""
-    init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
-    node_selector: NotRequired[dict[str, str]]
-    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
-    tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
-    spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
-    """The PriorityClass of its pods."""
-    queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
-    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
-    service_account: NotRequired[str]
-    """The service account of its pods; default is the namespace's default."""
-    run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
-    image_pull_policy: NotRequired[str]
-    """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
-    """Secrets with which the image is pulled."""
-    container_name: NotRequired[str]
-    """The name of its container; default main."""
-    grace_seconds: NotRequired[int]
-    """Seconds that a pod has to finish when it is stopped."""
-    labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
-    annotations: NotRequired[dict[str, str]]
-    """Annotations of its pods."""
-    pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
-    overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
-    task_name: NotRequired[str]
-    """The Pod's name; default is the component's."""
-    active_deadline_seconds: NotRequired[int]
-    """The longest that it may run; default 600."""
-    wait_for_completion: NotRequired[bool]
-    """Whether pulumi up waits until it has succeeded; default false: it goes on once the Pod is accepted."""
-
-
-class ServiceAccountArgs(TypedDict):
-    """The service account of the team's pods."""
-
-    name: NotRequired[str]
-    """Its name in Kubernetes; default workloads."""
-    google_account: NotRequired[pulumi.Input[str]]
-    """The e-mail address of the Google service account that its pods act as (Workload Identity Federation)."""
-    workload_pool: NotRequired[str]
-    """The cluster's Workload Identity pool. With it, the pods are also allowed to act as that account."""
-    image_pull_secret: NotRequired[pulumi.Input[str]]
-    """Credentials of image registries, as a Docker configuration file has them (JSON). Kept as a secret."""
-
-
-class TeamNamespaceArgs(TypedDict):
-    """Arguments of a TeamNamespace."""
-
-    gpus: int
-    """The most GPUs that the team's pods may request at once; 0 for none."""
-    gpus_by_model: NotRequired[dict[str, int]]
-    """The most GPUs of each model, by any of its names. Pods with GPUs then need the PriorityClass of their model,
-    `<namespace>-<accelerator type>`, such as research-nvidia-l4, and no other GPUs are given."""
-    claimed_gpus: NotRequired[int]
-    """The most GPUs that resource claims may take (DRA), beside gpus; default 0."""
-    cpu: str
-    """The most CPU that they may request, such as 64."""
-    memory: str
-    """The most memory that they may request, such as 512Gi."""
-    storage: str
-    """The most storage that claims may request, such as 4Ti."""
-    storage_by_class: NotRequired[dict[str, str]]
-    """The most storage of a storage class, such as {"hyperdisk-extreme": "1Ti"}."""
-    volumes: NotRequired[int]
-    """The most claims; default 20."""
-    jobs: NotRequired[int]
-    """The most Jobs; default 100."""
-    pods: NotRequired[int]
-    """The most pods; default 200."""
-    services: NotRequired[int]
-    """The most Services; default 50."""
-    load_balancers: NotRequired[int]
-    """The most Services with a load balancer of their own, open to its network; default 0."""
-    extra_quota: NotRequired[dict[str, str]]
-    """More quota items, such as count/configmaps: 100."""
-    internet: NotRequired[str]
-    """What the pods may reach outside of private networks: none, https or any; default https."""
-    ingress_namespaces: NotRequired[list[str]]
-    """Namespaces whose pods may connect; default those of Managed Service for Prometheus."""
-    ingress_load_balancers: NotRequired[bool]
-    """Whether Google's load balancers and their health checks may connect; default false."""
-    egress_networks: NotRequired[list[str]]
-    """Private networks that the pods may reach, as CIDR blocks: the control plane, a database."""
-    default_cpu: NotRequired[str]
-    """What a container gets that asks for no CPU; default 500m."""
-    default_memory: NotRequired[str]
-    """What a container gets that asks for no memory; default 1Gi."""
-    largest_volume: NotRequired[str]
-    """The most storage that one claim may request."""
-    pod_security: NotRequired[str]
-    """The Pod Security level that is enforced: privileged, baseline or restricted; default baseline."""
-    group: NotRequired[str]
-    """The group that may work in the namespace, such as ml-research@example.com."""
-    viewers: NotRequired[str]
-    """The group that may look at what is in it, but for secrets."""
-    service_account: NotRequired[ServiceAccountArgs]
-    """A service account for the team's pods."""
-    priorities: NotRequired[dict[str, int]]
-    """PriorityClasses, each as `<namespace>-<name>`: a pod of a higher one may displace pods of a lower one."""
-    namespace: NotRequired[str]
-    """The namespace's name; default is the component's."""
-
-
-class TrainingJobArgs(TypedDict):
-    """Arguments of a TrainingJob."""
-
-    namespace: str
-    """The namespace."""
-    image: str
-    """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
-    command: NotRequired[list[str]]
-    """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
-    """Arguments of the command."""
-    working_dir: NotRequired[str]
-    """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
-    """Environment variables. A value may refer to another variable, as $(NAME)."""
-    secret_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
-    config_env: NotRequired[dict[str, KeyArgs]]
-    """Environment variables from keys of ConfigMaps."""
-    field_env: NotRequired[dict[str, str]]
-    """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
-    env_from: NotRequired[list[EnvironmentSourceArgs]]
-    """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpus: NotRequired[int]
-    """GPUs of each pod."""
-    gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
-    requests: NotRequired[dict[str, str]]
-    """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
-    limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
-    mounts: NotRequired[list[MountArgs]]
-    """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
-    shared_memory: NotRequired[str]
-    """Size of /dev/shm, such as 16Gi; it counts against memory."""
-    init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
-    node_selector: NotRequired[dict[str, str]]
-    """Labels that its nodes must have, such as GpuNodePool.node_selector."""
-    tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
-    spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
-    """The PriorityClass of its pods."""
-    queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
-    """The Kueue WorkloadPriorityClass that ranks it in its queue."""
-    service_account: NotRequired[str]
-    """The service account of its pods; default is the namespace's default."""
-    run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
-    image_pull_policy: NotRequired[str]
-    """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
-    """Secrets with which the image is pulled."""
-    container_name: NotRequired[str]
-    """The name of its container; default main."""
-    grace_seconds: NotRequired[int]
-    """Seconds that a pod has to finish when it is stopped."""
-    labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
-    annotations: NotRequired[dict[str, str]]
-    """Annotations of its pods."""
-    pod_overrides: NotRequired[dict[str, Any]]
-    """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
-    overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
-    ports: NotRequired[list[ContainerPortArgs]]
-    """Ports on which its pods listen; Kubernetes takes them for documentation."""
-    restart_policy: NotRequired[str]
-    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
-    backoff_limit: NotRequired[int]
-    """Failures that are retried before the Job fails; default 3."""
-    fail_on_exit_codes: NotRequired[list[int]]
-    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
-    ignore_disruptions: NotRequired[bool]
-    """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
-    pod_failure_rules: NotRequired[list[dict[str, Any]]]
-    """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
-    active_deadline_seconds: NotRequired[int]
-    """The longest that the Job may take, retries included."""
-    ttl_seconds_after_finished: NotRequired[int]
-    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
-    wait_for_completion: NotRequired[bool]
-    """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
-    completions: NotRequired[int]
-    """Pods that must succeed; default 1."""
-    parallelism: NotRequired[int]
-    """Pods that run at once; default 1."""
-    indexed: NotRequired[bool]
-    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
-    backoff_limit_per_index: NotRequired[int]
-    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
-    max_failed_indexes: NotRequired[int]
-    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
-    success_rules: NotRequired[list[dict[str, Any]]]
-    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
-    job_name: NotRequired[str]
-    """The Job's name; default is the component's."""
-    elastic: NotRequired[bool]
-    """Whether parallelism is the start only, and somebody else may change it, as Kueue does with partial admission:
-    a change of it in the program then waits for the next replacement. By default it replaces the Job."""
-
-
-class FlavorArgs(TypedDict):
-    """A kind of GPU node that quotas are given in: a node pool."""
-
-    name: str
-    """The flavor's name, such as the pool's."""
-    gpu: str
-    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu."""
-    node_selector: NotRequired[dict[str, str]]
-    """Labels that select its nodes, such as GpuNodePool.node_selector."""
-    tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of its nodes, such as GpuNodePool.tolerations. What Kueue starts there is given them."""
-
-
-class TeamQueueArgs(TypedDict):
-    """What a team may use at once."""
-
-    namespace: str
-    """The team's namespace; its ClusterQueue has the same name."""
-    cpu: str
-    """CPU, such as 256."""
-    memory: str
-    """Memory, such as 2Ti."""
-    gpus: NotRequired[dict[str, int]]
-    """GPUs of each flavor that are the team's own."""
-    borrow_gpus: NotRequired[dict[str, int]]
-    """The most GPUs of each flavor that it may have beside its own, while others leave them; by default all."""
-    borrow_cpu: NotRequired[str]
-    """The most CPU that it may have beside its own, while others leave it; by default all."""
-    borrow_memory: NotRequired[str]
-    """The most memory that it may have beside its own, while others leave it; by default all."""
-    lend_gpus: NotRequired[dict[str, int]]
-    """The most of its own GPUs of each flavor that others may have, while it leaves them; by default all."""
-
-
-class TrainingQueueArgs(TypedDict):
-    """Arguments of a TrainingQueue."""
-
-    flavors: list[FlavorArgs]
-    """The kinds of GPU nodes."""
-    teams: list[TeamQueueArgs]
-    """What each team may use at once."""
-    cohort: NotRequired[str]
-    """The name of the cohort, in which teams borrow from each other; default is the component's."""
-    borrowing: NotRequired[bool]
-    """Whether teams borrow what others leave; default true."""
-    reclaim: NotRequired[str]
-    """Whose workloads are stopped when a team wants its own back: never, lower_priority or any; default any."""
-    preempt: NotRequired[str]
-    """Whose workloads of the same team are stopped for another one: never or lower_priority; default lower_priority."""
-    queue_name: NotRequired[str]
-    """The name of each team's LocalQueue, which workloads give as queue; default training."""
-    install: NotRequired[bool]
-    """Whether Kueue is installed, by its Helm chart; default true. False where the cluster has it already."""
-    values: NotRequired[dict[str, Any]]
-    """More values of the chart, merged on top."""
-    overrides: NotRequired[dict[str, dict[str, Any]]]
-    """Fields of the objects that it makes, by kind (ResourceFlavor, ClusterQueue, LocalQueue), merged over them: maps
-    join, lists are replaced, and null takes a field away."""
-
-
-class VolumeArgs(TypedDict):
-    """Arguments of a Volume."""
-
-    namespace: str
-    """The namespace of the claim and of the pods that mount it."""
-    size: NotRequired[str]
-    """How much, such as 500Gi; a bucket needs none. It can grow later where the class allows it, never shrink."""
-    storage_class: NotRequired[str]
-    """The storage class; a bucket needs none. For GPU workloads: one whose disks attach to their machines."""
-    claim_name: NotRequired[str]
-    """The name of the claim; default is the component's."""
-    access_mode: NotRequired[str]
-    """ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany; default ReadWriteOnce, of a bucket
-    ReadWriteMany."""
-    data: NotRequired[bool]
-    """Whether it holds data that must outlive the stack: protected, and kept when it leaves. Default true."""
-    snapshot: NotRequired[str]
-    """A VolumeSnapshot of the namespace that it starts from."""
-    disk: NotRequired[pulumi.Input[str]]
-    """A disk that exists: `projects/<project>/zones/<zone>/disks/<name>`. Its class says the disk's type."""
-    bucket: NotRequired[pulumi.Input[str]]
-    """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
-    mount_options: NotRequired[list[str]]
-    """Options of the mount of a disk or bucket, such as implicit-dirs."""
