@@ -30,7 +30,7 @@ quick: .venv/.ready ## the tests that need no replica: less than a minute
 lint: .venv/.ready ## lint and type-check
 	@$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) pyright
 
-format: .venv/.ready ## mend what ruff can mend
+format: .venv/.ready ## fix what ruff can fix
 	@$(RUN) ruff check --fix && $(RUN) ruff format
 
 bench: .venv/.ready ## measure, and print the figures
@@ -39,17 +39,17 @@ bench: .venv/.ready ## measure, and print the figures
 differential: .venv/.ready ## compare planning with the real scheduler: make differential [N=10000]; goes on where it was
 	@$(RUN) tests.differential $(N)
 
-lock: .venv/.ready ## make the lock anew, after a change of the dependencies in pyproject.toml
+lock: .venv/.ready ## update the lock, after a change of the dependencies in pyproject.toml
 	@$(RUN) uv pip compile pyproject.toml --all-extras --universal --generate-hashes --no-header -q -o requirements.lock
 	@$(RUN) uv pip compile pyproject.toml -c requirements.lock --universal --generate-hashes --no-header --no-annotate -q \
 		-o components/requirements.txt
 
-generate: .venv/.ready ## make arguments, schemas and pages anew, after a change of a component's arguments
+generate: .venv/.ready ## write arguments, schemas and pages, after a change of a component's arguments
 	@$(RUN) codegen
 
 install: .venv/.ready ## make .venv, the Python environment, and no more
 
-# Made from the lock; made anew when the lock or the project's metadata change.
+# Made from the lock, and again when the lock or the project's metadata change.
 .venv/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; name one: make PYTHON=python3.12")'
 	@$(PYTHON) -m venv .venv

@@ -45,7 +45,7 @@ def measure() -> dict[str, Any]:
 
 
 def documents(workloads: int, nodes_per_pool: int) -> list[Manifest]:
-    """Pools of so many nodes each, and so many workloads."""
+    """A number of pools of a number of nodes each, and a number of workloads."""
     return [*(pool(index, nodes_per_pool) for index in range(POOLS)), *map(workload, range(workloads))]
 
 

@@ -119,14 +119,14 @@ def _compact(value: Mapping[str, Any]) -> str:
 
 
 def update() -> None:
-    """Write the data anew where the installed SDK is of another version."""
+    """Write the data again if the installed SDK has another version."""
     for package in PACKAGES:
         if not file(package).exists() or written(package)["version"] != _installed(package):
             file(package).write_text(generated(package))
 
 
 def main() -> None:
-    """Write the data anew, whatever their version."""
+    """Write the data again, whatever its version."""
     for package in PACKAGES:
         file(package).write_text(generated(package))
 

@@ -152,7 +152,7 @@ def _sentence(finding: Finding) -> str:
 
 
 def _merged(findings: Iterable[Finding]) -> Iterable[Finding]:
-    """Findings that say the same of several objects, as one of them all."""
+    """Findings of several objects with the same text, merged into one."""
     alike: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
         alike.setdefault((finding.rule, finding.message, finding.remedy), []).append(finding)

@@ -178,7 +178,7 @@ class GkeClusterArgs(TypedDict):
 
 
 class LocalSsdArgs(TypedDict):
-    """The local SSDs of a node. What is on them goes with the node."""
+    """The local SSDs of a node. Their data is lost with the node."""
 
     use: NotRequired[str]
     """ephemeral: they back emptyDir volumes, images and logs; block: raw NVMe devices, for the pods to format."""
@@ -967,7 +967,7 @@ class GpuClaimArgs(TypedDict):
     """CEL expressions that each GPU must meet, such as
     device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0; beside what gpu says."""
     template: NotRequired[str]
-    """A ResourceClaimTemplate that there is already, such as one of DeviceClasses; by default one is made."""
+    """An existing ResourceClaimTemplate, such as one of DeviceClasses; by default one is created."""
 
 
 class MountArgs(TypedDict):
@@ -1045,9 +1045,9 @@ class TaskArgs(TypedDict):
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
     spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
+    """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
@@ -1139,9 +1139,9 @@ class TrainingJobArgs(TypedDict):
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
     spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
+    """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
@@ -1253,9 +1253,9 @@ class DistributedTrainingArgs(TypedDict):
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
     spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
+    """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
@@ -1289,7 +1289,7 @@ class DistributedTrainingArgs(TypedDict):
     restart_policy: NotRequired[str]
     """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
     backoff_limit: NotRequired[int]
-    """Failures of single pods that are retried; default 3 for each node, and 0 in a JobSet, which starts all anew."""
+    """Failures of single pods that are retried; default 3 for each node, and 0 in a JobSet, which restarts all."""
     fail_on_exit_codes: NotRequired[list[int]]
     """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
     ignore_disruptions: NotRequired[bool]
@@ -1313,9 +1313,9 @@ class DistributedTrainingArgs(TypedDict):
     rendezvous_port: NotRequired[int]
     """The port of the first pod at which all meet; default 29500."""
     jobset: NotRequired[bool]
-    """Whether it is a JobSet, which starts all pods anew when one fails; its controller must be installed."""
+    """Whether it is a JobSet, which restarts all pods when one fails; its controller must be installed."""
     max_restarts: NotRequired[int]
-    """Of a JobSet: how often all pods start anew before it fails; default 3."""
+    """Of a JobSet: how often all pods restart before it fails; default 3."""
 
 
 class ParameterArgs(TypedDict):
@@ -1379,9 +1379,9 @@ class SweepArgs(TypedDict):
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
     spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
+    """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
@@ -1490,9 +1490,9 @@ class ScheduledTrainingArgs(TypedDict):
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
     spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
+    """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
@@ -1638,9 +1638,9 @@ class ShardedSetArgs(TypedDict):
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
     spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
+    """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
@@ -1766,9 +1766,9 @@ class InferenceServiceArgs(TypedDict):
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
     spot: NotRequired[bool]
-    """Whether its pods put up with the taint of Spot nodes; default false."""
+    """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]

@@ -1,4 +1,4 @@
-"""A team, its storage and its workloads on a cluster that is there already: the one that kubectl talks to."""
+"""A team, its storage and its workloads on an existing cluster: the one that kubectl talks to."""
 
 import pulumi
 from ml_foundations import InferenceService, StorageClasses, TeamNamespace, TrainingJob, Volume

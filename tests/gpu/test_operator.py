@@ -144,7 +144,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "both custom resources": (
         {"values": {"gpuCluster": {"deployCR": True}}},
-        "gpuCluster.deployCR goes with clusterPolicy.deployCR: false",
+        "gpuCluster.deployCR needs clusterPolicy.deployCR: false",
     ),
 }
 

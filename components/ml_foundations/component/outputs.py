@@ -20,7 +20,7 @@ def done(result: Awaitable[Any]) -> Any:
         awaited = next(steps)
     except StopIteration as end:
         return end.value
-    # Nobody waits for it: without this, asyncio refuses whoever awaits it next.
+    # Nothing awaits it: without this, asyncio would refuse the next one that does.
     awaited._asyncio_future_blocking = False
     return None
 

@@ -139,7 +139,7 @@ class CapacitySpec(Spec):
             yield "compact_placement", "puts the nodes close together, and so into one zone: say which in zones"
         if self.flex_start and MACHINE_TYPES[self.machine_type].family not in _COMPACT_WITH_FLEX_START:
             families = " and ".join(_COMPACT_WITH_FLEX_START)
-            yield "compact_placement", f"goes with flex_start on {families} machines only; leave one of them out"
+            yield "compact_placement", f"is possible with flex_start on {families} machines only; leave one of them out"
 
 
 def _field(way: str) -> str:

@@ -12,7 +12,7 @@ from ml_foundations.component.spec import Spec
 
 
 class LocalSsd(Spec):
-    """The local SSDs of a node. What is on them goes with the node."""
+    """The local SSDs of a node. Their data is lost with the node."""
 
     use: Literal["ephemeral", "block"] = "ephemeral"
     """ephemeral: they back emptyDir volumes, images and logs; block: raw NVMe devices, for the pods to format."""

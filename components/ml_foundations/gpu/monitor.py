@@ -141,7 +141,7 @@ class GpuMonitor(Component[GpuMonitorSpec]):
     """Its namespace."""
 
     def __init__(self, name: str, args: GpuMonitorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the DaemonSet and what goes with it."""
+        """Declare the DaemonSet and its companions."""
         super().__init__(name, args, opts)
 
     @override
@@ -210,7 +210,7 @@ def _at_once(spec: GpuMonitorSpec) -> dict[str, Any]:
 
 
 def _affinity(spec: GpuMonitorSpec) -> dict[str, Any]:
-    """GKE labels every GPU node with its accelerator, whoever installs the driver."""
+    """GKE labels every GPU node with its accelerator, whatever installs the driver."""
     terms: list[dict[str, Any]] = [{"key": labels.GKE_ACCELERATOR, "operator": "Exists"}]
     if spec.gpu is not None:
         terms.append({"key": labels.GPU_PRODUCT, "operator": "In", "values": [spec.gpu]})

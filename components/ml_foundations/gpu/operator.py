@@ -268,7 +268,7 @@ def _chart_errors(spec: GpuOperatorSpec) -> Iterator[tuple[str, str]]:
             "devicePlugin.enabled is true, but in the mode gke GKE advertises the GPUs; they would count twice",
         )
     if _at(values, "clusterPolicy", "deployCR") is not False and _at(values, "gpuCluster", "deployCR"):
-        yield "values", "gpuCluster.deployCR goes with clusterPolicy.deployCR: false only"
+        yield "values", "gpuCluster.deployCR needs clusterPolicy.deployCR: false"
     if _at(values, "cdi", "nriPluginEnabled"):
         if _at(values, "cdi", "enabled") is False:
             yield "values", "cdi.nriPluginEnabled needs cdi.enabled"

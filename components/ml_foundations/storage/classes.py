@@ -198,7 +198,7 @@ class StorageClassesSpec(ComponentSpec):
 
     @override
     def parts(self) -> Iterator[Part]:
-        # The provider does not make a class anew by itself for fields that it keeps.
+        # The provider does not itself replace a class for immutable fields.
         fixed = pulumi.ResourceOptions(
             replace_on_changes=["reclaimPolicy", "volumeBindingMode"], delete_before_replace=True
         )

@@ -19,7 +19,7 @@ _IMMUTABLE = [
 ]
 """Fields that a live Job keeps: the provider does not know them all, so a change must replace the Job."""
 
-# A Job that failed stays failed: the next update makes it anew.
+# A Job that failed stays failed: the next update replaces it.
 _AWAITED = {"pulumi.com/replaceUnready": "true"}
 
 _AWAIT_MARGIN_SECONDS = 60

@@ -49,23 +49,23 @@ class DistributedTrainingSpec(AwaitedSpec):
     rendezvous_port: int = Field(29500, ge=1, le=65535)
     """The port of the first pod at which all meet; default 29500."""
     jobset: bool = False
-    """Whether it is a JobSet, which starts all pods anew when one fails; its controller must be installed."""
+    """Whether it is a JobSet, which restarts all pods when one fails; its controller must be installed."""
     max_restarts: int | None = Field(None, ge=0)
-    """Of a JobSet: how often all pods start anew before it fails; default 3."""
+    """Of a JobSet: how often all pods restart before it fails; default 3."""
     backoff_limit: int | None = Field(None, ge=0)
-    """Failures of single pods that are retried; default 3 for each node, and 0 in a JobSet, which starts all anew."""
+    """Failures of single pods that are retried; default 3 for each node, and 0 in a JobSet, which restarts all."""
 
     @property
     @override
     def retries(self) -> int | None:
-        """In a JobSet any failure ends the Job, so that all start anew."""
+        """In a JobSet any failure ends the Job, so that all pods restart."""
         default = 0 if self.jobset else _RETRIES_PER_NODE * self.nodes
         return default if self.backoff_limit is None else self.backoff_limit
 
     @property
     @override
     def ignores_disruptions(self) -> bool:
-        """In a JobSet a disruption starts all anew."""
+        """In a JobSet a disruption restarts all pods."""
         return not self.jobset and super().ignores_disruptions
 
     @property
@@ -85,7 +85,7 @@ class DistributedTrainingSpec(AwaitedSpec):
         if self.max_restarts is not None and not self.jobset:
             yield "max_restarts", "takes jobset: true; of a Job, backoff_limit counts the failures of single pods"
         if self.jobset and self.ignore_disruptions:
-            yield "ignore_disruptions", "leaves the other pods waiting; a JobSet starts all anew, see max_restarts"
+            yield "ignore_disruptions", "leaves the other pods waiting; a JobSet restarts all, see max_restarts"
         if self.jobset and self.wait_for_completion:
             yield "wait_for_completion", "Pulumi does not know when a JobSet is done; leave one out"
         if self.jobset:

@@ -24,7 +24,7 @@ class GpuClaim(Spec):
     """CEL expressions that each GPU must meet, such as
     device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0; beside what gpu says."""
     template: Name | None = None
-    """A ResourceClaimTemplate that there is already, such as one of DeviceClasses; by default one is made."""
+    """An existing ResourceClaimTemplate, such as one of DeviceClasses; by default one is created."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

@@ -134,7 +134,7 @@ class InferenceService(Component[InferenceServiceSpec]):
     """Where it answers, inside the cluster."""
 
     def __init__(self, name: str, args: InferenceServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the Deployment, the Service and what goes with them."""
+        """Declare the Deployment, the Service and their companions."""
         super().__init__(name, args, opts)
 
 

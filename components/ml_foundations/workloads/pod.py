@@ -68,9 +68,9 @@ class WorkloadSpec(ComponentSpec):
     node_selector: dict[str, str] = {}
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: list[Toleration] = []
-    """Taints of nodes that its pods put up with, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
     spot: bool = False
-    """Whether its pods put up with the taint of Spot nodes; default false."""
+    """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: str | None = None
     """The PriorityClass of its pods."""
     queue: Name | None = None
@@ -129,10 +129,10 @@ class WorkloadSpec(ComponentSpec):
     def _amount_errors(self) -> Iterator[tuple[str, str]]:
         for field, amounts in (("requests", self.requests), ("limits", self.limits)):
             if labels.GPU_RESOURCE in amounts:
-                yield f"{field}.{labels.GPU_RESOURCE}", "is said by gpus, and by nothing else"
+                yield f"{field}.{labels.GPU_RESOURCE}", "is set by gpus alone; leave it out here"
         for name in ("cpu", "memory"):
             if name in self.requests:
-                yield f"requests.{name}", f"is said by {name}, and by nothing else"
+                yield f"requests.{name}", f"is set by {name} alone; leave it out here"
         requested = {"cpu": self.cpu, "memory": self.memory} | self.requests
         for name, limit in self.limits.items():
             if limit is not None and parse_quantity(limit) < parse_quantity(requested.get(name, "0")):

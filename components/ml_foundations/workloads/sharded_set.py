@@ -134,7 +134,7 @@ class ShardedSet(Component[ShardedSetSpec]):
     """The shards' names in the cluster's DNS, by rank."""
 
     def __init__(self, name: str, args: ShardedSetArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the StatefulSet, its Service and what goes with them."""
+        """Declare the StatefulSet, its Service and their companions."""
         super().__init__(name, args, opts)
 
 

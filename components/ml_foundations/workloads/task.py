@@ -55,7 +55,7 @@ class TaskSpec(WorkloadSpec):
 class Task(Component[TaskSpec]):
     """A Pod that does one thing and ends, such as nvidia-smi on a new node pool.
 
-    It is never retried. Any change makes it run anew. Give it a kubernetes provider in its options.
+    It is never retried. Any change makes it run again. Give it a kubernetes provider in its options.
     """
 
     task_name: str

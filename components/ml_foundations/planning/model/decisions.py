@@ -76,7 +76,7 @@ class GrowthStops:
 
 @dataclass(frozen=True)
 class InTurns:
-    """Only so many pods of a Job run at a time: a quota or the nodes allow no more."""
+    """Only this many pods of a Job run at a time: a quota or the nodes allow no more."""
 
     pods: PodSet
     most: int
@@ -209,7 +209,7 @@ class Candidate:
     is_refused: bool = False
 
     def decide(self, verdict: Verdict, *reasons: Reason) -> None:
-        """Give the verdict, unless a worse one is there already."""
+        """Give the verdict, unless it has a worse one."""
         self.verdict = together([verdict] if self.verdict is None else [verdict, self.verdict])
         self.reasons += [(verdict, reason) for reason in reasons]
 

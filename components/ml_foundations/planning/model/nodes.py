@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ml_foundations.catalog.machine_types import MachineType
 
 MAX_NODES = "ml-foundations/max-nodes"
-"""The annotation that makes a Node a template for so many nodes; each has a name and a host name of its own."""
+"""The annotation that makes a Node a template for that many nodes, each with its own name and host name."""
 MIN_NODES = "ml-foundations/min-nodes"
 """The annotation with the fewest nodes that such a template stands for; default 0."""
 HOURLY_PRICE = "ml-foundations/usd-per-hour"

@@ -9,7 +9,7 @@ from ml_foundations.kubernetes.manifests import Manifest, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled, total
 
 PODS = "pods"
-"""The resource of which each pod takes one, and each node has so many."""
+"""The resource of which each pod takes one; a node has as many as it may run pods."""
 
 Field = Literal["requests", "limits"]
 

@@ -175,7 +175,7 @@ class _Board:
                         yield self._with(without, slot, index, 1)
 
     def _loses_for_good(self, placed: Sequence[int]) -> bool:
-        """Whether a pod that nobody makes anew may be evicted."""
+        """Whether a pod that no controller replaces may be evicted."""
         return any(
             victim.priority < pod.priority and pod.preempts and not victim.recreated
             for pod, count, now in zip(self.pending, self.counts, placed, strict=True)

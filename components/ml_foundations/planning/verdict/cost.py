@@ -100,7 +100,7 @@ def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a run costs at most: so many nodes of the cheapest pool that takes it, for as long as it may last."""
+    """What a run costs at most: its nodes of the cheapest pool that takes it, for as long as it may last."""
 
     pool: str
     nodes: int
@@ -109,7 +109,7 @@ class RunCost:
 
 
 def run_cost(demand: Demand, seconds: int) -> RunCost | None:
-    """What a run costs that may last so many seconds, at most; None where no price is known."""
+    """What a run of at most this many seconds costs; None where no price is known."""
     hours = Decimal(seconds) / 3600
     costs = [
         RunCost(place.node.name, nodes, hours, price * nodes * hours)

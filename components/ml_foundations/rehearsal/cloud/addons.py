@@ -16,7 +16,7 @@ PATHS = {
 
 
 class Addons:
-    """Makes them once; whoever takes one away has done so for good."""
+    """Makes them once; one that is deleted stays deleted."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

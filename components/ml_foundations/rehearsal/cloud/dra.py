@@ -126,7 +126,7 @@ def device_class(name: str, kind: str) -> Object:
 
 
 def resource_slice(pool: Pool, node: Object) -> Object:
-    """The devices of a node. The slice goes with the node, as the kubelet's do."""
+    """The devices of a node. The slice is deleted with the node, as a kubelet's is."""
     meta = node["metadata"]
     owner = {"apiVersion": "v1", "kind": "Node", "name": meta["name"], "uid": meta["uid"], "controller": True}
     return {

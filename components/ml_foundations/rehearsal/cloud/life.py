@@ -77,7 +77,7 @@ def _exit(signum: int, frame: FrameType | None) -> None:
 
 
 def _digest(rehearsal: Rehearsal) -> str:
-    """What the process would have to be started anew for: other code, or another way to the API server."""
+    """What would require a restart of the process: other code, or another way to the API server."""
     read = (path.read_bytes() for path in [rehearsal.kubeconfig, *_sources()])
     return hashlib.sha256(b"\0".join(read)).hexdigest()
 

@@ -33,7 +33,7 @@ def released(chart: str, rehearsal: Rehearsal, releases: Iterable[Mapping[str, A
         releases: What Helm has deployed, as ``read_release`` gives it.
     """
     recorded = (read_json(path, {}) for path in rehearsal.releases_dir.glob("*.json"))
-    # Of a release that Helm installed, Helm's own Secret is the truth: it also goes with `helm uninstall`.
+    # Of a release that Helm installed, Helm's own Secret is the truth: `helm uninstall` deletes it.
     for release in (*(entry for entry in recorded if not entry.get("installed")), *releases):
         if str(release.get("chart", "")).rpartition("/")[2] == chart:
             return release.get("values") or {}

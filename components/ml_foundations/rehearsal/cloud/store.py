@@ -60,7 +60,7 @@ class Store:
         return {pool.name: pool for pool in map(Pool.of, self._all("node_pools"))}
 
     def save_pool(self, pool: Pool) -> None:
-        """Declare a node pool, or declare it anew."""
+        """Declare a node pool, or change it."""
         write_json(self._file("node_pools", pool.name), asdict(pool))
 
     def delete_pool(self, name: str) -> None:

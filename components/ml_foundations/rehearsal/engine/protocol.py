@@ -29,7 +29,7 @@ def _bare_packages(*names: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # Whoever imports the SDK after this gets it whole, with the stubs that are loaded already.
+        # A later import of the SDK gets all of it, with the stubs that are already loaded.
         for name in names:
             del sys.modules[name]
 

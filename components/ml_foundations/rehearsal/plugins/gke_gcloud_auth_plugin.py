@@ -1,4 +1,4 @@
-"""The rehearsal's ``gke-gcloud-auth-plugin``: gives the replica's own certificate to whoever asks as GKE is asked."""
+"""The rehearsal's ``gke-gcloud-auth-plugin``: gives the replica's certificate to clients that ask it as GKE's."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Diff:
 
 @dataclass(frozen=True)
 class State:
-    """A resource as it is: its id, what was asked for, and what there is."""
+    """A resource's state: its id, inputs and outputs."""
 
     id: str
     inputs: Properties

@@ -269,7 +269,7 @@ class GcpProvider(Provider):
         found = self._store.pools().get(pool.name)
         if found is None or found.cluster == pool.cluster:
             return
-        # The default pool of the cluster that this one replaces goes with it.
+        # The default pool is deleted with the cluster that this one replaces.
         if self._store.clusters().get(found.cluster, {}).get("urn") == resource.urn:
             return
         raise UserError(

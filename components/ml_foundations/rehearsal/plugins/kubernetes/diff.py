@@ -1,4 +1,4 @@
-"""What a change of inputs means: which paths change, and for which of them the official plugin makes an object anew.
+"""What a change of inputs means: which paths change, and for which of them the official plugin replaces an object.
 
 It updates in place for all others, and the API server refuses what it cannot change: here as in the cloud.
 """
@@ -77,7 +77,7 @@ def group_kind(obj: Mapping[str, Any]) -> str:
 
 
 def replaced_paths(changed: list[str], new: Mapping[str, Any], mutable: Collection[str] = ()) -> list[str]:
-    """Those of the changed paths for which an object must be made anew; the content of mutable kinds may change."""
+    """The changed paths for which an object must be replaced; the content of mutable kinds may change."""
     kind = group_kind(new)
     fields = (*_IDENTITY, *_FORCE_NEW.get(kind, ()))
     if kind not in mutable or new.get("immutable"):
@@ -86,7 +86,7 @@ def replaced_paths(changed: list[str], new: Mapping[str, Any], mutable: Collecti
 
 
 def _replaces_container(path: str, pod: Mapping[str, Any]) -> bool:
-    """Whether a Pod is made anew for what changes in its containers; not for one that only goes."""
+    """Whether a Pod is replaced for a change in its containers; the removal of one is none."""
     if not (found := _CONTAINER.match(path)):
         return False
     containers, index, field = found.groups()
