@@ -6,7 +6,6 @@ import pulumi
 import pytest
 from ml_foundations import GpuOperator
 from ml_foundations.catalog.operator_nodes import Operator
-from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.component.spec import check
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_installer_manifest
 from ml_foundations.gpu.operator import GpuOperatorSpec
@@ -159,19 +158,17 @@ def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
 
 def test_the_rehearsal_reads_the_sharing_that_we_write() -> None:
     operator = Operator.of(values_of(spec_of(device_plugin=SHARING)))
-    gpu = PoolGpu("nvidia-l4", 2)
-    assert operator.advertised(gpu, "ubuntu", {}) == 8
-    assert operator.advertised(gpu, "ubuntu", {"nvidia.com/device-plugin.config": "mps"}) == 16
+    assert operator.advertised(2, "ubuntu", {}) == 8
+    assert operator.advertised(2, "ubuntu", {"nvidia.com/device-plugin.config": "mps"}) == 16
     assert operator.sharing_of({"nvidia.com/device-plugin.config": "mps"}).strategy == "mps"
-    assert operator.advertised(gpu, "ubuntu", {"nvidia.com/gpu.deploy.device-plugin": "false"}) == 0
+    assert operator.advertised(2, "ubuntu", {"nvidia.com/gpu.deploy.device-plugin": "false"}) == 0
 
 
 def test_in_the_rehearsal_too_a_node_without_a_driver_has_no_gpus() -> None:
-    gpu = PoolGpu("nvidia-l4", 2)
     operator = Operator.of(values_of(spec_of(mode="cos")))
-    assert operator.advertised(gpu, "cos", {}) == 0
-    assert operator.beside([driver_installer_manifest("cos")]).advertised(gpu, "cos", {}) == 2
-    assert Operator.of(values_of(spec_of(mode="operator"))).advertised(gpu, "cos", {}) == 0
+    assert operator.advertised(2, "cos", {}) == 0
+    assert operator.beside([driver_installer_manifest("cos")]).advertised(2, "cos", {}) == 2
+    assert Operator.of(values_of(spec_of(mode="operator"))).advertised(2, "cos", {}) == 0
 
 
 def test_the_release_comes_after_quota_and_driver() -> None:

@@ -5,6 +5,7 @@ Every row names its source and date. What is not known is None, never a guess an
 
 from __future__ import annotations
 
+import csv
 import difflib
 import re
 from collections.abc import Iterable, Mapping
@@ -12,9 +13,11 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from importlib.resources import files
 from types import MappingProxyType
 
-from ml_foundations.catalog.tables import decimal, integer, rows, text
+MAX_PODS = 110
+"""Pods that GKE allows on a node by default."""
 
 
 class UnknownNameError(KeyError):
@@ -152,6 +155,20 @@ class MachineType:
         return None if per_gpu is None else host + per_gpu * gpu_count
 
 
+def rows(name: str) -> list[dict[str, str]]:
+    """The rows of a file beside this module."""
+    lines = files("ml_foundations.catalog").joinpath(name).read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(lines))
+
+
+def _integer(value: str) -> int | None:
+    return int(value) if value else None
+
+
+def _decimal(value: str) -> Decimal | None:
+    return Decimal(value) if value else None
+
+
 def _machine(row: dict[str, str]) -> MachineType:
     return MachineType(
         name=row["machine_type"],
@@ -159,16 +176,16 @@ def _machine(row: dict[str, str]) -> MachineType:
         arch=row["arch"],
         vcpus=int(row["vcpus"]),
         memory_gib=int(row["memory_gib"]),
-        gpu=text(row["gpu"]),
+        gpu=row["gpu"] or None,
         gpu_count=int(row["gpu_count"]),
         gpu_share=Fraction(row["gpu_share"]) if row["gpu_share"] else None,
         local_ssd=row["local_ssd"],
-        local_ssd_gib=integer(row["local_ssd_gib"]),
-        nic_gbps=integer(row["nic_gbps"]),
+        local_ssd_gib=_integer(row["local_ssd_gib"]),
+        nic_gbps=_integer(row["nic_gbps"]),
         network=row["network"],
-        usd_hour=decimal(row["usd_hour"]),
-        usd_hour_spot=decimal(row["usd_hour_spot"]),
-        price_region=text(row["price_region"]),
+        usd_hour=_decimal(row["usd_hour"]),
+        usd_hour_spot=_decimal(row["usd_hour_spot"]),
+        price_region=row["price_region"] or None,
         purchase=tuple(row["purchase"].split()),
         note=row["note"],
         source=row["source"],
@@ -184,12 +201,12 @@ def _gpu(row: dict[str, str]) -> Gpu:
         accelerator_type=row["accelerator_type"],
         product=row["product"],
         memory_gb=int(row["memory_gb"]),
-        memory_label_mib=integer(row["memory_label_mib"]),
+        memory_label_mib=_integer(row["memory_label_mib"]),
         architecture=row["architecture"],
         compute_capability=(int(major), int(minor)),
         mig_profiles=MappingProxyType({name: int(most) for name, most in profiles}),
         n1_limits=tuple(_N1Limit(*limit) for limit in limits),
-        n1_usd_hour_per_gpu=decimal(row["n1_usd_hour_per_gpu"]),
+        n1_usd_hour_per_gpu=_decimal(row["n1_usd_hour_per_gpu"]),
         aliases=tuple(row["aliases"].split()),
         source=row["source"],
         source_date=date.fromisoformat(row["source_date"]),

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
 
-from ml_foundations.catalog.machine_types import MachineType
-from ml_foundations.catalog.tables import rows, text
+from ml_foundations.catalog.machine_types import MAX_PODS, MachineType, rows
 
 GIB = 1024**3
 KIB = 1024
-MAX_PODS = 110
-"""Pods that GKE allows on a node by default."""
 LOCAL_SSD_GIB = 375
 """The size of a local SSD (Compute Engine, "About Local SSD disks")."""
 
@@ -115,8 +112,8 @@ def system_daemonsets() -> tuple[SystemDaemonSet, ...]:
     return tuple(
         SystemDaemonSet(
             name=row["name"],
-            cpu=text(row["cpu"]),
-            memory=text(row["memory"]),
+            cpu=row["cpu"] or None,
+            memory=row["memory"] or None,
             runs_where=row["runs_where"],
             image=row["image"],
             source=row["source"],

@@ -4,7 +4,7 @@ For the proof at preview and for the rehearsal.
 """
 
 from ml_foundations.catalog import machine_types
-from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.catalog.operator_nodes import CUDA, DRIVER, Operator, Sharing
 from ml_foundations.catalog.pools import PoolGpu, PoolTraits
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.tolerations import untolerated_taints
@@ -29,7 +29,7 @@ def node_labels(pool: PoolTraits, zone: str, operator: Operator | None) -> dict[
     """
     found = _gke_labels(pool, zone) | dict(pool.labels)
     if pool.gpu and operator and operator.feature_discovery and _reaches(operator, pool) and has_driver(pool, operator):
-        found |= operator.labels(pool.gpu, pool.labels)
+        found |= _discovered(pool.gpu, operator.sharing_of(pool.labels))
     return found
 
 
@@ -46,7 +46,7 @@ def advertised_gpus(pool: PoolTraits, operator: Operator | None) -> int:
     if pool.is_gke_managed:
         return pool.gpu.devices
     if pool.is_left_to_operator and operator and _reaches(operator, pool):
-        return operator.advertised(pool.gpu, pool.image_os, pool.labels)
+        return operator.advertised(pool.gpu.count, pool.image_os, pool.labels)
     return 0
 
 
@@ -103,3 +103,33 @@ def _managed_gpu_labels(gpu: PoolGpu) -> dict[str, str]:
         found[labels.GKE_SHARING_STRATEGY] = gpu.sharing_strategy.lower().replace("_", "-")
         found[labels.GKE_SHARED_CLIENTS] = str(gpu.clients)
     return found
+
+
+def _discovered(gpu: PoolGpu, sharing: Sharing) -> dict[str, str]:
+    """The labels that GPU Feature Discovery gives a node with a driver."""
+    model = machine_types.GPUS[gpu.type]
+    major, minor = model.compute_capability
+    found = {
+        "cuda.driver-version.major": DRIVER[0],
+        "cuda.driver-version.minor": DRIVER[1],
+        "cuda.driver-version.revision": DRIVER[2],
+        "cuda.driver-version.full": ".".join(DRIVER),
+        "cuda.runtime-version.major": CUDA[0],
+        "cuda.runtime-version.minor": CUDA[1],
+        "cuda.runtime-version.full": ".".join(CUDA),
+        "gpu.compute.major": str(major),
+        "gpu.compute.minor": str(minor),
+        "gpu.count": str(gpu.count),
+        "gpu.family": model.architecture,
+        "gpu.machine": "Google-Compute-Engine",
+        "gpu.mode": "compute",
+        "gpu.present": "true",
+        "gpu.product": machine_types.shared_product(model, gpu.partition_size, shared=sharing.replicas > 1),
+        "gpu.replicas": str(sharing.replicas),
+        "gpu.sharing-strategy": sharing.strategy,
+        "mig.capable": str(bool(model.mig_profiles)).lower(),
+        "mps.capable": "false",
+    }
+    if model.memory_label_mib is not None:
+        found["gpu.memory"] = str(model.memory_label_mib)
+    return {f"nvidia.com/{key}": value for key, value in found.items()}

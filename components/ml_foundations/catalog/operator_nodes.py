@@ -1,7 +1,4 @@
-"""What the NVIDIA GPU Operator makes of GPU nodes, by its Helm values: GPUs advertised and labels.
-
-For the proof at preview and for the rehearsal.
-"""
+"""What the NVIDIA GPU Operator does on GPU nodes, by its Helm values."""
 
 from __future__ import annotations
 
@@ -11,8 +8,6 @@ from typing import Any
 
 import yaml
 
-from ml_foundations.catalog import machine_types
-from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import items, section
 
@@ -68,41 +63,12 @@ class Operator:
         """How the GPUs of a node with these labels are shared."""
         return self.sharing.get(node_labels.get(labels.DEVICE_PLUGIN_CONFIG, ""), Sharing())
 
-    def advertised(self, gpu: PoolGpu, image: str, node_labels: Mapping[str, str]) -> int:
-        """The nvidia.com/gpu resources that the operator's device plugin gives a node."""
+    def advertised(self, gpus: int, image: str, node_labels: Mapping[str, str]) -> int:
+        """The nvidia.com/gpu resources that the operator's device plugin gives a node with some GPUs."""
         declined = node_labels.get(labels.GPU_DEPLOY_DEVICE_PLUGIN) == "false"
         if declined or not self.device_plugin or image not in self.drivers:
             return 0
-        return gpu.count * self.sharing_of(node_labels).replicas
-
-    def labels(self, gpu: PoolGpu, node_labels: Mapping[str, str]) -> dict[str, str]:
-        """The labels that GPU Feature Discovery gives a node with a driver."""
-        model, sharing = machine_types.GPUS[gpu.type], self.sharing_of(node_labels)
-        major, minor = model.compute_capability
-        found = {
-            "cuda.driver-version.major": DRIVER[0],
-            "cuda.driver-version.minor": DRIVER[1],
-            "cuda.driver-version.revision": DRIVER[2],
-            "cuda.driver-version.full": ".".join(DRIVER),
-            "cuda.runtime-version.major": CUDA[0],
-            "cuda.runtime-version.minor": CUDA[1],
-            "cuda.runtime-version.full": ".".join(CUDA),
-            "gpu.compute.major": str(major),
-            "gpu.compute.minor": str(minor),
-            "gpu.count": str(gpu.count),
-            "gpu.family": model.architecture,
-            "gpu.machine": "Google-Compute-Engine",
-            "gpu.mode": "compute",
-            "gpu.present": "true",
-            "gpu.product": machine_types.shared_product(model, gpu.partition_size, shared=sharing.replicas > 1),
-            "gpu.replicas": str(sharing.replicas),
-            "gpu.sharing-strategy": sharing.strategy,
-            "mig.capable": str(bool(model.mig_profiles)).lower(),
-            "mps.capable": "false",
-        }
-        if model.memory_label_mib is not None:
-            found["gpu.memory"] = str(model.memory_label_mib)
-        return {f"nvidia.com/{key}": value for key, value in found.items()}
+        return gpus * self.sharing_of(node_labels).replicas
 
 
 def _enabled(values: Mapping[str, Any], component: str) -> bool:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ml_foundations.catalog.machine_types import GPUS
-from ml_foundations.catalog.node_resources import MAX_PODS
+from ml_foundations.catalog.machine_types import GPUS, MAX_PODS
 from ml_foundations.kubernetes import labels
 
 TAINT_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}

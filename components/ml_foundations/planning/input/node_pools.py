@@ -187,7 +187,7 @@ class _Pool:
     @property
     def _max_pods(self) -> int:
         declared = self._inputs.get("maxPodsPerNode") or self._cluster.get("defaultMaxPodsPerNode")
-        return int(declared or node_resources.MAX_PODS)
+        return int(declared or machine_types.MAX_PODS)
 
     def node(self, operator: Operator | None) -> dict[str, Any]:
         """A node of the pool, as a template."""
