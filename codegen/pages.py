@@ -21,8 +21,8 @@ from pydantic.fields import FieldInfo
 
 from codegen import ROOT, package_schema
 
-DOCS = ROOT / "docs"
-FOLDER = DOCS / "components"
+_DOCS = ROOT / "docs"
+_FOLDER = _DOCS / "components"
 _SHARED = {"workloads": "pod.md", "gke": "node-pool.md"}
 """The page of what the components of a room have in common."""
 _TYPES = "types.md"
@@ -38,7 +38,7 @@ _HEADS = {
 def files() -> dict[Path, str]:
     """Each page and its text."""
     book = _book()
-    return {FOLDER / name: book.text(name) for name in [*book.sections, _TYPES, "README.md"]}
+    return {_FOLDER / name: book.text(name) for name in [*book.sections, _TYPES, "README.md"]}
 
 
 def homes() -> dict[str, str]:
@@ -218,7 +218,7 @@ def _anchor(heading: str) -> str:
 
 def _guides(name: str) -> list[str]:
     """Links to the guides and examples in which a component is constructed."""
-    guides = [(path.stem, f"../{path.name}", path) for path in sorted(DOCS.glob("*.md"))]
+    guides = [(path.stem, f"../{path.name}", path) for path in sorted(_DOCS.glob("*.md"))]
     examples = sorted((ROOT / "examples").glob("*/__main__.py"))
     guides += [(f"examples/{path.parent.name}", f"../../{path.relative_to(ROOT)}", path) for path in examples]
     return [f"[{label}]({link})" for label, link, path in guides if re.search(rf"\b{name}\(", path.read_text())]

@@ -6,10 +6,11 @@ import pulumi
 import pytest
 import yaml
 from ml_foundations.catalog import versions as _versions
+from ml_foundations.component.parts import Cloud
 from ml_foundations.component.spec import check
 from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
 from ml_foundations.rehearsal.tools import groups
-from ml_foundations.tenancy.training_queue import TrainingQueue, TrainingQueueSpec, chart_values
+from ml_foundations.tenancy.training_queue import TrainingQueue, TrainingQueueSpec
 
 from tests.support.declaring import declared, inputs
 
@@ -176,7 +177,9 @@ def test_queues_come_after_what_they_need_and_go_before_it() -> None:
 
 
 def test_the_charts_values_are_keys_of_it_and_the_rehearsal_runs_the_same_version() -> None:
-    values = chart_values(spec())
+    kueue = next(part.declared for part in spec().parts() if part.role == "kueue")
+    assert isinstance(kueue, Cloud)
+    values = kueue.arguments["values"]
     assert not list(unknown_keys("kueue", values))
     config = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
     assert {"batch/job", "jobset.x-k8s.io/jobset"} <= set(config["integrations"]["frameworks"])

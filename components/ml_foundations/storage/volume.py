@@ -17,12 +17,12 @@ from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.storage.classes import GCS_FUSE_CLASS
 from ml_foundations.typed_args import VolumeArgs
 
-AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]
+_AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]
 
-BUCKET_SIZE = "1Gi"
+_BUCKET_SIZE = "1Gi"
 """What a claim of a bucket asks for: Kubernetes wants a size, and a bucket has none."""
 
-DISK_ID = re.compile(r"projects/[^/]+/(zones|regions)/([^/]+)/disks/[^/]+")
+_DISK_ID = re.compile(r"projects/[^/]+/(zones|regions)/([^/]+)/disks/[^/]+")
 
 
 class VolumeSpec(ComponentSpec):
@@ -32,13 +32,13 @@ class VolumeSpec(ComponentSpec):
 
     namespace: Name
     """The namespace of the claim and of the pods that mount it."""
-    size: Quantity = BUCKET_SIZE
+    size: Quantity = _BUCKET_SIZE
     """How much, such as 500Gi; a bucket needs none. It can grow later where the class allows it, never shrink."""
     storage_class: Name = GCS_FUSE_CLASS
     """The storage class; a bucket needs none. For GPU workloads: one whose disks attach to their machines."""
     claim_name: Name
     """The name of the claim; default is the component's."""
-    access_mode: AccessMode | None = None
+    access_mode: _AccessMode | None = None
     """ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany or ReadWriteMany; default ReadWriteOnce, of a bucket
     ReadWriteMany."""
     data: bool = True
@@ -53,7 +53,7 @@ class VolumeSpec(ComponentSpec):
     """Options of the mount of a disk or bucket, such as implicit-dirs."""
 
     @property
-    def mode(self) -> AccessMode:
+    def mode(self) -> _AccessMode:
         """Who may mount it."""
         return self.access_mode or ("ReadWriteOnce" if self.bucket is None else "ReadWriteMany")
 
@@ -62,7 +62,7 @@ class VolumeSpec(ComponentSpec):
         sources = [name for name in ("snapshot", "disk", "bucket") if getattr(self, name) is not None]
         if len(sources) > 1:
             yield sources[1], f"a volume has one source, and {sources[0]} is given too; leave one out"
-        if isinstance(self.disk, str) and not DISK_ID.fullmatch(self.disk):
+        if isinstance(self.disk, str) and not _DISK_ID.fullmatch(self.disk):
             yield "disk", f'is "{self.disk}"; it must be projects/<project>/zones/<zone>/disks/<name>'
         if self.bucket is None:
             missing = [field for field in ("size", "storage_class") if field not in self.model_fields_set]
@@ -151,7 +151,7 @@ def _source(spec: VolumeSpec) -> dict[str, Any]:
 
 def _zone(disk: Any) -> str | None:
     """The zone of a disk, where it is known before the disk exists."""
-    found = DISK_ID.fullmatch(disk) if isinstance(disk, str) else None
+    found = _DISK_ID.fullmatch(disk) if isinstance(disk, str) else None
     return found[2] if found and found[1] == "zones" and found[2] != "multi-zone" else None
 
 

@@ -164,7 +164,7 @@ def _kueue(spec: TrainingQueueSpec) -> Cloud:
             "version": KUEUE.version,
             "namespace": NAMESPACE,
             "create_namespace": True,
-            "values": chart_values(spec),
+            "values": _chart_values(spec),
             "timeout": 600,
         },
     )
@@ -203,7 +203,7 @@ def _local_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
     }
 
 
-def chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
+def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
     """Values of Kueue's chart: the controller manages the kinds that the components make."""
     config = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
