@@ -41,9 +41,13 @@ def files() -> dict[Path, str]:
     return {_FOLDER / name: book.text(name) for name in [*book.sections, _TYPES, "README.md"]}
 
 
-def homes() -> dict[str, str]:
-    """The page of each nested type."""
-    return _book().homes
+def link(model: str) -> str | None:
+    """From docs/, a link to the page of a spec, of a base of one, or of a nested model; None where none is about it."""
+    book, nested = _book(), f"{model}Args"
+    if home := book.homes.get(nested):
+        return f"[{nested}](components/{home}#{nested.lower()})"
+    users = [name for name, spec in book.specs.items() if model in (base.__name__ for base in spec.__mro__)]
+    return f"[{users[0]}](components/{users[0]}.md)" if len(users) == 1 else None
 
 
 @cache

@@ -4,14 +4,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import ml_foundations
-from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
+from ml_foundations.tenancy.team_namespace import Tenancy
 from pydantic.alias_generators import to_camel
 
 from codegen import ROOT, pages, stack_schema
 
 _PREFIX = "ml-foundations:"
-_OF_TEAMS = {to_camel(name) for name in TeamNamespaceSpec.model_fields}
+_OF_TEAMS = {to_camel(name) for name in Tenancy.model_fields}
 _INTRODUCTION = """# The stack file
 
 `stacks/Pulumi.<stack>.yaml` describes an environment. To make another, copy `stacks/Pulumi.dev.yaml`, the shortest.
@@ -32,19 +31,14 @@ def files() -> dict[Path, str]:
     definitions = schema["$defs"]
     lines = [_INTRODUCTION, "## The keys under config", "", f"All but `gcp:project` begin with `{_PREFIX}`.", ""]
     lines += _keys(schema["properties"]["config"])
-    for name in filter(_is_own, definitions):
+    for name in [name for name in definitions if not pages.link(name)]:
         lines += ["", f"## {_heading(name)}", "", definitions[name]["description"], "", *_keys(definitions[name], name)]
         lines += ["", _TEAM] if name == "Team" else []
     return {ROOT / "docs" / "stack-file.md": "\n".join([*lines, ""])}
 
 
-def _is_own(name: str) -> bool:
-    """Whether a section is no component's, but the stack file's own."""
-    return _link(name) is None
-
-
 def _heading(name: str) -> str:
-    return re.sub(r"(?<=[a-z])([A-Z])", lambda found: f" {found[1].lower()}", name)
+    return re.sub(r"(?<=[a-z])([A-Z])", lambda found: f" {found[1].lower()}", name.removesuffix("Settings"))
 
 
 def _keys(section: dict[str, Any], name: str = "") -> list[str]:
@@ -62,7 +56,7 @@ def _takes(value: dict[str, Any]) -> str:
     """What a key takes, in few words: a section's page or heading, allowed values, or a type."""
     if reference := value.get("$ref"):
         name = reference.rpartition("/")[2]
-        return _link(name) or f"[{_heading(name)}](#{_heading(name).lower().replace(' ', '-')})"
+        return pages.link(name) or f"[{_heading(name)}](#{_heading(name).lower().replace(' ', '-')})"
     if "enum" in value:
         return ", ".join(f"`{item}`" for item in value["enum"])
     if options := [item for item in value.get("anyOf", value.get("oneOf", [])) if item.get("type") != "null"]:
@@ -79,14 +73,3 @@ def _takes(value: dict[str, Any]) -> str:
             return type_
         case _:
             return "anything"
-
-
-def _link(name: str) -> str | None:
-    """Where a component or a nested type is described."""
-    component, nested = name.removesuffix("Spec"), f"{name}Args"
-    if component in ml_foundations.COMPONENTS:
-        return f"[{component}](components/{component}.md)"
-    if name == "Quota":
-        return "[its quota](components/TeamNamespace.md)"
-    home = pages.homes().get(nested)
-    return f"[{nested}](components/{home}#{nested.lower()})" if home else None
