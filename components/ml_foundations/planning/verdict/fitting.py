@@ -19,6 +19,7 @@ from ml_foundations.planning.model.decisions import (
     NoNodeMatches,
     SharedClaim,
     Shortage,
+    Shortfall,
     Verdict,
 )
 from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying
@@ -141,7 +142,8 @@ class Fitting:
             other.priority < pod.priority for place in self._cluster.places for other in place.running
         ):
             evicting = self._capacity(pod, self._places_for(pod, pod.priority))
-            if evicting.is_exact and evicting.least >= wanted and not pod.spread and not pod.affinity:
+            is_alone = len(candidate.sets) == 1 and not pod.spread and not pod.affinity
+            if is_alone and evicting.is_exact and evicting.least >= wanted:
                 candidate.decide(Verdict.FITS)
                 candidate.warnings.append(Eviction(pod_set, pod))
                 return
@@ -206,10 +208,10 @@ class Fitting:
         for pod_set, pod in candidate.sets:
             found = self._capacity(pod, self.occupied)
             if pod_set.count > found.most:
-                self._decide_by_capacity(candidate, pod_set, pod, found, pod_set.count)
+                self._decide_shortage(candidate, pod_set, pod, found, pod_set.count)
         if candidate.verdict is None:
             demands = self.demands([candidate], self.occupied)
-            verdict, shortfall = judge_together(demands, self.occupied)
+            verdict, shortfall = self.judge_together(demands, self.occupied)
             candidate.decide(verdict)
             if verdict is not Verdict.FITS:
                 candidate.decide(verdict, Competition(demands, shortfall, of_one=True))
@@ -217,6 +219,13 @@ class Fitting:
     def _demand(self, pod_set: PodSet, pod: PodClass, among: Sequence[Place] | None = None) -> Demand:
         accepting = self._cluster.accepting(pod, self.occupied if among is None else among)
         return Demand(pod, pod_set.count, accepting, everywhere=pod.one_per_node)
+
+    def judge_together(self, demands: Sequence[Demand], places: Sequence[Place]) -> tuple[Verdict, Shortfall | None]:
+        """Whether demands find their place together; not known where other nodes may accept some of them."""
+        verdict, shortfall = judge_together(demands, places)
+        if verdict is Verdict.CANNOT_FIT and any(self._cluster.perhaps(demand.pod) for demand in demands):
+            verdict = Verdict.UNDETERMINED
+        return verdict, shortfall
 
     def demands(self, candidates: Iterable[Candidate], among: Sequence[Place]) -> list[Demand]:
         """What workloads need at once, of these places."""

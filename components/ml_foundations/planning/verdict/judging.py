@@ -11,7 +11,7 @@ from ml_foundations.planning.api_server.cluster import Cluster, Spread
 from ml_foundations.planning.model.decisions import Candidate, Competition, Member, Reason, Verdict, together
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import Demand
-from ml_foundations.planning.scheduler.competition import groups, judge_together
+from ml_foundations.planning.scheduler.competition import groups
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.cost import RunCost, cost_of, run_cost
 from ml_foundations.planning.verdict.findings import Finding, Severity
@@ -117,10 +117,10 @@ class _Together:
             self._sum_quotas()
             judged = [c for c in self._candidates if c.sets and c.verdict is not None]
             always = [c for c in judged if not c.workload.takes_turns]
-            staying = self._fitting.demands(always, self._places)
+            staying = [demand for demand in self._fitting.demands(always, self._places) if demand.places]
             for group in groups(staying):
                 if len(group) > 1 or group[0].everywhere:
-                    verdict, shortfall = judge_together(group, self._places)
+                    verdict, shortfall = self._fitting.judge_together(group, self._places)
                     self._decide(verdict, Competition(group, shortfall))
             for candidate in judged:
                 if staying and candidate.workload.takes_turns:
@@ -145,7 +145,7 @@ class _Together:
         group = next(group for group in groups([*staying, *demands]) if any(d is demands[0] for d in group))
         if len(group) == 1:
             return
-        verdict, shortfall = judge_together(group, self._places)
+        verdict, shortfall = self._fitting.judge_together(group, self._places)
         if verdict is not Verdict.FITS:
             # Whichever comes first runs: a Job that ends makes room.
             names = {demand.pod.name for demand in group}

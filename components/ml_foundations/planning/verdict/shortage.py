@@ -1,0 +1,195 @@
+"""Too little room in words: the number that is missing, the nearest pool, the way out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ml_foundations.kubernetes.manifests import items
+from ml_foundations.kubernetes.quantities import format_milli
+from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
+from ml_foundations.planning.model.decisions import Shortage
+from ml_foundations.planning.model.places import Place, PodClass
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.resources import PODS, is_extended
+from ml_foundations.planning.scheduler.filters import refusals
+
+_MOST_NAMES = 3
+
+
+class Words(NamedTuple):
+    """What a finding says."""
+
+    rule: str
+    path: str
+    message: str
+    remedy: str
+    object: str = ""
+    """What the finding is about, where that is not the workload."""
+
+
+def words(reason: Shortage) -> Words:
+    """Why the nearest node does not take a pod, or how many nodes are missing."""
+    path = reason.pods.path
+    if reason.most >= reason.wanted:
+        return Words(
+            reason.limited_by or "placement-order",
+            path,
+            f"between {reason.least} and {reason.most} of {reason.wanted} pods find a place, "
+            "as the scheduler's choices fall",
+            "Loosen the constraint, or give every domain room for all.",
+        )
+    if not reason.places:
+        return Words("no-nodes", path, "there are no nodes", "Declare a node pool.")
+    able = [place for place in reason.places if place.room(reason.pod) and not refusals(reason.pod, place.node)]
+    if not able:
+        return _nowhere(reason)
+    room = sum(place.count * place.room(reason.pod) for place in able)
+    return _limited(reason, able) if reason.limited_by and reason.most < room else _too_many(reason, able)
+
+
+_DISTANCES = {"taint": 2, "node-unschedulable": 2, "disk-type": 5, "volume-zone": 5}
+"""How far a node is that refuses the pods: a toleration is soon added, another machine is not."""
+
+
+def _nowhere(reason: Shortage) -> Words:
+    """No node takes even one pod: tell of the nearest, which has the fewest things against it."""
+    pods, pod = reason.pods, reason.pod
+
+    def distance(place: Place) -> tuple[float, ...]:
+        short = lacks(pod, place)
+        missing = sum(20 if is_extended(name) and not free else 3 for name, _, free in short)
+        refused = sum(_DISTANCES.get(each.rule, 10) for each in refusals(pod, place.node))
+        return missing + refused, sum(1 - free / needed for _, needed, free in short), -place.count
+
+    nearest = min(reason.places, key=distance)
+    found, short = refusals(pod, nearest.node), lacks(pod, nearest)
+    against = [*(refusal.message for refusal in found), *map(lack_text, short)]
+    if not against:
+        against = ["pods that run there keep it off, by host ports or anti-affinity"]
+    rule, path = "pod-anti-affinity", pods.path
+    if found:
+        rule, path = found[0].rule, f"{pods.path}.{found[0].path}"
+    elif short:
+        rule, path = "resources", f"{pods.path}.containers[0].resources.requests.{short[0][0]}"
+    return Words(
+        rule,
+        path,
+        f'each pod needs {needs(pod)}; the nearest, "{nearest.node.name}", does not take it: {"; ".join(against)}',
+        _remedy(reason, nearest, found),
+    )
+
+
+def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
+    """The shortest way to the nearest pool."""
+    pods, pod, name, rules = reason.pods, reason.pod, nearest.node.name, {refusal.rule for refusal in found}
+    keys = [refusal.path.removeprefix("nodeSelector.") for refusal in found if refusal.rule == "node-selector"]
+    taints = untolerated_taints(items(pod.spec, "tolerations"), nearest.node.taints)
+    ways = {
+        "taint": f"tolerate {' and '.join(map(described_taint, taints))}",
+        "node-selector": f"correct {pods.path}.nodeSelector ({'; '.join(_values(reason.places, key) for key in keys)})",
+        "node-affinity": f"correct {pods.path}.affinity.nodeAffinity",
+        "node-name": f"remove {pods.path}.nodeName",
+        "node-unschedulable": f"uncordon {name}",
+        "volume-zone": f"give {name} nodes in the volume's zone",
+        "disk-type": "choose a storage class with a disk type that the machine attaches",
+    }
+    steps = [way for rule, way in ways.items() if rule in rules]
+    steps += [
+        f"request at most {format_milli(free)} {resource}" if free else f"choose a pool that offers {resource}"
+        for resource, _, free in lacks(pod, nearest)
+    ]
+    text = " and ".join(steps) or "free the node's host ports or loosen the anti-affinity"
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _values(places: Sequence[Place], key: str) -> str:
+    values = sorted({str(place.node.labels[key]) for place in places if key in place.node.labels})
+    return f"nodes have {key} {' or '.join(values)}" if values else f"no node has {key}"
+
+
+def _limited(reason: Shortage, able: Sequence[Place]) -> Words:
+    pod, pods, most = reason.pod, reason.pods, reason.most
+    path, keys = {
+        "topology-spread": ("topologySpreadConstraints", [constraint.key for constraint in pod.spread]),
+        "pod-anti-affinity": ("affinity.podAntiAffinity", [term.key for term in pod.anti_affinity]),
+        "pod-affinity": ("affinity.podAffinity", [term.key for term in pod.affinity]),
+        "volume-access": ("volumes", []),
+    }[reason.limited_by]
+    over = f" over {names(dict.fromkeys(keys))}" if keys else ""
+    return Words(
+        reason.limited_by,
+        f"{pods.path}.{path}",
+        f"{reason.wanted} pods must run at once, and {path}{over} lets {most} of them: "
+        f"{names(f'{place.count} nodes of {place.node.name}' for place in able)} would have the room",
+        f"Loosen {path}, or lower {pods.count_path} to {most}." if most else f"Loosen {path}.",
+    )
+
+
+def _too_many(reason: Shortage, able: Sequence[Place]) -> Words:
+    """Each pod fits somewhere, but there are not nodes enough for all at once."""
+    pod, count_path = reason.pod, reason.pods.count_path
+    largest = max(able, key=lambda place: (place.room(pod), place.count))
+    missing = -(-(reason.wanted - reason.most) // largest.room(pod))
+    # A pool that is split over its zones is one to the reader.
+    by_pool, counts = {place.node.name: place for place in able}, Counter[str]()
+    for place in able:
+        counts[place.node.name] += place.count
+    offers = names(_offer(pod, place, counts[name]) for name, place in by_pool.items())
+    name = largest.node.name
+    more = (
+        f"the maximum of {name} to {counts[name] + missing} nodes"
+        if largest.node.is_template
+        else f"the number of nodes by {missing}"
+    )
+    return Words(
+        "nodes",
+        count_path,
+        f"each pod needs {needs(pod)}; {offers}: room for {reason.most} of the {reason.wanted} pods "
+        "that must run at once",
+        f"Raise {more} or lower {count_path} to {reason.most}.",
+    )
+
+
+def _offer(pod: PodClass, place: Place, count: int) -> str:
+    """What so many nodes of a class offer of the resource that runs out first."""
+    nodes = f"{count} node{'' if count == 1 else 's'}"
+    nodes = f"at most {nodes}" if place.node.is_template else nodes
+    if pod.excludes_itself_per_node:
+        return f'"{place.node.name}" takes one per node on {nodes}'
+    name = min(pod.requests, key=lambda each: (place.free.get(each, 0) // pod.requests[each], each))
+    return f'"{place.node.name}" offers {format_milli(place.free.get(name, 0))} {name} per node on {nodes}'
+
+
+def lacks(pod: PodClass, place: Place) -> list[tuple[str, int, int]]:
+    """The resources of which one pod needs more than a node has free: name, needed, free."""
+    return [
+        (name, amount, max(0, place.free.get(name, 0)))
+        for name, amount in sorted(pod.requests.items())
+        if amount > place.free.get(name, 0)
+    ]
+
+
+def lack_text(lack: tuple[str, int, int]) -> str:
+    """One of ``lacks`` in words."""
+    name, *amounts = lack
+    needed, free, short = map(format_milli, (*amounts, amounts[0] - amounts[1]))
+    if name == PODS:
+        return "it has no place for one more pod"
+    return f"it needs {needed} {name}, and {free} is free, {short} short"
+
+
+def needs(pod: PodClass) -> str:
+    """What a pod requests, the rarest resource first: extended ones, then cpu and memory."""
+    order = {"cpu": 1, "memory": 2, "ephemeral-storage": 3}
+    names = sorted(pod.requests.keys() - {PODS}, key=lambda name: (order.get(name, 0), name))
+    return ", ".join(f"{format_milli(pod.requests[name])} {name}" for name in names) or "a place"
+
+
+def names(found: Iterable[str]) -> str:
+    """A few names in a sentence."""
+    shown = list(found)
+    if len(shown) > _MOST_NAMES:
+        shown = [*shown[:_MOST_NAMES], f"{len(shown) - _MOST_NAMES} more"]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]])) if shown else "nothing"
