@@ -111,15 +111,26 @@ def test_a_plain_job_makes_progress_and_a_gang_needs_all_at_once() -> None:
 
 
 def test_a_job_set_needs_all_its_jobs_at_once() -> None:
-    def job_set(replicas: int) -> Manifest:
+    def job_set(replicas: int, **spec: Any) -> Manifest:
         jobs = [
-            {"name": name, "replicas": count, "template": {"spec": {"template": template()}}}
+            {"name": name, "replicas": count, "template": {"spec": {"template": template(**spec)}}}
             for name, count in (("driver", 1), ("workers", replicas))
         ]
         return workload("jobset.x-k8s.io/v1alpha2", "JobSet", "train", {"replicatedJobs": jobs})
 
     assert verdict(job_set(3), pool("p", 1)) is FITS
     assert verdict(job_set(4), pool("p", 1)) is CANNOT
+    ssd, unsure = pool("p", 1, {"disk": "ssd"}), pool("unsure", 1, {"disk": UNKNOWN})
+    assert verdict(job_set(4, nodeSelector={"disk": "ssd"}), ssd) is CANNOT
+    assert verdict(job_set(4, nodeSelector={"disk": "ssd"}), ssd, unsure) is OPEN
+
+
+def test_competition_is_open_where_other_nodes_may_take_the_pods() -> None:
+    webs = [deployment(name, 3, template(nodeSelector={"disk": "ssd"}), strategy={"type": "Recreate"}) for name in "ab"]
+    ssd, unsure = pool("p", 1, {"disk": "ssd"}), pool("unsure", 1, {"disk": UNKNOWN})
+    assert judge([*webs, ssd]).stack is CANNOT
+    assert judge([*webs, ssd, unsure]).stack is OPEN
+    assert judge([*webs, unsure]).stack is OPEN
 
 
 def test_an_autoscaler_and_a_rollout_only_warn() -> None:

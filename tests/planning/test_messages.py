@@ -58,6 +58,23 @@ def gpus(count: int, **spec: Any) -> Manifest:
             "untolerated taint nvidia.com/gpu=present:NoSchedule. | Tolerate nvidia.com/gpu=present:NoSchedule.",
         ),
         (
+            [job("train", 1, gpus(16)), pool("small", 9, {}, gpu="1"), pool("large", 1, {}, gpu="8")],
+            "resources at spec.template.spec.containers[0].resources.requests.nvidia.com/gpu: each pod needs 16 nvidia.com/gpu; "
+            'the nearest, "large", does not take it: it needs 16 nvidia.com/gpu, and 8 is free, 8 short. | '
+            "Request at most 8 nvidia.com/gpu.",
+        ),
+        (
+            [deployment("web", 1, template(nodeSelector={"gpu": "b200"})), H100, pool("l4", 1, {"gpu": "l4"})],
+            'node-selector at spec.template.spec.nodeSelector.gpu: each pod needs 1 cpu; the nearest, "l4", does not take it: '
+            "node selector gpu=b200: the node has gpu=l4. | "
+            "Correct spec.template.spec.nodeSelector (nodes have gpu h100 or l4).",
+        ),
+        (
+            [deployment("web", 1, template(nodeSelector={"disk": "ssd"})), CPU],
+            'node-selector at spec.template.spec.nodeSelector.disk: each pod needs 1 cpu; the nearest, "cpu", does not take it: '
+            "node selector disk=ssd: the node has no disk. | Correct spec.template.spec.nodeSelector (no node has disk).",
+        ),
+        (
             [deployment("web", 13, template()), CPU],
             'nodes at spec.replicas: each pod needs 1 cpu; "cpu" offers 4 cpu per node on at most 3 nodes: '
             "room for 12 of the 13 pods that must run at once. | Raise the maximum of cpu to 4 nodes or lower spec.replicas to 12.",

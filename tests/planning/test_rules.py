@@ -72,6 +72,21 @@ def on_machine(name: str) -> Manifest:
     return pool("m", 1, {"node.kubernetes.io/instance-type": name})
 
 
+def claiming(count: int, product: str = "NVIDIA-H100-80GB-HBM3") -> list[Manifest]:
+    selector = {
+        "cel": {"expression": f'device.attributes["gpu.nvidia.com"].productName.replace(" ", "-") == "{product}"'}
+    }
+    exactly = {"deviceClassName": "gpu.nvidia.com", "count": count, "selectors": [selector]}
+    devices = {"requests": [{"name": "gpu", "exactly": exactly}]}
+    made = {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb", "cloud.google.com/gke-accelerator-count": "8"}
+    dra = {"cloud.google.com/gke-nodepool": "h100", "cloud.google.com/gke-nvidia-gpu-dra-driver": "true"}
+    return [
+        job("train", 1, template(resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "gpus"}])),
+        namespaced("resource.k8s.io/v1", "ResourceClaimTemplate", "gpus", spec={"spec": {"devices": devices}}),
+        pool("h100", 1, made | dra),
+    ]
+
+
 def autoscaled(most: int) -> list[Manifest]:
     target = {"kind": "StatefulSet", "name": "web"}
     scaler = namespaced(
@@ -139,6 +154,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [mounting(), claim(volumeName="pv"), volume_in("b"), NODES],
         [mounting(), claim(volumeName="pv"), volume_in("a"), NODES],
     ),
+    "device-claim": (claiming(16), claiming(8)),
     "disk-type": (
         [mounting(), claim(storageClassName="fast"), CLASS, on_machine("g4-standard-96")],
         [mounting(), claim(storageClassName="fast"), CLASS, on_machine("n2-standard-8")],
@@ -225,6 +241,25 @@ def test_a_stack_trips_the_rule_and_one_like_it_does_not(rule: str) -> None:
     assert rule in found(trips)
     assert rule not in found(passes)
     assert found(trips) <= RULES.keys() | {"workload"}
+
+
+def test_claims_of_devices() -> None:
+    assert "device-claim" in found(claiming(8, "NVIDIA-B200"))
+    train, gpus, nodes = claiming(1)
+    (refused,) = [
+        f
+        for f in judge([train, gpus, pool("cpu", 1, {"cloud.google.com/gke-nodepool": "cpu"})]).findings
+        if f.rule == "device-claim"
+    ]
+    assert (refused.severity, refused.path) == ("error", "spec.template.spec.resourceClaims")
+    assert refused.message == "it claims 1 NVIDIA-H100-80GB-HBM3 of one node, and no node has GPUs"
+    del nodes["metadata"]["labels"]["cloud.google.com/gke-nvidia-gpu-dra-driver"]
+    (unsure,) = [f for f in judge([train, gpus, nodes]).findings if f.rule == "device-claim"]
+    assert unsure.severity == "warning"
+    assert "device-claim" not in found([train, gpus, node("n")])
+    few = quota(hard={"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "7"})
+    assert "quota" in found([*claiming(8), few])
+    assert "quota" not in found([*claiming(7), few])
 
 
 def test_the_budget() -> None:

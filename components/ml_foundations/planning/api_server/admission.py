@@ -87,6 +87,10 @@ class Admission:
         candidate.sets.append((pod_set, pod))
         refused = pod_refusals(spec, limit_ranges)
         candidate.refuse(_below(pod_set.path, each, "the API server refuses the pods: ") for each in refused)
+        if spec.get("resourceClaims"):
+            places = [*self._cluster.accepting(pod), *self._cluster.perhaps(pod)] or self._cluster.places
+            found = self._cluster.devices.refusals(spec, workload.namespace, [place.node for place in places])
+            candidate.refuse(_below(pod_set.path, each) for each in found)
         candidate.refuse(_below(pod_set.path, each) for each in self._not_known(workload, pod))
 
     def _with_controller_fields(self, workload: Workload, pod_set: PodSet) -> Manifest:

@@ -14,6 +14,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.api_server.queues import Queues
+from ml_foundations.planning.model.devices import DeviceClaims
 from ml_foundations.planning.model.nodes import NodeClass, by_zone, from_manifests
 from ml_foundations.planning.model.places import Place, PodClass, places, pod_class
 from ml_foundations.planning.model.volumes import Volumes
@@ -52,6 +53,7 @@ class Cluster:
         is_split: Whether some pool is split over its zones, because zones matter.
         limit_ranges: LimitRanges by namespace.
         volumes: Claims, volumes and storage classes.
+        devices: Claims of devices.
         queues: Kueue's queues.
         workloads: What is judged.
         running: Pods that take room already, by the name of their node.
@@ -72,6 +74,7 @@ class Cluster:
             parts = (part for node in self.declared for part in by_zone(node, most=spread is Spread.FULL))
             nodes = [part for part in parts if part.count]
         self.volumes = Volumes(self.by_kind)
+        self.devices = DeviceClaims(self.by_kind)
         self.queues = Queues(self.by_kind)
         self.workloads = list(self._workloads(documents))
         self.running = self._running_pods()
@@ -129,7 +132,8 @@ class Cluster:
         """The class of pods with an admitted spec: their priority and their claims are looked up."""
         priority, preempts = self._priority(spec)
         claims = self.volumes.exclusive_claims(spec, namespace)
-        others |= {"priority": priority, "preempts": preempts, "exclusive_claims": claims}
+        devices = self.devices.charge(spec, namespace)
+        others |= {"priority": priority, "preempts": preempts, "exclusive_claims": claims, "devices": devices}
         return pod_class(name, namespace, own_labels, spec, self._namespaces, **others)
 
     def _priority(self, spec: Manifest) -> tuple[int, bool]:

@@ -68,7 +68,12 @@ class Quota:
             return {}
         workload, count = candidate.workload, sum(pod_set.count for pod_set, _ in candidate.sets)
         objects = dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE)
-        return total((objects, *(_times(_claim_charge(claim), count) for claim in workload.claims)))
+        volumes = (_times(_claim_charge(claim), count) for claim in workload.claims)
+        # Of a Job, one pod at a time is enough.
+        devices = (
+            _times(pod.devices, min(s.count, 1) if workload.is_partial else s.count) for s, pod in candidate.sets
+        )
+        return total((objects, *volumes, *devices))
 
     def charge(self, candidate: Candidate, most: int | None = None) -> Amounts:
         """What a workload counts against in all."""

@@ -85,6 +85,8 @@ class PodClass:
     spread: tuple[SpreadConstraint, ...] = ()
     exclusive_claims: frozenset[str] = frozenset()
     """Claims with the access mode ReadWriteOncePod: one pod at a time, in the whole cluster."""
+    devices: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What the device claims that are made for each pod count against, by the names of quotas."""
     volume_refusals: Callable[[NodeClass], list[Refusal]] | None = field(default=None, repr=False)
 
     @cached_property

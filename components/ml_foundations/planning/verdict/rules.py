@@ -18,6 +18,7 @@ RULES: Mapping[str, str] = {
     "topology-spread": "Spread constraints leave a place for each pod.",
     "volume-access": "A volume that one node at a time may attach is mounted by pods of one node.",
     "volume-zone": "Volumes are within reach of the nodes.",
+    "device-claim": "Some node has the devices that a pod claims.",
     "disk-type": "The machine type attaches the volume's type of disk.",
     "competition": "Workloads that run at the same time leave room for each other.",
     "preemption": "Pods find room without evicting others.",

@@ -1,0 +1,94 @@
+"""Devices that pods claim (DRA): how many, and whether the nodes of a pool may have them.
+
+Drivers publish devices once a node is there. Before that, only the GPUs of a GKE node pool are known, and only for the
+class of whole NVIDIA GPUs: of any other claim, planning can not tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts
+from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.model.refusals import Refusal
+
+_PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^'"]+)['"]""")
+"""The condition on the product that our components write."""
+
+
+class DeviceClaims:
+    """The ResourceClaims and their templates that are declared."""
+
+    def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
+        self._specs = {
+            ("resourceClaimName", namespace_of(claim), name_of(claim)): section(claim, "spec")
+            for claim in by_kind.get("ResourceClaim", ())
+        } | {
+            ("resourceClaimTemplateName", namespace_of(template), name_of(template)): section(template, "spec", "spec")
+            for template in by_kind.get("ResourceClaimTemplate", ())
+        }
+
+    def charge(self, spec: Manifest, namespace: str) -> Amounts:
+        """What the claims that are made for each pod count against, by the names of quotas."""
+        charge: Amounts = {}
+        for request in self._requests(spec, namespace, "resourceClaimTemplateName"):
+            name = f"{request.get('deviceClassName')}.deviceclass.resource.k8s.io/devices"
+            charge[name] = charge.get(name, 0) + _count(request) * WHOLE
+        return charge
+
+    def refusals(self, spec: Manifest, namespace: str, nodes: Sequence[NodeClass]) -> Iterable[Refusal]:
+        """Requests that no node meets for certain, or none that is set up for claims."""
+        for request in self._requests(spec, namespace, "resourceClaimTemplateName", "resourceClaimName"):
+            able = [node for node in nodes if _may_meet(node, request)]
+            wanted = f"{_count(request)} {' and '.join(_products(request)) or 'GPUs'}"
+            if not able:
+                there = [f"{node.name} has {count} {product}" for node in nodes for product, count in _gpus(node)]
+                message = f"it claims {wanted} of one node, and {', '.join(there) or 'no node has GPUs'}"
+                yield Refusal("device-claim", "resourceClaims", message, "Claim what one node has.")
+            elif all(labels.GKE_NODE_POOL in n.labels and labels.GKE_DRA_DRIVER not in n.labels for n in able):
+                names = ", ".join(node.name for node in able)
+                message = f"it claims {wanted}, and {names} must have the label {labels.GKE_DRA_DRIVER} for that"
+                remedy = "Give the pool this label (GpuNodePool: dra), or request counted GPUs."
+                yield Refusal("device-claim", "resourceClaims", message, remedy, certain=False)
+
+    def _requests(self, spec: Manifest, namespace: str, *fields: str) -> Iterable[Manifest]:
+        """The requests for exactly so many devices; of alternatives, any may do."""
+        for claim in items(spec, "resourceClaims"):
+            for field in fields:
+                found = self._specs.get((field, namespace, claim.get(field, "")), {})
+                for request in items(section(found, "devices"), "requests"):
+                    if exactly := section(request, "exactly"):
+                        yield exactly
+
+
+def _may_meet(node: NodeClass, request: Manifest) -> bool:
+    """Whether a node may have what is requested."""
+    if request.get("deviceClassName") != labels.GPU_DEVICE_CLASS or labels.GKE_NODE_POOL not in node.labels:
+        return True
+    return any(
+        _count(request) <= count and all(wanted == product for wanted in _products(request))
+        for product, count in _gpus(node)
+    )
+
+
+def _gpus(node: NodeClass) -> list[tuple[str, int]]:
+    """The product and the number of a node's GPUs, by GKE's labels; empty for none."""
+    # Reading the catalog takes a third of the start-up time.
+    from ml_foundations.catalog.machine_types import GPUS
+
+    model = GPUS.get(node.labels.get(labels.GKE_ACCELERATOR, ""))
+    return [(model.product, int(node.labels.get(labels.GKE_ACCELERATOR_COUNT, 0)))] if model else []
+
+
+def _count(request: Manifest) -> int:
+    """The number that is requested, as far as it is known."""
+    count = request.get("count")
+    return count if isinstance(count, int) and request.get("allocationMode", "ExactCount") == "ExactCount" else 1
+
+
+def _products(request: Manifest) -> list[str]:
+    expressions = [str(section(selector, "cel").get("expression")) for selector in items(request, "selectors")]
+    return [found[1] for expression in expressions if (found := _PRODUCT.search(expression))]
