@@ -54,7 +54,7 @@ class Quota:
         return all(_in_scope(requirement, pod.spec) for requirement in self._scopes)
 
     def pods_charge(self, candidate: Candidate, most: int | None = None) -> Amounts:
-        """The quotas that a workload's pods count against, each with the most pods that it counts."""
+        """What a workload's pods count against, by the quota's names; of each set of pods, at most ``most``."""
         charges = [
             _times(_pod_charge(pod.spec), pod_set.count if most is None else min(most, pod_set.count))
             for pod_set, pod in candidate.sets
@@ -98,7 +98,7 @@ class Quota:
         return wanted
 
     def growth(self, pod: PodClass, count: int) -> list[QuotaExceeded]:
-        """The resources of which a number of pods of a class take too much."""
+        """What a number of pods of a class exceeds."""
         return self.exceeded(_times(_pod_charge(pod.spec), count)) if self.covers(pod) else []
 
     def refusals(self, pod: PodClass) -> Iterable[Refusal]:

@@ -153,7 +153,7 @@ def _too_many(reason: Shortage, able: Sequence[Place]) -> Words:
 
 
 def _offer(pod: PodClass, place: Place, count: int) -> str:
-    """What so many nodes of a class offer of the resource that runs out first."""
+    """What a number of nodes of a class offer of the resource that runs out first."""
     nodes = f"{count} node{'' if count == 1 else 's'}"
     nodes = f"at most {nodes}" if place.node.is_template else nodes
     if pod.excludes_itself_per_node:
