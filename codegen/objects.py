@@ -19,18 +19,24 @@ _Arguments = dict[str, Any]
 _POD: _Arguments = {"namespace": "ml", "image": "i", "cpu": "8", "memory": "64Gi"}
 _TEAM: _Arguments = {"namespace": "ml", "cpu": "8", "memory": "64Gi", "gpus": {"l4": 1}}
 
+_MORE: dict[str, _Arguments] = {
+    "DistributedTraining": {"nodes": 2},
+    "Sweep": {"command": ["python", "train.py"], "parameters": {"LR": {"values": [0.1]}}},
+    "ScheduledTraining": {"schedule": "@daily"},
+    "ShardedSet": {"shards": 2},
+}
+"""What a workload must be given beside its pod."""
+
 LEAST: dict[str, _Arguments] = {
-    "Task": _POD,
-    "TrainingJob": _POD,
-    "DistributedTraining": _POD | {"nodes": 2},
-    "Sweep": _POD | {"command": ["python", "train.py"], "parameters": {"LR": {"values": [0.1]}}},
-    "ScheduledTraining": _POD | {"schedule": "@daily"},
-    "ShardedSet": _POD | {"shards": 2},
-    "InferenceService": _POD,
+    **{
+        name: _POD | _MORE.get(name, {})
+        for name, module in ml_foundations.COMPONENTS.items()
+        if module.startswith("workloads.")
+    },
     "GpuMonitor": {},
     "TrainingQueue": {"flavors": [{"name": "l4", "gpu": "L4"}], "teams": [_TEAM]},
 }
-"""The workload components, each with what it must be given."""
+"""The components for workloads, each with what it must be given."""
 
 _CLAIM: _Arguments = {"gpus": 1, "gpu_claim": {}}
 CHOICES: dict[str, _Arguments] = {
@@ -50,9 +56,9 @@ CHOICES: dict[str, _Arguments] = {
 
 
 def files() -> dict[Path, str]:
-    """The page, its generated part made anew."""
+    """The page, with its generated part."""
     before, _, rest = PAGE.read_text().partition(_START)
-    lines = ["| component | makes | and, as it is told |", "|---|---|---|", *map(_row, LEAST)]
+    lines = ["| component | makes | and, by argument |", "|---|---|---|", *map(_row, LEAST)]
     return {PAGE: f"{before}{_START}\n\n{chr(10).join(lines)}\n\n{_END}{rest.partition(_END)[2]}"}
 
 
