@@ -708,7 +708,7 @@ class GpuMonitorArgs(TypedDict):
 
 
 class DiskClassArgs(TypedDict):
-    """A storage class of one's own."""
+    """A storage class that you define."""
 
     type: str
     """pd-standard, pd-balanced, pd-ssd, or hyperdisk- with balanced, balanced-high-availability, extreme, throughput,

@@ -56,7 +56,7 @@ class NfsServer(Spec):
 
 
 class DiskClass(Spec):
-    """A storage class of one's own."""
+    """A storage class that you define."""
 
     type: _DiskTypeName
     """pd-standard, pd-balanced, pd-ssd, or hyperdisk- with balanced, balanced-high-availability, extreme, throughput,
@@ -285,7 +285,7 @@ def _filestore_class(tier: _FilestoreTier, reserved_range: str | None, spec: Sto
             "network": spec.network,
             "connect-mode": None if reserved_range is None else "PRIVATE_SERVICE_ACCESS",
             "reserved-ip-range": reserved_range,
-            # Basic tiers take no key of one's own.
+            # Basic tiers take no customer-managed key.
             "instance-encryption-kms-key": None if tier == "basic-hdd" else spec.encryption_key,
         }
     )
