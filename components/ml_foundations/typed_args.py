@@ -964,8 +964,8 @@ class GpuClaimArgs(TypedDict):
     device_class: NotRequired[str]
     """The DeviceClass; default gpu.nvidia.com, of NVIDIA's DRA driver."""
     selectors: NotRequired[list[str]]
-    """CEL expressions that each GPU must meet, such as
-    device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0; beside what gpu says."""
+    """CEL expressions that each GPU must meet, in addition to gpu, such as
+    device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0."""
     template: NotRequired[str]
     """An existing ResourceClaimTemplate, such as one of DeviceClasses; by default one is created."""
 
@@ -984,7 +984,7 @@ class MountArgs(TypedDict):
     bucket: NotRequired[str]
     """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
     scratch: NotRequired[str]
-    """Source: empty space on the node's disk, of this size at the most, such as 100Gi."""
+    """Source: empty space on the node's disk, of at most this size, such as 100Gi."""
     image: NotRequired[str]
     """Source: an OCI image or artifact, mounted read-only, such as a model."""
     volume: NotRequired[dict[str, Any]]
@@ -996,7 +996,7 @@ class MountArgs(TypedDict):
     sub_path: NotRequired[str]
     """The part of the volume to mount; default is all of it."""
     mount_options: NotRequired[str]
-    """Of a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
+    """For a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
 
 
 class TaskArgs(TypedDict):
@@ -1031,27 +1031,27 @@ class TaskArgs(TypedDict):
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must support, not from the device plugin."""
     requests: NotRequired[dict[str, str]]
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     service_account: NotRequired[str]
@@ -1067,19 +1067,19 @@ class TaskArgs(TypedDict):
     grace_seconds: NotRequired[int]
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
+    """Further labels of its pods."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
     """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
     task_name: NotRequired[str]
     """The Pod's name; default is the component's."""
     active_deadline_seconds: NotRequired[int]
-    """The longest that it may run; default 600."""
+    """The most seconds that it may run; default 600."""
     wait_for_completion: NotRequired[bool]
     """Whether pulumi up waits until it has succeeded; default false: it goes on once the Pod is accepted."""
 
@@ -1125,27 +1125,27 @@ class TrainingJobArgs(TypedDict):
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must support, not from the device plugin."""
     requests: NotRequired[dict[str, str]]
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     service_account: NotRequired[str]
@@ -1161,31 +1161,31 @@ class TrainingJobArgs(TypedDict):
     grace_seconds: NotRequired[int]
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
+    """Further labels of its pods."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
     """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
     ports: NotRequired[list[ContainerPortArgs]]
-    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    """Ports on which its pods listen; to Kubernetes they are documentation only."""
     restart_policy: NotRequired[str]
-    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    """Never: a new pod replaces a failed one; OnFailure: its container restarts. Default Never."""
     backoff_limit: NotRequired[int]
     """Failures that are retried before the Job fails; default 3."""
     fail_on_exit_codes: NotRequired[list[int]]
-    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    """Exit codes of errors that no retry can fix, such as a wrong argument: the Job fails at once."""
     ignore_disruptions: NotRequired[bool]
     """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
     pod_failure_rules: NotRequired[list[dict[str, Any]]]
     """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
     active_deadline_seconds: NotRequired[int]
-    """The longest that the Job may take, retries included."""
+    """The most seconds that the Job may take, retries included."""
     ttl_seconds_after_finished: NotRequired[int]
-    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    """Seconds after its end until the Job is deleted. A later refresh finds it gone, and the next up trains again."""
     wait_for_completion: NotRequired[bool]
     """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
     completions: NotRequired[int]
@@ -1193,18 +1193,18 @@ class TrainingJobArgs(TypedDict):
     parallelism: NotRequired[int]
     """Pods that run at once; default 1."""
     indexed: NotRequired[bool]
-    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
+    """Whether each pod has its own number, from 0 on, as JOB_COMPLETION_INDEX; default false."""
     backoff_limit_per_index: NotRequired[int]
-    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
+    """Failures that are retried for each index, rather than for the Job. Requires indexed."""
     max_failed_indexes: NotRequired[int]
-    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
+    """Indexes that may fail before the Job fails; by default all. Requires backoff_limit_per_index."""
     success_rules: NotRequired[list[dict[str, Any]]]
-    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
+    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Requires indexed."""
     job_name: NotRequired[str]
     """The Job's name; default is the component's."""
     elastic: NotRequired[bool]
-    """Whether parallelism is the start only, and somebody else may change it, as Kueue does with partial admission:
-    a change of it in the program then waits for the next replacement. By default it replaces the Job."""
+    """Whether parallelism is an initial value that others may change, as Kueue does for partial admission: a
+    change of it in the program then waits until the Job is replaced. By default such a change replaces the Job."""
 
 
 class DistributedTrainingArgs(TypedDict):
@@ -1239,27 +1239,27 @@ class DistributedTrainingArgs(TypedDict):
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must support, not from the device plugin."""
     requests: NotRequired[dict[str, str]]
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     service_account: NotRequired[str]
@@ -1275,35 +1275,35 @@ class DistributedTrainingArgs(TypedDict):
     grace_seconds: NotRequired[int]
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
+    """Further labels of its pods."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
     """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
     ports: NotRequired[list[ContainerPortArgs]]
-    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    """Ports on which its pods listen; to Kubernetes they are documentation only."""
     restart_policy: NotRequired[str]
-    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    """Never: a new pod replaces a failed one; OnFailure: its container restarts. Default Never."""
     backoff_limit: NotRequired[int]
     """Failures of single pods that are retried; default 3 for each node, and 0 in a JobSet, which restarts all."""
     fail_on_exit_codes: NotRequired[list[int]]
-    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    """Exit codes of errors that no retry can fix, such as a wrong argument: the Job fails at once."""
     ignore_disruptions: NotRequired[bool]
     """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
     pod_failure_rules: NotRequired[list[dict[str, Any]]]
     """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
     active_deadline_seconds: NotRequired[int]
-    """The longest that the Job may take, retries included."""
+    """The most seconds that the Job may take, retries included."""
     ttl_seconds_after_finished: NotRequired[int]
-    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    """Seconds after its end until the Job is deleted. A later refresh finds it gone, and the next up trains again."""
     wait_for_completion: NotRequired[bool]
     """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
     nodes: int
-    """Pods that train together, one a node where each takes all GPUs of a node."""
+    """Pods that train together: one per node where each takes all GPUs of a node."""
     job_name: NotRequired[str]
     """The name of the Job and its headless Service; default is the component's."""
     service_name: NotRequired[str]
@@ -1311,11 +1311,11 @@ class DistributedTrainingArgs(TypedDict):
     processes_per_node: NotRequired[int]
     """Processes that torchrun starts in each pod; default is gpus, and 1 without GPUs."""
     rendezvous_port: NotRequired[int]
-    """The port of the first pod at which all meet; default 29500."""
+    """The port of the first pod for the rendezvous; default 29500."""
     jobset: NotRequired[bool]
     """Whether it is a JobSet, which restarts all pods when one fails; its controller must be installed."""
     max_restarts: NotRequired[int]
-    """Of a JobSet: how often all pods restart before it fails; default 3."""
+    """For a JobSet: how often all pods restart before it fails; default 3."""
 
 
 class ParameterArgs(TypedDict):
@@ -1328,7 +1328,7 @@ class ParameterArgs(TypedDict):
     high: NotRequired[float]
     """The highest value of a range."""
     scale: NotRequired[str]
-    """linear or log: what is as likely within the range; default linear."""
+    """linear or log: the scale on which values of the range are equally likely; default linear."""
     integer: NotRequired[bool]
     """Whether a range has whole numbers only; default false."""
 
@@ -1365,27 +1365,27 @@ class SweepArgs(TypedDict):
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must support, not from the device plugin."""
     requests: NotRequired[dict[str, str]]
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     service_account: NotRequired[str]
@@ -1401,41 +1401,41 @@ class SweepArgs(TypedDict):
     grace_seconds: NotRequired[int]
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
+    """Further labels of its pods."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
     """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
     ports: NotRequired[list[ContainerPortArgs]]
-    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    """Ports on which its pods listen; to Kubernetes they are documentation only."""
     restart_policy: NotRequired[str]
-    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    """Never: a new pod replaces a failed one; OnFailure: its container restarts. Default Never."""
     backoff_limit: NotRequired[int]
     """Failures of all trials together that are retried; by default each trial's count for itself."""
     fail_on_exit_codes: NotRequired[list[int]]
-    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    """Exit codes of errors that no retry can fix, such as a wrong argument: the Job fails at once."""
     ignore_disruptions: NotRequired[bool]
     """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
     pod_failure_rules: NotRequired[list[dict[str, Any]]]
     """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
     active_deadline_seconds: NotRequired[int]
-    """The longest that the Job may take, retries included."""
+    """The most seconds that the Job may take, retries included."""
     ttl_seconds_after_finished: NotRequired[int]
-    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    """Seconds after its end until the Job is deleted. A later refresh finds it gone, and the next up trains again."""
     wait_for_completion: NotRequired[bool]
     """Whether pulumi up waits until the Job has completed; default false: it goes on once the Job is accepted."""
     parameters: dict[str, ParameterArgs]
     """The hyperparameters, by the names of their environment variables."""
     samples: NotRequired[int]
-    """How many combinations to draw at random; by default all combinations of the values are tried."""
+    """How many random combinations to try; by default all combinations of the values are tried."""
     seed: NotRequired[int]
-    """What the random sample is made from: the same seed gives the same sample. Default 0."""
+    """The seed of the random sample: the same seed gives the same sample. Default 0."""
     parallelism: NotRequired[int]
-    """Trials that run at once, and so the most GPUs in use, divided by gpus; default 1."""
+    """Trials that run at once, each with gpus GPUs; default 1."""
     backoff_limit_per_index: NotRequired[int]
     """Failures of a trial that are retried; default 1."""
     max_failed_indexes: NotRequired[int]
@@ -1476,27 +1476,27 @@ class ScheduledTrainingArgs(TypedDict):
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must support, not from the device plugin."""
     requests: NotRequired[dict[str, str]]
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     service_account: NotRequired[str]
@@ -1512,58 +1512,58 @@ class ScheduledTrainingArgs(TypedDict):
     grace_seconds: NotRequired[int]
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
+    """Further labels of its pods."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
     """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
     ports: NotRequired[list[ContainerPortArgs]]
-    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    """Ports on which its pods listen; to Kubernetes they are documentation only."""
     restart_policy: NotRequired[str]
-    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    """Never: a new pod replaces a failed one; OnFailure: its container restarts. Default Never."""
     backoff_limit: NotRequired[int]
     """Failures that are retried before a run fails; default 1, as the next run is the better retry."""
     fail_on_exit_codes: NotRequired[list[int]]
-    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    """Exit codes of errors that no retry can fix, such as a wrong argument: the Job fails at once."""
     ignore_disruptions: NotRequired[bool]
     """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
     pod_failure_rules: NotRequired[list[dict[str, Any]]]
     """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
     active_deadline_seconds: NotRequired[int]
-    """The longest that a run may take, retries included; default nine tenths of the schedule's shortest interval."""
+    """The most seconds that a run may take, retries included; default 90 % of the schedule's shortest interval."""
     ttl_seconds_after_finished: NotRequired[int]
-    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    """Seconds after its end until the Job is deleted. A later refresh finds it gone, and the next up trains again."""
     completions: NotRequired[int]
     """Pods that must succeed; default 1."""
     parallelism: NotRequired[int]
     """Pods that run at once; default 1."""
     indexed: NotRequired[bool]
-    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
+    """Whether each pod has its own number, from 0 on, as JOB_COMPLETION_INDEX; default false."""
     backoff_limit_per_index: NotRequired[int]
-    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
+    """Failures that are retried for each index, rather than for the Job. Requires indexed."""
     max_failed_indexes: NotRequired[int]
-    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
+    """Indexes that may fail before the Job fails; by default all. Requires backoff_limit_per_index."""
     success_rules: NotRequired[list[dict[str, Any]]]
-    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
+    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Requires indexed."""
     schedule: str
-    """When it runs, as cron says it, such as "0 2 * * 0" or @daily."""
+    """When it runs, as a cron schedule, such as "0 2 * * 0" or @daily."""
     time_zone: NotRequired[str]
     """The time zone of the schedule, such as Europe/Berlin; default Etc/UTC."""
     concurrency_policy: NotRequired[str]
-    """What a run does that meets the one before: Forbid skips it, Replace ends the other, Allow runs both.
-    Default Forbid."""
+    """What happens to a run that is due while the one before still runs: Forbid skips it, Replace ends the other, Allow
+    runs both. Default Forbid."""
     starting_deadline_seconds: NotRequired[int]
-    """How late a run may start, when the control plane was away; default 600."""
+    """Seconds that a run may start late, after the control plane was away; default 600."""
     successful_jobs_history: NotRequired[int]
     """How many Jobs that succeeded are kept; default 3."""
     failed_jobs_history: NotRequired[int]
     """How many Jobs that failed are kept; default 3."""
     suspend: NotRequired[bool]
-    """Whether no more runs start; by default that is left to kubectl."""
+    """Whether no more runs start; by default kubectl decides."""
     cron_name: NotRequired[str]
     """The CronJob's name, 52 characters at most; default is the component's."""
 
@@ -1578,12 +1578,12 @@ class PortArgs(TypedDict):
 
 
 class ShardVolumeArgs(TypedDict):
-    """A volume that each shard has for itself."""
+    """A volume of which each shard has its own."""
 
     name: str
     """The volume's name; the claim of shard 0 is `<name>-<set>-0`."""
     size: str
-    """Its size, such as 500Gi. A set that exists keeps the size it was made with."""
+    """Its size, such as 500Gi. An existing set keeps the size it was created with."""
     storage_class: str
     """The storage class."""
     path: str
@@ -1610,7 +1610,7 @@ class ShardedSetArgs(TypedDict):
     working_dir: NotRequired[str]
     """The directory in which the command starts; by default the image's."""
     env: NotRequired[dict[str, str]]
-    """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are there unless given here."""
+    """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless given here."""
     secret_env: NotRequired[dict[str, KeyArgs]]
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
     config_env: NotRequired[dict[str, KeyArgs]]
@@ -1624,27 +1624,27 @@ class ShardedSetArgs(TypedDict):
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must support, not from the device plugin."""
     requests: NotRequired[dict[str, str]]
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     service_account: NotRequired[str]
@@ -1660,33 +1660,33 @@ class ShardedSetArgs(TypedDict):
     grace_seconds: NotRequired[int]
     """Seconds that a shard has to write its state when it is stopped; default 60."""
     labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
+    """Further labels of its pods."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
     """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
     port: NotRequired[int]
     """The port that the server listens on; default 8080. It is named http."""
     ports: NotRequired[list[PortArgs]]
-    """More ports, such as one for metrics or gRPC; the Service has them too."""
+    """Further ports, such as one for metrics or gRPC; the Service has them too."""
     health_path: NotRequired[str]
     """The path that answers when a shard is loaded, or tcp where a connection is enough; default tcp."""
     live_path: NotRequired[str]
     """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
     load_seconds: NotRequired[int]
-    """How long the model takes to load, at the most; default 300. Probes and the rollout wait that long."""
+    """The most seconds that the model takes to load; default 300. Probes and the rollout wait that long."""
     max_unavailable: NotRequired[int]
     """Shards that a rollout, or a drain of nodes, may stop at once; default 1. More than 1 needs Kubernetes 1.35."""
     timeout_seconds: NotRequired[int]
-    """How long Pulumi waits for a rollout; the default is enough for one pod after the other."""
+    """Seconds that Pulumi waits for a rollout; the default is enough for one pod after another."""
     disruption_budget: NotRequired[bool]
-    """Whether drains of nodes are held to max_unavailable, by a PodDisruptionBudget; default true."""
+    """Whether a PodDisruptionBudget limits drains of nodes to max_unavailable; default true."""
     callers: NotRequired[list[str]]
-    """Lets only pods of these namespaces and its own connect; by default the namespace's own policies rule."""
+    """Namespaces whose pods may connect, beside its own; by default the namespace's own policies decide."""
     monitoring: NotRequired[str]
     """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
     metrics_path: NotRequired[str]
@@ -1700,24 +1700,24 @@ class ShardedSetArgs(TypedDict):
     service_name: NotRequired[str]
     """The name of the headless Service; default is set_name."""
     volumes: NotRequired[list[ShardVolumeArgs]]
-    """Volumes of which each shard gets its own, and keeps it for life."""
+    """Volumes: each shard gets its own, and keeps it."""
     data: NotRequired[bool]
     """Whether the volumes hold data: claims are kept, and Pulumi refuses to delete or replace the set. Default true."""
 
 
 class AutoscalingArgs(TypedDict):
-    """When an InferenceService gets more pods, and how many at the most."""
+    """When an InferenceService gets more pods, and at most how many."""
 
     max_replicas: int
     """The most pods; the fewest are the service's replicas."""
     cpu_percent: NotRequired[int]
-    """The CPU use, in percent of what pods request, that is aimed at."""
+    """The target CPU use, in percent of what pods request."""
     metric: NotRequired[str]
     """A metric of the pods, as the custom metrics API names it, such as vllm_num_requests_waiting."""
     target: NotRequired[str]
-    """The metric's value for each pod, on average, that is aimed at, such as 5."""
+    """The metric's target value per pod, on average, such as 5."""
     scale_down_seconds: NotRequired[int]
-    """How long demand must have been lower before pods are taken away; default 300."""
+    """Seconds that demand must have been lower before pods are removed; default 300."""
 
 
 class InferenceServiceArgs(TypedDict):
@@ -1752,27 +1752,27 @@ class InferenceServiceArgs(TypedDict):
     gpus: NotRequired[int]
     """GPUs of each pod; default 1."""
     gpu_claim: NotRequired[GpuClaimArgs]
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must support, not from the device plugin."""
     requests: NotRequired[dict[str, str]]
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: NotRequired[dict[str, str | None]]
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
-    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[str]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     service_account: NotRequired[str]
@@ -1786,35 +1786,35 @@ class InferenceServiceArgs(TypedDict):
     container_name: NotRequired[str]
     """The name of its container; default main."""
     grace_seconds: NotRequired[int]
-    """Seconds until a stopping pod is killed; default 60, and more than deregister_seconds and drain_seconds."""
+    """Seconds until a stopping pod is killed, more than deregister_seconds and drain_seconds together; default 60."""
     labels: NotRequired[dict[str, str]]
-    """More labels of its pods."""
+    """Further labels of its pods."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
     """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
     port: NotRequired[int]
     """The port that the server listens on; default 8080. It is named http."""
     ports: NotRequired[list[PortArgs]]
-    """More ports, such as one for metrics or gRPC; the Service has them too."""
+    """Further ports, such as one for metrics or gRPC; the Service has them too."""
     health_path: NotRequired[str]
     """The path that answers when the model is loaded, or tcp where a connection is enough; default /health."""
     live_path: NotRequired[str]
     """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
     load_seconds: NotRequired[int]
-    """How long the model takes to load, at the most; default 300. Probes and the rollout wait that long."""
+    """The most seconds that the model takes to load; default 300. Probes and the rollout wait that long."""
     max_unavailable: NotRequired[int]
     """Pods that a rollout, or a drain of nodes, may stop at once; default 1."""
     timeout_seconds: NotRequired[int]
-    """How long Pulumi waits for a rollout; the default is enough for one pod after the other."""
+    """Seconds that Pulumi waits for a rollout; the default is enough for one pod after another."""
     disruption_budget: NotRequired[bool]
-    """Whether drains of nodes are held to max_unavailable, by a PodDisruptionBudget; default true."""
+    """Whether a PodDisruptionBudget limits drains of nodes to max_unavailable; default true."""
     callers: NotRequired[list[str]]
-    """Lets only pods of these namespaces and its own connect; by default the namespace's own policies rule."""
+    """Namespaces whose pods may connect, beside its own; by default the namespace's own policies decide."""
     monitoring: NotRequired[str]
     """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
     metrics_path: NotRequired[str]
@@ -1828,16 +1828,16 @@ class InferenceServiceArgs(TypedDict):
     replicas: NotRequired[int]
     """Pods; default 1. With autoscaling, the fewest pods."""
     autoscaling: NotRequired[AutoscalingArgs]
-    """Whether there are more pods when there is more to do; by default there never are."""
+    """When there are more pods than replicas; by default never."""
     service_port: NotRequired[int]
     """The port on which the Service answers for the server's own; default 80."""
     deregister_seconds: NotRequired[int]
-    """Seconds that a stopping pod still takes requests, until all who send them know of it; default 15."""
+    """Seconds that a stopping pod still accepts requests, until all clients know that it stops; default 15."""
     drain_seconds: NotRequired[int]
-    """Seconds that the longest request takes, to be finished before the pod ends; default 30."""
+    """Seconds that the longest request takes; it is finished before the pod ends. Default 30."""
     surge: NotRequired[bool]
-    """Whether a rollout starts a pod before it stops one, which takes a spare GPU; default false."""
+    """Whether a rollout starts a pod before it stops one, which needs spare GPUs; default false."""
     progress_seconds: NotRequired[int]
-    """How long a rollout may stand still until it has failed; default is the load time and five minutes."""
+    """Seconds without progress after which a rollout has failed; default is the load time and five minutes."""
     spread: NotRequired[str]
-    """Over zones and nodes: preferred, required or none; default preferred."""
+    """How pods spread over zones and nodes: preferred, required or none; default preferred."""

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from ml_foundations import Sweep
 from ml_foundations.workloads.parameters import Parameter, sample
-from ml_foundations.workloads.sweep import DIRECTORY
 
 from tests.support.declaring import declared
 from tests.workloads.building import WORKLOAD, container_of, pod_of, searched, sweep_spec
@@ -83,7 +82,7 @@ def test_each_index_gets_its_own_parameters_in_its_environment_and_as_a_file(tmp
     )
     for name, content in config_map["data"].items():
         (tmp_path / name).write_text(content)
-    command = [part.replace(DIRECTORY, str(tmp_path)) for part in container_of(job)["command"]]
+    command = [part.replace("/etc/sweep", str(tmp_path)) for part in container_of(job)["command"]]
     for index, rate in enumerate(("0.1", "1e-05")):
         environment = os.environ | {"JOB_COMPLETION_INDEX": str(index)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

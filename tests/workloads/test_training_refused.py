@@ -14,7 +14,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (
         job_spec,
         {"gpus": 1, "gpu_claim": {"template": "t", "selectors": ["x"]}},
-        ["\n  gpu_claim.template: says itself"],
+        ["\n  gpu_claim.template: already says"],
     ),
     (job_spec, {"requests": {"nvidia.com/gpu": "1"}}, ["\n  requests.nvidia.com/gpu: is set by gpus alone"]),
     (job_spec, {"requests": {"memory": "1Gi"}}, ["\n  requests.memory: is set by memory alone"]),
@@ -30,9 +30,9 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     ),
     (job_spec, {"env_from": [{}]}, ["\n  env_from[0].secret: give either secret or config_map"]),
     (job_spec, {"overrides": {"Deployment": {}}}, ["\n  overrides.Deployment: is not made", "Made are: Job"]),
-    (job_spec, {"backoff_limit_per_index": 1}, ["\n  backoff_limit_per_index: takes indexed: true"]),
-    (job_spec, {"success_rules": [{"succeededCount": 1}]}, ["\n  success_rules: takes indexed: true"]),
-    (job_spec, {"max_failed_indexes": 1}, ["\n  max_failed_indexes: takes backoff_limit_per_index"]),
+    (job_spec, {"backoff_limit_per_index": 1}, ["\n  backoff_limit_per_index: requires indexed: true"]),
+    (job_spec, {"success_rules": [{"succeededCount": 1}]}, ["\n  success_rules: requires indexed: true"]),
+    (job_spec, {"max_failed_indexes": 1}, ["\n  max_failed_indexes: requires backoff_limit_per_index"]),
     (
         job_spec,
         {"indexed": True, "backoff_limit_per_index": 1, "max_failed_indexes": 2},
@@ -41,7 +41,11 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (
         job_spec,
         {"restart_policy": "OnFailure", "fail_on_exit_codes": [1], "indexed": True, "backoff_limit_per_index": 1},
-        ["2 wrong", "\n  fail_on_exit_codes: takes restart_policy Never", "\n  backoff_limit_per_index: takes restart"],
+        [
+            "2 wrong",
+            "\n  fail_on_exit_codes: requires restart_policy Never",
+            "\n  backoff_limit_per_index: requires restart",
+        ],
     ),
     (job_spec, {"fail_on_exit_codes": [0, 3]}, ["\n  fail_on_exit_codes: [0] are no exit codes of a failure"]),
     (
@@ -68,7 +72,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (gang_spec, {"nodes": 0}, ["\n  nodes:", "greater than or equal to 1"]),
     (gang_spec, {"job_name": "x" * 62}, ["\n  job_name: is too long", "64 characters"]),
     (gang_spec, {"job_name": "x" * 46, "jobset": True}, ["\n  job_name: is too long", "-workers-0-1-xxxxx"]),
-    (gang_spec, {"max_restarts": 1}, ["\n  max_restarts: takes jobset: true"]),
+    (gang_spec, {"max_restarts": 1}, ["\n  max_restarts: requires jobset: true"]),
     (
         gang_spec,
         {"jobset": True, "ignore_disruptions": True},
@@ -78,7 +82,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (gang_spec, {"overrides": {"JobSet": {}}}, ["\n  overrides.JobSet: is not made", "Service, Job"]),
     (sweep_spec, {"command": None}, ["\n  command: is required"]),
     (sweep_spec, {"parameters": {}}, ["\n  parameters:", "at least 1"]),
-    (sweep_spec, {"parameters": {"L-R": {"values": [1]}}}, ["\n  parameters.L-R: is no name of an environment"]),
+    (sweep_spec, {"parameters": {"L-R": {"values": [1]}}}, ["\n  parameters.L-R: is not a name of an environment"]),
     (sweep_spec, {"parameters": {"LR": {"values": []}}}, ["\n  parameters.LR.values: is empty"]),
     (sweep_spec, {"parameters": {"LR": {}}}, ["\n  parameters.LR.values: give either values, or low and high"]),
     (sweep_spec, {"parameters": {"LR": {"low": 1}}}, ["\n  parameters.LR.low: low and high go together"]),
@@ -93,7 +97,11 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         {"parameters": {"N": {"low": 0.5, "high": 2, "integer": True}}},
         ["\n  parameters.N.integer: low and high must be whole"],
     ),
-    (sweep_spec, {"parameters": {"LR": {"low": 1, "high": 2}}}, ["\n  parameters.LR: is a range, of which a grid"]),
+    (
+        sweep_spec,
+        {"parameters": {"LR": {"low": 1, "high": 2}}},
+        ["\n  parameters.LR: is a range, and a grid needs values"],
+    ),
     (
         sweep_spec,
         {"parameters": {name: {"values": list(range(100))} for name in "ABCDE"}},
@@ -113,7 +121,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (cron_spec, {"schedule": "0 24 * * *"}, ["\n  schedule:", 'the hour "24" is not within 0 to 23']),
     (cron_spec, {"schedule": "0 0 30 2 *"}, ["\n  schedule:", "never comes"]),
     (cron_spec, {"schedule": "TZ=UTC 0 3 * * *"}, ["\n  schedule:", "has 6 fields"]),
-    (cron_spec, {"time_zone": "CET-1"}, ["\n  time_zone: is no time zone of the IANA database"]),
+    (cron_spec, {"time_zone": "CET-1"}, ["\n  time_zone: is not a time zone of the IANA database"]),
     (cron_spec, {"starting_deadline_seconds": 9}, ["\n  starting_deadline_seconds:", "10"]),
     (
         cron_spec,

@@ -6,23 +6,18 @@ from typing import Any, Literal
 MonitoringSystem = Literal["none", "google", "prometheus"]
 """Who scrapes: Google Cloud Managed Service for Prometheus, the Prometheus Operator, or nobody."""
 
-MONITORS: Mapping[str, tuple[str, str]] = {
+_MONITORS: Mapping[str, tuple[str, str]] = {
     "google": ("monitoring.googleapis.com/v1", "PodMonitoring"),
     "prometheus": ("monitoring.coreos.com/v1", "ServiceMonitor"),
 }
 """API version and kind of the object that each system reads."""
 
 
-def monitor_kinds(system: MonitoringSystem) -> tuple[str, ...]:
-    """The kind of the object for a system; none for none."""
-    return (MONITORS[system][1],) if system in MONITORS else ()
-
-
 def monitor_manifest(
     system: MonitoringSystem, metadata: Mapping[str, Any], selector: Mapping[str, str], port: str, path: str
 ) -> dict[str, Any]:
     """The object that names the port, and the path on it, where the selected pods have their metrics."""
-    api_version, kind = MONITORS[system]
+    api_version, kind = _MONITORS[system]
     return {
         "apiVersion": api_version,
         "kind": kind,

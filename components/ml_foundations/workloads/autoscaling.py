@@ -11,18 +11,18 @@ from ml_foundations.component.types import Quantity
 
 
 class Autoscaling(Spec):
-    """When an InferenceService gets more pods, and how many at the most."""
+    """When an InferenceService gets more pods, and at most how many."""
 
     max_replicas: int = Field(ge=1)
     """The most pods; the fewest are the service's replicas."""
     cpu_percent: int | None = Field(None, ge=1)
-    """The CPU use, in percent of what pods request, that is aimed at."""
+    """The target CPU use, in percent of what pods request."""
     metric: str | None = None
     """A metric of the pods, as the custom metrics API names it, such as vllm_num_requests_waiting."""
     target: Quantity | None = None
-    """The metric's value for each pod, on average, that is aimed at, such as 5."""
+    """The metric's target value per pod, on average, such as 5."""
     scale_down_seconds: int = Field(300, ge=0, le=3600)
-    """How long demand must have been lower before pods are taken away; default 300."""
+    """Seconds that demand must have been lower before pods are removed; default 300."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

@@ -17,13 +17,13 @@ class CompletionsSpec(JobSpec):
     parallelism: int = Field(1, ge=0)
     """Pods that run at once; default 1."""
     indexed: bool = False
-    """Whether each pod has a number of its own, from 0 on, as JOB_COMPLETION_INDEX; default false."""
+    """Whether each pod has its own number, from 0 on, as JOB_COMPLETION_INDEX; default false."""
     backoff_limit_per_index: int | None = Field(None, ge=0)
-    """Failures that are retried for each index, rather than for the Job. Takes indexed."""
+    """Failures that are retried for each index, rather than for the Job. Requires indexed."""
     max_failed_indexes: int | None = Field(None, ge=0)
-    """Indexes that may fail before the Job fails; by default all. Takes backoff_limit_per_index."""
+    """Indexes that may fail before the Job fails; by default all. Requires backoff_limit_per_index."""
     success_rules: list[dict[str, Any]] = []
-    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Takes indexed."""
+    """Rules of the successPolicy, as Kubernetes writes them: when some indexes are enough. Requires indexed."""
 
     @property
     @override
@@ -37,11 +37,11 @@ class CompletionsSpec(JobSpec):
         yield from super().errors()
         for field in ("backoff_limit_per_index", "success_rules"):
             if getattr(self, field) not in (None, []) and not self.indexed:
-                yield field, "takes indexed: true"
+                yield field, "requires indexed: true"
         if self.backoff_limit_per_index is not None and self.restart_policy != "Never":
-            yield "backoff_limit_per_index", f"takes restart_policy Never, not {self.restart_policy}"
+            yield "backoff_limit_per_index", f"requires restart_policy Never, not {self.restart_policy}"
         if self.max_failed_indexes is not None and self.backoff_limit_per_index is None:
-            yield "max_failed_indexes", "takes backoff_limit_per_index"
+            yield "max_failed_indexes", "requires backoff_limit_per_index"
         if self.max_failed_indexes is not None and self.max_failed_indexes > self.completions:
             yield "max_failed_indexes", f"is {self.max_failed_indexes}, above completions ({self.completions})"
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import NamedTuple
 
-MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-MACROS = {
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
     "@monthly": "0 0 1 * *",
@@ -17,12 +17,12 @@ MACROS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-UNITS = {"h": 3600, "m": 60, "s": 1}
-EIGHT_YEARS = 2922
+_UNITS = {"h": 3600, "m": 60, "s": 1}
+_EIGHT_YEARS = 2922
 """Days in which 29 February comes twice, so that even its interval is seen."""
 
 
-class CronField(NamedTuple):
+class _Field(NamedTuple):
     """One of the five fields of a schedule: its name, its bounds, and words for its numbers."""
 
     name: str
@@ -31,12 +31,12 @@ class CronField(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-FIELDS = (
-    CronField("minute", 0, 59),
-    CronField("hour", 0, 23),
-    CronField("day of month", 1, 31),
-    CronField("month", 1, 12, MONTHS),
-    CronField("day of week", 0, 6, DAYS),
+_FIELDS = (
+    _Field("minute", 0, 59),
+    _Field("hour", 0, 23),
+    _Field("day of month", 1, 31),
+    _Field("month", 1, 12, _MONTHS),
+    _Field("day of week", 0, 6, _DAYS),
 )
 
 
@@ -48,10 +48,10 @@ def shortest_interval(schedule: str) -> int:
     """
     if schedule.startswith("@every "):
         return _duration(schedule.removeprefix("@every "))
-    fields = MACROS.get(schedule, schedule).split()
-    if len(fields) != len(FIELDS):
-        raise ValueError(f'"{schedule}" has {len(fields)} fields, not five: {", ".join(f.name for f in FIELDS)}')
-    minutes, hours, days, months, weekdays = map(_values, fields, FIELDS)
+    fields = _MACROS.get(schedule, schedule).split()
+    if len(fields) != len(_FIELDS):
+        raise ValueError(f'"{schedule}" has {len(fields)} fields, not five: {", ".join(f.name for f in _FIELDS)}')
+    minutes, hours, days, months, weekdays = map(_values, fields, _FIELDS)
     times = sorted(3600 * hour + 60 * minute for hour in hours for minute in minutes)
     # Where both kinds of days are restricted, either is enough.
     either = not _is_any(fields[2]) and not _is_any(fields[4])
@@ -68,18 +68,18 @@ def shortest_interval(schedule: str) -> int:
 
 
 def _days() -> Iterator[date]:
-    return (date(2000, 1, 1) + timedelta(days=number) for number in range(EIGHT_YEARS))
+    return (date(2000, 1, 1) + timedelta(days=number) for number in range(_EIGHT_YEARS))
 
 
 def _is_any(text: str) -> bool:
     return any(part in ("*", "?", "*/1", "?/1") for part in text.split(","))
 
 
-def _values(text: str, field: CronField) -> set[int]:
+def _values(text: str, field: _Field) -> set[int]:
     return {number for part in text.split(",") for number in _range(part, field)}
 
 
-def _range(part: str, field: CronField) -> range:
+def _range(part: str, field: _Field) -> range:
     """``*``, ``5``, ``1-5``, and each with a step: ``*/15``, ``5/15`` (from 5 on), ``1-5/2``."""
     bounds, slash, step = part.partition("/")
     low, dash, high = bounds.partition("-")
@@ -95,7 +95,7 @@ def _range(part: str, field: CronField) -> range:
     return range(first, last + 1, int(step) if slash else 1)
 
 
-def _number(text: str, field: CronField) -> int:
+def _number(text: str, field: _Field) -> int:
     if text.lower() in field.words:
         return field.first + field.words.index(text.lower())
     if not text.isdecimal():
@@ -109,4 +109,4 @@ def _duration(text: str) -> int:
     if not re.fullmatch(r"(\d+(\.\d+)?[hms])+", text):
         raise ValueError(f'"@every {text}" is no duration, such as @every 1h30m')
     parts: list[tuple[str, str]] = re.findall(r"([\d.]+)([hms])", text)
-    return max(1, int(sum(float(number) * UNITS[unit] for number, unit in parts)))
+    return max(1, int(sum(float(number) * _UNITS[unit] for number, unit in parts)))

@@ -39,7 +39,7 @@ class DistributedTrainingSpec(AwaitedSpec):
     name_field = "job_name"
 
     nodes: int = Field(ge=1)
-    """Pods that train together, one a node where each takes all GPUs of a node."""
+    """Pods that train together: one per node where each takes all GPUs of a node."""
     job_name: Name
     """The name of the Job and its headless Service; default is the component's."""
     service_name: Name | None = None
@@ -47,11 +47,11 @@ class DistributedTrainingSpec(AwaitedSpec):
     processes_per_node: int | None = Field(None, ge=1)
     """Processes that torchrun starts in each pod; default is gpus, and 1 without GPUs."""
     rendezvous_port: int = Field(29500, ge=1, le=65535)
-    """The port of the first pod at which all meet; default 29500."""
+    """The port of the first pod for the rendezvous; default 29500."""
     jobset: bool = False
     """Whether it is a JobSet, which restarts all pods when one fails; its controller must be installed."""
     max_restarts: int | None = Field(None, ge=0)
-    """Of a JobSet: how often all pods restart before it fails; default 3."""
+    """For a JobSet: how often all pods restart before it fails; default 3."""
     backoff_limit: int | None = Field(None, ge=0)
     """Failures of single pods that are retried; default 3 for each node, and 0 in a JobSet, which restarts all."""
 
@@ -83,7 +83,7 @@ class DistributedTrainingSpec(AwaitedSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         if self.max_restarts is not None and not self.jobset:
-            yield "max_restarts", "takes jobset: true; of a Job, backoff_limit counts the failures of single pods"
+            yield "max_restarts", "requires jobset: true; for a Job, backoff_limit counts the failures of single pods"
         if self.jobset and self.ignore_disruptions:
             yield "ignore_disruptions", "leaves the other pods waiting; a JobSet restarts all, see max_restarts"
         if self.jobset and self.wait_for_completion:
@@ -107,7 +107,7 @@ class DistributedTrainingSpec(AwaitedSpec):
 
     @override
     def overridable_kinds(self) -> list[str]:
-        """The Job in a JobSet is one of them: what is said of it goes into the JobSet's template."""
+        """The Job in a JobSet is one of them: its overrides go into the JobSet's template."""
         return [*super().overridable_kinds(), *(["Job"] if self.jobset else [])]
 
 
@@ -131,7 +131,7 @@ class DistributedTraining(Component[DistributedTrainingSpec]):
 
 
 def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:
-    """The headless Service. It publishes pods before they are ready: they become so by finding each other."""
+    """The headless Service. It publishes pods before they are ready: they become ready by finding each other."""
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -21,15 +21,15 @@ class GpuClaim(Spec):
     device_class: str = Field(labels.GPU_DEVICE_CLASS, min_length=1)
     """The DeviceClass; default gpu.nvidia.com, of NVIDIA's DRA driver."""
     selectors: list[str] = []
-    """CEL expressions that each GPU must meet, such as
-    device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0; beside what gpu says."""
+    """CEL expressions that each GPU must meet, in addition to gpu, such as
+    device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0."""
     template: Name | None = None
     """An existing ResourceClaimTemplate, such as one of DeviceClasses; by default one is created."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.template is not None and len(self.model_fields_set) > 1:
-            yield "template", "says itself which GPUs it wants; leave device_class and selectors out"
+            yield "template", "already says which GPUs it claims; leave device_class and selectors out"
 
     def devices(self, gpu: str | None, gpus: int) -> dict[str, Any]:
         """What a pod claims, as Kubernetes writes it.

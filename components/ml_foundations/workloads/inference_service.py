@@ -1,4 +1,4 @@
-"""A model server as a Deployment with a Service, and all that keeps it serving."""
+"""A model server as a Deployment with a Service."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -34,21 +34,21 @@ class InferenceServiceSpec(ServerSpec):
     replicas: int = Field(1, ge=1)
     """Pods; default 1. With autoscaling, the fewest pods."""
     autoscaling: Autoscaling | None = None
-    """Whether there are more pods when there is more to do; by default there never are."""
+    """When there are more pods than replicas; by default never."""
     service_port: int = Field(80, ge=1, le=65535)
     """The port on which the Service answers for the server's own; default 80."""
     deregister_seconds: int = Field(15, ge=0)
-    """Seconds that a stopping pod still takes requests, until all who send them know of it; default 15."""
+    """Seconds that a stopping pod still accepts requests, until all clients know that it stops; default 15."""
     drain_seconds: int = Field(30, ge=0)
-    """Seconds that the longest request takes, to be finished before the pod ends; default 30."""
+    """Seconds that the longest request takes; it is finished before the pod ends. Default 30."""
     grace_seconds: int = Field(60, ge=0)
-    """Seconds until a stopping pod is killed; default 60, and more than deregister_seconds and drain_seconds."""
+    """Seconds until a stopping pod is killed, more than deregister_seconds and drain_seconds together; default 60."""
     surge: bool = False
-    """Whether a rollout starts a pod before it stops one, which takes a spare GPU; default false."""
+    """Whether a rollout starts a pod before it stops one, which needs spare GPUs; default false."""
     progress_seconds: int | None = Field(None, ge=1)
-    """How long a rollout may stand still until it has failed; default is the load time and five minutes."""
+    """Seconds without progress after which a rollout has failed; default is the load time and five minutes."""
     spread: Literal["preferred", "required", "none"] = "preferred"
-    """Over zones and nodes: preferred, required or none; default preferred."""
+    """How pods spread over zones and nodes: preferred, required or none; default preferred."""
 
     @property
     def deployment(self) -> str:

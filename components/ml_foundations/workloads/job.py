@@ -14,7 +14,7 @@ from ml_foundations.workloads.pod_template import pod_template
 
 _DEFAULT_RETRIES = 3
 _DELETE_MARGIN_SECONDS = 300
-"""Pulumi waits for a deletion so much longer than pods may take to stop."""
+"""Pulumi waits for a deletion this much longer than pods may take to stop."""
 _IGNORE_DISRUPTIONS = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 """Preemption, drains and the loss of a node are no failures of the training."""
 
@@ -32,21 +32,21 @@ class JobSpec(WorkloadSpec):
     """Arguments that all Jobs have."""
 
     ports: list[ContainerPort] = []
-    """Ports on which its pods listen; Kubernetes takes them for documentation."""
+    """Ports on which its pods listen; to Kubernetes they are documentation only."""
     restart_policy: Literal["Never", "OnFailure"] = "Never"
-    """Never: a failed pod makes room for another one; OnFailure: its container starts again. Default Never."""
+    """Never: a new pod replaces a failed one; OnFailure: its container restarts. Default Never."""
     backoff_limit: int | None = Field(None, ge=0)
     """Failures that are retried before the Job fails; default 3."""
     fail_on_exit_codes: list[int] = []
-    """Exit codes of errors that no retry mends, such as a wrong argument: the Job fails at once."""
+    """Exit codes of errors that no retry can fix, such as a wrong argument: the Job fails at once."""
     ignore_disruptions: bool | None = None
     """Whether preempted, drained and lost pods do not count as failures; default true where restart_policy is Never."""
     pod_failure_rules: list[dict[str, Any]] = []
     """More rules of the podFailurePolicy, as Kubernetes writes them; they come after fail_on_exit_codes."""
     active_deadline_seconds: int | None = Field(None, ge=1)
-    """The longest that the Job may take, retries included."""
+    """The most seconds that the Job may take, retries included."""
     ttl_seconds_after_finished: int | None = Field(None, ge=0)
-    """Delete the Job so long after its end. Beware: a later refresh finds it gone, and the next up trains again."""
+    """Seconds after its end until the Job is deleted. A later refresh finds it gone, and the next up trains again."""
 
     @property
     def retries(self) -> int | None:
@@ -74,7 +74,7 @@ class JobSpec(WorkloadSpec):
         if self.restart_policy != "Never":
             for field in ("fail_on_exit_codes", "pod_failure_rules", "ignore_disruptions"):
                 if getattr(self, field):
-                    yield field, f"takes restart_policy Never, not {self.restart_policy}"
+                    yield field, f"requires restart_policy Never, not {self.restart_policy}"
         if wrong := [code for code in self.fail_on_exit_codes if not 1 <= code <= 255]:
             yield "fail_on_exit_codes", f"{wrong} are no exit codes of a failure: 1 to 255"
         if self.active_deadline_seconds is not None and self.grace_seconds >= self.active_deadline_seconds:
@@ -126,7 +126,7 @@ class JobSpec(WorkloadSpec):
         )
 
     def _pod_failure_policy(self) -> dict[str, Any] | None:
-        """The first rule that a failure meets decides: what no retry mends first, disruptions last."""
+        """The first rule that a failure matches decides: errors that no retry can fix first, disruptions last."""
         if self.restart_policy != "Never":
             return None
         fatal = {"containerName": self.container_name, "operator": "In", "values": sorted({*self.fail_on_exit_codes})}

@@ -11,7 +11,7 @@ from ml_foundations.component.types import Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 
-SOURCES = ("claim", "secret", "config_map", "bucket", "scratch", "image", "volume")
+_SOURCES = ("claim", "secret", "config_map", "bucket", "scratch", "image", "volume")
 
 
 class Mount(Spec):
@@ -28,7 +28,7 @@ class Mount(Spec):
     bucket: str | None = Field(None, min_length=3)
     """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
     scratch: Quantity | None = None
-    """Source: empty space on the node's disk, of this size at the most, such as 100Gi."""
+    """Source: empty space on the node's disk, of at most this size, such as 100Gi."""
     image: str | None = Field(None, min_length=1)
     """Source: an OCI image or artifact, mounted read-only, such as a model."""
     volume: dict[str, Any] | None = None
@@ -40,13 +40,13 @@ class Mount(Spec):
     sub_path: str | None = Field(None, min_length=1)
     """The part of the volume to mount; default is all of it."""
     mount_options: str | None = None
-    """Of a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
+    """For a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        given = [source for source in SOURCES if getattr(self, source) is not None]
+        given = [source for source in _SOURCES if getattr(self, source) is not None]
         if len(given) != 1:
-            yield "path", f"has {' and '.join(given) or 'no source'}: give exactly one of {', '.join(SOURCES)}"
+            yield "path", f"has {' and '.join(given) or 'no source'}: give exactly one of {', '.join(_SOURCES)}"
         if self.volume is not None and self.name is None:
             yield "name", "is required beside volume"
         if self.mount_options is not None and self.bucket is None:
@@ -79,7 +79,7 @@ class Mount(Spec):
 
 
 def mount_errors(mounts: Sequence[Mount], paths: set[str], names: set[str]) -> Iterator[tuple[str, str]]:
-    """Paths that are taken twice, and names of volumes that stand for two things.
+    """Paths that are used twice, and names of volumes with two sources.
 
     Args:
         mounts: What the user wants mounted.

@@ -26,7 +26,7 @@ class Parameter(Spec):
     high: float | None = None
     """The highest value of a range."""
     scale: Literal["linear", "log"] = "linear"
-    """linear or log: what is as likely within the range; default linear."""
+    """linear or log: the scale on which values of the range are equally likely; default linear."""
     integer: bool = False
     """Whether a range has whole numbers only; default false."""
 

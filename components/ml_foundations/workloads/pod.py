@@ -1,4 +1,4 @@
-"""The arguments that all workloads have: their pods, and what goes together in them."""
+"""The arguments that all workloads have, and which of them contradict each other."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -54,27 +54,27 @@ class WorkloadSpec(ComponentSpec):
     gpus: int = Field(0, ge=0)
     """GPUs of each pod."""
     gpu_claim: GpuClaim | None = None
-    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must offer, not from the device plugin."""
+    """Claim the GPUs by dynamic resource allocation (DRA), which the nodes must support, not from the device plugin."""
     requests: dict[str, Quantity] = {}
     """Requests of other resources, such as {"ephemeral-storage": "100Gi"}."""
     limits: dict[str, Quantity | None] = {}
-    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. By default they are the same."""
+    """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: list[Mount] = []
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
     shared_memory: Quantity | None = None
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: list[dict[str, Any]] = []
-    """Containers that run before, as Kubernetes writes them; with restartPolicy Always, as sidecars beside it."""
+    """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
     node_selector: dict[str, str] = {}
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
     tolerations: list[Toleration] = []
-    """Taints of nodes that its pods tolerate, such as GpuNodePool.tolerations; the GPU taint needs no mention."""
+    """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: bool = False
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: str | None = None
     """The PriorityClass of its pods."""
     queue: Name | None = None
-    """The Kueue LocalQueue that it waits in: Kueue starts it when there is room for all of it."""
+    """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: str | None = None
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     service_account: str | None = None
@@ -90,15 +90,15 @@ class WorkloadSpec(ComponentSpec):
     grace_seconds: int = Field(30, ge=0)
     """Seconds that a pod has to finish when it is stopped."""
     labels: dict[str, str] = {}
-    """More labels of its pods."""
+    """Further labels of its pods."""
     annotations: dict[str, str] = {}
     """Annotations of its pods."""
     pod_overrides: dict[str, Any] = {}
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
     overrides: dict[str, dict[str, Any]] = {}
     """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
 
     @property
     def workload_name(self) -> str:
@@ -150,8 +150,8 @@ class WorkloadSpec(ComponentSpec):
     def queue_labels(self) -> dict[str, str]:
         """The labels by which Kueue takes an object into a queue.
 
-        Kueue's webhook suspends what has them as it is created. The manifest says nothing of ``suspend``: an update
-        that said it again would stop what Kueue has started.
+        Kueue's webhook suspends an object with these labels when it is created. The manifest does not set ``suspend``:
+        an update that set it again would stop what Kueue has started.
         """
         return without_none({labels.KUEUE_QUEUE: self.queue, labels.KUEUE_PRIORITY: self.queue_priority})
 
@@ -161,7 +161,7 @@ class WorkloadSpec(ComponentSpec):
         return own | others
 
     def claim_template(self) -> dict[str, Any] | None:
-        """The ResourceClaimTemplate of a ``gpu_claim`` that names none; it cannot change, so its name tells it."""
+        """The ResourceClaimTemplate of a ``gpu_claim`` that names none; a template cannot change, so its name does."""
         if self.gpu_claim is None or self.gpu_claim.template is not None:
             return None
         manifest = {

@@ -11,7 +11,7 @@ from ml_foundations.workloads.gpu_claim import GPU_CLAIM
 from ml_foundations.workloads.mounts import mount_manifests, volume_manifests
 from ml_foundations.workloads.pod import SHARED_MEMORY, SHARED_MEMORY_PATH, WorkloadSpec
 
-SPOT_TOLERATION = Toleration.model_validate({"key": labels.GKE_SPOT, "value": "true", "effect": "NoSchedule"})
+_SPOT_TOLERATION = Toleration.model_validate({"key": labels.GKE_SPOT, "value": "true", "effect": "NoSchedule"})
 """GKE recommends to taint Spot nodes so (GKE, "Run fault-tolerant workloads on Spot VMs")."""
 
 
@@ -145,6 +145,6 @@ def _affinity(spec: WorkloadSpec) -> dict[str, Any] | None:
 
 def _tolerations(spec: WorkloadSpec) -> list[dict[str, str]] | None:
     """The GPU taint where GPUs are asked for, that of Spot nodes, and what the user names."""
-    own = [GPU_TOLERATION] * bool(spec.gpus) + [SPOT_TOLERATION] * spec.spot
+    own = [GPU_TOLERATION] * bool(spec.gpus) + [_SPOT_TOLERATION] * spec.spot
     others = [toleration for toleration in spec.tolerations if toleration not in own]
     return [toleration_manifest(toleration) for toleration in own + others] or None

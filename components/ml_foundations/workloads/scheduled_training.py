@@ -1,4 +1,4 @@
-"""Training again and again, by a schedule, as a CronJob."""
+"""Training on a schedule, as a CronJob."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -30,24 +30,24 @@ class ScheduledTrainingSpec(CompletionsSpec):
     name_field = "cron_name"
 
     schedule: str
-    """When it runs, as cron says it, such as "0 2 * * 0" or @daily."""
+    """When it runs, as a cron schedule, such as "0 2 * * 0" or @daily."""
     time_zone: str = "Etc/UTC"
     """The time zone of the schedule, such as Europe/Berlin; default Etc/UTC."""
     concurrency_policy: Literal["Forbid", "Replace", "Allow"] = "Forbid"
-    """What a run does that meets the one before: Forbid skips it, Replace ends the other, Allow runs both.
-    Default Forbid."""
+    """What happens to a run that is due while the one before still runs: Forbid skips it, Replace ends the other, Allow
+    runs both. Default Forbid."""
     starting_deadline_seconds: int = Field(600, ge=_MIN_STARTING_SECONDS)
-    """How late a run may start, when the control plane was away; default 600."""
+    """Seconds that a run may start late, after the control plane was away; default 600."""
     successful_jobs_history: int = Field(3, ge=0)
     """How many Jobs that succeeded are kept; default 3."""
     failed_jobs_history: int = Field(3, ge=0)
     """How many Jobs that failed are kept; default 3."""
     suspend: bool | None = None
-    """Whether no more runs start; by default that is left to kubectl."""
+    """Whether no more runs start; by default kubectl decides."""
     backoff_limit: int | None = Field(None, ge=0)
     """Failures that are retried before a run fails; default 1, as the next run is the better retry."""
     active_deadline_seconds: int | None = Field(None, ge=1)
-    """The longest that a run may take, retries included; default nine tenths of the schedule's shortest interval."""
+    """The most seconds that a run may take, retries included; default 90 % of the schedule's shortest interval."""
     cron_name: Name = Field(max_length=_MAX_NAME)
     """The CronJob's name, 52 characters at most; default is the component's."""
 
@@ -61,7 +61,7 @@ class ScheduledTrainingSpec(CompletionsSpec):
     @classmethod
     def _is_a_time_zone(cls, zone: str) -> str:
         if zone not in available_timezones():
-            raise ValueError("is no time zone of the IANA database, such as Etc/UTC or Europe/Berlin")
+            raise ValueError("is not a time zone of the IANA database, such as Etc/UTC or Europe/Berlin")
         return zone
 
     @property

@@ -1,4 +1,4 @@
-"""What servers have in common: ports, probes, a graceful end, who may connect, who scrapes, and the last word."""
+"""What servers have in common: ports, probes, timeouts, who may connect, and who scrapes metrics."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -38,21 +38,21 @@ class ServerSpec(WorkloadSpec):
     port: int = Field(8080, ge=1, le=65535)
     """The port that the server listens on; default 8080. It is named http."""
     ports: list[Port] = []
-    """More ports, such as one for metrics or gRPC; the Service has them too."""
+    """Further ports, such as one for metrics or gRPC; the Service has them too."""
     health_path: str = Field("/health", pattern=PROBE)
     """The path that answers when the model is loaded, or tcp where a connection is enough; default /health."""
     live_path: str | None = Field(None, pattern=PROBE)
     """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
     load_seconds: int = Field(300, ge=1)
-    """How long the model takes to load, at the most; default 300. Probes and the rollout wait that long."""
+    """The most seconds that the model takes to load; default 300. Probes and the rollout wait that long."""
     max_unavailable: int = Field(1, ge=1)
     """Pods that a rollout, or a drain of nodes, may stop at once; default 1."""
     timeout_seconds: int | None = Field(None, ge=1)
-    """How long Pulumi waits for a rollout; the default is enough for one pod after the other."""
+    """Seconds that Pulumi waits for a rollout; the default is enough for one pod after another."""
     disruption_budget: bool = True
-    """Whether drains of nodes are held to max_unavailable, by a PodDisruptionBudget; default true."""
+    """Whether a PodDisruptionBudget limits drains of nodes to max_unavailable; default true."""
     callers: list[Name] | None = None
-    """Lets only pods of these namespaces and its own connect; by default the namespace's own policies rule."""
+    """Namespaces whose pods may connect, beside its own; by default the namespace's own policies decide."""
     monitoring: MonitoringSystem = "none"
     """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
     metrics_path: str = Field("/metrics", pattern="^/")
@@ -156,7 +156,7 @@ def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
 
 
 def _disruption_budget(spec: ServerSpec) -> dict[str, Any]:
-    """The PodDisruptionBudget: it holds back a drain, but never for ever, nor for a pod that serves nobody."""
+    """The PodDisruptionBudget: it holds back a drain, but not for pods that are not ready."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -170,6 +170,6 @@ def _disruption_budget(spec: ServerSpec) -> dict[str, Any]:
 
 
 def _probe(path: str) -> dict[str, Any]:
-    """A server under load answers late, and must not be taken for a dead one."""
+    """A server under load answers late, and must not count as dead."""
     asked = {"tcpSocket": {"port": "http"}} if path == "tcp" else {"httpGet": {"path": path, "port": "http"}}
     return asked | {"timeoutSeconds": 5}

@@ -21,12 +21,12 @@ _RANK_LABEL = "apps.kubernetes.io/pod-index"
 
 
 class ShardVolume(Spec):
-    """A volume that each shard has for itself."""
+    """A volume of which each shard has its own."""
 
     name: Name
     """The volume's name; the claim of shard 0 is `<name>-<set>-0`."""
     size: Quantity
-    """Its size, such as 500Gi. A set that exists keeps the size it was made with."""
+    """Its size, such as 500Gi. An existing set keeps the size it was created with."""
     storage_class: str = Field(min_length=1)
     """The storage class."""
     path: str = Field(pattern="^/")
@@ -47,11 +47,11 @@ class ShardedSetSpec(ServerSpec):
     service_name: Name | None = None
     """The name of the headless Service; default is set_name."""
     volumes: list[ShardVolume] = []
-    """Volumes of which each shard gets its own, and keeps it for life."""
+    """Volumes: each shard gets its own, and keeps it."""
     data: bool = True
     """Whether the volumes hold data: claims are kept, and Pulumi refuses to delete or replace the set. Default true."""
     env: dict[str, str] = {}
-    """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are there unless given here."""
+    """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless given here."""
     health_path: str = Field("tcp", pattern=PROBE)
     """The path that answers when a shard is loaded, or tcp where a connection is enough; default tcp."""
     grace_seconds: int = Field(60, ge=0)

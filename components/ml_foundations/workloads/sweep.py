@@ -1,4 +1,4 @@
-"""A search for hyperparameters as one Indexed Job, of which each index tries its own."""
+"""A hyperparameter search as one Indexed Job: each index tries its own combination."""
 
 import json
 import shlex
@@ -17,14 +17,14 @@ from ml_foundations.workloads.awaited import AwaitedSpec
 from ml_foundations.workloads.naming import named_by_content
 from ml_foundations.workloads.parameters import VARIABLE, Parameter, Value, grid, grid_size, sample, text
 
-DIRECTORY = "/etc/sweep"
+_DIRECTORY = "/etc/sweep"
 _VOLUME = "sweep"
 _MAX_TRIALS = 10_000
 _MAX_BYTES = 1_000_000
 """A ConfigMap holds 1 MiB (Kubernetes, "ConfigMaps"), its metadata included."""
 _SCRIPT = f"""set -a
-. {DIRECTORY}/$JOB_COMPLETION_INDEX.env
-SWEEP_PARAMETERS={DIRECTORY}/$JOB_COMPLETION_INDEX.json
+. {_DIRECTORY}/$JOB_COMPLETION_INDEX.env
+SWEEP_PARAMETERS={_DIRECTORY}/$JOB_COMPLETION_INDEX.json
 set +a
 exec "$@"
 """
@@ -39,11 +39,11 @@ class SweepSpec(AwaitedSpec):
     parameters: dict[str, Parameter] = Field(min_length=1)
     """The hyperparameters, by the names of their environment variables."""
     samples: int | None = Field(None, ge=1, le=_MAX_TRIALS)
-    """How many combinations to draw at random; by default all combinations of the values are tried."""
+    """How many random combinations to try; by default all combinations of the values are tried."""
     seed: int = 0
-    """What the random sample is made from: the same seed gives the same sample. Default 0."""
+    """The seed of the random sample: the same seed gives the same sample. Default 0."""
     parallelism: int = Field(1, ge=0)
-    """Trials that run at once, and so the most GPUs in use, divided by gpus; default 1."""
+    """Trials that run at once, each with gpus GPUs; default 1."""
     backoff_limit_per_index: int = Field(1, ge=0)
     """Failures of a trial that are retried; default 1."""
     max_failed_indexes: int | None = Field(None, ge=0)
@@ -56,7 +56,7 @@ class SweepSpec(AwaitedSpec):
     @property
     @override
     def own_paths(self) -> set[str]:
-        return super().own_paths | {DIRECTORY}
+        return super().own_paths | {_DIRECTORY}
 
     @property
     @override
@@ -95,9 +95,9 @@ class SweepSpec(AwaitedSpec):
             yield "restart_policy", "failures count for each trial, which takes Never"
         for name, parameter in self.parameters.items():
             if not VARIABLE.fullmatch(name):
-                yield f"parameters.{name}", "is no name of an environment variable: letters, digits and _"
+                yield f"parameters.{name}", "is not a name of an environment variable: letters, digits and _"
             if parameter.values is None and self.samples is None:
-                yield f"parameters.{name}", "is a range, of which a grid has no end: give samples, or values"
+                yield f"parameters.{name}", "is a range, and a grid needs values: give samples, or values"
         if self.trials > _MAX_TRIALS:
             yield "parameters", f"make {self.trials} combinations, and {_MAX_TRIALS} are allowed; give samples"
         elif (size := sum(map(len, _files(self).values()))) > _MAX_BYTES:
@@ -159,13 +159,13 @@ def _template(spec: SweepSpec, config_map: str) -> dict[str, Any]:
     pod = template["spec"]
     pod["volumes"] = [*pod.get("volumes", []), {"name": _VOLUME, "configMap": {"name": config_map}}]
     container = next(item for item in pod["containers"] if item["name"] == spec.container_name)
-    mount = {"name": _VOLUME, "mountPath": DIRECTORY, "readOnly": True}
+    mount = {"name": _VOLUME, "mountPath": _DIRECTORY, "readOnly": True}
     container["volumeMounts"] = [*container.get("volumeMounts", []), mount]
     return template
 
 
 def _files(spec: SweepSpec) -> dict[str, str]:
-    """Of each index: a file that a shell reads, and the same as JSON."""
+    """For each index: a file that a shell reads, and the same as JSON."""
     files: dict[str, str] = {}
     for index, trial in enumerate(spec.combinations):
         lines = (f"{name}={shlex.quote(text(value))}\n" for name, value in trial.items())

@@ -1,4 +1,4 @@
-"""A check or a chore, once, as a bare Pod."""
+"""A check or a chore that runs once, as a bare Pod."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +26,7 @@ class TaskSpec(WorkloadSpec):
     task_name: Name
     """The Pod's name; default is the component's."""
     active_deadline_seconds: int = Field(600, ge=1)
-    """The longest that it may run; default 600."""
+    """The most seconds that it may run; default 600."""
     wait_for_completion: bool = False
     """Whether pulumi up waits until it has succeeded; default false: it goes on once the Pod is accepted."""
 

@@ -21,8 +21,8 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
     job_name: Name
     """The Job's name; default is the component's."""
     elastic: bool = False
-    """Whether parallelism is the start only, and somebody else may change it, as Kueue does with partial admission:
-    a change of it in the program then waits for the next replacement. By default it replaces the Job."""
+    """Whether parallelism is an initial value that others may change, as Kueue does for partial admission: a
+    change of it in the program then waits until the Job is replaced. By default such a change replaces the Job."""
 
     @property
     @override
