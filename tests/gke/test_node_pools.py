@@ -65,7 +65,7 @@ REFUSED = {
         L4,
         {"compact_placement": True, "zones": ["us-central1-a", "us-central1-b"]},
         "compact_placement",
-        "say which",
+        "name it in zones",
     ),
     "compact and blue-green": (
         L4,

@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "unknown default": ({"device_plugin": {"default_sharing": "x"}}, 'device_plugin.default_sharing: is "x"'),
     "shared by nobody": (
         {"device_plugin": {"enabled": False, "sharing": {"a": {"replicas": 2}}}},
-        "device_plugin.sharing: is the device plugin's work",
+        "device_plugin.sharing: is done by the device plugin",
     ),
     "one client": ({"device_plugin": {"sharing": {"a": {"replicas": 1}}}}, "replicas: input should be greater"),
     "monitor of nothing": (

@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "no disk": ({"size": "1Ti", "storage_class": "x", "disk": "corpus"}, ['disk: is "corpus"; it must be projects/']),
     "read only and empty": (
         {"size": "1Ti", "storage_class": "x", "access_mode": "ReadOnlyMany"},
-        ["access_mode: is ReadOnlyMany, and nothing would ever be in it"],
+        ["access_mode: is ReadOnlyMany, so it would stay empty"],
     ),
     "options of a class": (
         {"size": "1Ti", "storage_class": "x", "mount_options": ["ro"]},

@@ -57,7 +57,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"teams": [RESEARCH | {"lend_gpus": {"h100": 9}}]}, ["lend_gpus.h100: is 9, more than its own (8)"]),
     (
         {"borrowing": False, "teams": [RESEARCH | {"borrow_gpus": {"h100": 8}}]},
-        ["teams[0].borrow_gpus: is of no use", "borrowing is false"],
+        ["teams[0].borrow_gpus: has no effect", "borrowing is false"],
     ),
     ({"flavors": [H100, H100]}, ["\n  flavors[1].name: h100 is taken"]),
     ({"flavors": [H100 | {"name": "compute"}], "teams": [RESEARCH | {"gpus": {}}]}, ["compute is taken"]),

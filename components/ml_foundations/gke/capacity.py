@@ -68,7 +68,7 @@ class CapacitySpec(Spec):
         if self.min_nodes > self.max_nodes:
             yield "min_nodes", f"is {self.min_nodes}, above max_nodes ({self.max_nodes})"
         if self.limits == "zone" and not self.zones:
-            yield "zones", "are needed where limits are per zone: the size of the pool follows from them"
+            yield "zones", "are needed with limits per zone: the size of the pool follows from them"
         yield from self._purchase_errors()
         yield from self._reservation_errors()
         yield from self._flex_start_errors()
@@ -111,7 +111,7 @@ class CapacitySpec(Spec):
         if self.spot:
             yield "flex_start", "and spot are two ways to buy a machine; choose one"
         if self.min_nodes and not self.queued_provisioning:
-            yield "min_nodes", f"is {self.min_nodes}, but nodes of flex_start come when pods wait for them: say 0"
+            yield "min_nodes", f"is {self.min_nodes}, but flex_start creates nodes when pods wait for them: say 0"
         if (self.max_run_seconds or 0) > _FLEX_START_SECONDS:
             most = _FLEX_START_SECONDS
             yield "max_run_seconds", f"is {self.max_run_seconds}; nodes of flex_start run {most} at the most"
@@ -122,11 +122,14 @@ class CapacitySpec(Spec):
         if self.spot:
             yield "queued_provisioning", "and spot are two ways to buy a machine; choose one"
         if self.min_nodes:
-            yield "min_nodes", f"is {self.min_nodes}, but queued nodes come with the request that waits for them: say 0"
+            yield (
+                "min_nodes",
+                f"is {self.min_nodes}, but a request creates queued nodes when it waits for them: say 0",
+            )
         if self.compact_placement:
             yield "compact_placement", "is not for GPUs with queued_provisioning; leave one of them out"
         if self.location_policy == "BALANCED":
-            yield "location_policy", "is BALANCED, but queued nodes are taken where there are any: say ANY"
+            yield "location_policy", "is BALANCED, but queued nodes are taken where they are available: say ANY"
         if self.limits == "zone":
             yield "limits", "are per zone, but queued_provisioning needs them for the whole pool: say total"
 
@@ -136,7 +139,7 @@ class CapacitySpec(Spec):
         if not self.compact_placement:
             return
         if len(self.zones or []) != 1:
-            yield "compact_placement", "puts the nodes close together, and so into one zone: say which in zones"
+            yield "compact_placement", "puts the nodes close together, so in one zone: name it in zones"
         if self.flex_start and MACHINE_TYPES[self.machine_type].family not in _COMPACT_WITH_FLEX_START:
             families = " and ".join(_COMPACT_WITH_FLEX_START)
             yield "compact_placement", f"is possible with flex_start on {families} machines only; leave one of them out"

@@ -125,7 +125,10 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
         yield from super().errors()
         yield from self._account_errors()
         if self.endpoint == "public" and not self.authorized_networks:
-            yield "authorized_networks", "are needed: the public endpoint is closed to all others, and so to you"
+            yield (
+                "authorized_networks",
+                "are needed: the public endpoint is closed to all others, yours included",
+            )
         for zone in self.node_zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "node_zones", f"{zone} is not in {self.location}"

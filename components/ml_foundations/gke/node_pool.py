@@ -144,13 +144,16 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
             if zone.rpartition("-")[0] != self.location:
                 yield "zones", f"{zone} is not in {self.location}, where the cluster is"
         if self.disk_type is not None and machine.attaches(self.disk_type) is False:
-            yield "disk_type", f"{self.disk_type} attaches to no {machine.name}; take {' or '.join(machine.disk_types)}"
+            yield (
+                "disk_type",
+                f"{self.disk_type} is not for {machine.name}; take {' or '.join(machine.disk_types)}",
+            )
         if self.gvnic and self.image_name == "ubuntu":
             yield "gvnic", "is true, but GKE switches it on for the image cos only; leave it out"
         if self.flex_start and self.auto_repair:
             yield "auto_repair", "is true, but GKE does not repair nodes of flex_start; leave it out"
         if self.compact_placement and self.upgrade.strategy == "BLUE_GREEN":
-            yield "compact_placement", "does not go with BLUE_GREEN upgrades; say SURGE"
+            yield "compact_placement", "cannot be combined with BLUE_GREEN upgrades; say SURGE"
         yield from ssd_errors(machine, self.local_ssd)
         yield from self._image_errors()
 

@@ -57,7 +57,7 @@ class DevicePlugin(Spec):
             known = ", ".join(self.sharing) or "none"
             yield "default_sharing", f'is "{self.default_sharing}", which is not in sharing ({known})'
         if self.enabled is False and self.sharing:
-            yield "sharing", "is the device plugin's work, and enabled is false"
+            yield "sharing", "is done by the device plugin, and enabled is false"
 
 
 class DcgmExporter(Spec):

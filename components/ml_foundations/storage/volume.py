@@ -70,7 +70,7 @@ class VolumeSpec(ComponentSpec):
         elif "storage_class" in self.model_fields_set and self.storage_class != GCS_FUSE_CLASS:
             yield "storage_class", "is for disks and file systems; a bucket has none, leave it out"
         if self.mode == "ReadOnlyMany" and not sources:
-            yield "access_mode", "is ReadOnlyMany, and nothing would ever be in it: give snapshot, disk or bucket"
+            yield "access_mode", "is ReadOnlyMany, so it would stay empty: give snapshot, disk or bucket"
         if self.mount_options and self.disk is None and self.bucket is None:
             yield "mount_options", "are for a disk or bucket; for others the storage class has them"
 

@@ -121,7 +121,7 @@ class TrainingQueueSpec(ComponentSpec):
                 yield f"teams[{index}].gpus.{flavor}", f"there is no such flavor. Flavors: {known}"
             for field in ("borrow_gpus", "borrow_cpu", "borrow_memory", "lend_gpus"):
                 if getattr(team, field) and not self.borrowing:
-                    yield f"teams[{index}].{field}", "is of no use: borrowing is false; leave one out"
+                    yield f"teams[{index}].{field}", "has no effect: borrowing is false; leave one out"
 
     @override
     def parts(self) -> Iterator[Part]:
