@@ -63,14 +63,13 @@ class _Book:
         self.specs: dict[str, type[Spec]] = {
             name: getattr(ml_foundations, name).spec_type() for name in sorted(ml_foundations.COMPONENTS)
         }
-        self.sections: dict[str, list[tuple[type[Spec], _Properties]]] = {f"{name}.md": [] for name in self.specs}
-        for page in _SHARED.values():
-            self.sections[page] = []
+        self.outputs: dict[str, _Properties] = {f"{name}.md": self._entry(name)["properties"] for name in self.specs}
+        self.sections: dict[str, dict[type[Spec], dict[str, dict[str, Any]]]] = {
+            page: {} for page in [*self.outputs, *_SHARED.values()]
+        }
         for name, spec in self.specs.items():
             for declaring, properties in self._declared(spec, self._entry(name)["inputProperties"]).items():
-                page = self._page(name, declaring)
-                if declaring not in [known for known, _ in self.sections[page]]:
-                    self.sections[page].append((declaring, properties))
+                self.sections[self._page(name, declaring)].setdefault(declaring, {}).update(properties)
 
     def _entry(self, component: str) -> dict[str, Any]:
         return self.schema["resources"][f"{PACKAGE}:index:{component}"]
@@ -107,10 +106,7 @@ class _Book:
         """The page of each nested type."""
         users: dict[str, set[str]] = {}
         for page, sections in self.sections.items():
-            outputs = (
-                self._entry(page.removesuffix(".md"))["properties"] if sections[0][0] in self.specs.values() else {}
-            )
-            for properties in [*(properties for _, properties in sections), outputs]:
+            for properties in [*sections.values(), self.outputs.get(page, {})]:
                 for type_ in self._types(properties):
                     users.setdefault(type_, set()).add(page)
         return {type_: next(iter(pages)) if len(pages) == 1 else _TYPES for type_, pages in users.items()}
@@ -163,7 +159,7 @@ class _Book:
 
     def _shared(self, page: str) -> list[str]:
         lines = [_HEADS[page]]
-        for base, properties in self.sections.get(page, []):
+        for base, properties in self.sections.get(page, {}).items():
             users = [f"[{name}]({name}.md)" for name, spec in self.specs.items() if issubclass(spec, base)]
             lines += [
                 "",

@@ -43,3 +43,17 @@ def test_host_schema_and_pages_have_every_component() -> None:
     assert re.findall(r"^\| \[(\w+)\]", index, re.MULTILINE) == NAMES
     written = {path.name for path in (CHECKOUT / "docs" / "components").glob("*.md")}
     assert written == {f"{name}.md" for name in NAMES} | {"README.md", "node-pool.md", "pod.md", "types.md"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_argument_is_on_the_page_of_its_component_or_on_one_that_it_links_to(name: str) -> None:
+    schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
+    entry = schema["resources"][f"ml-foundations:index:{name}"]
+    folder = CHECKOUT / "docs" / "components"
+    page = (folder / f"{name}.md").read_text()
+    shared = [(folder / link).read_text() for link in re.findall(r"\]\(((?:pod|node-pool)\.md)#", page)]
+    for key, value in {**entry["inputProperties"], **entry["properties"]}.items():
+        described = " ".join(value["description"].split())
+        assert any(
+            re.search(rf"^- `{key}` \(.+\): {re.escape(described)}$", text, re.MULTILINE) for text in [page, *shared]
+        )
