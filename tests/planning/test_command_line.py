@@ -89,7 +89,7 @@ def test_unreadable_input_names_file_document_and_field(change: Manifest, proble
         wrong[key] = {**wrong[key], **value} if isinstance(value, dict) else value
     with pytest.raises(UnreadableError) as caught:
         read(yaml.safe_dump_all([node("a"), wrong]), "stack.yaml")
-    assert caught.value.problems == [f"stack.yaml: document 2: {problem}"]
+    assert caught.value.errors == [f"stack.yaml: document 2: {problem}"]
 
 
 def test_every_problem_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,8 @@ from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.judging import judge
 
-EXIT_CODES = {Verdict.FITS: 0, Verdict.CANNOT_FIT: 1, Verdict.UNDETERMINED: 3}
-UNREADABLE = 2
+_EXIT_CODES = {Verdict.FITS: 0, Verdict.CANNOT_FIT: 1, Verdict.UNDETERMINED: 3}
+_UNREADABLE = 2
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_foundations.planning") -> int:
@@ -31,30 +31,30 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_found
     try:
         found = _read(given.files)
     except documents.UnreadableError as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
-        return UNREADABLE
+        for text in error.errors:
+            print(f"error: {text}", file=sys.stderr)
+        return _UNREADABLE
     if not found:
         print("error: there is nothing to judge: name files of YAML documents, or pipe them in", file=sys.stderr)
-        return UNREADABLE
+        return _UNREADABLE
     verdicts = judge(found)
     print(json.dumps(report.as_json(verdicts), indent=2) if given.json else report.as_text(verdicts))
-    return EXIT_CODES[verdicts.stack]
+    return _EXIT_CODES[verdicts.stack]
 
 
 def _read(files: Sequence[str]) -> list[Manifest]:
     found: list[Manifest] = []
-    problems: list[str] = []
+    errors: list[str] = []
     for file in files:
         try:
             text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
             found += documents.read(text, "standard input" if file == "-" else file)
         except documents.UnreadableError as error:
-            problems += error.problems
+            errors += error.errors
         except (OSError, UnicodeDecodeError) as error:
-            problems.append(f"{file}: {error}")
-    if problems:
-        raise documents.UnreadableError(problems)
+            errors.append(f"{file}: {error}")
+    if errors:
+        raise documents.UnreadableError(errors)
     return found
 
 

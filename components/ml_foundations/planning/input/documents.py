@@ -12,18 +12,18 @@ from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.planning.model.nodes import HOURLY_PRICE, MAX_NODES, MIN_NODES
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS
 
-Check = Callable[[Any, str], Iterable[tuple[str, str]]]
+_Check = Callable[[Any, str], Iterable[tuple[str, str]]]
 """What is wrong with a value at a field path: path and reason."""
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class UnreadableError(ValueError):
-    """Input that cannot be judged; each problem names file, document and field."""
+    """Input that cannot be judged; each error names file, document and field."""
 
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = errors
 
 
 def read(text: str, file: str) -> list[Manifest]:
@@ -41,19 +41,19 @@ def read(text: str, file: str) -> list[Manifest]:
     except yaml.YAMLError as error:
         raise UnreadableError([f"{file}: {' '.join(str(error).split())}"]) from None
     found: list[Manifest] = []
-    problems: list[str] = []
+    errors: list[str] = []
     for number, document in enumerate(parsed, start=1):
         for path, manifest in _flattened(document):
-            wrong = [f"{path}{field}: {reason}" for field, reason in problems_of(manifest)]
-            problems += [f"{file}: document {number}: {problem}" for problem in wrong]
+            wrong = [f"{path}{field}: {reason}" for field, reason in _errors(manifest)]
+            errors += [f"{file}: document {number}: {error}" for error in wrong]
             if not wrong:
                 found.append(manifest)
-    if problems:
-        raise UnreadableError(problems)
+    if errors:
+        raise UnreadableError(errors)
     return found
 
 
-def problems_of(manifest: Any) -> list[tuple[str, str]]:
+def _errors(manifest: Any) -> list[tuple[str, str]]:
     """What is wrong with the fields of a manifest that planning reads: path and reason."""
     if not isinstance(manifest, Mapping):
         return [("", f"must be a Kubernetes object, not {_shown(manifest)}")]
@@ -82,51 +82,49 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def _is_absent(value: Any) -> bool:
-    return value is None or value is UNKNOWN
+def _check(valid: Callable[[Any], bool], wanted: str, hint: str = "") -> _Check:
+    """A check of values that are given and known."""
 
-
-def _text(value: Any, path: str) -> Iterable[tuple[str, str]]:
-    if not _is_absent(value) and not isinstance(value, str):
-        yield path, f"must be a string, not {_shown(value)}; put it in quotes"
-
-
-def _integer(least: int) -> Check:
     def check(value: Any, path: str) -> Iterable[tuple[str, str]]:
-        if not _is_absent(value) and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            yield path, f"must be a whole number of at least {least}, not {_shown(value)}"
+        if value is not None and value is not UNKNOWN and not valid(value):
+            yield path, f"must be {wanted}, not {_shown(value)}{hint}"
 
     return check
 
 
-def _integer_text(value: Any, path: str) -> Iterable[tuple[str, str]]:
-    if not _is_absent(value) and not (isinstance(value, str) and value.isascii() and value.isdigit()):
-        yield path, f'must be a whole number in quotes, such as "4", not {_shown(value)}'
+def _is_integer(value: Any, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _price(value: Any, path: str) -> Iterable[tuple[str, str]]:
+def _integer(least: int) -> _Check:
+    return _check(lambda value: _is_integer(value, least), f"a whole number of at least {least}")
+
+
+def _is_percentage(value: Any) -> bool:
+    return _is_integer(value) or (isinstance(value, str) and value.endswith("%") and value[:-1].isdigit())
+
+
+def _is_price(value: Any) -> bool:
     try:
-        negative = not _is_absent(value) and parse_quantity(value) < 0
+        return parse_quantity(value) >= 0
     except ValueError:
-        negative = True
-    if negative:
-        yield path, f'must be an amount in quotes, such as "1.25", not {_shown(value)}'
+        return False
 
 
-def _boolean(value: Any, path: str) -> Iterable[tuple[str, str]]:
-    if not _is_absent(value) and not isinstance(value, bool):
-        yield path, f"must be true or false, not {_shown(value)}"
-
-
-def _percentage(value: Any, path: str) -> Iterable[tuple[str, str]]:
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    share = isinstance(value, str) and value.endswith("%") and value[:-1].isdigit()
-    if not _is_absent(value) and not whole and not share:
-        yield path, f'must be a whole number or a percentage such as "25%", not {_shown(value)}'
+_text = _check(lambda value: isinstance(value, str), "a string", "; put it in quotes")
+_boolean = _check(lambda value: isinstance(value, bool), "true or false")
+_percentage = _check(_is_percentage, 'a whole number or a percentage such as "25%"')
+_price = _check(_is_price, 'an amount in quotes, such as "1.25"')
+_integer_text = _check(
+    lambda value: isinstance(value, str) and value.isascii() and value.isdigit(),
+    'a whole number in quotes, such as "4"',
+)
+_is_map = _check(lambda value: isinstance(value, Mapping), "a mapping")
+_is_list = _check(lambda value: isinstance(value, list), "a list")
 
 
 def _quantity(value: Any, path: str) -> Iterable[tuple[str, str]]:
-    if _is_absent(value):
+    if value is None or value is UNKNOWN:
         return
     try:
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
@@ -137,27 +135,19 @@ def _quantity(value: Any, path: str) -> Iterable[tuple[str, str]]:
         yield path, str(error)
 
 
-def _map(check: Check) -> Check:
+def _map(check: _Check) -> _Check:
     def checked(value: Any, path: str) -> Iterable[tuple[str, str]]:
-        if _is_absent(value):
-            return
-        if not isinstance(value, Mapping):
-            yield path, f"must be a mapping, not {_shown(value)}"
-            return
-        for key, item in cast("Manifest", value).items():
+        yield from _is_map(value, path)
+        for key, item in cast("Manifest", value).items() if isinstance(value, Mapping) else ():
             yield from check(item, f"{path}.{key}")
 
     return checked
 
 
-def _list(check: Check) -> Check:
+def _list(check: _Check) -> _Check:
     def checked(value: Any, path: str) -> Iterable[tuple[str, str]]:
-        if _is_absent(value):
-            return
-        if not isinstance(value, list):
-            yield path, f"must be a list, not {_shown(value)}"
-            return
-        for index, item in enumerate(cast("list[Any]", value)):
+        yield from _is_list(value, path)
+        for index, item in enumerate(cast("list[Any]", value)) if isinstance(value, list) else ():
             if item is None:
                 yield f"{path}[{index}]", "must not be empty"
             yield from check(item, f"{path}[{index}]")
@@ -165,18 +155,14 @@ def _list(check: Check) -> Check:
     return checked
 
 
-def _object(fields: Mapping[str, Check], required: tuple[str, ...] = ()) -> Check:
+def _object(fields: Mapping[str, _Check], required: tuple[str, ...] = ()) -> _Check:
     def checked(value: Any, path: str) -> Iterable[tuple[str, str]]:
-        if _is_absent(value):
-            return
-        if not isinstance(value, Mapping):
-            yield path, f"must be a mapping, not {_shown(value)}"
-            return
-        held = cast("Manifest", value)
-        yield from ((f"{path}.{key}", "is required") for key in required if held.get(key) is None)
-        for key, check in fields.items():
-            if key in held:
-                yield from check(held[key], f"{path}.{key}")
+        yield from _is_map(value, path)
+        if isinstance(value, Mapping):
+            held = cast("Manifest", value)
+            yield from ((f"{path}.{key}", "is required") for key in required if held.get(key) is None)
+            for key in (key for key in fields if key in held):
+                yield from fields[key](held[key], f"{path}.{key}")
 
     return checked
 
@@ -268,11 +254,11 @@ _LIMIT = _object(
 )
 _SCOPE = _object({"scopeName": _text, "operator": _text, "values": _list(_text)}, ("scopeName", "operator"))
 _ANNOTATIONS = _object({MAX_NODES: _integer_text, MIN_NODES: _integer_text, HOURLY_PRICE: _price})
-_METADATA: Mapping[str, Check] = {
+_METADATA: Mapping[str, _Check] = {
     "metadata": _object({"name": _text, "namespace": _text, "labels": _TEXTS, "annotations": _ANNOTATIONS}, ("name",))
 }
-_REPLICATED_OBJECT: Mapping[str, Check] = {"spec": _REPLICATED}
-_KINDS: Mapping[str, Mapping[str, Check]] = {
+_REPLICATED_OBJECT: Mapping[str, _Check] = {"spec": _REPLICATED}
+_KINDS: Mapping[str, Mapping[str, _Check]] = {
     "Node": {
         "spec": _object({"taints": _list(_object({"key": _text, "value": _text, "effect": _text}, ("key", "effect")))}),
         "status": _object({"allocatable": _QUANTITIES}),

@@ -21,7 +21,7 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 Resource = tuple[str, Manifest]
 """Type token and inputs."""
 
-DEFAULT_POOL_NODES = 1
+_DEFAULT_POOL_NODES = 1
 """The nodes per zone of the pool that GKE makes with a cluster, where nobody says how many."""
 
 
@@ -66,7 +66,7 @@ def _own_pools(cluster: Manifest) -> Iterable[Manifest]:
     common = {"location": cluster.get("location")}
     yield from ({**common, **pool} for pool in items(cluster, "nodePools"))
     if not cluster.get("removeDefaultNodePool") and not cluster.get("nodePools"):
-        count = cluster.get("initialNodeCount") or DEFAULT_POOL_NODES
+        count = cluster.get("initialNodeCount") or _DEFAULT_POOL_NODES
         yield {**common, "name": "default-pool", "nodeCount": count, "nodeConfig": cluster.get("nodeConfig") or {}}
 
 

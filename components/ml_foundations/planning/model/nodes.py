@@ -84,8 +84,8 @@ def node_class(node: Manifest) -> NodeClass:
     annotations = annotations_of(node)
     allocatable = scheduled(millis(section(node, "status", "allocatable")))
     if MAX_NODES not in annotations:
-        return NodeClass(name_of(node), with_labels(node, {labels.HOSTNAME: name_of(node)}), allocatable=allocatable)
-    anonymous = with_labels(node, {}, {labels.HOSTNAME: UNKNOWN})
+        return NodeClass(name_of(node), _with_labels(node, {labels.HOSTNAME: name_of(node)}), allocatable=allocatable)
+    anonymous = _with_labels(node, {}, {labels.HOSTNAME: UNKNOWN})
     anonymous = {**anonymous, "metadata": {**section(anonymous, "metadata"), "name": UNKNOWN}}
     count, fewest = int(annotations[MAX_NODES]), int(annotations.get(MIN_NODES, 0))
     return NodeClass(name_of(node), anonymous, count, fewest, allocatable)
@@ -109,7 +109,7 @@ def by_zone(node: NodeClass, *, most: bool = False) -> list[NodeClass]:
     return [
         replace(
             node,
-            manifest=with_labels(node.manifest, {}, {key: zone for key in labels.ZONES}),
+            manifest=_with_labels(node.manifest, {}, {key: zone for key in labels.ZONES}),
             count=node.most_per_zone if most else _part(node.count, index, len(node.zones)),
             fewest=_part(node.fewest, index, len(node.zones)),
         )
@@ -121,6 +121,6 @@ def _part(whole: int, index: int, parts: int) -> int:
     return whole // parts + (index < whole % parts)
 
 
-def with_labels(node: Manifest, under: Mapping[str, Any], over: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _with_labels(node: Manifest, under: Mapping[str, Any], over: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A node with more labels: some where it has none of that key, others in place of its own."""
     return {**node, "metadata": {**section(node, "metadata"), "labels": {**under, **labels_of(node), **(over or {})}}}

@@ -18,8 +18,8 @@ from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import scheduled_requests
 
 HOSTNAME = labels.HOSTNAME
-ANY_ADDRESS = "0.0.0.0"
-Port = tuple[str, str, int]
+_ANY_ADDRESS = "0.0.0.0"
+_Port = tuple[str, str, int]
 """Host address, protocol and number."""
 
 
@@ -95,7 +95,7 @@ class PodClass:
         return scheduled_requests(self.spec)
 
     @cached_property
-    def ports(self) -> frozenset[Port]:
+    def ports(self) -> frozenset[_Port]:
         """The host ports of each pod."""
         return frozenset(_ports(self.spec))
 
@@ -287,18 +287,18 @@ def _with_label_keys(selector: Manifest | None, holder: Manifest, pod_labels: Ma
     return {**selector, "matchExpressions": [*items(selector, "matchExpressions"), *extra]}
 
 
-def _ports(spec: Manifest) -> Iterable[Port]:
+def _ports(spec: Manifest) -> Iterable[_Port]:
     sidecars = [container for container in items(spec, "initContainers") if container.get("restartPolicy") == "Always"]
     for container in [*items(spec, "containers"), *sidecars]:
         for port in items(container, "ports"):
             number = port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else 0)
             if number:
-                yield port.get("hostIP") or ANY_ADDRESS, port.get("protocol") or "TCP", int(number)
+                yield port.get("hostIP") or _ANY_ADDRESS, port.get("protocol") or "TCP", int(number)
 
 
-def _collide(one: frozenset[Port], other: frozenset[Port]) -> bool:
+def _collide(one: frozenset[_Port], other: frozenset[_Port]) -> bool:
     return any(
-        number == taken and protocol == used and (ANY_ADDRESS in (address, at) or address == at)
+        number == taken and protocol == used and (_ANY_ADDRESS in (address, at) or address == at)
         for address, protocol, number in one
         for at, used, taken in other
     )

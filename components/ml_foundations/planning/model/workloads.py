@@ -23,9 +23,9 @@ from ml_foundations.kubernetes.manifests import (
 WORKLOAD_KINDS = frozenset(
     {"Pod", "Job", "CronJob", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "JobSet"}
 )
-RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
+_RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
 
-READ_FIELDS = frozenset(
+_READ_FIELDS = frozenset(
     {
         "activeDeadlineSeconds",
         "affinity",
@@ -49,8 +49,8 @@ READ_FIELDS = frozenset(
     }
 )
 """The fields of a pod's spec that decide where it may run."""
-READ_CONTAINER_FIELDS = frozenset({"name", "ports", "resources", "restartPolicy"})
-READ_VOLUME_FIELDS = frozenset({"name", "persistentVolumeClaim", "ephemeral", "gcePersistentDisk"})
+_READ_CONTAINER_FIELDS = frozenset({"name", "ports", "resources", "restartPolicy"})
+_READ_VOLUME_FIELDS = frozenset({"name", "persistentVolumeClaim", "ephemeral", "gcePersistentDisk"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ class Workload:
     @property
     def is_finite(self) -> bool:
         """Whether its pods end and make room for others."""
-        return self.kind in RUN_TO_COMPLETION
+        return self.kind in _RUN_TO_COMPLETION
 
     @property
     def deadline(self) -> int | None:
@@ -180,12 +180,12 @@ def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Mani
 
 def read_fields(spec: Manifest) -> Manifest:
     """A pod's spec without the fields that do not decide where it may run."""
-    kept = {key: value for key, value in spec.items() if key in READ_FIELDS and value not in (None, [], {})}
+    kept = {key: value for key, value in spec.items() if key in _READ_FIELDS and value not in (None, [], {})}
     for key in ("containers", "initContainers"):
         if key in kept:
-            kept[key] = [_only(container, READ_CONTAINER_FIELDS) for container in kept[key]]
+            kept[key] = [_only(container, _READ_CONTAINER_FIELDS) for container in kept[key]]
     if "volumes" in kept:
-        kept["volumes"] = [_only(volume, READ_VOLUME_FIELDS) for volume in kept["volumes"]]
+        kept["volumes"] = [_only(volume, _READ_VOLUME_FIELDS) for volume in kept["volumes"]]
     return kept
 
 

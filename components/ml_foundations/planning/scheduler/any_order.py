@@ -14,12 +14,12 @@ from math import prod
 
 from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass
 
-Counts = tuple[int, ...]
+_Counts = tuple[int, ...]
 """How many pods of each class."""
 
-MOST_LOADS = 5_000
+_MOST_LOADS = 5_000
 """Loads of one node that are told apart."""
-MOST_STEPS = 300_000
+_MOST_STEPS = 300_000
 """Sums of counts that are looked at before the search gives up."""
 
 
@@ -65,7 +65,7 @@ def _is_local(pod: PodClass) -> bool:
 class _Loads:
     """What one node of a place may carry."""
 
-    def __init__(self, classes: Sequence[PodClass], counts: Counts, place: Place, welcome: Sequence[bool]) -> None:
+    def __init__(self, classes: Sequence[PodClass], counts: _Counts, place: Place, welcome: Sequence[bool]) -> None:
         self._classes = classes
         self._place = place
         self.nodes = min(place.count, sum(counts) + 1)
@@ -73,7 +73,7 @@ class _Loads:
             min(count, place.room(pod)) if mine else 0
             for pod, count, mine in zip(classes, counts, welcome, strict=True)
         ]
-        if prod(limit + 1 for limit in limits) > MOST_LOADS:
+        if prod(limit + 1 for limit in limits) > _MOST_LOADS:
             raise _TooManyError
         self._limits = limits
         self._possible = {
@@ -81,7 +81,7 @@ class _Loads:
         }
         self._welcome = [mine and place.room(pod) > 0 for pod, mine in zip(classes, welcome, strict=True)]
 
-    def _fits(self, load: Counts) -> bool:
+    def _fits(self, load: _Counts) -> bool:
         present = [pod for pod, count in zip(self._classes, load, strict=True) if count]
         if any(one.excludes_on_node(other) for one, other in itertools.combinations(present, 2)):
             return False
@@ -92,11 +92,11 @@ class _Loads:
             for name in names
         )
 
-    def most(self) -> list[Counts]:
+    def most(self) -> list[_Counts]:
         """The loads to which nothing can be added."""
         return _largest(self._possible)
 
-    def blocking(self, index: int) -> list[Counts]:
+    def blocking(self, index: int) -> list[_Counts]:
         """The smallest loads beside which a pod of a class finds no room."""
         if not self._welcome[index]:
             return [(0,) * len(self._limits)]
@@ -106,22 +106,22 @@ class _Loads:
         )
 
 
-def _is_blocked(index: int, loads: Sequence[_Loads], counts: Counts) -> bool:
+def _is_blocked(index: int, loads: Sequence[_Loads], counts: _Counts) -> bool:
     """Whether pods, without the last one of a class, can block every node for it."""
     left = _one_more(counts, index, -1)
     return bool(_sums(((each.blocking(index), each.nodes) for each in loads), left, _within))
 
 
 def _sums(
-    choices: Iterable[tuple[list[Counts], int]], limit: Counts, keep: Callable[[set[Counts], Counts], list[Counts]]
-) -> list[Counts]:
+    choices: Iterable[tuple[list[_Counts], int]], limit: _Counts, keep: Callable[[set[_Counts], _Counts], list[_Counts]]
+) -> list[_Counts]:
     """The sums of one load for each node that are worth keeping."""
-    sums: list[Counts] = [(0,) * len(limit)]
+    sums: list[_Counts] = [(0,) * len(limit)]
     steps = 0
     for loads, nodes in choices:
         for _ in range(nodes):
             steps += len(sums) * len(loads)
-            if steps > MOST_STEPS:
+            if steps > _MOST_STEPS:
                 raise _TooManyError
             reached = keep({tuple(map(int.__add__, one, load)) for one in sums for load in loads}, limit)
             if reached == sums:
@@ -130,30 +130,30 @@ def _sums(
     return sums
 
 
-def _capped(sums: set[Counts], limit: Counts) -> list[Counts]:
+def _capped(sums: set[_Counts], limit: _Counts) -> list[_Counts]:
     """The largest sums, as far as there are pods."""
     return _largest({tuple(map(min, one, limit)) for one in sums})
 
 
-def _within(sums: set[Counts], limit: Counts) -> list[Counts]:
+def _within(sums: set[_Counts], limit: _Counts) -> list[_Counts]:
     """The smallest sums for which there are pods enough."""
     return _smallest({one for one in sums if all(map(int.__le__, one, limit))})
 
 
-def _smallest(found: set[Counts]) -> list[Counts]:
+def _smallest(found: set[_Counts]) -> list[_Counts]:
     """The counts that are nowhere above another."""
-    kept: list[Counts] = []
+    kept: list[_Counts] = []
     for one in sorted(found, key=lambda counts: (sum(counts), counts)):
         if not any(all(map(int.__le__, other, one)) for other in kept):
             kept.append(one)
     return kept
 
 
-def _largest(found: set[Counts]) -> list[Counts]:
+def _largest(found: set[_Counts]) -> list[_Counts]:
     """The counts that are nowhere below another."""
     negative = _smallest({tuple(-count for count in one) for one in found})
     return [tuple(-count for count in one) for one in negative]
 
 
-def _one_more(counts: Counts, index: int, added: int = 1) -> Counts:
+def _one_more(counts: _Counts, index: int, added: int = 1) -> _Counts:
     return (*counts[:index], counts[index] + added, *counts[index + 1 :])

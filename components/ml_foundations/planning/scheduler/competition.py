@@ -12,9 +12,9 @@ from ml_foundations.planning.scheduler.any_order import arrangements
 from ml_foundations.planning.scheduler.every_order import search
 from ml_foundations.planning.scheduler.one_class import is_repelled
 
-SHARE = 10**9
+_SHARE = 10**9
 """One whole node, in the units in which shares of nodes are counted."""
-MOST_SHARES = 4000
+_MOST_SHARES = 4000
 """Pairs of demand and place that are compared one by one; beyond that, only sums are."""
 
 
@@ -243,9 +243,9 @@ class _Shares:
         choices = [able, *([place] for place in able)] if len(able) > 1 else [able]
         if any(self._is_roomy(demand, choice) for choice in choices):
             return True
-        exact = len(self._demands) * len(able) <= MOST_SHARES
+        exact = len(self._demands) * len(able) <= _MOST_SHARES
         return exact and any(
-            self._share_of_others(demand, choice) < sum(place.count for place in choice) * SHARE for choice in choices
+            self._share_of_others(demand, choice) < sum(place.count for place in choice) * _SHARE for choice in choices
         )
 
     def _is_roomy(self, demand: Demand, places: Sequence[Place]) -> bool:
@@ -257,11 +257,11 @@ class _Shares:
             return True
         if demand.pod.anti_affinity or demand.pod.ports:
             return False
-        filled = crowd.exclusive * SHARE
+        filled = crowd.exclusive * _SHARE
         for name, wanted in demand.pod.requests.items():
             enough = min(place.free.get(name, 0) for place in places) - wanted + 1
-            filled += -(-crowd.requests.get(name, 0) * SHARE // enough)
-        return filled < nodes * SHARE
+            filled += -(-crowd.requests.get(name, 0) * _SHARE // enough)
+        return filled < nodes * _SHARE
 
     def _crowd_around(self, places: frozenset[int]) -> _Crowd:
         if places not in self._around:
@@ -285,11 +285,11 @@ class _Shares:
 def _share(pod: PodClass, place: Place, newcomer: PodClass) -> int:
     """The share of a node that one pod fills, for a newcomer that needs its requests to be left there."""
     if newcomer.excludes_on_node(pod):
-        return SHARE
+        return _SHARE
     share = 0
     for name, wanted in newcomer.requests.items():
         enough = place.free.get(name, 0) - wanted + 1
         if enough <= 0:
-            return SHARE
-        share = max(share, -(-pod.requests.get(name, 0) * SHARE // enough))
-    return min(share, SHARE)
+            return _SHARE
+        share = max(share, -(-pod.requests.get(name, 0) * _SHARE // enough))
+    return min(share, _SHARE)

@@ -9,14 +9,14 @@ from functools import cached_property
 
 from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass, SpreadConstraint
 
-Load = tuple[int, ...]
+_Load = tuple[int, ...]
 """How many pods of each class a node carries."""
-State = tuple[Load, ...]
+_State = tuple[_Load, ...]
 """The load of each node."""
 
-MOST_NODES = 24
-MOST_PODS = 48
-MOST_STEPS = 60_000
+_MOST_NODES = 24
+_MOST_PODS = 48
+_MOST_STEPS = 60_000
 """Placements that are tried before the search gives up; about a second."""
 
 
@@ -49,7 +49,7 @@ def search(demands: Sequence[Demand], places: Sequence[Place], *, each: bool = F
     """
     total = sum(demand.count for demand in demands)
     nodes = sum(_nodes_that_matter(place, total) for place in places)
-    if total > MOST_PODS or nodes > MOST_NODES:
+    if total > _MOST_PODS or nodes > _MOST_NODES:
         return None
     return _Board(demands, places, total).run(each)
 
@@ -57,7 +57,7 @@ def search(demands: Sequence[Demand], places: Sequence[Place], *, each: bool = F
 def takers(demand: Demand, places: Sequence[Place]) -> list[Place]:
     """The places that take one more pod of a demand as they are."""
     board = _Board([demand], places, 1)
-    empty: State = tuple((0,) for _ in board.slots)
+    empty: _State = tuple((0,) for _ in board.slots)
     return list({id(slot.place): slot.place for slot in board.slots if board.is_placeable(0, slot, empty)}.values())
 
 
@@ -90,14 +90,14 @@ class _Board:
         groups = [(group, place) for group, place in enumerate(places) for _ in range(_nodes_that_matter(place, total))]
         self.slots = [_Slot(place, group, index) for index, (group, place) in enumerate(groups)]
         self.fixed = [tuple(slot.place.running.count(pod) for pod in self.running) for slot in self.slots]
-        self._room: dict[tuple[int, Load], list[bool]] = {}
+        self._room: dict[tuple[int, _Load], list[bool]] = {}
         welcome = [{id(place.node) for place in demand.places} for demand in demands]
         self.accepted = [[id(slot.place.node) in nodes for nodes in welcome] for slot in self.slots]
         self.rules = [_Rules(self, index) for index in range(len(self.pending))]
 
     def run(self, each: bool) -> Outcome:
         outcome = Outcome(least=list(self.counts), most=[0] * len(self.counts))
-        start: State = tuple((0,) * len(self.pending) for _ in self.slots)
+        start: _State = tuple((0,) * len(self.pending) for _ in self.slots)
         seen, open_states, steps = {start}, [start], 0
         while open_states:
             state = open_states.pop()
@@ -110,7 +110,7 @@ class _Board:
                 _note(outcome, placed, self.counts)
             if outcome.complete and outcome.stuck and not each:
                 return outcome
-            if steps > MOST_STEPS:
+            if steps > _MOST_STEPS:
                 outcome.exhausted = False
                 return outcome
             for follower in followers:
@@ -119,17 +119,17 @@ class _Board:
                     open_states.append(follower)
         return outcome
 
-    def _placements(self, state: State, placed: Sequence[int]) -> Iterator[State]:
+    def _placements(self, state: _State, placed: Sequence[int]) -> Iterator[_State]:
         for index, count in enumerate(self.counts):
             if placed[index] < count:
-                tried: set[tuple[int, Load]] = set()
+                tried: set[tuple[int, _Load]] = set()
                 for slot in self.slots:
                     alike = (slot.group, state[slot.index])
                     if alike not in tried and self.is_placeable(index, slot, state):
                         yield self._with(state, slot, index, 1)
                     tried.add(alike)
 
-    def is_placeable(self, index: int, slot: _Slot, state: State) -> bool:
+    def is_placeable(self, index: int, slot: _Slot, state: _State) -> bool:
         """Whether the scheduler may put a pod of a class on a node."""
         return (
             self.accepted[slot.index][index]
@@ -137,13 +137,13 @@ class _Board:
             and self.rules[index].allow(slot, state)
         )
 
-    def _has_room(self, index: int, slot: _Slot, load: Load) -> bool:
+    def _has_room(self, index: int, slot: _Slot, load: _Load) -> bool:
         key = (slot.group, load)
         if key not in self._room:
             self._room[key] = [self._fits(pod, slot, load) for pod in self.pending]
         return self._room[key][index]
 
-    def _fits(self, pod: PodClass, slot: _Slot, load: Load) -> bool:
+    def _fits(self, pod: PodClass, slot: _Slot, load: _Load) -> bool:
         present = [other for other, count in zip(self.pending, load, strict=True) if count]
         if any(pod.excludes_on_node(other) for other in (*present, *slot.place.running)):
             return False
@@ -155,7 +155,7 @@ class _Board:
             for name, amount in pod.requests.items()
         )
 
-    def _preemptions(self, state: State, placed: Sequence[int]) -> Iterator[State]:
+    def _preemptions(self, state: _State, placed: Sequence[int]) -> Iterator[_State]:
         """A pod that fits nowhere takes the place of pods with a lower priority, as few as will do."""
         for index, pod in enumerate(self.pending):
             if placed[index] == self.counts[index] or not pod.preempts:
@@ -164,7 +164,7 @@ class _Board:
             for slot in self.slots:
                 load = state[slot.index]
                 ranges = [range(count + 1) if low else range(1) for count, low in zip(load, lower, strict=True)]
-                enough: list[Load] = []
+                enough: list[_Load] = []
                 for victims in sorted(itertools.product(*ranges), key=sum):
                     if any(all(map(int.__ge__, victims, fewer)) for fewer in enough):
                         continue
@@ -184,7 +184,7 @@ class _Board:
             if present
         )
 
-    def _with(self, state: State, slot: _Slot, index: int, added: int) -> State:
+    def _with(self, state: _State, slot: _Slot, index: int, added: int) -> _State:
         """The state with a pod more; loads of nodes that are alike stand in order, so that states compare."""
         load = state[slot.index]
         grown = (*load[:index], load[index] + added, *load[index + 1 :])
@@ -194,7 +194,7 @@ class _Board:
             changed[member] = ordered
         return tuple(changed)
 
-    def carried(self, slot: _Slot, state: State, classes: Iterable[int]) -> int:
+    def carried(self, slot: _Slot, state: _State, classes: Iterable[int]) -> int:
         """How many pods of some classes a node carries, those that ran before included."""
         loads = (*state[slot.index], *self.fixed[slot.index])
         return sum(loads[index] for index in classes)
@@ -227,7 +227,7 @@ class _Rules:
         self._attracts_itself = all(term.matches(self._pod) for term in self._pod.affinity)
         self._sharing = [number for number, other in classes if self._pod.exclusive_claims & other.exclusive_claims]
 
-    def allow(self, slot: _Slot, state: State) -> bool:
+    def allow(self, slot: _Slot, state: _State) -> bool:
         """Whether a node's domains take one more."""
         return (
             not any(self._is_repelled(key, classes, slot, state) for key, classes in self._repelled_by)
@@ -244,10 +244,10 @@ class _Rules:
         value = slot.domain(key)
         return (other for other in self._board.slots if value is not None and other.domain(key) == value)
 
-    def _is_repelled(self, key: str, classes: Sequence[int], slot: _Slot, state: State) -> bool:
+    def _is_repelled(self, key: str, classes: Sequence[int], slot: _Slot, state: _State) -> bool:
         return any(self._board.carried(other, state, classes) for other in self._in_domain(key, slot))
 
-    def _is_attracted(self, slot: _Slot, state: State) -> bool:
+    def _is_attracted(self, slot: _Slot, state: _State) -> bool:
         keys = [term.key for term in self._pod.affinity]
         if any(slot.domain(key) is None for key in keys):
             return False
@@ -260,7 +260,7 @@ class _Rules:
         )
         return self._attracts_itself and not anywhere
 
-    def _keeps_skew(self, constraint: SpreadConstraint, slot: _Slot, state: State) -> bool:
+    def _keeps_skew(self, constraint: SpreadConstraint, slot: _Slot, state: _State) -> bool:
         value = slot.domain(constraint.key)
         if value is None:
             return False

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ml_foundations.planning.model.places import HOSTNAME, AffinityTerm, Place, PodClass, SpreadConstraint
 
-Rooms = Sequence[tuple[Place, int]]
+_Rooms = Sequence[tuple[Place, int]]
 """Places, with how many pods one node of each takes."""
 
 
@@ -36,7 +36,7 @@ class Capacity:
         return self.least == self.most
 
 
-def capacity(pod: PodClass, rooms: Rooms, every_place: Sequence[Place]) -> Capacity:
+def capacity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Capacity:
     """How many pods of a class find a place among nodes.
 
     Args:
@@ -61,7 +61,7 @@ def capacity(pod: PodClass, rooms: Rooms, every_place: Sequence[Place]) -> Capac
     return lowest if len(limits) == 1 else Capacity(0, lowest.most, lowest.limited_by)
 
 
-def _sum(rooms: Rooms) -> int:
+def _sum(rooms: _Rooms) -> int:
     return sum(place.count * room for place, room in rooms)
 
 
@@ -78,7 +78,7 @@ def is_repelled(pod: PodClass, place: Place, every_place: Iterable[Place]) -> bo
     return False
 
 
-def _by_domain(key: str, rooms: Rooms) -> dict[object, Rooms]:
+def _by_domain(key: str, rooms: _Rooms) -> dict[object, _Rooms]:
     """Places of each topology domain; of those without the label under None."""
     domains: dict[object, list[tuple[Place, int]]] = {}
     for place, room in rooms:
@@ -86,14 +86,14 @@ def _by_domain(key: str, rooms: Rooms) -> dict[object, Rooms]:
     return dict(domains)
 
 
-def _one_per_domain(key: str, rooms: Rooms) -> Capacity:
+def _one_per_domain(key: str, rooms: _Rooms) -> Capacity:
     domains = _by_domain(key, rooms)
     free = _sum(domains.pop(None, ()))
     most = free + sum(1 for inside in domains.values() if _sum(inside) > 0)
     return Capacity(most, most, "pod-anti-affinity")
 
 
-def _affinity(pod: PodClass, rooms: Rooms, every_place: Sequence[Place]) -> Capacity:
+def _affinity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Capacity:
     """Affinity to pods that run limits the domains; affinity to the pods themselves makes the first one's the only."""
     running = [(place, other) for place in every_place for other in place.running if _attracts(pod.affinity, other)]
     if running:
@@ -125,7 +125,7 @@ def _same_domain(key: str, one: Place, other: Place) -> bool:
     return one.node.domain(key) is not None and one.node.domain(key) == other.node.domain(key)
 
 
-def _spread(pod: PodClass, constraint: SpreadConstraint, rooms: Rooms, every_place: Sequence[Place]) -> Capacity:
+def _spread(pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_place: Sequence[Place]) -> Capacity:
     """What the domains take when each is kept within the skew of the emptiest.
 
     The emptiest domain takes pods until it is full, so in the end every domain has as many as the smallest one holds,
@@ -159,7 +159,7 @@ def _is_empty(constraint: SpreadConstraint) -> bool:
     return not selector.get("matchLabels") and not selector.get("matchExpressions")
 
 
-def _domains(pod: PodClass, constraint: SpreadConstraint, rooms: Rooms, every_place: Sequence[Place]) -> list[_Domain]:
+def _domains(pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_place: Sequence[Place]) -> list[_Domain]:
     room_of = {id(place): room for place, room in rooms}
     found: dict[object, _Domain] = {}
     for place in every_place:

@@ -12,7 +12,7 @@ from ml_foundations.planning.model.nodes import HOURLY_PRICE, NodeClass, machine
 from ml_foundations.planning.model.places import Demand
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
-HOURS_PER_MONTH = 730
+_HOURS_PER_MONTH = 730
 """A year's hours by twelve, as cloud price lists count a month."""
 
 
@@ -86,12 +86,12 @@ def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
         message = f"the cost cannot be compared with the budget: no price is known for {', '.join(cost.unknown)}"
         remedy = f"Give the price of these nodes in the annotation {HOURLY_PRICE}."
         return Finding("monthly-budget", Severity.WARNING, "stack", "monthly_budget", message, remedy)
-    most = cost.per_hour_max * HOURS_PER_MONTH
+    most = cost.per_hour_max * _HOURS_PER_MONTH
     if most <= monthly_budget:
         return None
     dearest = max(cost.pools, key=lambda pool: pool.per_hour_max or Decimal(0))
     message = (
-        f"at their most, the nodes cost {most:.0f} {cost.currency} in a month of {HOURS_PER_MONTH} h, "
+        f"at their most, the nodes cost {most:.0f} {cost.currency} in a month of {_HOURS_PER_MONTH} h, "
         f"{most - monthly_budget:.0f} above the budget of {monthly_budget:.0f}"
     )
     remedy = f'Lower the maximum of the dearest pool "{dearest.name}" ({dearest.most} nodes), or raise the budget.'

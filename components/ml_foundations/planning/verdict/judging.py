@@ -18,7 +18,7 @@ from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.fitting import Fitting
 from ml_foundations.planning.verdict.verdicts import QuotaLeft, Verdicts, WorkloadVerdict
 
-Reasons = list[tuple[Verdict, Reason]]
+_Reasons = list[tuple[Verdict, Reason]]
 
 
 def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = ()) -> Verdicts:
@@ -106,9 +106,9 @@ class _Together:
         self._quotas = admission.quotas
         self._fitting = fitting
         self._candidates = candidates
-        self._reasons: Reasons = []
+        self._reasons: _Reasons = []
 
-    def judge(self) -> tuple[Verdict, Reasons]:
+    def judge(self) -> tuple[Verdict, _Reasons]:
         """The verdict on all workloads, and why."""
         for candidate in self._candidates:
             if candidate.verdict is not Verdict.FITS:
