@@ -86,3 +86,11 @@ def test_every_page_can_be_found_from_the_readme() -> None:
                 linked.add(found)
                 waiting.append(found)
     assert set(PAGES) - {CHECKOUT / "CONTRIBUTING.md"} <= linked
+
+
+def test_every_fact_has_the_home_that_the_architecture_names() -> None:
+    page = (CHECKOUT / "docs" / "architecture.md").read_text().partition("## Where is")[2].partition("\n## ")[0]
+    homes = re.findall(r"`([a-z_]+/[\w/.]*)`", page)
+    assert len(homes) > 10
+    package = CHECKOUT / "components" / "ml_foundations"
+    assert not [home for home in homes if not (package / home).exists() and not (CHECKOUT / home).exists()]
