@@ -17,7 +17,7 @@ from ml_foundations.planning.scheduler.one_pod import refusals_on_node
 from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import nodes
 from ml_foundations.rehearsal.cloud.attempts import attempt
-from ml_foundations.rehearsal.cloud.autoscaler import is_busy
+from ml_foundations.rehearsal.cloud.autoscaler import is_busy, is_unschedulable
 from ml_foundations.rehearsal.cloud.informer import Informer
 from ml_foundations.rehearsal.cloud.store import Pool
 
@@ -29,9 +29,6 @@ CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
 _TYPES = {DRIVER: "gpu", labels.MIG_DEVICE_CLASS: "mig"}
 """The classes that the driver's chart brings, and the type of their devices."""
-
-_WAITS_FOR_DEVICES = re.compile(r"allocate all claims|resourceclaim", re.IGNORECASE)
-"""What the scheduler says where no node has the devices that a pod claims."""
 
 _PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^'"]+)['"]""")
 _PROFILE = re.compile(r"""\.profile == ['"]([^'"]+)['"]""")
@@ -75,7 +72,7 @@ class Driver:
         A pool with a node on which nothing runs gains none: the devices that the pod waits for are not of its kind.
         """
         pods = list(pods)
-        waiting = [pod for pod in pods if _waits_for_devices(pod)]
+        waiting = [pod for pod in pods if is_unschedulable(pod) and pod["spec"].get("resourceClaims")]
         busy = {pod["spec"]["nodeName"] for pod in pods if is_busy(pod)}
         new: Counter[tuple[str, str]] = Counter()
         if not installed or not waiting:
@@ -216,16 +213,6 @@ def _may_meet(device: Object, condition: str) -> bool:
     if found := _MEMORY.search(condition):
         return parse_quantity(device["capacity"]["memory"]["value"]) >= parse_quantity(found[1])
     return True
-
-
-def _waits_for_devices(pod: Object) -> bool:
-    if pod["spec"].get("nodeName") or not pod["spec"].get("resourceClaims"):
-        return False
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(
-        condition.get("reason") == "Unschedulable" and _WAITS_FOR_DEVICES.search(condition.get("message") or "")
-        for condition in conditions
-    )
 
 
 def _is_ours(item: Object) -> bool:

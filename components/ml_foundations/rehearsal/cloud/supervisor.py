@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Any
 
 from ml_foundations.kubernetes import labels
@@ -184,8 +183,7 @@ class Supervisor:
         if not any(autoscaler.is_unschedulable(pod) for pod in pods):
             return autoscaler.Plan()
         existing = [node for group in by_pool.values() for node in group]
-        daemon_sets, now = self._daemon_sets.items(), time.time()
-        return autoscaler.plan(pods, existing, daemon_sets, pools, self._operator, now, self._disks.zones)
+        return autoscaler.plan(pods, existing, self._daemon_sets.items(), pools, self._operator, self._disks.zones)
 
     def _fill(
         self,
@@ -350,19 +348,17 @@ def _pick(source: Mapping[str, Any], *keys: str) -> Object:
 
 
 def _trim_node(node: Object) -> Object:
-    created = datetime.fromisoformat(node["metadata"]["creationTimestamp"]).timestamp()
     return {
         "metadata": {"labels": {}} | _pick(node["metadata"], "name", "labels", "annotations", "uid"),
         "spec": node.get("spec") or {},
         "status": _pick(node.get("status") or {}, "capacity", "allocatable"),
-        "created": created,
     }
 
 
 def _trim_pod(pod: Object) -> Object:
     spec = pod["spec"]
     containers = {
-        kind: [_pick(container, "name", "resources", "restartPolicy") for container in spec.get(kind) or []]
+        kind: [_pick(container, "name", "ports", "resources", "restartPolicy") for container in spec.get(kind) or []]
         for kind in ("containers", "initContainers")
     }
     keys = (
@@ -378,7 +374,9 @@ def _trim_pod(pod: Object) -> Object:
     )
     status = pod.get("status") or {}
     return {
-        "metadata": _pick(pod["metadata"], "name", "namespace", "uid", "ownerReferences", "deletionTimestamp"),
+        "metadata": _pick(
+            pod["metadata"], "name", "namespace", "uid", "labels", "ownerReferences", "deletionTimestamp"
+        ),
         "spec": _pick(spec, *keys) | containers,
         "status": {
             "phase": status.get("phase"),

@@ -24,6 +24,9 @@ PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotations by which the controller manager asks for a volume, and the scheduler for one on a node."""
 
+FIRST_CONSUMER = "WaitForFirstConsumer"
+"""The binding mode of classes whose volumes are made where the first pod runs."""
+
 NODE_PREFIX = "gke-"
 """Claims on other nodes, and those that wait for no node, are provisioned by the stage claim-provision."""
 
@@ -53,22 +56,35 @@ class Disks:
         self._keep_policies(classes)
 
     def zones(self, pod: Mapping[str, Any]) -> frozenset[str] | None:
-        """The zones in which a pod reaches all of its disks, those to be made included; None where any zone will do."""
+        """The zones in which a pod reaches all of its disks, those to be made included; None where any zone will do.
+
+        None at all where a claim is missing, or is bound without regard to its pods: no new node would help.
+        """
         names = _claim_names(pod)
         if not names:
             return None
         claims = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in self._claims.items()}
         named = [claims.get((pod["metadata"]["namespace"], name)) for name in names]
+        if not all(claim and self._binds(claim) for claim in named):
+            return frozenset()
         limits = [zones for claim in named if claim and (zones := self._zones_of(claim))]
         return frozenset.intersection(*map(frozenset, limits)) if limits else None
+
+    def _binds(self, claim: Object) -> bool:
+        """Whether a claim is bound, or will be for its first pod."""
+        found = self._class_of(claim)
+        return bool(claim["spec"].get("volumeName") or (found and found.get("volumeBindingMode") == FIRST_CONSUMER))
+
+    def _class_of(self, claim: Object) -> Object | None:
+        wanted = claim["spec"].get("storageClassName", "")
+        return next((item for item in self._classes.items() if item["metadata"]["name"] == wanted), None)
 
     def _zones_of(self, claim: Object) -> Sequence[str]:
         if name := claim["spec"].get("volumeName"):
             bound = (item for item in self._volumes.items() if item["metadata"]["name"] == name)
             return next((volume_zones(item) for item in bound), ())
-        wanted = claim["spec"].get("storageClassName", "")
-        found = (item for item in self._classes.items() if item["metadata"]["name"] == wanted)
-        return next((allowed_zones(item) for item in found), ())
+        found = self._class_of(claim)
+        return allowed_zones(found) if found else ()
 
     def _provision(
         self, claim: Object, storage_class: Object, node: Object, populated: Sequence[str], pods: Iterable[Object]

@@ -1,0 +1,97 @@
+"""Which pools the simulated autoscaler lets grow: it asks planning where a pod has room."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ml_foundations.kubernetes.labels import GPU_RESOURCE, HOSTNAME, ZONE
+from ml_foundations.rehearsal.cloud import nodes
+from ml_foundations.rehearsal.cloud.autoscaler import Plan, is_unschedulable, plan
+
+from tests.support.simulation import L4, SYSTEM, Object
+
+LABELS = {"app": "a"}
+SELECTOR = {"labelSelector": {"matchLabels": LABELS}}
+BIG = replace(SYSTEM, max_nodes=20)
+
+
+def pending(count: int = 1, gpus: int = 0, **spec: Any) -> list[Object]:
+    container = {"name": "c", "image": "i", "resources": {"limits": {GPU_RESOURCE: str(gpus)} if gpus else {}}}
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "in whatever words"}
+    return [
+        {
+            "metadata": {"name": f"p{index}", "namespace": "default", "labels": LABELS},
+            "spec": {"containers": [container], **spec},
+            "status": {"phase": "Pending", "conditions": [said]},
+        }
+        for index in range(count)
+    ]
+
+
+def planned(
+    pods: list[Object], *pools: Any, existing: tuple[Object, ...] = (), zones: frozenset[str] | None = None
+) -> Plan:
+    return plan(pods, existing, [], pools or (BIG,), None, lambda pod: zones)
+
+
+def per_pool(found: Plan) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for (pool, _), count in found.new_nodes.items():
+        counts[pool] += count
+    return counts
+
+
+def anti_affinity(key: str) -> Object:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": key, **SELECTOR}]}
+    return {"affinity": {"podAntiAffinity": required}}
+
+
+def test_pods_share_a_node() -> None:
+    assert per_pool(planned(pending(4, gpus=1, tolerations=[{"operator": "Exists"}]), L4)) == {"l4": 2}
+    assert per_pool(planned(pending(3))) == {BIG.name: 1}
+
+
+def test_pods_that_keep_apart_get_a_node_each() -> None:
+    assert per_pool(planned(pending(3, **anti_affinity(HOSTNAME)))) == {BIG.name: 3}
+
+
+def test_one_pod_per_zone_takes_one_node_per_zone_and_no_more() -> None:
+    found = planned(pending(5, **anti_affinity(ZONE)))
+    assert found.new_nodes == Counter({(BIG.name, zone): 1 for zone in BIG.zones})
+
+
+def test_a_host_port_is_taken_once_on_each_node() -> None:
+    pods = pending(2)
+    for pod in pods:
+        pod["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    assert per_pool(planned(pods)) == {BIG.name: 2}
+
+
+def test_pods_are_spread_over_the_zones() -> None:
+    spread = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2, **SELECTOR}
+    found = planned(pending(2, topologySpreadConstraints=[spread]))
+    assert found.new_nodes == Counter({(BIG.name, zone): 1 for zone in BIG.zones})
+
+
+def test_a_node_with_room_is_used_and_one_that_other_pods_bar_is_not() -> None:
+    node = nodes.new_node(BIG, BIG.zones[0], None)
+    assert planned(pending(), existing=(node,)) == Plan(Counter(), frozenset({node["metadata"]["name"]}))
+    [running] = pending(**anti_affinity(HOSTNAME))
+    running["spec"]["nodeName"] = node["metadata"]["name"]
+    assert per_pool(planned([running, *pending()], existing=(node,))) == {BIG.name: 1}
+
+
+@pytest.mark.parametrize(("zones", "grown"), [(None, 1), (frozenset(BIG.zones[1:]), 1), (frozenset(), 0)])
+def test_a_node_is_made_where_disks_are(zones: frozenset[str] | None, grown: int) -> None:
+    found = planned(pending(), zones=zones)
+    assert sum(found.new_nodes.values()) == grown
+    assert all(zones is None or zone in zones for _, zone in found.new_nodes)
+
+
+def test_the_scheduler_has_to_have_said_so() -> None:
+    [pod] = pending()
+    assert is_unschedulable(pod)
+    pod["status"]["conditions"][0]["reason"] = "SchedulingGated"
+    assert not is_unschedulable(pod)
+    assert planned([pod]) == Plan()
