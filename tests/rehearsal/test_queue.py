@@ -14,7 +14,7 @@ import yaml
 from kubernetes import client, config, utils
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report import collect
+from ml_foundations.rehearsal.report.contents import collect
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster

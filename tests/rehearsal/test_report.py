@@ -2,9 +2,9 @@
 
 import pytest
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
-from ml_foundations.rehearsal import report
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.report import contents
 
 from tests.support.cluster import Cluster
 
@@ -22,7 +22,7 @@ def api(cluster: Cluster) -> Api:
 
 def rows(cluster: Cluster) -> dict[str, tuple[str, bool]]:
     """The state of each workload, and whether it keeps the rehearsal from being well."""
-    seen = report.collect(cluster.rehearsal)
+    seen = contents.collect(cluster.rehearsal)
     return {item.kind: (item.state, item in seen.unwell) for item in seen.workloads if item.namespace == NAMESPACE}
 
 

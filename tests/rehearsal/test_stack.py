@@ -22,7 +22,8 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER
 from ml_foundations.rehearsal.plugins.values import UNKNOWN_ON_THE_WIRE
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.report import Report, Workload, collect
+from ml_foundations.rehearsal.report.contents import Report, collect
+from ml_foundations.rehearsal.report.workloads import Workload
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support import recording

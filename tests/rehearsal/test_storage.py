@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from ml_foundations.component.spec import check
 from ml_foundations.kubernetes import labels
-from ml_foundations.rehearsal import report
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
 from ml_foundations.rehearsal.cloud import addons, volumes
+from ml_foundations.rehearsal.report import contents
 from ml_foundations.rehearsal.tools.toolchain import Tools
 from ml_foundations.storage.classes import StorageClassesSpec
 from ml_foundations.storage.volume import VolumeSpec
@@ -165,7 +165,7 @@ def test_a_pod_does_not_start_on_a_machine_to_which_its_disk_does_not_attach(clo
     assert warnings(cloud, "cannot-0") == ["the regional pd-ssd of class fast-ssd does not attach to g2-standard-24"]
     assert not cloud.running("cannot")
     assert phase(cloud, "cannot") == "Pending"
-    row = next(row for row in report.collect(cloud.rehearsal).workloads if row.name == "cannot-0")
+    row = next(row for row in contents.collect(cloud.rehearsal).workloads if row.name == "cannot-0")
     assert row.reason.startswith("the regional pd-ssd of class fast-ssd does not attach")
     assert len(cloud.nodes("l4")) == 1, "no node more would help"
 

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ml_foundations.rehearsal import report
 from ml_foundations.rehearsal.cloud import brought_nodes, life
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, console, step, user_errors
+from ml_foundations.rehearsal.report import contents, tables
+from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import toolchain
 
 SETTLE_SECONDS = 120
@@ -49,7 +50,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         controllers.start(rehearsal, tools, controllers.wanted(rehearsal, environment.stack_file(rehearsal)))
         stack.up(rehearsal, tools, quiet=args.quiet)
         result = _settle(rehearsal)
-    report.show(result, rehearsal, _stdout())
+    tables.show(result, rehearsal, _stdout())
     _show_hints(rehearsal)
     if result.unwell:
         raise RehearsalError(
@@ -83,11 +84,11 @@ def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Print the report, as tables or as JSON."""
     _require_up(rehearsal)
-    result = report.collect(rehearsal)
+    result = contents.collect(rehearsal)
     if args.json:
         print(result.to_json())
     else:
-        report.show(result, rehearsal, _stdout())
+        tables.show(result, rehearsal, _stdout())
 
 
 def _env(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -128,18 +129,18 @@ def _require_up(rehearsal: Rehearsal) -> None:
         raise RehearsalError(f"{rehearsal.stack} is not up. Start it: {rehearsal.command('up')}")
 
 
-def _settle(rehearsal: Rehearsal) -> report.Report:
+def _settle(rehearsal: Rehearsal) -> contents.Report:
     """Wait until every workload has come to rest, or nothing has changed for a while."""
     with step("waiting for the workloads to settle") as progress:
         started = changed = time.monotonic()
-        result = report.collect(rehearsal)
+        result = contents.collect(rehearsal)
         while time.monotonic() - started < SETTLE_SECONDS and time.monotonic() - changed < QUIET_SECONDS:
-            waiting = [w for w in result.workloads if w.state not in report.STEADY]
+            waiting = [w for w in result.workloads if w.state not in STEADY]
             if not waiting:
                 break
             progress.detail(f"{len(waiting)} of {len(result.workloads)} under way")
             time.sleep(0.5)
-            latest = report.collect(rehearsal)
+            latest = contents.collect(rehearsal)
             if latest != result:
                 result, changed = latest, time.monotonic()
     return result

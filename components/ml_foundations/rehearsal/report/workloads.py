@@ -1,42 +1,24 @@
-"""What a rehearsal shows: the node pools and their GPUs, the workloads, the quotas, and what was only recorded."""
+"""The workloads of a replica: the state of each, where its pods run or ran, and why it does not run."""
 
 from __future__ import annotations
 
 import http
-import json
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from ml_foundations.catalog.versions import DRA_DRIVER, GPU_OPERATOR, NFS_PROVISIONER
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
-from ml_foundations.planning.input.program import RELEASE
-from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError, Object, owners
-from ml_foundations.rehearsal.cloud import overview
-from ml_foundations.rehearsal.layout import Rehearsal
 
-JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
+_JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 
 STEADY = {"Completed", "Failed", "Ready", "Scheduled", "Suspended"}
 """Workload states that do not change by waiting."""
 
-GOOD = {"Completed", "Ready", "Running", "Scheduled"}
+_GOOD = {"Completed", "Ready", "Running", "Scheduled"}
 """Workload states with which a rehearsal has succeeded."""
 
-SIMULATED = {
-    GPU_OPERATOR.name: "its labels and GPUs are simulated",
-    DRA_DRIVER.name: "its ResourceSlices are simulated",
-    NFS_PROVISIONER.name: "its volumes are simulated",
-}
-"""What a rehearsal has in place of a chart that it only records."""
-
-SYSTEM_NAMESPACES = ("kube-", "gke-", "gmp-")
+_SYSTEM_NAMESPACES = ("kube-", "gke-", "gmp-")
 
 
 @dataclass(frozen=True)
@@ -53,80 +35,14 @@ class Workload:
     @property
     def is_well(self) -> bool:
         """Whether it runs, has run to completion, or rests as declared: a queue suspends Jobs, but no CronJob."""
-        return self.state in GOOD or (self.kind, self.state) == ("CronJob", "Suspended")
+        return self.state in _GOOD or (self.kind, self.state) == ("CronJob", "Suspended")
 
 
-@dataclass(frozen=True)
-class Quota:
-    """A ResourceQuota: what it allows and what is used."""
+def collect(api: Api, history: list[dict[str, Any]], without_operator: list[str]) -> list[Workload]:
+    """Every workload that somebody declared, those of the system apart."""
 
-    namespace: str
-    name: str
-    hard: dict[str, str]
-    used: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Report:
-    """The state of one rehearsal, as data."""
-
-    stack: str
-    pools: list[dict[str, Any]]
-    workloads: list[Workload]
-    quotas: list[Quota]
-    recorded: list[dict[str, str]]
-
-    def to_json(self) -> str:
-        """The report as JSON."""
-        return json.dumps(asdict(self), indent=2)
-
-    @property
-    def unwell(self) -> list[Workload]:
-        """The workloads that neither run nor have run to completion."""
-        return [workload for workload in self.workloads if not workload.is_well]
-
-
-def collect(rehearsal: Rehearsal) -> Report:
-    """Read the replica and the simulated Google Cloud."""
-    api = Api(Access(rehearsal.kubeconfig))
-    return Report(
-        stack=rehearsal.stack,
-        pools=overview.pools(rehearsal),
-        workloads=_workloads(api, overview.history(rehearsal), overview.pools_without_operator(rehearsal)),
-        quotas=_quotas(api),
-        recorded=overview.recorded(rehearsal) + _recorded_releases(rehearsal),
-    )
-
-
-def _quotas(api: Api) -> list[Quota]:
-    return [
-        Quota(
-            quota["metadata"]["namespace"],
-            quota["metadata"]["name"],
-            quota["status"].get("hard") or quota["spec"].get("hard") or {},
-            quota["status"].get("used") or {},
-        )
-        for quota in api.get("/api/v1/resourcequotas")["items"]
-        if not _is_system(quota["metadata"]["namespace"])
-    ]
-
-
-def _recorded_releases(rehearsal: Rehearsal) -> list[dict[str, str]]:
-    releases = (json.loads(path.read_text()) for path in sorted(rehearsal.releases_dir.glob("*.json")))
-    return [
-        {
-            "type": RELEASE,
-            "name": f"{r['namespace']}/{r['name']}",
-            "instead": SIMULATED.get(r["chart"]) or r["instead"],
-        }
-        for r in releases
-        if not r["installed"]
-    ]
-
-
-def _workloads(api: Api, history: list[dict[str, Any]], without_operator: list[str]) -> list[Workload]:
     def ours(path: str) -> list[Object]:
-        return [item for item in api.get(path)["items"] if not _is_system(item["metadata"]["namespace"])]
+        return [item for item in api.get(path)["items"] if not is_system(item["metadata"]["namespace"])]
 
     pods, jobs = ours("/api/v1/pods"), ours("/apis/batch/v1/jobs")
     unattached = {event["involvedObject"]["uid"]: event["message"] for event in _warnings(api, "FailedAttachVolume")}
@@ -134,7 +50,7 @@ def _workloads(api: Api, history: list[dict[str, Any]], without_operator: list[s
     rows = [
         *(_job(job, seen) for job in _declared(jobs)),
         *(_cron_job(cron, _owned_by(cron, jobs), seen) for cron in _declared(ours("/apis/batch/v1/cronjobs"))),
-        *(_job_set(item, _owned_by(item, jobs), seen) for item in _declared(_where_served(ours, JOB_SETS))),
+        *(_job_set(item, _owned_by(item, jobs), seen) for item in _declared(_where_served(ours, _JOB_SETS))),
         *(_replicas("Deployment", item, seen) for item in _declared(ours("/apis/apps/v1/deployments"))),
         *(_replicas("ReplicaSet", item, seen) for item in _declared(ours("/apis/apps/v1/replicasets"))),
         *(_replicas("StatefulSet", item, seen) for item in _declared(ours("/apis/apps/v1/statefulsets"))),
@@ -284,7 +200,7 @@ def _job_set(job_set: Object, jobs: list[Object], seen: _Evidence) -> Workload:
         state, reason = "Failed", met["Failed"].get("message", "")
     elif job_set["spec"].get("suspend"):
         state = "Suspended"
-    elif rows and all(row.state in GOOD for row in rows):
+    elif rows and all(row.state in _GOOD for row in rows):
         state = "Running"
     else:
         state, reason = "Pending", next((row.reason for row in rows if row.reason), "")
@@ -321,95 +237,6 @@ def _row(kind: str, item: Object, state: str, nodes: list[str], reason: str) -> 
     return Workload(item["metadata"]["namespace"], kind, item["metadata"]["name"], state, nodes, reason)
 
 
-def _is_system(namespace: str) -> bool:
-    return namespace.startswith(SYSTEM_NAMESPACES)
-
-
-def show(report: Report, rehearsal: Rehearsal, console: Console) -> None:
-    """Print the report as tables, the answer first."""
-    console.print(_verdict(report, rehearsal))
-    console.print(Group(*_tables(report)))
-
-
-def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
-    nodes = sum(pool["nodes"] for pool in report.pools)
-    gpus = sum(pool["gpus"] for pool in report.pools)
-    workloads, *rest = (
-        f"{count} {what}{'' if count == 1 else 's'}"
-        for count, what in ((len(report.workloads), "workload"), (nodes, "node"), (gpus, "GPU"))
-    )
-    room = ", ".join(rest)
-    if not report.unwell:
-        return Text(f"\n{rehearsal.title}: all is well: {workloads}, {room}\n", style="bold green")
-    verb = "does" if len(report.unwell) == 1 else "do"
-    said = f"\n{rehearsal.title}: {len(report.unwell)} of {workloads} {verb} not run, on {room}\n"
-    if not nodes:
-        bring = rehearsal.command("up", nodes="nodes.yaml")
-        said += f"There is no node. Declare node pools, or bring copies of a cluster's: {bring}\n"
-    return Text(said, style="bold red")
-
-
-def _tables(report: Report) -> Iterable[RenderableType]:
-    pools = _table("Node pools", "pool", "machine type", "nodes", "min-max", "GPUs", "GPUs in use")
-    for pool in report.pools:
-        bounds = f"{pool['min_nodes']}-{pool['max_nodes']}"
-        pools.add_row(
-            pool["name"],
-            pool["machine_type"],
-            str(pool["nodes"]),
-            bounds,
-            str(pool["gpus"]),
-            str(pool["gpus_in_use"]),
-        )
-    yield pools
-
-    workloads = _table("\nWorkloads", "namespace", "workload", "state", "nodes", "note")
-    for row in report.workloads:
-        style = "green" if row.is_well else "red"
-        workloads.add_row(
-            row.namespace,
-            f"{row.kind} {row.name}",
-            Text(row.state, style=style),
-            "\n".join(row.nodes),
-            row.reason,
-        )
-    yield workloads
-
-    quotas = _table("\nQuotas (used / hard)", "namespace", "quota", *QUOTA_COLUMNS.values())
-    for quota in report.quotas:
-        quotas.add_row(quota.namespace, quota.name, *_quota_cells(quota))
-    yield quotas
-
-    if text := _recorded_text(report.recorded):
-        yield Text(f"\n{text}", style="dim")
-
-
-def _recorded_text(recorded: list[dict[str, str]]) -> str:
-    """How many of each type, ``2 IAMMember, 1 Network``, and each chart; ``report --json`` has all names."""
-    counts = Counter(item["type"].rpartition(":")[2] for item in recorded if item["type"] != RELEASE)
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    charts = [f"{item['name'].rpartition('/')[2]} ({item['instead']})" for item in recorded if item["type"] == RELEASE]
-    lines = (("Recorded only, not simulated", kinds), ("Recorded, chart not installed", ", ".join(charts)))
-    return "\n".join(f"{title}: {text}" for title, text in lines if text)
-
-
-QUOTA_COLUMNS = {
-    f"requests.{GPU_RESOURCE}": "GPUs",
-    "requests.cpu": "CPU",
-    "requests.memory": "memory",
-    "requests.storage": "storage",
-    "pods": "pods",
-    "count/jobs.batch": "Jobs",
-    "persistentvolumeclaims": "claims",
-}
-
-
-def _quota_cells(quota: Quota) -> list[str]:
-    return [f"{quota.used.get(key, '0')} / {quota.hard[key]}" if key in quota.hard else "-" for key in QUOTA_COLUMNS]
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+def is_system(namespace: str) -> bool:
+    """Whether a namespace is not the user's."""
+    return namespace.startswith(_SYSTEM_NAMESPACES)

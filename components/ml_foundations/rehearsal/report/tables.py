@@ -1,0 +1,94 @@
+"""The report on the terminal: the answer first, then tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.planning.input.program import RELEASE
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.report.contents import Quota, Report
+
+
+def show(report: Report, rehearsal: Rehearsal, console: Console) -> None:
+    """Print the report as tables, the answer first."""
+    console.print(_verdict(report, rehearsal))
+    console.print(Group(*_tables(report)))
+
+
+def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
+    nodes = sum(pool["nodes"] for pool in report.pools)
+    gpus = sum(pool["gpus"] for pool in report.pools)
+    workloads, *rest = (
+        f"{count} {what}{'' if count == 1 else 's'}"
+        for count, what in ((len(report.workloads), "workload"), (nodes, "node"), (gpus, "GPU"))
+    )
+    room = ", ".join(rest)
+    if not report.unwell:
+        return Text(f"\n{rehearsal.title}: all is well: {workloads}, {room}\n", style="bold green")
+    verb = "does" if len(report.unwell) == 1 else "do"
+    said = f"\n{rehearsal.title}: {len(report.unwell)} of {workloads} {verb} not run, on {room}\n"
+    if not nodes:
+        bring = rehearsal.command("up", nodes="nodes.yaml")
+        said += f"There is no node. Declare node pools, or bring copies of a cluster's: {bring}\n"
+    return Text(said, style="bold red")
+
+
+def _tables(report: Report) -> Iterable[RenderableType]:
+    pools = _table("Node pools", "pool", "machine type", "nodes", "min-max", "GPUs", "GPUs in use")
+    for pool in report.pools:
+        bounds = f"{pool['min_nodes']}-{pool['max_nodes']}"
+        numbers = (pool["nodes"], bounds, pool["gpus"], pool["gpus_in_use"])
+        pools.add_row(pool["name"], pool["machine_type"], *map(str, numbers))
+    yield pools
+
+    workloads = _table("\nWorkloads", "namespace", "workload", "state", "nodes", "note")
+    for row in report.workloads:
+        style = "green" if row.is_well else "red"
+        state = Text(row.state, style=style)
+        workloads.add_row(row.namespace, f"{row.kind} {row.name}", state, "\n".join(row.nodes), row.reason)
+    yield workloads
+
+    quotas = _table("\nQuotas (used / hard)", "namespace", "quota", *_QUOTA_COLUMNS.values())
+    for quota in report.quotas:
+        quotas.add_row(quota.namespace, quota.name, *_quota_cells(quota))
+    yield quotas
+
+    if text := _recorded_text(report.recorded):
+        yield Text(f"\n{text}", style="dim")
+
+
+def _recorded_text(recorded: list[dict[str, str]]) -> str:
+    """How many of each type, ``2 IAMMember, 1 Network``, and each chart; ``report --json`` has all names."""
+    counts = Counter(item["type"].rpartition(":")[2] for item in recorded if item["type"] != RELEASE)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    charts = [f"{item['name'].rpartition('/')[2]} ({item['instead']})" for item in recorded if item["type"] == RELEASE]
+    lines = (("Recorded only, not simulated", kinds), ("Recorded, chart not installed", ", ".join(charts)))
+    return "\n".join(f"{title}: {text}" for title, text in lines if text)
+
+
+_QUOTA_COLUMNS = {
+    f"requests.{GPU_RESOURCE}": "GPUs",
+    "requests.cpu": "CPU",
+    "requests.memory": "memory",
+    "requests.storage": "storage",
+    "pods": "pods",
+    "count/jobs.batch": "Jobs",
+    "persistentvolumeclaims": "claims",
+}
+
+
+def _quota_cells(quota: Quota) -> list[str]:
+    return [f"{quota.used.get(key, '0')} / {quota.hard[key]}" if key in quota.hard else "-" for key in _QUOTA_COLUMNS]
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
