@@ -18,8 +18,8 @@ import yaml
 
 from ml_foundations.rehearsal.progress import RehearsalError
 
-CONNECTIONS = 64
-EXEC_SECONDS = 60
+_CONNECTIONS = 64
+_EXEC_SECONDS = 60
 
 
 class Access:
@@ -32,7 +32,7 @@ class Access:
         user = _exec_credential(user["exec"], cluster) if "exec" in user else user
         self.server: str = cluster["server"].rstrip("/")
         self.headers = {"Authorization": f"Bearer {user['token']}"} if user.get("token") else {}
-        self.pool = urllib3.PoolManager(maxsize=CONNECTIONS, retries=False, ssl_context=_tls(cluster, user))
+        self.pool = urllib3.PoolManager(maxsize=_CONNECTIONS, retries=False, ssl_context=_tls(cluster, user))
         self._document = document | {"current-context": context}
 
     @contextmanager
@@ -132,14 +132,14 @@ def _exec_credential(plugin: dict[str, Any], cluster: dict[str, Any]) -> dict[st
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=EXEC_SECONDS,
+            timeout=_EXEC_SECONDS,
             check=False,
         )
     except FileNotFoundError:
         hint = plugin.get("installHint") or f"put {command} on PATH"
         raise RehearsalError(f"the credential plugin {command} is not there. {hint}") from None
     except subprocess.TimeoutExpired:
-        raise RehearsalError(f"the credential plugin {command} gave no answer within {EXEC_SECONDS} s") from None
+        raise RehearsalError(f"the credential plugin {command} gave no answer within {_EXEC_SECONDS} s") from None
     if done.returncode != 0:
         words = done.stderr.strip() or done.stdout.strip() or "it said nothing"
         raise RehearsalError(f"the credential plugin {command} failed with code {done.returncode}: {words}")

@@ -24,8 +24,8 @@ from ml_foundations.rehearsal.report import contents, tables
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import toolchain
 
-SETTLE_SECONDS = 120
-QUIET_SECONDS = 20
+_SETTLE_SECONDS = 120
+_QUIET_SECONDS = 20
 """After this long without any change, what is still pending is taken to stay so."""
 
 
@@ -134,7 +134,7 @@ def _settle(rehearsal: Rehearsal) -> contents.Report:
     with step("waiting for the workloads to settle") as progress:
         started = changed = time.monotonic()
         result = contents.collect(rehearsal)
-        while time.monotonic() - started < SETTLE_SECONDS and time.monotonic() - changed < QUIET_SECONDS:
+        while time.monotonic() - started < _SETTLE_SECONDS and time.monotonic() - changed < _QUIET_SECONDS:
             waiting = [w for w in result.workloads if w.state not in STEADY]
             if not waiting:
                 break

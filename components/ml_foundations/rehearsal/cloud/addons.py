@@ -8,8 +8,8 @@ import yaml
 
 from ml_foundations.rehearsal.api import Api
 
-MANIFESTS = Path(__file__).with_suffix(".yaml")
-PATHS = {
+_MANIFESTS = Path(__file__).with_suffix(".yaml")
+_PATHS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
 }
@@ -26,6 +26,6 @@ class Addons:
         """Make what is not there yet."""
         if self._made:
             return
-        for manifest in yaml.safe_load_all(MANIFESTS.read_text()):
-            self._api.ensure(PATHS[manifest["kind"]], manifest)
+        for manifest in yaml.safe_load_all(_MANIFESTS.read_text()):
+            self._api.ensure(_PATHS[manifest["kind"]], manifest)
         self._made = True

@@ -15,11 +15,11 @@ from ml_foundations.rehearsal.cloud.nodes import KWOK_NODE
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, step
 
-NODES = "/api/v1/nodes"
-BROUGHT = {"ml-foundations/brought": "true"}
+_NODES = "/api/v1/nodes"
+_BROUGHT = {"ml-foundations/brought": "true"}
 """The annotation of a copy: it goes when the file no longer has it."""
 
-PASSING = "node.kubernetes.io/"
+_PASSING = "node.kubernetes.io/"
 """Prefix of the taints that come and go with a node's health."""
 
 
@@ -35,30 +35,30 @@ def copy(rehearsal: Rehearsal, file: Path) -> None:
     api = Api(Access(rehearsal.kubeconfig))
     Addons(api).reconcile()
     with step(f"copying {len(nodes)} nodes of {file.name}"):
-        there = {node["metadata"]["name"]: node for node in api.get(NODES)["items"]}
+        there = {node["metadata"]["name"]: node for node in api.get(_NODES)["items"]}
         for name in there.keys() - nodes.keys():
-            if BROUGHT.items() <= there[name]["metadata"].get("annotations", {}).items():
+            if _BROUGHT.items() <= there[name]["metadata"].get("annotations", {}).items():
                 remove(api, name)
         for name, node in nodes.items():
             try:
                 if name in there:
                     _replace(api, node, there[name])
                 else:
-                    api.create(NODES, node)
+                    api.create(_NODES, node)
             except ApiError as error:
                 raise RehearsalError(f"{file}: node {name}: {error}") from None
 
 
 def _replace(api: Api, node: Object, there: Object) -> None:
     """Make a node as it is wanted, whatever else it had; how it is doing is kwok's to say."""
-    path = f"{NODES}/{node['metadata']['name']}"
+    path = f"{_NODES}/{node['metadata']['name']}"
     api.request("PUT", path, body=node | {"spec": there["spec"] | node["spec"]})
     api.request("PUT", f"{path}/status", body=node | {"status": there["status"] | node["status"]})
 
 
 def remove(api: Api, name: str) -> None:
     """Take a node away, with the pods on it: in a report they would go on running for a minute."""
-    api.delete(f"{NODES}/{name}")
+    api.delete(f"{_NODES}/{name}")
     for pod in api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")["items"]:
         meta = pod["metadata"]
         # At once: without its node, nobody is there to end it.
@@ -83,14 +83,14 @@ def _replica(node: dict[str, Any]) -> dict[str, Any]:
     allocatable = status.get("allocatable") or {}
     # Of a node that says neither, kwok fills in both.
     resources = {"capacity": status.get("capacity") or allocatable, "allocatable": allocatable} if allocatable else {}
-    lasting = [taint for taint in spec.get("taints") or [] if not taint["key"].startswith(PASSING)]
+    lasting = [taint for taint in spec.get("taints") or [] if not taint["key"].startswith(_PASSING)]
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": metadata["name"],
             "labels": metadata.get("labels") or {},
-            "annotations": KWOK_NODE | BROUGHT,
+            "annotations": KWOK_NODE | _BROUGHT,
         },
         "spec": {"taints": lasting, "unschedulable": spec.get("unschedulable", False)},
         "status": resources,

@@ -22,12 +22,12 @@ from ml_foundations.rehearsal.cloud.informer import Informer
 from ml_foundations.rehearsal.cloud.store import Pool
 
 CHART = "dra-driver-nvidia-gpu"
-DRIVER = labels.GPU_DEVICE_CLASS
+_DRIVER = labels.GPU_DEVICE_CLASS
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
-_TYPES = {DRIVER: "gpu", labels.MIG_DEVICE_CLASS: "mig"}
+_TYPES = {_DRIVER: "gpu", labels.MIG_DEVICE_CLASS: "mig"}
 """The classes that the driver's chart brings, and the type of their devices."""
 
 _PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^'"]+)['"]""")
@@ -48,17 +48,17 @@ class Driver:
         wanted = {
             node["metadata"]["name"]: (pool, node)
             for name, pool in pools.items()
-            if installed and has_driver(pool)
+            if installed and _has_driver(pool)
             for node in by_pool.get(name, [])
         }
         published = {item["spec"].get("nodeName"): item for item in self._slices.items() if _is_ours(item)}
         if wanted and not self._has_classes:
             for name, kind in _TYPES.items():
-                self._api.ensure(CLASSES, device_class(name, kind))
+                self._api.ensure(CLASSES, _device_class(name, kind))
             self._has_classes = True
         for name in wanted.keys() - published.keys():
             with attempt(f"the devices of node {name}"):
-                self._slices.put(self._api.ensure(SLICES, resource_slice(*wanted[name])))
+                self._slices.put(self._api.ensure(SLICES, _resource_slice(*wanted[name])))
         for name in published.keys() - wanted.keys():
             with attempt(f"the devices of node {name}"):
                 self._api.delete(f"{SLICES}/{published[name]['metadata']['name']}")
@@ -77,7 +77,7 @@ class Driver:
         new: Counter[tuple[str, str]] = Counter()
         if not installed or not waiting:
             return new
-        candidates = sorted((pool for pool in pools if has_driver(pool) and pool.autoscaled), key=_price)
+        candidates = sorted((pool for pool in pools if _has_driver(pool) and pool.autoscaled), key=_price)
         for pod in waiting:
             for pool in candidates:
                 existing = by_pool.get(pool.name, [])
@@ -93,7 +93,7 @@ class Driver:
         """Whether a new node of a pool may have what a pod claims."""
         if refusals_on_node(pod, nodes.node_template(pool, pool.zones[0], None)):
             return False
-        found = devices(pool)
+        found = _devices(pool)
         return all(
             any(_may_have(found, choice) for choice in request.get("firstAvailable") or [request.get("exactly") or {}])
             for claim in self._claims_of(pod)
@@ -111,33 +111,33 @@ class Driver:
         ]
 
 
-def has_driver(pool: Pool) -> bool:
+def _has_driver(pool: Pool) -> bool:
     """Whether NVIDIA's DRA driver runs on a pool's nodes: it selects them by the label that GKE asks for."""
     return pool.gpu is not None and pool.labels.get(labels.GKE_DRA_DRIVER) == "true"
 
 
-def device_class(name: str, kind: str) -> Object:
+def _device_class(name: str, kind: str) -> Object:
     """A class that the driver's chart brings; a chart that was only recorded brings none."""
-    expression = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == '{kind}'"
+    expression = f"device.driver == '{_DRIVER}' && device.attributes['{_DRIVER}'].type == '{kind}'"
     return {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
 
 
-def resource_slice(pool: Pool, node: Object) -> Object:
+def _resource_slice(pool: Pool, node: Object) -> Object:
     """The devices of a node. The slice is deleted with the node, as a kubelet's is."""
     meta = node["metadata"]
     owner = {"apiVersion": "v1", "kind": "Node", "name": meta["name"], "uid": meta["uid"], "controller": True}
     return {
-        "metadata": {"name": f"{meta['name']}-{DRIVER}", "ownerReferences": [owner]},
+        "metadata": {"name": f"{meta['name']}-{_DRIVER}", "ownerReferences": [owner]},
         "spec": {
-            "driver": DRIVER,
+            "driver": _DRIVER,
             "nodeName": meta["name"],
             "pool": {"name": meta["name"], "generation": 1, "resourceSliceCount": 1},
-            "devices": devices(pool),
+            "devices": _devices(pool),
         },
     }
 
 
-def devices(pool: Pool) -> list[Object]:
+def _devices(pool: Pool) -> list[Object]:
     """The devices of a node of a pool: its GPUs, or the parts into which they are partitioned.
 
     Names, attributes and capacity are those of kubernetes-sigs/dra-driver-nvidia-gpu, "ResourceSlice attributes".
@@ -216,7 +216,7 @@ def _may_meet(device: Object, condition: str) -> bool:
 
 
 def _is_ours(item: Object) -> bool:
-    return item["spec"].get("driver") == DRIVER
+    return item["spec"].get("driver") == _DRIVER
 
 
 def _emptiest(pool: Pool, existing: Iterable[Object]) -> str:

@@ -15,10 +15,10 @@ INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
 ADDRESSES = [str(address) for address in ip_network("198.51.100.0/24").hosts()]
 """Addresses for documentation (RFC 5737, TEST-NET-2): nothing on the internet has one, and no recorded Address."""
 
-TOLD = ("type", "loadBalancerClass", "loadBalancerIP")
+_TOLD = ("type", "loadBalancerClass", "loadBalancerIP")
 """What a Service says of its load balancer."""
 
-GKE_CLASSES = "networking.gke.io/"
+_GKE_CLASSES = "networking.gke.io/"
 """Prefix of the classes of load balancers that GKE makes itself."""
 
 
@@ -57,14 +57,14 @@ def trim(item: Object) -> Object:
     """What is worth keeping of a Service or an Ingress."""
     return {
         "metadata": {key: item["metadata"][key] for key in ("name", "namespace", "uid")},
-        "spec": {key: value for key, value in item["spec"].items() if key in TOLD},
+        "spec": {key: value for key, value in item["spec"].items() if key in _TOLD},
         "status": item.get("status") or {},
     }
 
 
 def _is_for_gke(service: Object) -> bool:
     spec = service["spec"]
-    return spec.get("type") == "LoadBalancer" and spec.get("loadBalancerClass", GKE_CLASSES).startswith(GKE_CLASSES)
+    return spec.get("type") == "LoadBalancer" and spec.get("loadBalancerClass", _GKE_CLASSES).startswith(_GKE_CLASSES)
 
 
 def _addresses(item: Object) -> Iterable[str]:

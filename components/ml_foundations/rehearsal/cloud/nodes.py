@@ -22,11 +22,11 @@ KUBERNETES_VERSION = "v1.36.3-gke.1000000"
 KWOK_NODE = {"kwok.x-k8s.io/node": "fake"}
 """The annotation with which kwok takes a node over."""
 
-LAST_LABELS = "node.gke.io/last-applied-node-labels"
-LAST_TAINTS = "node.gke.io/last-applied-node-taints"
+_LAST_LABELS = "node.gke.io/last-applied-node-labels"
+_LAST_TAINTS = "node.gke.io/last-applied-node-taints"
 """Annotations in which GKE keeps what a pool declared, so that a later update can take it back."""
 
-OPERATOR_LABELS = (
+_OPERATOR_LABELS = (
     "nvidia.com/gpu.",
     "nvidia.com/cuda.",
     "nvidia.com/gfd.",
@@ -38,7 +38,7 @@ OPERATOR_LABELS = (
 
 def is_simulated(node: Mapping[str, Any]) -> bool:
     """Whether a node was made here for a pool. Copies of a cluster's own nodes come without annotations of GKE's."""
-    return LAST_LABELS in (node["metadata"].get("annotations") or {})
+    return _LAST_LABELS in (node["metadata"].get("annotations") or {})
 
 
 def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str,
             "labels": node_labels(pool, zone, operator),
             "annotations": {
                 **KWOK_NODE,
-                LAST_LABELS: ",".join(f"{key}={value}" for key, value in sorted(pool.labels.items())),
-                LAST_TAINTS: ",".join(f"{t['key']}={t.get('value', '')}:{t['effect']}" for t in taints),
+                _LAST_LABELS: ",".join(f"{key}={value}" for key, value in sorted(pool.labels.items())),
+                _LAST_TAINTS: ",".join(f"{t['key']}={t.get('value', '')}:{t['effect']}" for t in taints),
             },
         },
         "spec": {"taints": taints},
@@ -63,7 +63,7 @@ def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str,
 def new_node(pool: Pool, zone: str, operator: Operator | None) -> dict[str, Any]:
     """A node of a pool in a zone, with a name of its own as GKE forms it."""
     node = node_template(pool, zone, operator)
-    name = node_name(pool, zone)
+    name = _node_name(pool, zone)
     node["metadata"] |= {"name": name}
     node["metadata"]["labels"] |= {labels.HOSTNAME: name}
     node["spec"] |= {"providerID": f"gce://{pool.project or 'rehearsal'}/{zone}/{name}"}
@@ -85,7 +85,7 @@ def new_node(pool: Pool, zone: str, operator: Operator | None) -> dict[str, Any]
     return node
 
 
-def node_name(pool: Pool, zone: str) -> str:
+def _node_name(pool: Pool, zone: str) -> str:
     """A new name as GKE forms it: gke-<cluster>-<pool>-<instance group>-<4 random characters>."""
     group = hashlib.sha256(f"{pool.cluster}/{pool.name}/{zone}".encode()).hexdigest()[:8]
     suffix = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(4))
@@ -115,8 +115,8 @@ def _resources(pool: Pool, machine: MachineType, gpus: int) -> dict[str, Any]:
 def changes(node: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The merge patches of a node and of its status that bring it to what its pool wants; empty if none."""
     have, want = node["metadata"], wanted["metadata"]
-    applied = {entry.partition("=")[0] for entry in (have.get("annotations") or {}).get(LAST_LABELS, "").split(",")}
-    owned = {key for key in have["labels"] if key in applied or key.startswith(OPERATOR_LABELS)}
+    applied = {entry.partition("=")[0] for entry in (have.get("annotations") or {}).get(_LAST_LABELS, "").split(",")}
+    owned = {key for key in have["labels"] if key in applied or key.startswith(_OPERATOR_LABELS)}
     label_patch: dict[str, str | None] = {key: None for key in owned - want["labels"].keys()}
     label_patch |= {key: value for key, value in want["labels"].items() if have["labels"].get(key) != value}
     annotations = {
@@ -125,7 +125,7 @@ def changes(node: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[dict[st
     patch: dict[str, Any] = {}
     if label_patch or annotations:
         patch["metadata"] = {"labels": label_patch, "annotations": annotations}
-    if LAST_TAINTS in annotations:
+    if _LAST_TAINTS in annotations:
         # Taints of the node's own life (not ready, cordoned) stay as they are.
         life = [t for t in node["spec"].get("taints") or [] if t["key"].startswith("node.kubernetes.io/")]
         patch["spec"] = {"taints": [*life, *wanted["spec"]["taints"]]}

@@ -12,7 +12,7 @@ from ml_foundations.catalog.pools import PoolGpu, PoolTraits
 from ml_foundations.rehearsal.files import read_json, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 
-DEFAULT_ZONES = ("us-central1-a",)
+_DEFAULT_ZONES = ("us-central1-a",)
 SCALE_DOWN_SECONDS = 600.0
 """How long a node must be idle before it goes, as GKE's autoscaler has it."""
 
@@ -42,7 +42,7 @@ class Pool(PoolTraits):
         return cls(
             **{
                 **data,
-                "zones": tuple(data.get("zones") or DEFAULT_ZONES),
+                "zones": tuple(data.get("zones") or _DEFAULT_ZONES),
                 "taints": tuple(data.get("taints") or ()),
                 "gpu": PoolGpu(**gpu) if gpu else None,
             }

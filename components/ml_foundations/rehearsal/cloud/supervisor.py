@@ -23,7 +23,7 @@ from ml_foundations.rehearsal.layout import Rehearsal
 
 _log = logging.getLogger(__name__)
 
-NODES = "/api/v1/nodes"
+_NODES = "/api/v1/nodes"
 
 _REMOVAL_GRACE_SECONDS = 1.0
 _TICK_SECONDS = 0.5
@@ -49,7 +49,7 @@ class Supervisor:
         def follow(path: str, **options: Any) -> Informer:
             return Informer(self._api, path, self._changed, **options)
 
-        self._nodes = follow(NODES, trim=_trim_node)
+        self._nodes = follow(_NODES, trim=_trim_node)
         self._pods = follow("/api/v1/pods", trim=_trim_pod, removed=self._history.add)
         self._daemon_sets = follow("/apis/apps/v1/daemonsets")
         self._jobs = follow("/apis/batch/v1/jobs", trim=_trim_job)
@@ -201,7 +201,7 @@ class Supervisor:
         for index in range(size - len(current)):
             zone = wanted[index] if index < len(wanted) else min(pool.zones, key=lambda zone: in_zone[zone])
             in_zone[zone] += 1
-            self._nodes.put(self._api.create(NODES, nodes.new_node(pool, zone, self._operator)))
+            self._nodes.put(self._api.create(_NODES, nodes.new_node(pool, zone, self._operator)))
         if len(current) > size:
             busy = {pod["spec"]["nodeName"] for pod in pods if is_busy(pod)}
             # Those that are on their way out already, then those that run nothing.
@@ -225,9 +225,9 @@ class Supervisor:
         """Bring a node to what is wanted; whether anything was to be changed."""
         patch, status = nodes.changes(node, wanted)
         if patch:
-            self._api.patch(f"{NODES}/{_name(node)}", patch)
+            self._api.patch(f"{_NODES}/{_name(node)}", patch)
         if status:
-            self._api.patch(f"{NODES}/{_name(node)}/status", {"status": status})
+            self._api.patch(f"{_NODES}/{_name(node)}/status", {"status": status})
         return bool(patch or status)
 
     def _drain(self, leaving: Iterable[Object], pods: Iterable[Object]) -> None:
@@ -245,7 +245,7 @@ class Supervisor:
 
     def _drain_node(self, node: Object, running: Iterable[Object]) -> None:
         if not node["spec"].get("unschedulable"):
-            self._api.patch(f"{NODES}/{_name(node)}", {"spec": {"unschedulable": True}})
+            self._api.patch(f"{_NODES}/{_name(node)}", {"spec": {"unschedulable": True}})
         elif not running:
             _log.info("node %s is drained and goes", _name(node))
             self._delete_node(node)
@@ -287,7 +287,7 @@ class Supervisor:
 
     def _mark(self, node: Object) -> None:
         taint = {"key": REMOVING_TAINT, "value": str(int(time.time())), "effect": "NoSchedule"}
-        self._api.patch(f"{NODES}/{_name(node)}", {"spec": {"taints": [*(node["spec"].get("taints") or []), taint]}})
+        self._api.patch(f"{_NODES}/{_name(node)}", {"spec": {"taints": [*(node["spec"].get("taints") or []), taint]}})
 
     def _finish_removal(self, node: Object, pool: str, busy: set[str], spare: bool) -> list[str]:
         """Remove a marked node, or keep it if a pod came first; the pool's name where it lost the node."""
@@ -298,7 +298,7 @@ class Supervisor:
         on_node = self._api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={_name(node)}")["items"]
         if not spare or _name(node) in busy or any(map(is_busy, on_node)):
             kept = [taint for taint in node["spec"]["taints"] if taint["key"] != REMOVING_TAINT]
-            self._api.patch(f"{NODES}/{_name(node)}", {"spec": {"taints": kept}})
+            self._api.patch(f"{_NODES}/{_name(node)}", {"spec": {"taints": kept}})
             return []
         for pod in on_node:
             self._history.add(_trim_pod(pod))
@@ -307,7 +307,7 @@ class Supervisor:
         return [pool]
 
     def _delete_node(self, node: Object) -> None:
-        self._api.delete(f"{NODES}/{_name(node)}")
+        self._api.delete(f"{_NODES}/{_name(node)}")
         self._nodes.drop(node["metadata"]["uid"])
 
     def _pool_of(self, name: str) -> str:

@@ -24,10 +24,10 @@ PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotations by which the controller manager asks for a volume, and the scheduler for one on a node."""
 
-FIRST_CONSUMER = "WaitForFirstConsumer"
+_FIRST_CONSUMER = "WaitForFirstConsumer"
 """The binding mode of classes whose volumes are made where the first pod runs."""
 
-NODE_PREFIX = "gke-"
+_NODE_PREFIX = "gke-"
 """Claims on other nodes, and those that wait for no node, are provisioned by the stage claim-provision."""
 
 
@@ -73,7 +73,7 @@ class Disks:
     def _binds(self, claim: Object) -> bool:
         """Whether a claim is bound, or will be for its first pod."""
         found = self._class_of(claim)
-        return bool(claim["spec"].get("volumeName") or (found and found.get("volumeBindingMode") == FIRST_CONSUMER))
+        return bool(claim["spec"].get("volumeName") or (found and found.get("volumeBindingMode") == _FIRST_CONSUMER))
 
     def _class_of(self, claim: Object) -> Object | None:
         wanted = claim["spec"].get("storageClassName", "")
@@ -82,18 +82,18 @@ class Disks:
     def _zones_of(self, claim: Object) -> Sequence[str]:
         if name := claim["spec"].get("volumeName"):
             bound = (item for item in self._volumes.items() if item["metadata"]["name"] == name)
-            return next((volume_zones(item) for item in bound), ())
+            return next((_volume_zones(item) for item in bound), ())
         found = self._class_of(claim)
-        return allowed_zones(found) if found else ()
+        return _allowed_zones(found) if found else ()
 
     def _provision(
         self, claim: Object, storage_class: Object, node: Object, populated: Sequence[str], pods: Iterable[Object]
     ) -> None:
-        if reason := objection(storage_class, node["labels"][labels.INSTANCE_TYPE]):
+        if reason := _refusal(storage_class, node["labels"][labels.INSTANCE_TYPE]):
             self._refuse(claim, node["name"], reason, pods)
             return
         zones = zones_of_disk(storage_class, node["labels"][labels.GKE_ZONE], populated)
-        self._api.ensure(VOLUMES, volume(claim, storage_class, zones))
+        self._api.ensure(VOLUMES, _volume(claim, storage_class, zones))
 
     def _refuse(self, claim: Object, node: str, reason: str, pods: Iterable[Object]) -> None:
         key = (claim["metadata"]["uid"], node)
@@ -103,7 +103,7 @@ class Disks:
         _log.info("claim %s stays without a volume: %s", claim["metadata"]["name"], reason)
         users = [pod for pod in pods if _uses(pod, claim)]
         for item, kind in [(claim, "PersistentVolumeClaim"), *((pod, "Pod") for pod in users)]:
-            self._api.create(_events(item), event(item, kind, "FailedAttachVolume", reason))
+            self._api.create(_events(item), _event(item, kind, "FailedAttachVolume", reason))
 
     def _keep_policies(self, classes: Mapping[str, Object]) -> None:
         """The stage that provisions the other claims does not know their classes."""
@@ -119,38 +119,38 @@ class Disks:
                     self._api.patch(f"{VOLUMES}/{item['metadata']['name']}", patch)
 
 
-def disk_of(storage_class: Object) -> str:
+def _disk_of(storage_class: Object) -> str:
     """The disk type of a class (kubernetes-sigs/gcp-compute-persistent-disk-csi-driver: pd-standard by default)."""
     return (storage_class.get("parameters") or {}).get("type", "pd-standard")
 
 
-def is_regional(storage_class: Object) -> bool:
+def _is_regional(storage_class: Object) -> bool:
     """Whether a class makes regional persistent disks."""
     return (storage_class.get("parameters") or {}).get("replication-type") == "regional-pd"
 
 
-def describe(storage_class: Object) -> str:
+def _describe(storage_class: Object) -> str:
     """A class and its disks, for people."""
-    where = "regional " if is_regional(storage_class) else ""
-    return f"the {where}{disk_of(storage_class)} of class {storage_class['metadata']['name']}"
+    where = "regional " if _is_regional(storage_class) else ""
+    return f"the {where}{_disk_of(storage_class)} of class {storage_class['metadata']['name']}"
 
 
-def objection(storage_class: Object, machine: str) -> str:
+def _refusal(storage_class: Object, machine: str) -> str:
     """Why a machine type is not given the disks of a class; empty where nothing is known against it."""
-    disk, known = disk_of(storage_class), MACHINE_TYPES.get(machine)
-    if known and known.attaches(disk, regional=is_regional(storage_class)) is False:
-        return f"{describe(storage_class)} does not attach to {machine}"
-    return "" if disk in DISK_TYPES else f"{describe(storage_class)} is not known to attach to {machine}"
+    disk, known = _disk_of(storage_class), MACHINE_TYPES.get(machine)
+    if known and known.attaches(disk, regional=_is_regional(storage_class)) is False:
+        return f"{_describe(storage_class)} does not attach to {machine}"
+    return "" if disk in DISK_TYPES else f"{_describe(storage_class)} is not known to attach to {machine}"
 
 
 def zones_of_disk(storage_class: Object, zone: str, populated: Sequence[str]) -> list[str]:
     """Where the driver makes a disk for a pod in a zone: there, and a replicated one in a second zone as well."""
-    replicated = is_regional(storage_class) or DISK_TYPES[disk_of(storage_class)].always_regional
-    others = [other for other in allowed_zones(storage_class) or populated if other != zone]
+    replicated = _is_regional(storage_class) or DISK_TYPES[_disk_of(storage_class)].always_regional
+    others = [other for other in _allowed_zones(storage_class) or populated if other != zone]
     return [zone, *others[:1]] if replicated else [zone]
 
 
-def allowed_zones(storage_class: Object) -> Sequence[str]:
+def _allowed_zones(storage_class: Object) -> Sequence[str]:
     """The zones that a class allows; none where it allows all."""
     terms = [
         term
@@ -160,7 +160,7 @@ def allowed_zones(storage_class: Object) -> Sequence[str]:
     return [zone for term in terms if term["key"] == labels.GKE_ZONE for zone in term["values"]]
 
 
-def volume_zones(item: Object) -> Sequence[str]:
+def _volume_zones(item: Object) -> Sequence[str]:
     """The zones in which a volume can be used; none where it can be used in all."""
     required = (item["spec"].get("nodeAffinity") or {}).get("required") or {}
     terms = [term for part in required.get("nodeSelectorTerms") or [] for term in part.get("matchExpressions") or []]
@@ -168,7 +168,7 @@ def volume_zones(item: Object) -> Sequence[str]:
     return [zone for term in zoned for zone in term["values"]]
 
 
-def volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Object:
+def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Object:
     """The PersistentVolume that the CSI driver's provisioner makes for a claim."""
     meta, spec = claim["metadata"], claim["spec"]
     name = f"pvc-{meta['uid']}"
@@ -194,7 +194,7 @@ def volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Object
     }
 
 
-def event(item: Object, kind: str, reason: str, message: str) -> Object:
+def _event(item: Object, kind: str, reason: str, message: str) -> Object:
     """A warning about an object, as the attach-detach controller says it."""
     meta = item["metadata"]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -237,7 +237,7 @@ def _waits_for_disk(claim: Object) -> bool:
     found = _annotations(claim)
     return (
         found.get(PROVISIONER) == PD_CSI
-        and found.get(SELECTED_NODE, "").startswith(NODE_PREFIX)
+        and found.get(SELECTED_NODE, "").startswith(_NODE_PREFIX)
         and not claim["spec"].get("volumeName")
     )
 

@@ -28,8 +28,8 @@ from ml_foundations.rehearsal.progress import RehearsalError, console, user_erro
 from ml_foundations.rehearsal.tools.groups import LANGUAGE_YAML
 from ml_foundations.rehearsal.tools.toolchain import Tools, build
 
-PLUGINS = "ml_foundations.rehearsal.plugins"
-CLOUD_VARIABLES = (
+_PLUGINS = "ml_foundations.rehearsal.plugins"
+_CLOUD_VARIABLES = (
     "GOOGLE_",
     "CLOUDSDK_",
     "GCLOUD_",
@@ -43,7 +43,7 @@ CLOUD_VARIABLES = (
 )
 """Prefixes of the variables that a rehearsal drops: credentials, and settings that would lead out of the replica."""
 
-NO_CREDENTIALS: Mapping[str, str] = {
+_NO_CREDENTIALS: Mapping[str, str] = {
     **dict.fromkeys(
         ("CLOUDSDK_CONFIG", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AZURE_CONFIG_DIR"), os.devnull
     ),
@@ -54,8 +54,8 @@ NO_CREDENTIALS: Mapping[str, str] = {
 """What keeps a program from credentials that lie in the user's home, or that the machine itself has in a cloud."""
 
 
-def variables(rehearsal: Rehearsal, ambient: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that a rehearsal sets, over an ambient environment without those that ``dropped`` names."""
+def _variables(rehearsal: Rehearsal, ambient: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables that a rehearsal sets, over an ambient environment without those that ``_dropped`` names."""
     path = [entry for entry in ambient.get("PATH", "").split(os.pathsep) if not _is_a_rehearsals(Path(entry))]
     return {
         "PATH": os.pathsep.join([str(rehearsal.bin_dir), *path]),
@@ -76,7 +76,7 @@ def variables(rehearsal: Rehearsal, ambient: Mapping[str, str] = os.environ) -> 
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_AUTOMATION_API_SKIP_VERSION_CHECK": "true",
-        **NO_CREDENTIALS,
+        **_NO_CREDENTIALS,
     }
 
 
@@ -85,22 +85,22 @@ def _is_a_rehearsals(path: Path) -> bool:
     return ".rehearsal" in path.parts
 
 
-def dropped(ambient: Mapping[str, str] = os.environ) -> list[str]:
+def _dropped(ambient: Mapping[str, str] = os.environ) -> list[str]:
     """The names of the ambient variables that must not reach a rehearsal."""
-    return sorted(name for name in ambient if name.startswith(CLOUD_VARIABLES))
+    return sorted(name for name in ambient if name.startswith(_CLOUD_VARIABLES))
 
 
 def process_environment(rehearsal: Rehearsal) -> dict[str, str]:
     """The whole environment for a child process."""
-    drop = set(dropped())
+    drop = set(_dropped())
     kept = {name: value for name, value in os.environ.items() if name not in drop}
-    return kept | variables(rehearsal)
+    return kept | _variables(rehearsal)
 
 
 def shell_exports(rehearsal: Rehearsal) -> str:
     """Lines for ``eval``: after them, plain ``pulumi up -s <stack>``, ``kubectl`` and ``helm`` work on the replica."""
-    exports = variables(rehearsal)
-    lines = [f"unset {name}" for name in dropped() if name not in exports]
+    exports = _variables(rehearsal)
+    lines = [f"unset {name}" for name in _dropped() if name not in exports]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
     return "\n".join(lines)
 
@@ -207,7 +207,7 @@ def install(rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = Fals
     _script(rehearsal.bin_dir / "pulumi", _pulumi_launcher(rehearsal, tools))
     _script(
         rehearsal.bin_dir / "gke-gcloud-auth-plugin",
-        _python_module(rehearsal, f"{PLUGINS}.gke_gcloud_auth_plugin"),
+        _python_module(rehearsal, f"{_PLUGINS}.gke_gcloud_auth_plugin"),
     )
     _embedded_plugin(rehearsal, "gcp")
     if official_kubernetes:
@@ -247,7 +247,7 @@ def _plugin_folder(rehearsal: Rehearsal, package: str) -> Path:
 def _embedded_plugin(rehearsal: Rehearsal, package: str) -> None:
     folder = _plugin_folder(rehearsal, package)
     folder.mkdir(mode=0o700)
-    _script(folder / f"pulumi-resource-{package}", _python_module(rehearsal, f"{PLUGINS}.{package}"))
+    _script(folder / f"pulumi-resource-{package}", _python_module(rehearsal, f"{_PLUGINS}.{package}"))
 
 
 def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
