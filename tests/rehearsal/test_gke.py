@@ -342,7 +342,7 @@ def test_it_starts_anew_where_the_way_to_the_replica_or_the_code_is_another(
         life.start(cloud.rehearsal)
     assert life.process(cloud.rehearsal).pid != third
     code = {path.name for path in life._sources()}
-    assert {"supervisor.py", "addons.yaml", "api.py", "quantity.py", "machine_types.csv"} <= code
+    assert {"supervisor.py", "addons.yaml", "api.py", "quantities.py", "machine_types.csv"} <= code
 
 
 def test_how_long_a_node_may_idle_is_a_number(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
