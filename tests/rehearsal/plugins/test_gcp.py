@@ -23,7 +23,7 @@ from ml_foundations.rehearsal.plugins.gcp.errors import GoogleApiError
 from ml_foundations.rehearsal.plugins.gcp.node_pool import node_pool
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
-from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State, UserError
+from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State
 from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties
 from ml_foundations.rehearsal.progress import RehearsalError
 
@@ -108,7 +108,7 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
     ],
 )
 def test_what_gke_refuses(changes: Properties, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(RehearsalError, match=message):
         node_pool(pool_inputs(**changes), PLACE, CLUSTER)
 
 
@@ -351,7 +351,7 @@ def test_a_preview_knows_no_computed_output(offline: GcpProvider) -> None:
 
 
 def test_no_project_is_an_error(tmp_path: Any) -> None:
-    with pytest.raises(UserError, match="project: required field is not set"):
+    with pytest.raises(RehearsalError, match="project: required field is not set"):
         GcpProvider(Rehearsal.of("x", tmp_path)).create(resource(recorded.ACCOUNT), {"accountId": "a"})
 
 
@@ -410,7 +410,7 @@ def test_conflicts_and_missing_clusters(live: GcpProvider) -> None:
     live.create(resource(container.CLUSTER), CLUSTER)
     with pytest.raises(GoogleApiError, match="Error 409: Already exists"):
         live.create(resource(container.CLUSTER, "other"), CLUSTER)
-    with pytest.raises(UserError, match="deletion_protection"):
+    with pytest.raises(RehearsalError, match="deletion_protection"):
         live.delete(resource(container.CLUSTER), State(CLUSTER_ID, {"name": "ml"}, {}))
 
 
@@ -419,13 +419,13 @@ def test_pools_of_two_clusters_need_two_names(live: GcpProvider) -> None:
     fleet = {**nodes, "deletionProtection": False, "location": "us-central1-a"}
     first = resource(container.CLUSTER, "first")
     live.create(first, fleet | {"name": "first"})
-    with pytest.raises(UserError, match="pool names that differ between clusters"):
+    with pytest.raises(RehearsalError, match="pool names that differ between clusters"):
         live.create(resource(container.CLUSTER, "second"), fleet | {"name": "second"})
     assert list(live._store.clusters()) == ["first"]
     # A cluster takes the place of the one that it replaces, which has its default pool still.
     live.create(first, fleet | {"name": "first-again"})
     assert live._store.pools()["default-pool"].cluster == "first-again"
-    with pytest.raises(UserError, match="pool names that differ between clusters"):
+    with pytest.raises(RehearsalError, match="pool names that differ between clusters"):
         path = "projects/acme/locations/us-central1-a/clusters/first"
         live.create(resource(container.NODE_POOL), pool_inputs(name="default-pool", cluster=path))
 

@@ -21,9 +21,10 @@ from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
 from ml_foundations.rehearsal.plugins.kubernetes import readiness, waiting
 from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
-from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Resource, State, UserError
+from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, token_of
 from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties, write_struct
+from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.cluster import Cluster
@@ -429,7 +430,7 @@ def test_it_does_not_wait_for_ever_nor_for_anything_else(
     monkeypatch.setattr(plugin, "_RETRY_SECONDS", (0, 0))
     client = ClusterOfOne()
     client.refusals = [refusal] * 5
-    with pytest.raises(UserError, match=refusal.message):
+    with pytest.raises(RehearsalError, match=refusal.message):
         provider_of(client).create(CONFIG_MAPS, named())
     assert 5 - len(client.refusals) == tries
 
@@ -440,7 +441,7 @@ def test_an_interrupt_ends_the_wait_for_a_namespace(monkeypatch: pytest.MonkeyPa
     client.refusals = [NOT_THERE]
     provider = provider_of(client)
     provider.cancelled.set()
-    with pytest.raises(UserError, match="not found"):
+    with pytest.raises(RehearsalError, match="not found"):
         provider.create(CONFIG_MAPS, named())
 
 
@@ -448,7 +449,7 @@ def test_a_deletion_waits_as_long_as_the_annotation_says() -> None:
     client = ClusterOfOne()
     client.live = named(namespace="default", uid="1")
     inputs = named(annotations={"pulumi.com/timeoutSeconds": "1"})
-    with pytest.raises(UserError, match="still being deleted"):
+    with pytest.raises(RehearsalError, match="still being deleted"):
         provider_of(client).delete(CONFIG_MAPS, State("default/x", inputs, {}))
     assert waiting.deletion_seconds(inputs, 7) == 7
     assert waiting.deletion_seconds(named(annotations={"pulumi.com/timeoutSeconds": "soon"}), 0) == 600

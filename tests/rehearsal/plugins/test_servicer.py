@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,15 +18,7 @@ from google.protobuf import empty_pb2
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
-from ml_foundations.rehearsal.plugins.provider import (
-    CheckError,
-    Diff,
-    InitFailedError,
-    Provider,
-    Resource,
-    State,
-    UserError,
-)
+from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.servicer import ProviderServicer
 from ml_foundations.rehearsal.plugins.values import (
     SECRET_SIGNATURE,
@@ -36,6 +29,7 @@ from ml_foundations.rehearsal.plugins.values import (
     read_struct,
     write_struct,
 )
+from ml_foundations.rehearsal.progress import RehearsalError
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
 URN = "urn:pulumi:s::p::my:index:Parent$test:index:Thing::a"
@@ -64,7 +58,7 @@ class Fake(Provider):
         self.asked.append((resource, new))
         if new.get("wait"):
             self.cancelled.wait(30)
-            raise UserError("interrupted")
+            raise RehearsalError("interrupted")
         state = State("id-1", new, new | {"key": Secret("hunter2")})
         if new.get("fails"):
             raise InitFailedError(state, ["it does not get ready"])
@@ -74,18 +68,19 @@ class Fake(Provider):
 def ask(provider: Provider, talk: Callable[[Any], Awaitable[Any]]) -> Any:
     """Serve a provider, and talk to it as the engine does."""
 
-    async def run() -> Any:
-        server = grpc.aio.server()
-        provider_pb2_grpc.add_ResourceProviderServicer_to_server(ProviderServicer(provider, ""), server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        try:
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                return await talk(provider_pb2_grpc.ResourceProviderStub(channel))
-        finally:
-            await server.stop(None)
+    server = grpc.server(ThreadPoolExecutor())
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(ProviderServicer(provider, ""), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
 
-    return asyncio.run(run())
+    async def run() -> Any:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            return await talk(provider_pb2_grpc.ResourceProviderStub(channel))
+
+    try:
+        return asyncio.run(run())
+    finally:
+        server.stop(None).wait()
 
 
 def create(**properties: Any) -> Any:

@@ -12,20 +12,18 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any
 
-import grpc
 from google.protobuf import empty_pb2
 
+from ml_foundations.rehearsal.engine import serving
 from ml_foundations.rehearsal.engine.protocol import language_pb2 as lang
 from ml_foundations.rehearsal.engine.protocol import language_pb2_grpc, plugin_pb2
 from ml_foundations.rehearsal.files import write
@@ -34,10 +32,10 @@ from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 if TYPE_CHECKING:
     from ml_foundations.rehearsal.tools.toolchain import Tools
 
-EXECUTOR = "pulumi-language-python-exec"
-PLUGIN_FILE = "*/pulumi-plugin.json"
+_EXECUTOR = "pulumi-language-python-exec"
+_PLUGIN_FILE = "*/pulumi-plugin.json"
 """How an SDK says which plugin it needs, from the folder in which it is installed."""
-LAUNCH = """
+_LAUNCH = """
 import atexit, gc, os, runpy, sys
 gc.set_threshold(100_000)
 atexit.register(gc.freeze)
@@ -49,7 +47,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 The SDKs' hundreds of thousands of objects stay until a program ends; going through them was a third of its work.
 """
-MESSAGE_SHOWN = 32
+_MESSAGE_SHOWN = 32
 """The executor's exit code for: the user has been told what is wrong."""
 
 
@@ -63,12 +61,12 @@ def install(rehearsal: Rehearsal, tools: Tools) -> None:
     # Programs inherit this environment: PYTHONPATH stays the user's, and -P keeps their folder from shadowing modules.
     module = "ml_foundations.rehearsal.engine.language_host"
     start = f"import sys; sys.path.insert(0, {str(SOURCE_ROOT)!r}); from {module} import main; main()"
-    executor = tools.pulumi.parent / "python" / EXECUTOR
+    executor = tools.pulumi.parent / "python" / _EXECUTOR
     command = shlex.join([sys.executable, "-P", "-c", start, str(executor)])
     write(folder / "pulumi-language-python", f'#!/bin/sh\nexec {command} "$@"\n', mode=0o700)
 
 
-class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
+class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     """The part of the LanguageRuntime protocol that running programs, policy packs and component packages takes."""
 
     def __init__(self, executor: Path, engine: str) -> None:
@@ -110,10 +108,10 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
         }
         arguments = _run_arguments(request, self._engine)
-        command = [interpreter(request.info), "-u", "-c", LAUNCH, self._executor, *arguments]
+        command = [interpreter(request.info), "-u", "-c", _LAUNCH, self._executor, *arguments]
         with self._process(context, command, env=environment) as process:
             code = process.wait()
-        if code == MESSAGE_SHOWN:
+        if code == _MESSAGE_SHOWN:
             return lang.RunResponse(bail=True)
         return lang.RunResponse(error="" if code == 0 else f"the program exited with code {code}")
 
@@ -166,7 +164,7 @@ def _folders(info: Any) -> list[Path]:
 
 def required_packages(folders: Iterable[Path]) -> list[Any]:
     """The plugins that the installed SDKs ask for, each by its own pulumi-plugin.json."""
-    described = [(path, json.loads(path.read_text())) for folder in folders for path in folder.glob(PLUGIN_FILE)]
+    described = [(path, json.loads(path.read_text())) for folder in folders for path in folder.glob(_PLUGIN_FILE)]
     return [
         plugin_pb2.PackageDependency(
             name=plugin["name"],
@@ -229,34 +227,10 @@ def _output(process: subprocess.Popen[Any]) -> Iterator[tuple[str, bytes]]:
             yield item
 
 
-def serve(executor: Path, engine: str) -> None:
-    """Serve until SIGINT or SIGTERM, or until the engine that started this host is gone."""
-    parent = os.getppid()
-    # A plugin takes a thread for as long as it runs.
-    server = grpc.server(
-        ThreadPoolExecutor(max_workers=1000),
-        options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)],
-    )
-    language_pb2_grpc.add_LanguageRuntimeServicer_to_server(LanguageHost(executor, engine), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
-    print(port, flush=True)
-    # The engine does not end every host that it starts (a policy pack's, for one), and cannot when it is killed.
-    while os.getppid() == parent and not stopped.wait(1):
-        pass
-    server.stop(grace=None).wait()
-    # There is nothing left to do, and the engine waits for it: do not take the interpreter apart.
-    os._exit(0)
-
-
 def main() -> None:
     """Start as the engine does: the executor's path, engine flags, and the engine's address last."""
-    executor, *rest = sys.argv[1:]
-    addresses = [word for word in rest if not word.startswith("-")]
-    serve(Path(executor), addresses[-1] if addresses else "")
+    host = _LanguageHost(Path(sys.argv.pop(1)), serving.engine_address())
+    serving.serve(lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from ml_foundations.rehearsal.plugins.sdk import Sdk
 from ml_foundations.rehearsal.plugins.values import Properties
-from ml_foundations.rehearsal.progress import RehearsalError
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,6 @@ class State:
     outputs: Properties
 
 
-class UserError(RehearsalError):
-    """An error meant for the user; it is shown as it is, without a traceback."""
-
-
 class CheckError(Exception):
     """Inputs that cannot be: pairs of a property path and the reason."""
 
@@ -75,6 +71,8 @@ class Provider:
 
     name: ClassVar[str]
     version: ClassVar[str]
+    sdk: ClassVar[Sdk]
+    """The resource types, of which programs that are no Python get a schema."""
     takes_names: ClassVar[bool] = False
     """Whether it gives the names that the engine proposes."""
     keeps_nulls: ClassVar[bool] = False
@@ -85,14 +83,6 @@ class Provider:
         """Set when the user interrupts the update: whatever waits must end soon."""
         self.log: Callable[[Resource, str, str], None] = lambda resource, severity, message: None
         """Tell the user something about a resource: severity is debug, info, warning, error or status."""
-
-    def schema(self) -> dict[str, Any]:
-        """The schema of each resource type by token, for programs that are no Python; by default of none."""
-        return {}
-
-    def provider_schema(self) -> dict[str, Any]:
-        """The schema of the provider itself, for programs that are no Python; by default it has no properties."""
-        return {}
 
     def diff_config(self, old: Properties, new: Properties) -> Diff:
         """What a change of the provider's own configuration means; by default it replaces nothing."""

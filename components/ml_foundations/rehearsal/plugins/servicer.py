@@ -1,24 +1,19 @@
 """The gRPC side of an embedded plugin: translates between Pulumi's provider protocol and a Provider.
 
-The SDK's own experimental servicer drops old inputs, cannot answer a failed await and has no unknowns. This one is
+The SDK's own experimental servicer drops old inputs, cannot answer a failed and has no unknowns. This one is
 written on the SDK's stubs.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import signal
-import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
-import grpc.aio
 from google.protobuf import empty_pb2, struct_pb2
 
+from ml_foundations.rehearsal.engine import serving
 from ml_foundations.rehearsal.engine.protocol import (
     engine_pb2,
     engine_pb2_grpc,
@@ -27,21 +22,9 @@ from ml_foundations.rehearsal.engine.protocol import (
     provider_pb2_grpc,
     status_pb2,
 )
-from ml_foundations.rehearsal.plugins.provider import (
-    CheckError,
-    Diff,
-    InitFailedError,
-    Provider,
-    Resource,
-    State,
-)
+from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.values import Properties, read_struct, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
-
-MESSAGE_LIMIT = 400 * 1024 * 1024
-ENGINE_CHECK_SECONDS = 1
-WORKERS = 64
-"""Calls served at once; most of them only wait for the cluster."""
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
@@ -49,10 +32,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def __init__(self, provider: Provider, engine: str) -> None:
         self._provider = provider
-        self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="provider")
         self._connect(engine)
 
-    async def Handshake(self, request: Any, context: Any) -> Any:
+    def Handshake(self, request: Any, context: Any) -> Any:
         self._connect(request.engine_address)
         return provider_pb2.ProviderHandshakeResponse(
             accept_secrets=False,
@@ -60,38 +42,38 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             supports_autonaming_configuration=self._provider.takes_names,
         )
 
-    async def Attach(self, request: Any, context: Any) -> Any:
+    def Attach(self, request: Any, context: Any) -> Any:
         self._connect(request.address)
         return empty_pb2.Empty()
 
-    async def GetPluginInfo(self, request: Any, context: Any) -> Any:
+    def GetPluginInfo(self, request: Any, context: Any) -> Any:
         return plugin_pb2.PluginInfo(version=self._provider.version)
 
-    async def GetSchema(self, request: Any, context: Any) -> Any:
+    def GetSchema(self, request: Any, context: Any) -> Any:
         schema = {
             "name": self._provider.name,
             "version": self._provider.version,
-            "provider": await asyncio.to_thread(self._provider.provider_schema),
-            "resources": await asyncio.to_thread(self._provider.schema),
+            "provider": self._provider.sdk.provider_schema,
+            "resources": self._provider.sdk.schemas,
         }
         return provider_pb2.GetSchemaResponse(schema=json.dumps(schema))
 
-    async def GetMapping(self, request: Any, context: Any) -> Any:
+    def GetMapping(self, request: Any, context: Any) -> Any:
         return provider_pb2.GetMappingResponse()
 
-    async def Cancel(self, request: Any, context: Any) -> Any:
+    def Cancel(self, request: Any, context: Any) -> Any:
         self._provider.cancelled.set()
         return empty_pb2.Empty()
 
-    async def CheckConfig(self, request: Any, context: Any) -> Any:
+    def CheckConfig(self, request: Any, context: Any) -> Any:
         return provider_pb2.CheckResponse(inputs=request.news)
 
-    async def DiffConfig(self, request: Any, context: Any) -> Any:
+    def DiffConfig(self, request: Any, context: Any) -> Any:
         old, new = self._read(request.old_inputs), self._read(request.news)
-        return _diff_response(await self._call(context, self._provider.diff_config, old, new))
+        return _diff_response(self._call(context, self._provider.diff_config, old, new))
 
-    async def Configure(self, request: Any, context: Any) -> Any:
-        await self._call(context, self._provider.configure, self._read(request.args))
+    def Configure(self, request: Any, context: Any) -> Any:
+        self._call(context, self._provider.configure, self._read(request.args))
         return provider_pb2.ConfigureResponse(
             acceptSecrets=False,
             supportsPreview=True,
@@ -99,62 +81,60 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             supports_autonaming_configuration=self._provider.takes_names,
         )
 
-    async def Invoke(self, request: Any, context: Any) -> Any:
-        await context.abort(
+    def Invoke(self, request: Any, context: Any) -> Any:
+        context.abort(
             grpc.StatusCode.UNIMPLEMENTED,
             f"{request.tok}: a rehearsal answers no provider functions. Declare what it would look up instead",
         )
 
-    async def Construct(self, request: Any, context: Any) -> Any:
-        await context.abort(
+    def Construct(self, request: Any, context: Any) -> Any:
+        context.abort(
             grpc.StatusCode.UNIMPLEMENTED,
             f"{request.type} is not supported in a rehearsal. Declare the objects that it would make",
         )
 
-    async def Check(self, request: Any, context: Any) -> Any:
+    def Check(self, request: Any, context: Any) -> Any:
         old, new = self._read(request.olds), self._read(request.news)
         try:
-            inputs = await self._call(
-                context, self._provider.check, _resource(request), old, new, bytes(request.randomSeed)
-            )
+            inputs = self._call(context, self._provider.check, _resource(request), old, new, bytes(request.randomSeed))
         except CheckError as error:
             failures = [provider_pb2.CheckFailure(property=path, reason=reason) for path, reason in error.failures]
             return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
         return provider_pb2.CheckResponse(inputs=write_struct(inputs))
 
-    async def Diff(self, request: Any, context: Any) -> Any:
+    def Diff(self, request: Any, context: Any) -> Any:
         old, new = self._old_state(request), self._read(request.news)
         ignore = list(request.ignoreChanges)
-        return _diff_response(await self._call(context, self._provider.diff, _resource(request), old, new, ignore))
+        return _diff_response(self._call(context, self._provider.diff, _resource(request), old, new, ignore))
 
-    async def Create(self, request: Any, context: Any) -> Any:
+    def Create(self, request: Any, context: Any) -> Any:
         resource, new = _resource(request), self._read(request.properties)
         if request.preview:
-            outputs = await self._call(context, self._provider.preview, resource, None, new)
+            outputs = self._call(context, self._provider.preview, resource, None, new)
             return provider_pb2.CreateResponse(properties=write_struct(outputs))
-        state = await self._call(context, self._provider.create, resource, new)
+        state = self._call(context, self._provider.create, resource, new)
         return provider_pb2.CreateResponse(id=state.id, properties=write_struct(state.outputs))
 
-    async def Update(self, request: Any, context: Any) -> Any:
+    def Update(self, request: Any, context: Any) -> Any:
         resource, old, new = _resource(request), self._old_state(request), self._read(request.news)
         if request.preview:
-            outputs = await self._call(context, self._provider.preview, resource, old, new)
+            outputs = self._call(context, self._provider.preview, resource, old, new)
         else:
-            outputs = (await self._call(context, self._provider.update, resource, old, new)).outputs
+            outputs = (self._call(context, self._provider.update, resource, old, new)).outputs
         return provider_pb2.UpdateResponse(properties=write_struct(outputs))
 
-    async def Read(self, request: Any, context: Any) -> Any:
+    def Read(self, request: Any, context: Any) -> Any:
         old = State(request.id, self._read(request.inputs), self._read(request.properties))
-        state = await self._call(context, self._provider.read, _resource(request), old)
+        state = self._call(context, self._provider.read, _resource(request), old)
         if state is None:
             return provider_pb2.ReadResponse()
         return provider_pb2.ReadResponse(
             id=state.id, inputs=write_struct(state.inputs), properties=write_struct(state.outputs)
         )
 
-    async def Delete(self, request: Any, context: Any) -> Any:
+    def Delete(self, request: Any, context: Any) -> Any:
         old = State(request.id, self._read(request.old_inputs), self._read(request.properties))
-        await self._call(context, self._provider.delete, _resource(request), old)
+        self._call(context, self._provider.delete, _resource(request), old)
         return empty_pb2.Empty()
 
     def _read(self, struct: struct_pb2.Struct) -> Properties:
@@ -175,14 +155,14 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
         self._provider.log = log
 
-    async def _call(self, context: Any, method: Callable[..., Any], *args: Any) -> Any:
-        """Run a method of the provider in a thread, and turn its errors into the protocol's."""
+    def _call(self, context: Any, method: Callable[..., Any], *args: Any) -> Any:
+        """Run a method of the provider, and turn its errors into the protocol's."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, method, *args)
+            return method(*args)
         except InitFailedError as error:
-            await context.abort_with_status(_init_failed_status(error))
+            context.abort_with_status(_init_failed_status(error))
         except RehearsalError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
 
 def _resource(request: Any) -> Resource:
@@ -240,31 +220,10 @@ def _init_failed_status(error: InitFailedError) -> _Status:
 
 
 def serve(provider: Provider) -> None:
-    """Serve a provider to the engine whose address is the last argument, until the engine ends it."""
-    addresses = [word for word in sys.argv[1:] if not word.startswith("-")]
-    asyncio.run(_serve(provider, addresses[-1] if addresses else ""))
-    # There is nothing left to do, and the engine waits for it: do not take the interpreter apart.
-    os._exit(0)
-
-
-async def _serve(provider: Provider, engine: str) -> None:
-    limits = [("grpc.max_receive_message_length", MESSAGE_LIMIT), ("grpc.max_send_message_length", MESSAGE_LIMIT)]
-    server = grpc.aio.server(options=limits)
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(ProviderServicer(provider, engine), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    stopped = asyncio.Event()
-    # A plugin has a process group of its own, so this is the engine at its end, and no Ctrl-C: that comes as Cancel.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    watch = asyncio.create_task(_wait_for_orphanage(os.getppid()))
-    print(port, flush=True)
-    await asyncio.wait([watch, asyncio.create_task(stopped.wait())], return_when=asyncio.FIRST_COMPLETED)
-    provider.cancelled.set()
-    await server.stop(grace=1)
-
-
-async def _wait_for_orphanage(parent: int) -> None:
-    """Wait until the engine is gone: one that was killed tells its plugins nothing, and they would stay for ever."""
-    while os.getppid() == parent:
-        await asyncio.sleep(ENGINE_CHECK_SECONDS)
+    """Serve a provider to the engine, until the engine ends this process."""
+    servicer = ProviderServicer(provider, serving.engine_address())
+    serving.serve(
+        lambda server: provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server),
+        end=provider.cancelled.set,
+        grace=1,
+    )

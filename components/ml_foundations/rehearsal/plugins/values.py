@@ -17,7 +17,7 @@ Properties = dict[str, Any]
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 """The key that marks special values on Pulumi's wire (pulumi/pulumi, sdk/go/common/resource/sig)."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
-OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
+_OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 UNKNOWN_ON_THE_WIRE = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
 
@@ -74,7 +74,7 @@ def _read_special(properties: Properties) -> Any:
     """Unwrap secrets and outputs; other marked values (assets) stay as they are."""
     if properties.get(SIGNATURE) == SECRET_SIGNATURE:
         return properties.get("value")
-    if properties.get(SIGNATURE) == OUTPUT_SIGNATURE:
+    if properties.get(SIGNATURE) == _OUTPUT_SIGNATURE:
         return properties.get("value", UNKNOWN)
     return properties
 

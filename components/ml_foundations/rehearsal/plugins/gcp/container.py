@@ -15,7 +15,7 @@ from ml_foundations.rehearsal.plugins.gcp.place import Place, check_zones, defau
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
-GKE_VERSION = KUBERNETES_VERSION.removeprefix("v")
+_GKE_VERSION = KUBERNETES_VERSION.removeprefix("v")
 
 Inputs = Mapping[str, Any]
 
@@ -86,11 +86,11 @@ def cluster_outputs(inputs: Inputs, place: Place, endpoint: Endpoint) -> dict[st
         "labelFingerprint": _digest(identity, str(sorted(managed.items()))),
         "location": location,
         "loggingService": "logging.googleapis.com/kubernetes",
-        "masterVersion": GKE_VERSION,
+        "masterVersion": _GKE_VERSION,
         "monitoringService": "monitoring.googleapis.com/kubernetes",
         "name": name,
         "networkingMode": "VPC_NATIVE",
-        "nodeVersion": GKE_VERSION,
+        "nodeVersion": _GKE_VERSION,
         "operation": "",
         "project": project,
         "pulumiLabels": managed,
@@ -133,7 +133,7 @@ def pool_outputs(inputs: Inputs, place: Place, pool: Pool) -> dict[str, Any]:
         "nodeCount": per_zone,
         "operation": "",
         "project": project,
-        "version": GKE_VERSION,
+        "version": _GKE_VERSION,
         **inputs,
         "instanceGroupUrls": groups,
         "managedInstanceGroupUrls": [url.replace("Managers", "s") for url in groups],

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ml_foundations.rehearsal.plugins.provider import UserError
+from ml_foundations.rehearsal.progress import RehearsalError
 
 
-class GoogleApiError(UserError):
+class GoogleApiError(RehearsalError):
     """An answer of a Google API that is not a success."""
 
     def __init__(self, code: int, message: str) -> None:

@@ -13,7 +13,7 @@ from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.plugins.gcp.container import Inputs, check_name
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
 from ml_foundations.rehearsal.plugins.gcp.place import Place, check_zones, default_zones, is_zone
-from ml_foundations.rehearsal.plugins.provider import UserError
+from ml_foundations.rehearsal.progress import RehearsalError
 
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_PREFIX = re.compile(r"(?=.{1,253}$)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
@@ -179,7 +179,7 @@ def _partition(size: str | None, kind: str) -> str | None:
 
 def _one_of(field: str, value: str | None, allowed: tuple[str, ...]) -> str | None:
     if value and value not in allowed:
-        raise UserError(f"expected {field} to be one of {list(allowed)}, got {value}")
+        raise RehearsalError(f"expected {field} to be one of {list(allowed)}, got {value}")
     return value or None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
-from ml_foundations.rehearsal.plugins.provider import UserError
+from ml_foundations.rehearsal.progress import RehearsalError
 
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
 _REGION = re.compile(r"[a-z]+-[a-z]+\d+")
@@ -28,7 +28,7 @@ class Place:
         """The project of a resource."""
         project = inputs.get("project") or self.project
         if not project:
-            raise UserError("project: required field is not set. Set it: pulumi config set gcp:project <project>")
+            raise RehearsalError("project: required field is not set. Set it: pulumi config set gcp:project <project>")
         return project
 
     def region_of(self, inputs: Mapping[str, Any]) -> str:
@@ -39,7 +39,7 @@ class Place:
         """The location of a cluster or pool: a region or a zone."""
         location = inputs.get("location") or self.zone or self.region
         if not location:
-            raise UserError("location: required field is not set. Set it, or gcp:region")
+            raise RehearsalError("location: required field is not set. Set it, or gcp:region")
         if not (_ZONE.fullmatch(location) or _REGION.fullmatch(location)):
             raise bad_request(f'Location "{location}" does not exist')
         return location

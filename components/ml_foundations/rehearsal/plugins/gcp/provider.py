@@ -25,11 +25,12 @@ from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER, NODE_POOL
 from ml_foundations.rehearsal.plugins.gcp.errors import already_exists, not_found
 from ml_foundations.rehearsal.plugins.gcp.force_new import FORCES_NEW
 from ml_foundations.rehearsal.plugins.gcp.place import Place
-from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State, UserError
-from ml_foundations.rehearsal.plugins.sdk import GCP
+from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
+from ml_foundations.rehearsal.plugins.sdk import GCP, Sdk
 from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties, has_unknown
+from ml_foundations.rehearsal.progress import RehearsalError
 
-DEFAULTS = "__defaults"
+_DEFAULTS = "__defaults"
 """Where the provider notes which inputs it filled in itself."""
 
 _TIMEOUT_SECONDS = 300
@@ -60,6 +61,7 @@ class GcpProvider(Provider):
 
     name: ClassVar[str] = "gcp"
     version: ClassVar[str] = importlib.metadata.version("pulumi-gcp")
+    sdk: ClassVar[Sdk] = GCP
     takes_names: ClassVar[bool] = True
 
     def __init__(self, rehearsal: Rehearsal) -> None:
@@ -69,14 +71,6 @@ class GcpProvider(Provider):
         self._place = Place()
         # Creates run side by side: of two with one id or name, the second must see the first.
         self._claiming = threading.Lock()
-
-    def schema(self) -> dict[str, Any]:
-        """Every resource type of the SDK."""
-        return GCP.schemas
-
-    def provider_schema(self) -> dict[str, Any]:
-        """What ``pulumi:providers:gcp`` takes."""
-        return GCP.provider_schema
 
     def configure(self, config: Properties) -> None:
         """Take project, region and zone as defaults."""
@@ -93,8 +87,8 @@ class GcpProvider(Provider):
             raise CheckError([(key, reason) for key in unknown])
         if "name" not in known or new.get("name") is not None:
             return new
-        kept = old["name"] if "name" in old.get(DEFAULTS, []) else None
-        return new | {"name": kept or _new_name(resource, new.get("namePrefix"), seed), DEFAULTS: ["name"]}
+        kept = old["name"] if "name" in old.get(_DEFAULTS, []) else None
+        return new | {"name": kept or _new_name(resource, new.get("namePrefix"), seed), _DEFAULTS: ["name"]}
 
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
         """Compare inputs; some properties cannot change in place."""
@@ -105,7 +99,7 @@ class GcpProvider(Provider):
 
     def _is_taken(self, resource: Resource, old: State, new: Properties) -> bool:
         """Whether the old resource must be gone first: a name that the program chose is taken, and so is an id."""
-        if "name" in new and "name" not in new.get(DEFAULTS, []):
+        if "name" in new and "name" not in new.get(_DEFAULTS, []):
             return new["name"] == old.inputs.get("name")
         if resource.type in (container.CLUSTER, container.NODE_POOL) or has_unknown(new):
             return False
@@ -180,7 +174,7 @@ class GcpProvider(Provider):
 
     def _delete_cluster(self, resource: Resource, old: State) -> None:
         if old.inputs.get("deletionProtection") is not False:
-            raise UserError(
+            raise RehearsalError(
                 "Cannot destroy cluster because deletion_protection is set to true. Set it to false, "
                 "update the cluster, and then delete it"
             )
@@ -245,7 +239,7 @@ class GcpProvider(Provider):
             identity = old.id if old else recorded.identity(resource.type, inputs, self._place, resource.urn)
             outputs = recorded.outputs(resource.type, inputs, self._place, identity)
         except KeyError as error:
-            raise UserError(f"{error.args[0]}: required field is not set") from error
+            raise RehearsalError(f"{error.args[0]}: required field is not set") from error
         kept = {key: old.outputs[key] for key in recorded.CREATED if key in old.outputs} if old else {}
         state = State(identity, new, outputs | kept)
         name = str(inputs.get("name") or inputs.get("accountId") or identity)
@@ -272,7 +266,7 @@ class GcpProvider(Provider):
         # The default pool is deleted with the cluster that this one replaces.
         if self._store.clusters().get(found.cluster, {}).get("urn") == resource.urn:
             return
-        raise UserError(
+        raise RehearsalError(
             f"node pool {pool.name} of cluster {pool.cluster}: cluster {found.cluster} has a pool of this name. "
             "Google takes that, but a rehearsal needs pool names that differ between clusters, as all of them are one "
             "API server here. Give one another name (a default-pool has none of its own: removeDefaultNodePool)"
@@ -305,15 +299,15 @@ class GcpProvider(Provider):
         deadline = time.monotonic() + (resource.timeout or _TIMEOUT_SECONDS)
         while not done():
             if not life.process(self._rehearsal).running:
-                raise UserError(f"the simulated GKE does not run. Start it: {self._rehearsal.command('up')}")
+                raise RehearsalError(f"the simulated GKE does not run. Start it: {self._rehearsal.command('up')}")
             if time.monotonic() > deadline:
-                raise UserError(f"timeout while waiting for {what}. See logs/gke.log of the rehearsal")
+                raise RehearsalError(f"timeout while waiting for {what}. See logs/gke.log of the rehearsal")
             if self.cancelled.wait(_POLL_SECONDS):
-                raise UserError(f"interrupted while waiting for {what}")
+                raise RehearsalError(f"interrupted while waiting for {what}")
 
 
 def _declared(inputs: Mapping[str, Any]) -> Properties:
-    return {key: value for key, value in inputs.items() if key != DEFAULTS}
+    return {key: value for key, value in inputs.items() if key != _DEFAULTS}
 
 
 def _new_name(resource: Resource, prefix: Any, seed: bytes) -> Any:

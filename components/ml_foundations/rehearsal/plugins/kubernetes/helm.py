@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,59 +22,36 @@ from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths
 from ml_foundations.rehearsal.plugins.kubernetes.diff import same
-from ml_foundations.rehearsal.plugins.provider import (
-    CheckError,
-    Diff,
-    InitFailedError,
-    Provider,
-    Resource,
-    State,
-    UserError,
-)
+from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties
+from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools import toolchain
 
-BESIDE = {controller.name: controller for controller in controllers.CONTROLLERS}
+_BESIDE = {controller.name: controller for controller in controllers.CONTROLLERS}
 """Charts whose controllers run as processes beside the control plane."""
-CHART_KEYS = Path(__file__).parent / "charts"
-FETCH_SECONDS = 10
-DEFAULT_SECONDS = 300
-POLL_SECONDS = 0.1
-GRACE_SECONDS = 30
+_CHART_KEYS = Path(__file__).parent / "charts"
+_FETCH_SECONDS = 10
+_DEFAULT_SECONDS = 300
+_POLL_SECONDS = 0.1
+_GRACE_SECONDS = 30
 """What Helm gets beyond its own timeout, and to end when it is asked to."""
-FLAGS: Mapping[str, str] = {
-    "atomic": "--atomic",
-    "cleanupOnFail": "--cleanup-on-fail",
-    "createNamespace": "--create-namespace",
-    "dependencyUpdate": "--dependency-update",
-    "devel": "--devel",
-    "disableOpenapiValidation": "--disable-openapi-validation",
-    "disableWebhooks": "--no-hooks",
-    "forceUpdate": "--force",
-    "renderSubchartNotes": "--render-subchart-notes",
-    "resetValues": "--reset-values",
-    "reuseValues": "--reuse-values",
-    "skipCrds": "--skip-crds",
-    "takeOwnership": "--take-ownership",
-    "verify": "--verify",
-    "waitForJobs": "--wait-for-jobs",
-}
-"""Inputs that Helm has a switch for."""
-OPTIONS: Mapping[str, str] = {"description": "--description", "keyring": "--keyring", "maxHistory": "--history-max"}
-REPOSITORY_OPTIONS: Mapping[str, str] = {
-    "repo": "--repo",
-    "caFile": "--ca-file",
-    "certFile": "--cert-file",
-    "keyFile": "--key-file",
-    "username": "--username",
-    "password": "--password",
-}
-OUR_OWN = (
+_SWITCHES = (
+    *("atomic", "cleanupOnFail", "createNamespace", "dependencyUpdate", "devel", "disableOpenapiValidation"),
+    *("disableWebhooks", "forceUpdate", "renderSubchartNotes", "resetValues", "reuseValues", "skipCrds"),
+    *("takeOwnership", "verify", "waitForJobs"),
+)
+"""Inputs that turn on a switch of Helm's."""
+_OPTIONS = ("description", "keyring", "maxHistory")
+"""Inputs whose value Helm has an option for."""
+_REPOSITORY_OPTIONS = ("repo", "caFile", "certFile", "keyFile", "username", "password")
+_RENAMED: Mapping[str, str] = {"disableWebhooks": "no-hooks", "forceUpdate": "force", "maxHistory": "history-max"}
+"""Helm's names for what it calls otherwise; the others are its own in kebab case."""
+_OUR_OWN = (
     *("chart", "name", "namespace", "values", "valueYamlFiles", "version", "repositoryOpts"),
     *("skipAwait", "timeout", "compat", "lint", "resourceNames"),
 )
 """Inputs that are used otherwise, or say nothing to an install."""
-UNREACHABLE = re.compile(
+_UNREACHABLE = re.compile(
     r"took over|no such host|dial tcp|connection refused|i/o timeout|TLS handshake timeout|network is unreachable|"
     r"proxyconnect|context deadline exceeded|Temporary failure in name resolution"
 )
@@ -97,7 +74,7 @@ class Helm:
         if not new.get("chart"):
             raise CheckError([("chart", "is required")])
         set_ = {key for key, value in new.items() if value and not key.startswith("__")}
-        if foreign := sorted(set_ - {*FLAGS, *OPTIONS, *OUR_OWN}):
+        if foreign := sorted(set_ - {*_SWITCHES, *_OPTIONS, *_OUR_OWN}):
             raise CheckError([(key, "is not supported in a rehearsal") for key in foreign])
         name = new.get("name") or old.get("name") or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
         return new | {"name": name, "namespace": new.get("namespace") or self._namespace()}
@@ -121,13 +98,13 @@ class Helm:
             self._provider.log(resource, "warning", f"recorded, chart not installed: {why}")
             return self._recorded(inputs, instead=why)
         name, namespace = str(inputs["name"]), str(inputs["namespace"])
-        seconds = float(resource.timeout or inputs.get("timeout") or DEFAULT_SECONDS)
+        seconds = float(resource.timeout or inputs.get("timeout") or _DEFAULT_SECONDS)
         self._end_interrupted(name, namespace)
         try:
             with ExitStack() as files:
                 values = [word for file in _value_files(inputs, files) for word in ("--values", file)]
-                self._helm(*_install_arguments(inputs, seconds), *values, seconds=seconds + GRACE_SECONDS)
-        except UserError as error:
+                self._helm(*_install_arguments(inputs, seconds), *values, seconds=seconds + _GRACE_SECONDS)
+        except RehearsalError as error:
             if not self._provider.cancelled.is_set() and not self._status(name, namespace):
                 raise
             raise InitFailedError(self._recorded(inputs), [str(error)]) from None
@@ -139,14 +116,14 @@ class Helm:
             error for place, values in _values(inputs) for error in unknown_keys(_chart_name(inputs), values, place)
         ]
         if unknown and self._cannot_be_fetched(inputs):
-            raise UserError("\n".join(unknown))
+            raise RehearsalError("\n".join(unknown))
 
     def _run_beside(self, resource: Resource, chart: str) -> None:
         """Start the controller of a chart that runs as a process, unless it runs because the stack file asks for it."""
         rehearsal = Rehearsal.of_this_process()
-        if chart in BESIDE and rehearsal.kubeconfig.exists():
+        if chart in _BESIDE and rehearsal.kubeconfig.exists():
             self._provider.log(resource, "status", f"{chart} starts beside the control plane")
-            controllers.start(rehearsal, toolchain.ensure(), [BESIDE[chart]])
+            controllers.start(rehearsal, toolchain.ensure(), [_BESIDE[chart]])
 
     def read(self, resource: Resource, old: State) -> State | None:
         """The release as it was recorded, unless Helm no longer knows it."""
@@ -165,23 +142,23 @@ class Helm:
         namespace, _, name = old.id.rpartition("/")
         path = _record_path(namespace, name)
         if path.exists() and json.loads(path.read_text())["installed"]:
-            seconds = resource.timeout or DEFAULT_SECONDS
+            seconds = resource.timeout or _DEFAULT_SECONDS
             self._helm("uninstall", name, "--namespace", namespace, "--ignore-not-found", "--wait", seconds=seconds)
         path.unlink(missing_ok=True)
 
     def _cannot_be_fetched(self, inputs: Properties) -> str:
         """Why the chart cannot be had on this machine, or nothing."""
         chart, home = str(inputs["chart"]), _home(inputs)
-        if _chart_name(inputs) in BESIDE:
+        if _chart_name(inputs) in _BESIDE:
             return "its controller runs as a process, with the kinds and webhooks of the chart"
         if Path(chart).exists():
             return ""
         if home not in self._unreachable:
             try:
-                self._helm("show", "chart", *_chart_arguments(inputs), seconds=FETCH_SECONDS)
+                self._helm("show", "chart", *_chart_arguments(inputs), seconds=_FETCH_SECONDS)
                 return ""
-            except UserError as error:
-                if self._provider.cancelled.is_set() or not UNREACHABLE.search(str(error)):
+            except RehearsalError as error:
+                if self._provider.cancelled.is_set() or not _UNREACHABLE.search(str(error)):
                     raise
                 self._unreachable.add(home)
         return f"{home} cannot be reached"
@@ -190,7 +167,7 @@ class Helm:
         """Helm's word for the release, such as ``deployed``; nothing where there is no such release."""
         try:
             printed = self._helm("status", name, "--namespace", namespace, "--output", "json", seconds=60)
-        except UserError as error:
+        except RehearsalError as error:
             if "not found" in str(error):
                 return ""
             raise
@@ -200,9 +177,9 @@ class Helm:
         """Helm refuses a release of which a run was killed; only this stack's one update can have been that run."""
         status = self._status(name, namespace)
         if status == "pending-install":
-            self._helm("uninstall", name, "--namespace", namespace, "--wait", seconds=DEFAULT_SECONDS)
+            self._helm("uninstall", name, "--namespace", namespace, "--wait", seconds=_DEFAULT_SECONDS)
         elif status.startswith("pending-"):
-            self._helm("rollback", name, "--namespace", namespace, seconds=DEFAULT_SECONDS)
+            self._helm("rollback", name, "--namespace", namespace, seconds=_DEFAULT_SECONDS)
 
     def _helm(self, *args: str, seconds: float) -> str:
         """Run Helm; it is asked to end when the user interrupts the update, or after those seconds."""
@@ -219,15 +196,15 @@ class Helm:
         ):
             while True:
                 try:
-                    printed, said = process.communicate(timeout=POLL_SECONDS)
+                    printed, said = process.communicate(timeout=_POLL_SECONDS)
                     break
                 except subprocess.TimeoutExpired:
                     if self._provider.cancelled.is_set() or time.monotonic() > deadline:
                         _end(process)
                         why = "was interrupted" if self._provider.cancelled.is_set() else f"took over {seconds:.0f} s"
-                        raise UserError(f"helm {args[0]} {why}") from None
+                        raise RehearsalError(f"helm {args[0]} {why}") from None
         if process.returncode != 0:
-            raise UserError(f"helm {args[0]} failed: {said.strip()[-3000:]}")
+            raise RehearsalError(f"helm {args[0]} failed: {said.strip()[-3000:]}")
         return printed
 
     def _recorded(self, inputs: Properties, instead: str = "") -> State:
@@ -247,7 +224,7 @@ class Helm:
 
 def unknown_keys(chart: str, values: Mapping[str, Any], place: str = "values") -> Iterator[str]:
     """An error for each value that the chart does not have, by the list of its keys where there is one."""
-    listed = CHART_KEYS / f"{chart}.txt"
+    listed = _CHART_KEYS / f"{chart}.txt"
     if not listed.exists():
         return
     lines = (line.strip() for line in listed.read_text().splitlines())
@@ -280,20 +257,25 @@ def _home(inputs: Properties) -> str:
 
 def _chart_arguments(inputs: Properties) -> list[str]:
     repository = inputs.get("repositoryOpts") or {}
-    options = {flag: repository.get(key) for key, flag in REPOSITORY_OPTIONS.items()}
-    options["--version"] = inputs.get("version")
-    return [str(inputs["chart"]), *(word for flag, value in options.items() if value for word in (flag, str(value)))]
+    return [str(inputs["chart"]), *_options(_REPOSITORY_OPTIONS, repository), *_options(["version"], inputs)]
 
 
 def _install_arguments(inputs: Properties, seconds: float) -> list[str]:
-    options = {flag: inputs.get(key) for key, flag in OPTIONS.items()}
     return [
         *("upgrade", "--install", str(inputs["name"]), *_chart_arguments(inputs)),
         *("--namespace", str(inputs["namespace"]), "--timeout", f"{seconds:.0f}s"),
         *([] if inputs.get("skipAwait") else ["--wait"]),
-        *(flag for key, flag in FLAGS.items() if inputs.get(key)),
-        *(word for flag, value in options.items() if value for word in (flag, str(value))),
+        *(_flag(key) for key in _SWITCHES if inputs.get(key)),
+        *_options(_OPTIONS, inputs),
     ]
+
+
+def _options(keys: Iterable[str], inputs: Mapping[str, Any]) -> list[str]:
+    return [word for key in keys if inputs.get(key) for word in (_flag(key), str(inputs[key]))]
+
+
+def _flag(key: str) -> str:
+    return f"--{_RENAMED.get(key) or re.sub('[A-Z]', lambda found: f'-{found[0].lower()}', key)}"
 
 
 def _values(inputs: Properties) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -311,9 +293,9 @@ def _read_values(index: int, asset: Mapping[str, str]) -> Mapping[str, Any]:
         text = asset["text"] if "text" in asset else Path(asset["path"]).read_text()
         values = yaml.safe_load(text) or {}
     except (OSError, UnicodeError, yaml.YAMLError) as error:
-        raise UserError(f"valueYamlFiles[{index}] cannot be read: {error}") from None
+        raise RehearsalError(f"valueYamlFiles[{index}] cannot be read: {error}") from None
     if not isinstance(values, Mapping):
-        raise UserError(f"valueYamlFiles[{index}] is no map of values")
+        raise RehearsalError(f"valueYamlFiles[{index}] is no map of values")
     return values
 
 
@@ -331,7 +313,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     """End Helm in its own way, in which it marks the release as failed; then by force."""
     process.send_signal(signal.SIGINT)
     try:
-        process.communicate(timeout=GRACE_SECONDS)
+        process.communicate(timeout=_GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
 

@@ -6,9 +6,10 @@ import copy
 import hashlib
 import importlib.metadata
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ml_foundations.planning.input.program import RELEASE
 from ml_foundations.rehearsal.api import Api, ApiError, Object
@@ -30,16 +31,8 @@ from ml_foundations.rehearsal.plugins.kubernetes.objects import (
     without_nulls,
 )
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import is_complete
-from ml_foundations.rehearsal.plugins.provider import (
-    CheckError,
-    Diff,
-    InitFailedError,
-    Provider,
-    Resource,
-    State,
-    UserError,
-)
-from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, api_version_and_kind, token_of
+from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
+from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, Sdk, api_version_and_kind, token_of
 from ml_foundations.rehearsal.plugins.values import Properties, has_unknown
 from ml_foundations.rehearsal.progress import RehearsalError
 
@@ -57,16 +50,9 @@ class KubernetesProvider(Provider):
 
     name: ClassVar[str] = "kubernetes"
     version: ClassVar[str] = importlib.metadata.version("pulumi-kubernetes")
+    sdk: ClassVar[Sdk] = KUBERNETES
     takes_names: ClassVar[bool] = True
     keeps_nulls: ClassVar[bool] = True
-
-    def schema(self) -> dict[str, Any]:
-        """Every kind of the SDK."""
-        return KUBERNETES.schemas
-
-    def provider_schema(self) -> dict[str, Any]:
-        """What ``pulumi:providers:kubernetes`` takes."""
-        return KUBERNETES.provider_schema
 
     def configure(self, config: Properties) -> None:
         """Take the provider's inputs."""
@@ -117,6 +103,10 @@ class KubernetesProvider(Provider):
             return self._helm.preview(new)
         if has_unknown(new) or (old is None and not new["metadata"].get("name")):
             return new
+        with _explained(resource, "the API server refuses it"):
+            return self._previewed(resource, old, new)
+
+    def _previewed(self, resource: Resource, old: State | None, new: Properties) -> Properties:
         try:
             wanted = self._located(new, old)
             live = self._client.get(wanted)
@@ -128,42 +118,36 @@ class KubernetesProvider(Provider):
         except ApiError as error:
             if error.status == 0 or isinstance(error, UnknownKindError) or _namespace_is_missing(error):
                 return new
-            raise _user_error("the API server refuses it", resource, error) from None
+            raise
 
     def create(self, resource: Resource, new: Properties) -> State:
         """Create the object, and wait until it is ready."""
         if resource.type == RELEASE:
             return self._helm.install(resource, new)
-        try:
+        with _explained(resource, "it could not be created"):
             live = self._created(resource, new)
-        except ApiError as error:
-            raise _user_error("it could not be created", resource, error) from None
         return self._await_ready(resource, new, live)
 
     def update(self, resource: Resource, old: State, new: Properties) -> State:
         """Apply the new inputs, and wait until the object is ready again."""
         if resource.type == RELEASE:
             return self._helm.install(resource, new)
-        try:
+        with _explained(resource, "it could not be updated"):
             wanted = self._located(new, old)
             keep_live(wanted, self._client.get(wanted) if resource.ignore else None, resource.ignore)
             live = self._client.apply(wanted, force=annotations.is_set(wanted, annotations.FORCE))
-        except ApiError as error:
-            raise _user_error("it could not be updated", resource, error) from None
         return self._await_ready(resource, new, live)
 
     def read(self, resource: Resource, old: State) -> State | None:
         """The live object; on an import, its own fields become the inputs."""
         if resource.type == RELEASE:
             return self._helm.read(resource, old)
-        try:
+        with _explained(resource, "it could not be read"):
             wanted = self._located(old.inputs, old) if old.inputs else self._located(_identity(resource))
             live = self._client.get(wanted)
             if live is None:
                 return None
             inputs = self._refreshed(old.inputs, wanted, live) if old.inputs else without_nulls(declared_part(live))
-        except ApiError as error:
-            raise _user_error("it could not be read", resource, error) from None
         return State(_id(live), hidden(inputs), outputs_of(live))
 
     def delete(self, resource: Resource, old: State) -> None:
@@ -171,18 +155,12 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             self._helm.uninstall(resource, old)
             return
-        try:
+        # A kind that the cluster no longer serves has no objects.
+        with _explained(resource, "it could not be deleted"), suppress(UnknownKindError):
             obj = self._located(old.inputs or old.outputs, old)
-        except UnknownKindError:
-            return
-        except ApiError as error:
-            raise _user_error("it could not be deleted", resource, error) from None
-        try:
             self._client.delete(obj, annotations.propagation_policy(obj))
             if not annotations.is_skipped(obj):
                 waiting.until_gone(self._client, obj, resource.timeout, self.cancelled)
-        except ApiError as error:
-            raise _user_error("it could not be deleted", resource, error) from None
 
     @cached_property
     def _client(self) -> Client:
@@ -259,7 +237,7 @@ class KubernetesProvider(Provider):
             # The one that this one replaces, where skipAwait kept its deletion from waiting.
             waiting.until_gone(self._client, wanted, resource.timeout, self.cancelled)
         elif live is not None:
-            raise UserError(
+            raise RehearsalError(
                 f"{title(live)} already exists. Import it (pulumi import {resource.type} "
                 f"{resource.name} {_id(live)}), delete it, or give this one another name"
             )
@@ -302,7 +280,7 @@ def _refuse_unsupported(resource: Resource) -> None:
     group, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
     of_the_sdk = resource.type in KUBERNETES and kind.endswith(("Patch", "List"))
     if of_the_sdk or group.startswith(("helm.sh", "yaml", "kustomize")):
-        raise UserError(
+        raise RehearsalError(
             f"{resource.type} is not supported in a rehearsal. Declare the objects themselves, or run the rehearsal "
             "with --official-kubernetes-plugin"
         )
@@ -311,7 +289,7 @@ def _refuse_unsupported(resource: Resource) -> None:
 def _new_name(resource: Resource, seed: bytes) -> str:
     """The name that the engine proposes, or one of our own; AssignNameIfAutonamable of the official plugin."""
     if resource.must_be_named:
-        raise UserError(f"autonaming is disabled (pulumi:autonaming): give {resource.name} a metadata.name")
+        raise RehearsalError(f"autonaming is disabled (pulumi:autonaming): give {resource.name} a metadata.name")
     return resource.proposed_name or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
 
 
@@ -331,12 +309,18 @@ def _namespace_is_missing(error: ApiError) -> bool:
     return error.status == 404 and error.message.startswith("namespaces ")
 
 
-def _user_error(what: str, resource: Resource, error: ApiError) -> UserError:
-    hint = ""
-    if error.status == 409 and "conflict" in error.message:
-        force = f'{annotations.FORCE}: "true"'
-        hint = f". Leave those fields to the other manager (ignore_changes), or annotate it with {force}"
-    return UserError(f"{resource.type.rpartition(':')[2]} {resource.name}: {what}: {error.message}{hint}")
+@contextmanager
+def _explained(resource: Resource, what: str) -> Iterator[None]:
+    """Say of the API server's errors in this block what could not be done, and to which resource."""
+    try:
+        yield
+    except ApiError as error:
+        hint = ""
+        if error.status == 409 and "conflict" in error.message:
+            force = f'{annotations.FORCE}: "true"'
+            hint = f". Leave those fields to the other manager (ignore_changes), or annotate it with {force}"
+        kind = resource.type.rpartition(":")[2]
+        raise RehearsalError(f"{kind} {resource.name}: {what}: {error.message}{hint}") from None
 
 
 def _id(obj: Object) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ml_foundations.rehearsal.access import Access, read_kubeconfig, server_of
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.provider import Diff, UserError
+from ml_foundations.rehearsal.plugins.provider import Diff
 from ml_foundations.rehearsal.plugins.values import Properties, has_unknown
 from ml_foundations.rehearsal.progress import RehearsalError
 
@@ -47,7 +47,9 @@ class Settings:
         # Of the environment only what a rehearsal sets itself: never the user's own ~/.kube/config.
         kubeconfig = self._config.get("kubeconfig") or os.environ.get("KUBECONFIG")
         if not kubeconfig:
-            raise UserError("the kubernetes provider has no kubeconfig. Give the resource a provider of your cluster")
+            raise RehearsalError(
+                "the kubernetes provider has no kubeconfig. Give the resource a provider of your cluster"
+            )
         context, replica = str(self._config.get("context", "")), Rehearsal.of_this_process().kubeconfig
         if replica.exists() and not _leads_to(str(replica), str(kubeconfig), context):
             return Access(str(replica))

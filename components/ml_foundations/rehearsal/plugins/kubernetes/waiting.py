@@ -12,7 +12,7 @@ from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 from ml_foundations.rehearsal.plugins.kubernetes.objects import title
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import Progress, progress, reasons
-from ml_foundations.rehearsal.plugins.provider import UserError
+from ml_foundations.rehearsal.progress import RehearsalError
 
 _SECONDS = 600
 _CLAIM_SECONDS = 300
@@ -32,13 +32,13 @@ def until_ready(
         say: Told what is waited for, whenever that changes.
 
     Raises:
-        UserError: somebody else deleted it.
+        RehearsalError: somebody else deleted it.
     """
     deadline, message = time.monotonic() + _seconds(live, allowed), ""
     while True:
         latest, found = _look(client, live)
         if latest is None:
-            raise UserError(f"{title(live)} was deleted by somebody else while it was awaited")
+            raise RehearsalError(f"{title(live)} was deleted by somebody else while it was awaited")
         live = latest
         if found.done:
             return live, []
@@ -55,7 +55,7 @@ def until_gone(client: Client, obj: Object, allowed: float, cancelled: threading
     """Wait until the object of that name that is there now is deleted.
 
     Raises:
-        UserError: it is not, after the time allowed or when the user interrupts.
+        RehearsalError: it is not, after the time allowed or when the user interrupts.
     """
     deadline = time.monotonic() + deletion_seconds(obj, allowed)
     first = client.get(obj)
@@ -63,7 +63,7 @@ def until_gone(client: Client, obj: Object, allowed: float, cancelled: threading
     while (live := client.get(obj)) is not None and live["metadata"]["uid"] == uid:
         if time.monotonic() > deadline or cancelled.is_set():
             held = ", ".join(live["metadata"].get("finalizers") or []) or "its pods"
-            raise UserError(f"{title(live)} is still being deleted; it is held by {held}")
+            raise RehearsalError(f"{title(live)} is still being deleted; it is held by {held}")
         cancelled.wait(_POLL_SECONDS)
 
 
