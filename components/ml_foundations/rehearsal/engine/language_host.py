@@ -148,7 +148,7 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
 
 def interpreter(info: Any) -> Path:
-    """The Python of the virtual environment that the project's options name, where it exists, or else this one."""
+    """The Python of the virtual environment that the project's options name, if it exists, or else this one."""
     named = dict(info.options).get("virtualenv")
     python = Path(info.root_directory) / str(named) / "bin" / "python"
     return python if named and python.exists() else Path(sys.executable)

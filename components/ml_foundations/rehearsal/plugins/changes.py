@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 _ABSENT = object()
-"""The value of a key that is not there; one that is null may mean something, as in Helm's values."""
+"""The value of an absent key; a null may mean something, as in Helm's values."""
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 _STEP = re.compile(r'\["([^"]+)"\]|([^.\[\]]+)')
 
@@ -63,7 +63,7 @@ def join(path: str, key: str) -> str:
 
 
 def value_at(value: Any, path: str) -> Any:
-    """The value at a path, or None where there is none."""
+    """The value at a path, or None if there is none."""
     for step in steps(path):
         if isinstance(value, list):
             value = value[int(step)] if step.isdigit() and int(step) < len(value) else None

@@ -18,7 +18,7 @@ def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
 
     Args:
         rehearsal: The rehearsal whose API server is meant.
-        exec_info: The client's KUBERNETES_EXEC_INFO; empty where it gives none.
+        exec_info: The client's KUBERNETES_EXEC_INFO; empty if it has none.
     """
     asked = json.loads(exec_info).get("apiVersion") if exec_info else API_VERSIONS[1]
     if asked not in API_VERSIONS:

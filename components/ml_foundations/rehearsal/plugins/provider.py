@@ -22,13 +22,13 @@ class Resource:
     """The name in the program."""
     id: str = ""
     timeout: float = 0
-    """Seconds that the user allows, by customTimeouts; 0 where nothing was said."""
+    """Seconds that the user allows, by customTimeouts; 0 if not given."""
     ignore: tuple[str, ...] = ()
     """Paths whose changes the user ignores (ignoreChanges)."""
     proposed_name: str = ""
-    """The name to give it where the program gives none (pulumi:autonaming); empty where the user said nothing."""
+    """The name to give it if the program gives none (pulumi:autonaming); empty if not configured."""
     must_be_named: bool = False
-    """Whether the user wants an error where the program gives no name."""
+    """Whether the user wants an error if the program gives no name."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class State:
 
 
 class CheckError(Exception):
-    """Inputs that cannot be: pairs of a property path and the reason."""
+    """Invalid inputs: pairs of a property path and the reason."""
 
     def __init__(self, failures: list[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{path}: {reason}" for path, reason in failures))
@@ -58,7 +58,7 @@ class CheckError(Exception):
 
 
 class InitFailedError(Exception):
-    """The resource exists, but did not become what it should: it is kept in the state, and the next up mends it."""
+    """The resource exists but is not ready: it is kept in the state, and the next update tries again."""
 
     def __init__(self, state: State, reasons: list[str]) -> None:
         super().__init__("; ".join(reasons))
@@ -72,15 +72,15 @@ class Provider:
     name: ClassVar[str]
     version: ClassVar[str]
     sdk: ClassVar[Sdk]
-    """The resource types, of which programs that are no Python get a schema."""
+    """The resource types, whose schema programs in other languages get."""
     takes_names: ClassVar[bool] = False
     """Whether it gives the names that the engine proposes."""
     keeps_nulls: ClassVar[bool] = False
-    """Whether a null inside of a property is a value of its own, as in Helm's values; elsewhere it says nothing."""
+    """Whether a null inside a property is a value of its own, as in Helm's values; otherwise it is dropped."""
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
-        """Set when the user interrupts the update: whatever waits must end soon."""
+        """Set when the user interrupts the update: every wait must end soon."""
         self.log: Callable[[Resource, str, str], None] = lambda resource, severity, message: None
         """Tell the user something about a resource: severity is debug, info, warning, error or status."""
 
@@ -105,17 +105,17 @@ class Provider:
         raise NotImplementedError
 
     def create(self, resource: Resource, new: Properties) -> State:
-        """Create it; raises InitFailedError where it exists but is not well."""
+        """Create it; raises InitFailedError if it exists but is not ready."""
         raise NotImplementedError
 
     def update(self, resource: Resource, old: State, new: Properties) -> State:
-        """Update it; raises InitFailedError where it is not well afterwards."""
+        """Update it; raises InitFailedError if it is not ready afterwards."""
         raise NotImplementedError
 
     def read(self, resource: Resource, old: State) -> State | None:
-        """The live resource, or None where it is gone. ``old`` is empty on an import."""
+        """The live resource, or None if it is gone. ``old`` is empty on an import."""
         raise NotImplementedError
 
     def delete(self, resource: Resource, old: State) -> None:
-        """Delete it; what is gone already is no error."""
+        """Delete it; one that is already gone is not an error."""
         raise NotImplementedError

@@ -27,7 +27,7 @@ class ResourceType:
     inputs: frozenset[str]
     outputs: frozenset[str]
     id_format: str
-    """The id as the SDK documents it, ``projects/{project}/topics/{name}``; empty where it does not."""
+    """The id as the SDK documents it, ``projects/{project}/topics/{name}``; empty if it does not."""
     is_namespaced: bool
 
     @property
@@ -45,7 +45,7 @@ class ResourceType:
         }
 
     def _property(self, name: str) -> dict[str, str]:
-        """Anything, but for apiVersion and kind: a kind has but one of each."""
+        """Any value, except for apiVersion and kind, which a kind fixes."""
         api_version, kind = api_version_and_kind(self.token)
         constants = {"apiVersion": api_version, "kind": kind.removesuffix("Patch")}
         if self.token.startswith("kubernetes:") and name in constants:

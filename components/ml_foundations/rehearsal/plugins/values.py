@@ -44,7 +44,7 @@ class Secret:
 
 
 def read_struct(struct: struct_pb2.Struct, nulls: bool = False) -> Properties:
-    """A protobuf struct as a dict; a null property is left out, as it says nothing, and one below unless it is kept."""
+    """A protobuf struct as a dict, without null properties; ``nulls`` keeps those below the top level."""
     return {key: _read(value, nulls) for key, value in struct.fields.items() if not _is_null(value)}
 
 

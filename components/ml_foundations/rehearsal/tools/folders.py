@@ -17,7 +17,7 @@ KEY_LENGTH = 16
 
 @contextmanager
 def locked(folder: Path, name: str, message: str) -> Iterator[None]:
-    """Hold the lock of a name in a folder; say what is waited for while another process holds it."""
+    """Hold the lock of a name in a folder; print a message while another process holds it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / f"{name}.lock").open("w") as handle:
         try:

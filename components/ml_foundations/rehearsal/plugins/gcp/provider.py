@@ -37,23 +37,15 @@ _TIMEOUT_SECONDS = 300
 _POLL_SECONDS = 0.2
 _LONGEST_NAME = {CLUSTER: 40, NODE_POOL: 40}
 _PREFIXED_DIGITS = 26
-"""The length of what the provider puts behind a namePrefix."""
+"""The length of what the provider appends to a namePrefix."""
 _COMPUTED_INPUTS: Mapping[str, tuple[str, ...]] = {
     CLUSTER: (
-        "clusterIpv4Cidr",
-        "controlPlaneEndpointsConfig",
-        "datapathProvider",
-        "location",
-        "masterAuth",
-        "network",
-        "nodeLocations",
-        "nodeVersion",
-        "project",
-        "subnetwork",
+        *("clusterIpv4Cidr", "controlPlaneEndpointsConfig", "datapathProvider", "location", "masterAuth", "network"),
+        *("nodeLocations", "nodeVersion", "project", "subnetwork"),
     ),
     NODE_POOL: ("initialNodeCount", "location", "maxPodsPerNode", "nodeCount", "nodeLocations", "project", "version"),
 }
-"""Inputs that Google fills in where the program leaves them out."""
+"""Inputs that Google fills in if the program leaves them out."""
 
 
 class GcpProvider(Provider):
@@ -98,10 +90,10 @@ class GcpProvider(Provider):
         return Diff(changed, replaces, delete_before_replace=bool(replaces) and self._is_taken(resource, old, new))
 
     def _is_taken(self, resource: Resource, old: State, new: Properties) -> bool:
-        """Whether the old resource must be gone first: a name that the program chose is taken, and so is an id."""
+        """Whether the old resource must be deleted first, because the new one has the same name or id."""
         if "name" in new and "name" not in new.get(_DEFAULTS, []):
             return new["name"] == old.inputs.get("name")
-        if resource.type in (container.CLUSTER, container.NODE_POOL) or has_unknown(new):
+        if resource.type in (CLUSTER, NODE_POOL) or has_unknown(new):
             return False
         return recorded.identity(resource.type, _declared(new), self._place, resource.urn) == old.id
 
@@ -116,23 +108,19 @@ class GcpProvider(Provider):
 
     def create(self, resource: Resource, new: Properties) -> State:
         """Create a cluster or node pool, or record a resource."""
-        match resource.type:
-            case container.CLUSTER:
-                return self._create_cluster(resource, new)
-            case container.NODE_POOL:
-                return self._create_pool(resource, new)
-            case _:
-                return self._record(resource, new)
+        if resource.type == CLUSTER:
+            return self._create_cluster(resource, new)
+        if resource.type == NODE_POOL:
+            return self._create_pool(resource, new)
+        return self._record(resource, new)
 
     def update(self, resource: Resource, old: State, new: Properties) -> State:
         """Change it in place."""
-        match resource.type:
-            case container.CLUSTER:
-                return self._save_cluster(resource, new)
-            case container.NODE_POOL:
-                return self._update_pool(resource, new)
-            case _:
-                return self._record(resource, new, old)
+        if resource.type == CLUSTER:
+            return self._save_cluster(resource, new)
+        if resource.type == NODE_POOL:
+            return self._update_pool(resource, new)
+        return self._record(resource, new, old)
 
     def read(self, resource: Resource, old: State) -> State | None:
         """The resource as the simulated Google Cloud has it."""
@@ -141,13 +129,12 @@ class GcpProvider(Provider):
 
     def delete(self, resource: Resource, old: State) -> None:
         """Delete it; nodes are drained first."""
-        match resource.type:
-            case container.CLUSTER:
-                self._delete_cluster(resource, old)
-            case container.NODE_POOL:
-                self._delete_pool(resource, old.id.rpartition("/")[2])
-            case _:
-                self._store.delete_recorded(_record_key(resource.type, old.id))
+        if resource.type == CLUSTER:
+            self._delete_cluster(resource, old)
+        elif resource.type == NODE_POOL:
+            self._delete_pool(resource, old.id.rpartition("/")[2])
+        else:
+            self._store.delete_recorded(_record_key(resource.type, old.id))
 
     def _create_cluster(self, resource: Resource, new: Properties) -> State:
         inputs = _declared(new)
@@ -311,7 +298,7 @@ def _declared(inputs: Mapping[str, Any]) -> Properties:
 
 
 def _new_name(resource: Resource, prefix: Any, seed: bytes) -> Any:
-    """A name where the program gives none: behind its prefix, as the engine proposes it, or one of our own."""
+    """A name if the program gives none: after its prefix, as the engine proposes it, or one of our own."""
     digits = hashlib.sha256(seed).hexdigest() if seed else secrets.token_hex(16)
     longest = _LONGEST_NAME.get(resource.type, 63)
     if prefix is not None:

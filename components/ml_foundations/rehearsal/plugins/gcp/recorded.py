@@ -117,7 +117,7 @@ def forces_new(token: str) -> tuple[str, ...]:
 
 
 def is_shared(token: str) -> bool:
-    """Whether two resources may be one and the same to Google: it grants and enables again what is so already."""
+    """Whether two resources may be the same to Google: granting or enabling again is not an error."""
     return token == _SERVICE or _is_iam(token)
 
 

@@ -24,7 +24,7 @@ _JSONPATH = re.compile(r"jsonpath=\{\s*\$?((?:\.[A-Za-z_]\w*|\[\d+\])+)\s*\}(?:=
 
 
 def annotation(obj: Object, name: str) -> str:
-    """An annotation of an object; empty where it has none, where it is not known yet, and where it is no text."""
+    """An annotation of an object; empty if it is absent, not known yet or not text."""
     metadata = obj.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
     value = annotations.get(name) if isinstance(annotations, Mapping) else None
@@ -32,12 +32,12 @@ def annotation(obj: Object, name: str) -> str:
 
 
 def is_set(obj: Object, name: str) -> bool:
-    """Whether an annotation says yes."""
+    """Whether an annotation is "true"."""
     return annotation(obj, name) == "true"
 
 
 def is_skipped(obj: Object) -> bool:
-    """Whether the user said not to wait."""
+    """Whether the user asks not to wait."""
     return is_set(obj, _SKIP)
 
 
@@ -48,7 +48,7 @@ def propagation_policy(obj: Object) -> str:
 
 
 def timeout(obj: Object) -> float:
-    """The seconds to wait; 0 for nonsense, which only somebody else can have written: ``errors`` refuses it."""
+    """The seconds to wait; 0 if not given or invalid: ``errors`` refuses invalid ones in a program."""
     value = annotation(obj, _TIMEOUT)
     return float(value) if _WHOLE_NUMBER.fullmatch(value) else 0
 
@@ -73,7 +73,7 @@ def waits_for(live: Object) -> list[str] | None:
 
 
 def condition(live: Object, name: str) -> Object:
-    """A condition in the status of a live object; empty where it has none of that type."""
+    """A condition in the status of a live object; empty if it has none of that type."""
     conditions = live.get("status", {}).get("conditions") or []
     return next((item for item in conditions if item["type"] == name), {})
 

@@ -42,7 +42,7 @@ class Client:
         return self._api.request("PATCH", self.path(obj), query, obj, "application/apply-patch+yaml")
 
     def delete(self, obj: Object, propagation: str) -> None:
-        """Ask for the deletion of an object; that it is gone already is no error."""
+        """Request the deletion of an object; one that is already gone is not an error."""
         with suppress(UnknownKindError):
             self._api.delete(self.path(obj), propagationPolicy=propagation)
 
@@ -56,7 +56,7 @@ class Client:
         return self._resource(api_version, kind)[1]
 
     def path(self, obj: Object) -> str:
-        """The URL path of an object, or of its collection where it has no name."""
+        """The URL path of an object, or of its collection if it has no name."""
         api_version, metadata = obj["apiVersion"], obj.get("metadata", {})
         plural, namespaced = self._resource(api_version, obj["kind"])
         parts = [_root(api_version)]

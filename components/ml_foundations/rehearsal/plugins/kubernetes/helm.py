@@ -1,4 +1,4 @@
-"""Helm releases: run by the real Helm. A chart that cannot be fetched is recorded, and said to be only recorded."""
+"""Helm releases, run by the real Helm. A chart that cannot be fetched is only recorded, with a warning."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _OUR_OWN = (
     *("chart", "name", "namespace", "values", "valueYamlFiles", "version", "repositoryOpts"),
     *("skipAwait", "timeout", "compat", "lint", "resourceNames"),
 )
-"""Inputs that are used otherwise, or say nothing to an install."""
+"""Inputs that are used otherwise, or do not matter to an install."""
 _UNREACHABLE = re.compile(
     r"took over|no such host|dial tcp|connection refused|i/o timeout|TLS handshake timeout|network is unreachable|"
     r"proxyconnect|context deadline exceeded|Temporary failure in name resolution"
 )
-"""What Helm says where the chart's home cannot be reached from this machine."""
+"""What Helm prints if the chart's repository cannot be reached from this machine."""
 
 
 class Helm:
@@ -86,12 +86,12 @@ class Helm:
         return Diff(changed, replaces, delete_before_replace=False)
 
     def preview(self, inputs: Properties) -> Properties:
-        """The inputs, unless they have values of which it is known that the chart does not have them."""
+        """The inputs, unless they have values that the chart is known not to have."""
         self._refuse_unknown_values(inputs)
         return inputs | {"status": UNKNOWN, "resourceNames": UNKNOWN}
 
     def install(self, resource: Resource, inputs: Properties) -> State:
-        """Install or upgrade the release, or record it where its chart cannot be fetched."""
+        """Install or upgrade the release, or record it if its chart cannot be fetched."""
         self._refuse_unknown_values(inputs)
         if why := self._cannot_be_fetched(inputs):
             self._run_beside(resource, _chart_name(inputs))
@@ -111,7 +111,7 @@ class Helm:
         return self._recorded(inputs)
 
     def _refuse_unknown_values(self, inputs: Properties) -> None:
-        """Fail for values that the chart does not have; where it can be fetched, that is between it and Helm."""
+        """Refuse values that the chart does not have; if it can be fetched, Helm itself checks them."""
         unknown = [
             error for place, values in _values(inputs) for error in unknown_keys(_chart_name(inputs), values, place)
         ]
@@ -138,7 +138,7 @@ class Helm:
         return State(f"{namespace}/{name}", inputs, _outputs(inputs, record["installed"]))
 
     def uninstall(self, resource: Resource, old: State) -> None:
-        """Remove the release; that it is gone already is no error."""
+        """Remove the release; one that is already gone is not an error."""
         namespace, _, name = old.id.rpartition("/")
         path = _record_path(namespace, name)
         if path.exists() and json.loads(path.read_text())["installed"]:
@@ -147,7 +147,7 @@ class Helm:
         path.unlink(missing_ok=True)
 
     def _cannot_be_fetched(self, inputs: Properties) -> str:
-        """Why the chart cannot be had on this machine, or nothing."""
+        """Why the chart cannot be fetched on this machine; empty if it can."""
         chart, home = str(inputs["chart"]), _home(inputs)
         if _chart_name(inputs) in _BESIDE:
             return "its controller runs as a process, with the kinds and webhooks of the chart"
@@ -164,7 +164,7 @@ class Helm:
         return f"{home} cannot be reached"
 
     def _status(self, name: str, namespace: str) -> str:
-        """Helm's word for the release, such as ``deployed``; nothing where there is no such release."""
+        """Helm's status of the release, such as ``deployed``; empty if there is no such release."""
         try:
             printed = self._helm("status", name, "--namespace", namespace, "--output", "json", seconds=60)
         except RehearsalError as error:
@@ -174,7 +174,7 @@ class Helm:
         return json.loads(printed)["info"]["status"]
 
     def _end_interrupted(self, name: str, namespace: str) -> None:
-        """Helm refuses a release of which a run was killed; only this stack's one update can have been that run."""
+        """Clean up after a run that was killed, since Helm would refuse to go on; only this stack can have run it."""
         status = self._status(name, namespace)
         if status == "pending-install":
             self._helm("uninstall", name, "--namespace", namespace, "--wait", seconds=_DEFAULT_SECONDS)
@@ -279,7 +279,7 @@ def _flag(key: str) -> str:
 
 
 def _values(inputs: Properties) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The values that are on this machine, each map with where it is declared."""
+    """The values that are on this machine, each map with the place where it is declared."""
     files = inputs.get("valueYamlFiles")
     for index, asset in enumerate(files if isinstance(files, list) else []):
         if isinstance(asset, Mapping) and ("text" in asset or "path" in asset):

@@ -19,7 +19,7 @@ _SERVER_SET = ("creationTimestamp", "generation", "managedFields", "resourceVers
 
 
 def object_id(metadata: Object) -> str:
-    """The id that Pulumi knows an object by: its name, behind its namespace where it has one."""
+    """The id that Pulumi knows an object by: its name, after its namespace if it has one."""
     return "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
 
 

@@ -42,7 +42,7 @@ _NO_GENERATED_NAMES = (
     "give metadata.name, or leave out both, and Pulumi makes a name"
 )
 _RETRY_SECONDS = (0.5, 1, 2)
-"""The waits of a new object for its namespace or its kind, which somebody may just be making."""
+"""The pauses before a new object is tried again while its namespace or kind does not exist yet."""
 
 
 class KubernetesProvider(Provider):
@@ -63,7 +63,7 @@ class KubernetesProvider(Provider):
         return settings.diff(old, new)
 
     def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
-        """Fill in namespace and name where the program gives none; refuse what could not be awaited."""
+        """Fill in namespace and name if the program gives none; refuse what could not be awaited."""
         if resource.type == RELEASE:
             return self._helm.check(resource, old, new, seed)
         _refuse_unsupported(resource)
@@ -98,7 +98,7 @@ class KubernetesProvider(Provider):
         return Diff(changed, replaces, delete_before_replace=bool(replaces) and taken)
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
-        """What the API server would make of it; the inputs, where it cannot tell yet."""
+        """What the API server would make of it; the inputs if it cannot tell yet."""
         if resource.type == RELEASE:
             return self._helm.preview(new)
         if has_unknown(new) or (old is None and not new["metadata"].get("name")):
@@ -171,7 +171,7 @@ class KubernetesProvider(Provider):
         return Helm(self, lambda: self._settings.access.kubeconfig_file(), lambda: self._settings.namespace)
 
     def _name(self, metadata: Properties, resource: Resource, old: Properties, seed: bytes) -> None:
-        """Give a name where the program gives none: the one that the object has, or a new one."""
+        """Give a name if the program gives none: the one that the object has, or a new one."""
         known = old["metadata"]["name"] if _is_autonamed(old) else ""
         if metadata.get("generateName") and not known:
             if self._settings.applies_server_side:
@@ -183,7 +183,7 @@ class KubernetesProvider(Provider):
             metadata["annotations"] = {**given, annotations.AUTONAMED: "true"}
 
     def _is_namespaced(self, inputs: Properties) -> bool:
-        """Whether objects of the kind have a namespace; supposed where the cluster cannot tell, or not yet."""
+        """Whether objects of the kind have a namespace; assumed if the cluster cannot tell yet."""
         # Only a CRD's kind is worth a question: it may mean a credential plugin's run, in every command.
         token = token_of(inputs["apiVersion"], inputs["kind"])
         if token in KUBERNETES:
@@ -194,7 +194,7 @@ class KubernetesProvider(Provider):
             return True
 
     def _placed(self, inputs: Properties, identity: str = "") -> Properties:
-        """Inputs with the namespace in which the object is, or comes to be; without one where its kind has none."""
+        """Inputs with the namespace that the object is in or will be in; without one if its kind has none."""
         metadata = inputs.get("metadata", {})
         if not isinstance(metadata, Mapping):
             return inputs
@@ -205,7 +205,7 @@ class KubernetesProvider(Provider):
         return inputs | {"metadata": rest | {"namespace": namespace}}
 
     def _located(self, inputs: Properties, old: State | None = None) -> Object:
-        """The object to apply: with a namespace, where its kind has one, and a name; of both, the id knows best."""
+        """The object to apply, with a name and, if its kind has one, a namespace; both come from the id first."""
         obj: Object = {key: value for key, value in copy.deepcopy(inputs).items() if not key.startswith("__")}
         obj.pop("status", None)
         metadata = obj.setdefault("metadata", {})
@@ -218,7 +218,7 @@ class KubernetesProvider(Provider):
         return obj
 
     def _created(self, resource: Resource, new: Properties) -> Object:
-        """Apply a new object; where its namespace or its kind is not there yet, try again a few times."""
+        """Apply a new object; try again a few times while its namespace or kind does not exist."""
         for seconds in _RETRY_SECONDS:
             try:
                 return self._applied(resource, new)
@@ -230,7 +230,7 @@ class KubernetesProvider(Provider):
         return self._applied(resource, new)
 
     def _applied(self, resource: Resource, new: Properties) -> Object:
-        """Apply a new object, once the one that it replaces is gone; one that is somebody else's stays."""
+        """Apply a new object once the one that it replaces is gone; never take over an existing one."""
         wanted = self._located(new)
         live = self._client.get(wanted)
         if live is not None and live["metadata"].get("deletionTimestamp"):
@@ -244,7 +244,7 @@ class KubernetesProvider(Provider):
         return self._client.apply(wanted, force=annotations.is_set(wanted, annotations.FORCE))
 
     def _is_to_be_replaced(self, old: State, new: Properties) -> bool:
-        """Whether a Job that is not complete asks for that; one that cannot be read stays as it is."""
+        """Whether an incomplete Job asks to be replaced; one that cannot be read stays as it is."""
         if group_kind(new) != "Job.batch" or not annotations.is_set(new, annotations.REPLACE_UNREADY):
             return False
         try:
@@ -254,7 +254,7 @@ class KubernetesProvider(Provider):
         return live is not None and not is_complete(live)
 
     def _refreshed(self, inputs: Properties, wanted: Object, live: Object) -> Properties:
-        """The inputs, where applying them would change nothing; otherwise with what somebody else changed."""
+        """The inputs if applying them would change nothing; otherwise with what others changed."""
         try:
             applied = self._client.apply(wanted, dry_run=True, force=True)
         except ApiError:
@@ -311,7 +311,7 @@ def _namespace_is_missing(error: ApiError) -> bool:
 
 @contextmanager
 def _explained(resource: Resource, what: str) -> Iterator[None]:
-    """Say of the API server's errors in this block what could not be done, and to which resource."""
+    """Turn the API server's errors in this block into errors that name the resource and what failed."""
     try:
         yield
     except ApiError as error:

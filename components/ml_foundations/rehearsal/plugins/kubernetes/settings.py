@@ -17,7 +17,7 @@ _MUTABLE: Mapping[str, tuple[str, str]] = {
     "ConfigMap": ("enableConfigMapMutable", "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE"),
     "Secret": ("enableSecretMutable", "PULUMI_K8S_ENABLE_SECRET_MUTABLE"),
 }
-"""What makes a kind mutable: an input of the provider and, where it is not given, an environment variable."""
+"""What makes a kind mutable: an input of the provider or, if that is not given, an environment variable."""
 
 
 class Settings:
@@ -79,7 +79,7 @@ def _leads_to(replica: str, kubeconfig: str, context: str) -> bool:
 
 
 def _servers(config: Properties) -> Any:
-    """Where the clusters of a kubeconfig are; the kubeconfig itself where it cannot be read."""
+    """Where the clusters of a kubeconfig are; the kubeconfig itself if it cannot be read."""
     try:
         clusters = read_kubeconfig(str(config.get("kubeconfig", "")))["clusters"]
     except RehearsalError:

@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.25
 def until_ready(
     client: Client, live: Object, allowed: float, cancelled: threading.Event, say: Callable[[str], None]
 ) -> tuple[Object, list[str]]:
-    """The object as it is in the end, and the reasons why it is not ready: none where it is.
+    """The object as it is in the end, and why it is not ready: no reasons if it is.
 
     Args:
         client: The cluster.
@@ -32,7 +32,7 @@ def until_ready(
         say: Told what is waited for, whenever that changes.
 
     Raises:
-        RehearsalError: somebody else deleted it.
+        RehearsalError: it was deleted meanwhile.
     """
     deadline, message = time.monotonic() + _seconds(live, allowed), ""
     while True:
@@ -79,7 +79,7 @@ def _seconds(obj: Object, allowed: float) -> float:
 
 
 def _look(client: Client, live: Object) -> tuple[Object | None, Progress]:
-    """The object as it is now, or None where it is gone, and how far it is.
+    """The object as it is now, or None if it is gone, and how far it is.
 
     Nothing is raised: the object is there, so it must get into the state whatever happens.
     """
@@ -97,5 +97,5 @@ def _reasons(client: Client, live: Object) -> list[str]:
     try:
         return reasons(client, live)
     except Exception:
-        # They only explain, and what they explain must be heard.
+        # They only explain a failure, which must be reported in any case.
         return []
