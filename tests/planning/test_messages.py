@@ -159,7 +159,7 @@ def test_warnings(documents: list[Manifest], expected: str) -> None:
         ),
         (
             [deployment("a", 12, template()), job("j", 1, template()), CPU],
-            "competition: beside Deployment team/a it may wait for ever: together they need 13 cpu, and cpu offers 12 "
+            "competition: beside Deployment team/a it may wait forever: together they need 13 cpu, and cpu offers 12 "
             "at most. | Let its pools have more nodes, or give it one of its own.",
         ),
         (

@@ -211,7 +211,7 @@ def _(reason: Competition, verdict: Verdict) -> Words:
         message = missing or "its jobs may take each other's places"
         return Words("nodes", "spec.replicatedJobs", message, "Let pools have more nodes, or lower replicas.")
     if reason.job:
-        until = "until they have ended" if all(workload.is_finite for workload in reason.beside) else "for ever"
+        until = "until they have ended" if all(workload.is_finite for workload in reason.beside) else "forever"
         beside = names(map(str, reason.beside))
         message = f"beside {beside} it may wait {until}: {missing or 'they may take all the room'}"
         remedy = "Let its pools have more nodes, or give it one of its own."
