@@ -1,16 +1,10 @@
 """Guard rules: a stack that trips each, and one that trips none."""
 
 import copy
-import sys
 from typing import Any
 
-import pytest
-
-from tests.support.checkout import CHECKOUT
-
-sys.path.insert(0, str(CHECKOUT / "policy"))
-
 import guards
+import pytest
 
 GPU = "nvidia.com/gpu"
 
