@@ -99,7 +99,7 @@ class MaintenanceExclusionArgs(TypedDict):
     end_time: str
     """When it ends."""
     scope: NotRequired[str]
-    """NO_UPGRADES (30 days at the most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
+    """NO_UPGRADES (30 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
 
 
 class GkeClusterArgs(TypedDict):
@@ -275,7 +275,7 @@ class CpuNodePoolArgs(TypedDict):
     queued_provisioning: NotRequired[bool]
     """Whether nodes come only for a ProvisioningRequest, all at once; default false."""
     max_run_seconds: NotRequired[int]
-    """After how long a node is taken away again; with flex_start 7 days at the most, which is its default."""
+    """After how long a node is taken away again; with flex_start 7 days at most, which is its default."""
     compact_placement: NotRequired[bool]
     """Whether nodes are put close to each other, in one zone; default false."""
     placement_policy: NotRequired[str]
@@ -386,7 +386,7 @@ class GpuNodePoolArgs(TypedDict):
     queued_provisioning: NotRequired[bool]
     """Whether nodes come only for a ProvisioningRequest, all at once; default false."""
     max_run_seconds: NotRequired[int]
-    """After how long a node is taken away again; with flex_start 7 days at the most, which is its default."""
+    """After how long a node is taken away again; with flex_start 7 days at most, which is its default."""
     compact_placement: NotRequired[bool]
     """Whether nodes are put close to each other, in one zone; default false."""
     placement_policy: NotRequired[str]

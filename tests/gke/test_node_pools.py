@@ -126,7 +126,7 @@ REFUSED = {
     ),
     "the latest driver on Ubuntu": (L4, {"driver": "latest", "image": "ubuntu"}, "driver", "default"),
     "a disk that does not attach": (L4, {"disk_type": "hyperdisk-balanced"}, "disk_type", "pd-balanced"),
-    "too many local SSDs": (L4, {"local_ssd": {"count": 3}}, "local_ssd", "2 at the most"),
+    "too many local SSDs": (L4, {"local_ssd": {"count": 3}}, "local_ssd", "2 at most"),
     "no number of local SSDs": (L4, {"local_ssd": {}}, "local_ssd", "count"),
     "another number of local SSDs": (H100, {"local_ssd": {"count": 4}}, "local_ssd", "comes with 16"),
     "no local SSDs": (

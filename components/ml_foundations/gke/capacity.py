@@ -52,7 +52,7 @@ class CapacitySpec(Spec):
     queued_provisioning: bool = False
     """Whether nodes come only for a ProvisioningRequest, all at once; default false."""
     max_run_seconds: int | None = Field(None, ge=600)
-    """After how long a node is taken away again; with flex_start 7 days at the most, which is its default."""
+    """After how long a node is taken away again; with flex_start 7 days at most, which is its default."""
     compact_placement: bool = False
     """Whether nodes are put close to each other, in one zone; default false."""
     placement_policy: str | None = None
@@ -114,7 +114,7 @@ class CapacitySpec(Spec):
             yield "min_nodes", f"is {self.min_nodes}, but flex_start creates nodes when pods wait for them: say 0"
         if (self.max_run_seconds or 0) > _FLEX_START_SECONDS:
             most = _FLEX_START_SECONDS
-            yield "max_run_seconds", f"is {self.max_run_seconds}; nodes of flex_start run {most} at the most"
+            yield "max_run_seconds", f"is {self.max_run_seconds}; nodes of flex_start run {most} at most"
 
     def _queued_errors(self) -> Iterator[tuple[str, str]]:
         if not self.queued_provisioning:

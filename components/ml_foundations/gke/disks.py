@@ -49,7 +49,7 @@ def ssd_errors(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str
         yield here, f"needs a count: {machine.name} comes with none"
     elif machine.local_ssd_gib is not None and ssd.count * LOCAL_SSD_GIB > machine.local_ssd_gib:
         most = machine.local_ssd_gib // LOCAL_SSD_GIB
-        yield here, f"has count {ssd.count}, but {machine.name} takes {most} at the most"
+        yield here, f"has count {ssd.count}, but {machine.name} takes {most} at most"
 
 
 def ssd_arguments(machine: MachineType, ssd: LocalSsd | None) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class MaintenanceExclusion(Spec):
     end_time: datetime
     """When it ends."""
     scope: Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"] = "NO_UPGRADES"
-    """NO_UPGRADES (30 days at the most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
+    """NO_UPGRADES (30 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

@@ -28,7 +28,7 @@ from ml_foundations.rehearsal.tools.folders import draft_of, locked
 from ml_foundations.rehearsal.tools.groups import GROUPS, HELM, KUBERNETES, PULUMI, Group
 
 _FREE_BYTES = 5 * 1024**3
-"""Room that a build takes at the most: Go's module and build caches, and the binaries."""
+"""Room that a build takes at most: Go's module and build caches, and the binaries."""
 _NO_NETWORK = re.compile(
     r"dial tcp|no such host|connection re(fused|set)|network is unreachable|i/o timeout|TLS handshake|proxyconnect"
     r"|context deadline exceeded|module lookup disabled"
