@@ -1,9 +1,9 @@
 """Kueue's quotas: what a queue can never admit, and where it sends what it admits."""
 
 import pytest
-from ml_foundations.planning import Verdict, judge
+from ml_foundations.planning import UNKNOWN, Verdict, judge
 
-from tests.planning.building import GPU, Manifest, container, deployment, job, namespaced, pool, template
+from tests.planning.building import GPU, Manifest, container, deployment, job, namespaced, pool, quota, template
 
 FLAVOR = {
     "kind": "ResourceFlavor",
@@ -62,3 +62,19 @@ def test_the_message_names_what_is_missing() -> None:
     assert reason.message == (
         "it needs 24 nvidia.com/gpu at once, and one flavor of ClusterQueue team has 16 at most, borrowed ones included: 8 too few"
     )
+
+
+def test_queues_promise_what_nodes_have_and_quotas_allow() -> None:
+    def findings(*documents: Manifest) -> list[str]:
+        found = judge([FLAVOR, LOCAL, NODES, *documents]).findings
+        return [f"{f.severity} {f.object}: {f.message}" for f in found if f.rule == "queue-capacity"]
+
+    assert findings(cluster_queue("team", 16), cluster_queue("other", 16)) == []
+    assert findings(cluster_queue("team", 16), cluster_queue("other", 17)) == [
+        "error ResourceFlavor h100: queues promise 33 nvidia.com/gpu, and h100 has 32"
+    ]
+    assert findings(cluster_queue("team", 9), quota(hard={f"requests.{GPU}": "8"})) == [
+        "error ClusterQueue team: queues promise 9 nvidia.com/gpu, and ResourceQuota team/quota has 8"
+    ]
+    unsure = pool("unsure", 1, {"gpu": UNKNOWN}, gpu="8")  # pyright: ignore[reportArgumentType]
+    assert findings(cluster_queue("team", 33), unsure) == []

@@ -216,6 +216,10 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "extended-resource-fraction": ([asks(gpu="500m"), TAINTED], [asks(gpu="1"), TAINTED]),
     "queue": (queued(1, queue="trainig"), queued(1)),
     "queue-quota": (queued(5), queued(4)),
+    "queue-capacity": (
+        [*queued(1), quota(hard={f"requests.{GPU}": "3"})],
+        [*queued(1), quota(hard={f"requests.{GPU}": "4"})],
+    ),
     "beyond-planning": ([web(schedulerName="mine"), NODES], [web(schedulerName="default-scheduler"), NODES]),
     "unknown-value": ([web(UNKNOWN), NODES], [web(1), NODES]),  # pyright: ignore[reportArgumentType]
 }

@@ -61,7 +61,7 @@ class Queues:
 
     def _most(self, queue: Manifest, flavor: Manifest, resource: str) -> int:
         """What a queue may use of a flavor at most: its own, and what the others of its cohort lend."""
-        own, limit, _ = _quota(flavor, resource)
+        own, limit, _ = quota_of(flavor, resource)
         cohort = _cohort(queue)
         if cohort is None:
             return own
@@ -72,7 +72,7 @@ class Queues:
             for group in items(section(other, "spec"), "resourceGroups"):
                 for offered in items(group, "flavors"):
                     if offered["name"] == flavor["name"]:
-                        nominal, _, lending = _quota(offered, resource)
+                        nominal, _, lending = quota_of(offered, resource)
                         lent += nominal if lending is None else min(nominal, lending)
         return own + (lent if limit is None else min(lent, limit))
 
@@ -99,7 +99,7 @@ def _covered(group: Manifest, requests: Amounts) -> list[str]:
     return [name for name in covered if name in requests]
 
 
-def _quota(flavor: Manifest, resource: str) -> tuple[int, int | None, int | None]:
+def quota_of(flavor: Manifest, resource: str) -> tuple[int, int | None, int | None]:
     """Nominal quota, borrowing limit and lending limit of a resource, in thousandths."""
     for quota in items(flavor, "resources"):
         if quota["name"] == resource:

@@ -167,6 +167,22 @@ class SharedClaim:
 
 
 @dataclass(frozen=True)
+class Overpromised:
+    """Queues promise more of a resource, in thousandths, than the nodes of a flavor have or a namespace's quota allows.
+
+    Attributes:
+        object: The ResourceFlavor, or the ClusterQueue.
+        holder: The nodes or the quota.
+    """
+
+    object: str
+    resource: str
+    promised: int
+    offered: int
+    holder: str
+
+
+@dataclass(frozen=True)
 class Member:
     """A workload that does not fit, or perhaps not, keeps the stack from it."""
 
@@ -187,6 +203,7 @@ Reason = (
     | Shortage
     | Competition
     | SharedClaim
+    | Overpromised
     | Member
 )
 """Why something does not fit, or perhaps not."""

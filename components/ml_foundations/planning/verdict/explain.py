@@ -17,6 +17,7 @@ from ml_foundations.planning.model.decisions import (
     NodeIsFull,
     NodeRefuses,
     NoNodeMatches,
+    Overpromised,
     QuotaExceeded,
     Reason,
     SharedClaim,
@@ -40,8 +41,8 @@ def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) 
         workload: The workload that it is about; of a reason of the whole stack, none.
     """
     rule, path, message, remedy, about = _words(reason, verdict)
-    # Where workloads together exceed a quota, some of them are refused, whichever comes first.
-    certain = verdict is Verdict.CANNOT_FIT or isinstance(reason, QuotaExceeded)
+    # Where workloads together exceed a quota, some are refused, whichever comes first; a promise is kept or it is not.
+    certain = verdict is Verdict.CANNOT_FIT or isinstance(reason, QuotaExceeded | Overpromised)
     severity = Severity.ERROR if certain else Severity.WARNING
     return Finding(rule, severity, about or str(workload or "stack"), path, message, remedy)
 
@@ -195,6 +196,18 @@ def _(reason: SharedClaim, _verdict: Verdict) -> Words:
         "volumes",
         f"{mounting} the claim {claim}, which one node at a time may attach (ReadWriteOnce): pods on another one wait",
         f"Give {claim} the access mode ReadWriteMany, or run the pods one after the other.",
+    )
+
+
+@_words.register
+def _(reason: Overpromised, _verdict: Verdict) -> Words:
+    promised, offered = format_milli(reason.promised), format_milli(reason.offered)
+    return Words(
+        "queue-capacity",
+        "spec",
+        f"queues promise {promised} {reason.resource}, and {reason.holder} has {offered}",
+        f"Lower nominalQuota to {offered} in all, or raise what {reason.holder} has.",
+        reason.object,
     )
 
 

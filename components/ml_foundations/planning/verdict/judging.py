@@ -8,6 +8,7 @@ from ml_foundations.kubernetes.manifests import Manifest, name_of
 from ml_foundations.kubernetes.quantities import total
 from ml_foundations.planning.api_server.admission import Admission
 from ml_foundations.planning.api_server.cluster import Cluster, Spread
+from ml_foundations.planning.api_server.promises import overpromised
 from ml_foundations.planning.model.decisions import Candidate, Competition, Member, Reason, Verdict, together
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import Demand
@@ -52,6 +53,7 @@ def _judge(cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
         if _is_uncertain(candidate.verdict, [other.workloads[index].verdict for other in roomier]):
             candidate.verdict = Verdict.UNDETERMINED
     verdict, reasons = _Together(cluster, admission, fitting, candidates).judge()
+    reasons += [(verdict, reason) for reason in overpromised(cluster)]
     findings = [explain.finding(reason, of) for of, reason in reasons]
     fits_alone = all(candidate.verdict is not Verdict.CANNOT_FIT for candidate in candidates)
     if fits_alone and _is_uncertain(verdict, [other.stack for other in roomier]):

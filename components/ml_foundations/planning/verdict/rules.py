@@ -40,6 +40,7 @@ RULES: Mapping[str, str] = {
     "extended-resource-fraction": "Extended resources, such as GPUs, are whole numbers.",
     "queue": "The queue that a workload waits in is declared.",
     "queue-quota": "The quotas of a queue admit the workload.",
+    "queue-capacity": "Queues promise no more GPUs than nodes have and quotas allow.",
     "beyond-planning": "Nothing decides that these rules do not cover.",
     "unknown-value": "Values that decide are known at preview.",
     "monthly-budget": "The nodes cost no more than the budget.",

@@ -1,0 +1,53 @@
+"""What Kueue's queues promise: GPUs beyond those that nodes have, or that the quota of a namespace allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.quantities import Amounts, millis, total
+from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.planning.api_server.queues import quota_of
+from ml_foundations.planning.model.decisions import Overpromised
+from ml_foundations.planning.model.resources import is_extended
+
+
+def overpromised(cluster: Cluster) -> Iterable[Overpromised]:
+    """Extended resources of which the nominal quotas of queues are more than nodes have or quotas allow."""
+    for flavor in cluster.by_kind["ResourceFlavor"]:
+        wanted = section(flavor, "spec", "nodeLabels")
+        if any(node.unknown or any(node.labels.get(key) is UNKNOWN for key in wanted) for node in cluster.declared):
+            continue
+        nodes = [node for node in cluster.declared if wanted.items() <= node.labels.items()]
+        promised = total(_nominal(queue, name_of(flavor)) for queue in cluster.by_kind["ClusterQueue"])
+        offered = total({n: amount * node.count for n, amount in node.allocatable.items()} for node in nodes)
+        names = ", ".join(node.name for node in nodes) or "no node"
+        yield from _excess(f"ResourceFlavor {name_of(flavor)}", promised, offered, names)
+    for quota in cluster.by_kind["ResourceQuota"]:
+        spec, namespace = section(quota, "spec"), namespace_of(quota)
+        if spec.get("scopes") or spec.get("scopeSelector"):
+            continue
+        hard = {name.removeprefix("requests."): amount for name, amount in millis(section(spec, "hard")).items()}
+        for local in cluster.by_kind["LocalQueue"]:
+            queue = cluster.queues.cluster_queue(namespace, name_of(local))
+            if queue is not None and namespace_of(local) == namespace:
+                promised = {name: amount for name, amount in _nominal(queue).items() if name in hard}
+                holder = f"ResourceQuota {namespace}/{name_of(quota)}"
+                yield from _excess(f"ClusterQueue {name_of(queue)}", promised, hard, holder)
+
+
+def _nominal(queue: Manifest, flavor: str | None = None) -> Amounts:
+    """The nominal quotas of a queue by resource, of one flavor or of all."""
+    return total(
+        {resource["name"]: quota_of(offered, resource["name"])[0]}
+        for group in items(section(queue, "spec"), "resourceGroups")
+        for offered in items(group, "flavors")
+        if flavor in (None, offered["name"])
+        for resource in items(offered, "resources")
+    )
+
+
+def _excess(about: str, promised: Amounts, offered: Mapping[str, int], holder: str) -> Iterable[Overpromised]:
+    for name, amount in promised.items():
+        if is_extended(name) and amount > offered.get(name, 0):
+            yield Overpromised(about, name, amount, offered.get(name, 0), holder)
