@@ -1,0 +1,44 @@
+"""The command ``ml-foundations``, and how messages name it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ml_foundations.rehearsal.layout import Rehearsal
+
+from tests.support.checkout import CHECKOUT, COMMAND
+
+
+@pytest.fixture
+def rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ML_FOUNDATIONS_COMMAND", ".venv/bin/ml-foundations")
+    return Rehearsal.of("prod", tmp_path / "a project")
+
+
+def test_a_message_names_the_command_as_it_was_typed(rehearsal: Rehearsal) -> None:
+    assert rehearsal.command("up") == ".venv/bin/ml-foundations up --project 'a project' --stack prod"
+    assert Rehearsal.of("dev", Path.cwd()).command("env") == ".venv/bin/ml-foundations env"
+
+
+def test_where_make_ran_it_a_message_names_makes_own_targets(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ML_FOUNDATIONS_MAKE", "1")
+    assert rehearsal.command("up", nodes="n.yaml") == "make up PROJECT='a project' STACK=prod NODES=n.yaml"
+    assert rehearsal.command("env") == ".venv/bin/ml-foundations env --project 'a project' --stack prod"
+
+
+def test_a_rehearsal_is_called_by_its_stack_and_elsewhere_by_its_project_too(tmp_path: Path) -> None:
+    assert Rehearsal.of("dev", CHECKOUT).title == "dev"
+    assert Rehearsal.of("dev", tmp_path).title == f"{tmp_path.name} dev"
+
+
+@pytest.mark.parametrize("command", [[COMMAND], [sys.executable, "-m", "ml_foundations.rehearsal"]])
+def test_what_is_not_up_says_how_to_start_it(command: list[str | Path], tmp_path: Path) -> None:
+    done = subprocess.run([*command, "status"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "kube-apiserver             not running" in done.stdout
+    named = COMMAND if command == [COMMAND] else "python -m ml_foundations.rehearsal"
+    assert done.stderr == f"error: dev is not up. Start it: {named} up\n"
