@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
+from typing import Any
 
 from ml_foundations.catalog.machine_types import MAX_PODS, MachineType, rows
+from ml_foundations.kubernetes.manifests import section
 
 GIB = 1024**3
 KIB = 1024
@@ -121,3 +123,18 @@ def system_daemonsets() -> tuple[SystemDaemonSet, ...]:
         )
         for row in rows("system_daemonsets.csv")
     )
+
+
+def cluster_features(cluster: Mapping[str, Any]) -> set[str]:
+    """What GKE runs on every node of a cluster, in the words of ``SystemDaemonSet.runs_where``.
+
+    Args:
+        cluster: The cluster's properties, as the gcp provider names them.
+    """
+    dataplane_v2 = cluster.get("datapathProvider") == "ADVANCED_DATAPATH"
+    features = {"always", "dataplane-v2" if dataplane_v2 else "kube-proxy"}
+    if cluster.get("workloadIdentityConfig"):
+        features.add("workload-identity")
+    if section(cluster, "addonsConfig", "dnsCacheConfig").get("enabled"):
+        features.add("node-local-dns")
+    return features

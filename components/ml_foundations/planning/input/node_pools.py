@@ -232,12 +232,7 @@ class _Pool:
     @cached_property
     def _features(self) -> frozenset[str]:
         """What of GKE runs on the pool's nodes, in the words of the catalog of its DaemonSets."""
-        dataplane_v2 = self._cluster.get("datapathProvider") == "ADVANCED_DATAPATH"
-        features = {"always", "dataplane-v2" if dataplane_v2 else "kube-proxy"}
-        if self._cluster.get("workloadIdentityConfig"):
-            features.add("workload-identity")
-        if section(self._cluster, "addonsConfig", "dnsCacheConfig").get("enabled"):
-            features.add("node-local-dns")
+        features = node_resources.cluster_features(self._cluster)
         if self._accelerator and not self.traits.is_opted_out:
             features.add("managed-gpu")
         return frozenset(features)

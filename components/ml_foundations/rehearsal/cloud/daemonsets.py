@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ml_foundations.catalog.node_resources import SystemDaemonSet, system_daemonsets
+from ml_foundations.catalog.node_resources import SystemDaemonSet, cluster_features, system_daemonsets
 from ml_foundations.kubernetes import labels
 
 NAMESPACE = "kube-system"
@@ -17,19 +17,8 @@ def manifests(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
     Args:
         cluster: The cluster's properties, as the gcp provider names them.
     """
-    present = _features(cluster)
+    present = cluster_features(cluster) | {"managed-gpu"}
     return [_manifest(entry) for entry in system_daemonsets() if entry.runs_where in present]
-
-
-def _features(cluster: Mapping[str, Any]) -> set[str]:
-    dataplane_v2 = cluster.get("datapathProvider") == "ADVANCED_DATAPATH"
-    dns_cache = ((cluster.get("addonsConfig") or {}).get("dnsCacheConfig") or {}).get("enabled")
-    features = {"always", "managed-gpu", "dataplane-v2" if dataplane_v2 else "kube-proxy"}
-    if cluster.get("workloadIdentityConfig"):
-        features.add("workload-identity")
-    if dns_cache:
-        features.add("node-local-dns")
-    return features
 
 
 def _manifest(entry: SystemDaemonSet) -> dict[str, Any]:
