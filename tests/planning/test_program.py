@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import yaml
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
+from ml_foundations.kubernetes.manifests import RELEASE
 from ml_foundations.planning import UNKNOWN, Verdict
-from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, RELEASE, Resource, nodes_of
+from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, Resource, nodes_of
 from ml_foundations.planning.verdict.program import judge_program
 
 from tests.planning.building import GPU, container, deployment, job, template

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 Manifest = Mapping[str, Any]
 
+RELEASE = "kubernetes:helm.sh/v3:Release"
+"""Pulumi's type of a Helm release: what it makes are no manifests of the program."""
+
 
 class Unknown:
     """The type of ``UNKNOWN``."""

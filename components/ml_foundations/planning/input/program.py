@@ -10,13 +10,12 @@ from typing import Any
 
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.versions import GPU_OPERATOR
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, Unknown, items, section, unknown_paths
+from ml_foundations.kubernetes.manifests import RELEASE, UNKNOWN, Manifest, Unknown, items, section, unknown_paths
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
-RELEASE = "kubernetes:helm.sh/v3:Release"
 
 Resource = tuple[str, Manifest]
 """Type token and inputs."""

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import yaml
 
-from ml_foundations.planning.input.program import RELEASE
+from ml_foundations.kubernetes.manifests import RELEASE
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Store

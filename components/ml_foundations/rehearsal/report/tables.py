@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
-from ml_foundations.planning.input.program import RELEASE
+from ml_foundations.kubernetes.manifests import RELEASE
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import Quota, Report
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import ClassVar
 
-from ml_foundations.planning.input.program import RELEASE
+from ml_foundations.kubernetes.manifests import RELEASE
 from ml_foundations.rehearsal.api import Api, ApiError, Object
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.kubernetes import annotations, settings, waiting
