@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 from ml_foundations.kubernetes.manifests import Manifest
 from ml_foundations.planning.model.places import Demand, Place, PodClass
@@ -84,32 +85,17 @@ class InTurns:
 
 
 @dataclass(frozen=True)
-class NoNodeMatches:
-    """A DaemonSet without nodes."""
+class Situation:
+    """What the pods of a workload are in, where no numbers are needed to say so.
 
+    Attributes:
+        kind: A DaemonSet without nodes, one whose pods keep each other off, pods that take the place of pods with a
+            lower priority, or pods that depend on where other workloads' pods are.
+    """
+
+    kind: Literal["no-nodes", "kept-apart", "eviction", "company"]
     pods: PodSet
-
-
-@dataclass(frozen=True)
-class KeptApart:
-    """A DaemonSet's pods keep each other off."""
-
-    pods: PodSet
-
-
-@dataclass(frozen=True)
-class Eviction:
-    """The pods take the place of pods with a lower priority."""
-
-    pods: PodSet
-    pod: PodClass
-
-
-@dataclass(frozen=True)
-class Company:
-    """Whether the pods fit depends on where other workloads' pods are."""
-
-    pods: PodSet
+    priority: int
 
 
 @dataclass(frozen=True)
@@ -196,10 +182,7 @@ Reason = (
     | QuotaExceeded
     | GrowthStops
     | InTurns
-    | NoNodeMatches
-    | KeptApart
-    | Eviction
-    | Company
+    | Situation
     | Shortage
     | Competition
     | SharedClaim
