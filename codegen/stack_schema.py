@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from codegen import ROOT
 
 FILE = ROOT / "stacks" / "schema.json"
@@ -18,10 +20,13 @@ def files() -> dict[Path, str]:
 def schema() -> dict[str, Any]:
     """The schema of a whole stack file; keys of other namespaces are Pulumi's own business."""
     sys.path.insert(0, str(ROOT / "stacks"))  # where the program of the stacks imports its modules from
+    from places import FOLLOWS
     from settings import PROJECT, Settings
 
     sections = Settings.model_json_schema(by_alias=True)
     definitions = sections.pop("$defs")
+    for spec, fields in FOLLOWS.items():
+        _leave_out(definitions[spec.__name__], [to_camel(field) for field in fields])
     pool = sections["properties"]["nodePools"]["additionalProperties"]
     pool["anyOf"] = pool.pop("oneOf")  # a machine type decides between the two, and a schema does not see that
     properties = {f"{PROJECT}:{key}": value for key, value in sections["properties"].items() if key != "project"}
@@ -41,3 +46,10 @@ def schema() -> dict[str, Any]:
         "required": ["config"],
         "$defs": definitions,
     }
+
+
+def _leave_out(definition: dict[str, Any], keys: list[str]) -> None:
+    """What follows from a section's place is no key of it."""
+    for key in keys:
+        del definition["properties"][key]
+    definition["required"] = [key for key in definition.get("required", []) if key not in keys]

@@ -42,15 +42,23 @@ class Proof:
     seen by the first look: declare node pools outside of it.
     """
 
-    def __init__(self, accepted: Mapping[str, str] | None = None, monthly_budget: Decimal | None = None) -> None:
+    def __init__(
+        self,
+        accepted: Mapping[str, str] | None = None,
+        monthly_budget: Decimal | None = None,
+        places: Mapping[str, str] | None = None,
+    ) -> None:
         """Begin to collect.
 
         Args:
             accepted: Rules whose errors are shown as warnings, each with the reason, which is shown too.
             monthly_budget: US dollars that all nodes may cost per month, at most; an excess is an error.
+            places: Where the user wrote an object, by its name in findings, such as "Job research/align": a path in a
+                configuration, which findings then show.
         """
         self._accepted = dict(accepted or {})
         self._monthly_budget = monthly_budget
+        self._places = places or {}
         self._declared: list[pulumi.ResourceTransformationArgs] = []
         self._registered: list[Resource] = []
         self._refusal: pulumi.RunError | None = None
@@ -110,12 +118,12 @@ class Proof:
     def _tell(self, verdicts: Verdicts) -> None:
         """Show all that was found; errors end the program."""
         findings = self._findings(verdicts)
-        errors = [_sentence(finding) for finding in findings if self._is_error(finding)]
+        errors = [self._sentence(finding) for finding in findings if self._is_error(finding)]
         for finding in findings:
             if finding.severity is Severity.ERROR and not self._is_error(finding):
-                pulumi.log.warn(f"accepted, because {self._accepted[finding.rule]}: {_sentence(finding)}")
+                pulumi.log.warn(f"accepted, because {self._accepted[finding.rule]}: {self._sentence(finding)}")
             elif finding.severity is not Severity.ERROR:
-                _LOGS[finding.severity](_sentence(finding))
+                _LOGS[finding.severity](self._sentence(finding))
         pulumi.log.info(f"proof: {report.as_summary(verdicts)}")
         if errors:
             raise pulumi.RunError("".join(["the stack cannot run as it is declared", *(f"\n  {e}" for e in errors)]))
@@ -125,6 +133,12 @@ class Proof:
         if self._monthly_budget is not None and (excess := over_budget(verdicts.cost, self._monthly_budget)):
             findings.append(excess)
         return list(_merged(findings))
+
+    def _sentence(self, finding: Finding) -> str:
+        place = self._places.get(finding.object.partition(" and ")[0])
+        written = f" Written at {place}." if place else ""
+        where = f"{finding.rule}, {finding.path}" if finding.path else finding.rule
+        return f"{finding.object}: {finding.message}. {finding.remedy}{written} [{where}]"
 
     def _is_error(self, finding: Finding) -> bool:
         return finding.severity is Severity.ERROR and finding.rule not in self._accepted
@@ -144,11 +158,6 @@ def _is_open(args: pulumi.ResourceTransformationArgs) -> bool:
     is_component = isinstance(args.resource, pulumi.ComponentResource)
     brings_more = is_component and (getattr(args.resource, "_remote", False) or args.type_.startswith("kubernetes:"))
     return brings_more or bool(args.opts.transforms)
-
-
-def _sentence(finding: Finding) -> str:
-    where = f"{finding.rule}, {finding.path}" if finding.path else finding.rule
-    return f"{finding.object}: {finding.message}. {finding.remedy} [{where}]"
 
 
 def _merged(findings: Iterable[Finding]) -> Iterable[Finding]:

@@ -911,12 +911,6 @@ class TeamQueueArgs(TypedDict):
 class TrainingQueueArgs(TypedDict):
     """Arguments of a TrainingQueue."""
 
-    flavors: list[FlavorArgs]
-    """The kinds of GPU nodes."""
-    teams: list[TeamQueueArgs]
-    """What each team may use at once."""
-    cohort: NotRequired[str]
-    """The name of the cohort, in which teams borrow from each other; default is the component's."""
     borrowing: NotRequired[bool]
     """Whether teams borrow what others leave; default true."""
     reclaim: NotRequired[str]
@@ -932,6 +926,12 @@ class TrainingQueueArgs(TypedDict):
     overrides: NotRequired[dict[str, dict[str, Any]]]
     """Fields of the objects that it makes, by kind (ResourceFlavor, ClusterQueue, LocalQueue), merged over them: maps
     join, lists are replaced, and null takes a field away."""
+    flavors: list[FlavorArgs]
+    """The kinds of GPU nodes."""
+    teams: list[TeamQueueArgs]
+    """What each team may use at once."""
+    cohort: NotRequired[str]
+    """The name of the cohort, in which teams borrow from each other; default is the component's."""
 
 
 class KeyArgs(TypedDict):

@@ -11,7 +11,6 @@ from ml_foundations.planning.scheduler.competition import _always_room, _shortfa
 from ml_foundations.planning.scheduler.every_order import search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.one_class import capacity
-from ml_foundations.planning.scheduler.one_pod import placeable
 
 from tests.planning.building import (
     HOSTNAME,
@@ -119,13 +118,3 @@ def test_bounds_on_several_classes_are_never_wrong(cluster: list[Place], pods: l
         assert not tried.complete
     if _always_room(demands, cluster):
         assert tried.complete and not tried.stuck
-
-
-@settings(max_examples=100, deadline=None)
-@given(clusters(), pod_classes(constraints=2))
-def test_a_pod_is_placeable_where_it_is_placed_first(cluster: list[Place], pod: PodClass) -> None:
-    tried = search([demand(pod, 1, cluster)], cluster)
-    assert tried is not None
-    assert bool(placeable(pod, cluster)) is tried.complete
-    for place in placeable(pod, cluster):
-        assert place.room(pod) and not refusals(pod, place.node)

@@ -9,10 +9,10 @@ from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
-from tests.stacks.test_settings import sections
 from tests.support.checkout import Checkout
 from tests.support.cluster import Cluster
 from tests.support.previewing import write
+from tests.support.stack_files import sections
 
 JOB = {
     "type": "kubernetes:batch/v1:Job",

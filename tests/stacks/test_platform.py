@@ -1,52 +1,27 @@
 """Stack files whose parts do not go together: operator and pools, classes and machines, claims, models, quotas."""
 
-import copy
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.stacks.test_settings import changed, sections
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "stacks"))
-
-import settings
-
-
-def errors(given: dict[str, Any]) -> str:
-    with pytest.raises(ValueError) as caught:
-        settings.parse(given)
-    return str(caught.value)
-
-
-def with_all(*changes: tuple[str, Any]) -> dict[str, Any]:
-    """The dev stack with several values changed."""
-    given = copy.deepcopy(sections())
-    for path, value in changes:
-        *parents, last = path.split(".")
-        node = given
-        for key in parents:
-            node = node.setdefault(key, {})
-        node[last] = value
-    return given
+from tests.support.stack_files import changed, errors, refusal, settings
 
 
 @pytest.mark.parametrize(
     ("driver", "mode"), [("operator", "operator"), ("installer", "cos"), ("latest", "gke"), ("default", "gke")]
 )
 def test_the_operators_mode_follows_from_the_pools(driver: str, mode: str) -> None:
-    given = with_all(
+    given = changed(
         ("nodePools.l4.driver", driver), ("nodePools.a100.driver", driver), ("gpuOperator", {"criticalPods": 200})
     )
-    operator = settings.parse(given).operator
+    operator = settings.parse(given).gpu_operator
     assert operator is not None
     assert (operator.mode, operator.critical_pods) == (mode, 200)
 
 
 def test_googles_installer_goes_by_the_image_of_the_pools() -> None:
     pools = [(f"nodePools.{pool}.{key}", value) for pool in ("l4", "a100") for key, value in INSTALLED.items()]
-    operator = settings.parse(with_all(*pools, ("gpuOperator", {}))).operator
+    operator = settings.parse(changed(*pools, ("gpuOperator", {}))).gpu_operator
     assert operator is not None
     assert operator.mode == "ubuntu"
 
@@ -55,19 +30,19 @@ INSTALLED = {"driver": "installer", "image": "ubuntu"}
 
 
 def test_a_driver_that_storage_needs_is_not_switched_off() -> None:
-    given = with_all(("storage.filestore", {}), ("cluster.filestore", False))
+    given = changed(("storage.filestore", {}), ("cluster.filestore", False))
     assert "cluster.filestore: is false, but storage.filestore needs it" in errors(given)
-    settings.parse(with_all(("storage.filestore", {})))
+    settings.parse(changed(("storage.filestore", {})))
 
 
 def test_pools_that_need_different_modes_are_named() -> None:
-    found = errors(with_all(("nodePools.l4.driver", "latest"), ("gpuOperator", {})))
+    found = errors(changed(("nodePools.l4.driver", "latest"), ("gpuOperator", {})))
     assert "nodePools.l4.driver: is latest, but gpuOperator.mode is operator" in found
 
 
 def test_what_the_mode_of_the_pools_makes_of_the_operators_settings() -> None:
     both = [(f"nodePools.{pool}.driver", "latest") for pool in ("l4", "a100")]
-    found = errors(with_all(*both, ("gpuOperator", {"driver": {"version": "1"}})))
+    found = errors(changed(*both, ("gpuOperator", {"driver": {"version": "1"}})))
     assert "gpuOperator.driver: is the operator's driver, but in the mode gke" in found
 
 
@@ -77,7 +52,7 @@ JOB = {"image": "i", "cpu": "8", "memory": "64Gi", "gpu": "RTX-PRO-6000", "gpus"
 
 def on_g4(volume: dict[str, Any]) -> dict[str, Any]:
     job = JOB | {"mounts": [{"claim": "data", "path": "/data"}]}
-    return with_all(
+    return changed(
         ("nodePools.g4", G4),
         ("teams.research.volumes.data", {"size": "1Ti", **volume}),
         ("teams.research.trainingJobs.render", job),
@@ -85,30 +60,31 @@ def on_g4(volume: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("storage_class", ["zonal-ssd", "fast-ssd", "zonal-balanced"])
-def test_a_persistent_disk_on_a_machine_that_takes_none_is_refused_with_the_classes_that_attach(
+def test_a_persistent_disk_on_a_machine_that_takes_none_is_refused_with_the_disks_that_attach(
     storage_class: str,
 ) -> None:
-    found = errors(on_g4({"storageClass": storage_class}))
-    assert f"render.mounts[0].claim: its class {storage_class} attaches to no g4-standard-96" in found
-    assert "a class that does: hyperdisk-balanced or hyperdisk-ha or" in found
-    assert "nfs-client" in found
+    found = refusal(on_g4({"storageClass": storage_class}))
+    assert f"g4-standard-96 does not attach pd-{'ssd' if 'ssd' in storage_class else 'balanced'} disks" in found
+    assert "it attaches hyperdisk-balanced, hyperdisk-balanced-high-availability" in found
+    assert "ml-foundations:teams.research.trainingJobs.render" in found
 
 
-@pytest.mark.parametrize("storage_class", ["hyperdisk-balanced", "hyperdisk-extreme", "nfs-client"])
+@pytest.mark.parametrize("storage_class", ["hyperdisk-balanced", "hyperdisk-extreme"])
 def test_what_attaches_is_fine(storage_class: str) -> None:
-    settings.parse(on_g4({"storageClass": storage_class}))
+    assert refusal(on_g4({"storageClass": storage_class})) == ""
 
 
-def test_a_bucket_attaches_everywhere() -> None:
-    settings.parse(on_g4({"bucket": "my-bucket"}) | {})
+def test_what_is_mounted_over_the_network_attaches_everywhere() -> None:
+    assert refusal(on_g4({"storageClass": "nfs-client"})) == ""
+    assert refusal(on_g4({"bucket": "my-bucket"})) == ""
 
 
 def test_a_class_of_ones_own_is_judged_by_its_disk() -> None:
     given = on_g4({"storageClass": "mine"})
     given["storage"]["disks"] = {"mine": {"type": "pd-balanced"}}
-    assert "its class mine attaches to no g4-standard-96" in errors(given)
+    assert "g4-standard-96 does not attach pd-balanced disks of storage class mine" in refusal(given)
     given["storage"]["disks"] = {"mine": {"type": "hyperdisk-balanced", "iops": 10000}}
-    settings.parse(given)
+    assert refusal(given) == ""
 
 
 VOLUMES: dict[str, tuple[dict[str, Any], str]] = {
@@ -132,7 +108,7 @@ VOLUMES: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", VOLUMES)
 def test_a_volume_that_its_class_cannot_give_is_refused(case: str) -> None:
     volume, reason = VOLUMES[case]
-    assert reason in errors(changed("teams.research.volumes.data", {"size": "1Ti", **volume}))
+    assert reason in errors(changed(("teams.research.volumes.data", {"size": "1Ti", **volume})))
 
 
 CLAIMED = {"machineType": "a2-highgpu-2g", "maxNodes": 2, "driver": "operator", "dra": True}
@@ -140,7 +116,7 @@ CLAIMING = {"image": "i", "cpu": "8", "memory": "64Gi", "gpu": "A100", "gpus": 2
 
 
 def claiming(*changes: tuple[str, Any]) -> dict[str, Any]:
-    return with_all(
+    return changed(
         ("nodePools.claimed", dict(CLAIMED)),
         ("deviceClasses", {}),
         ("teams.research.quota.claimedGpus", 4),
@@ -150,7 +126,7 @@ def claiming(*changes: tuple[str, Any]) -> dict[str, Any]:
 
 
 def test_claimed_gpus_have_their_driver_where_the_operator_puts_it() -> None:
-    claims = settings.parse(claiming()).claims
+    claims = settings.parse(claiming()).device_classes
     assert claims is not None
     assert claims.gpu_driver_from == "operator"
 
@@ -183,9 +159,49 @@ BY_MODEL = ("teams.research.quota.gpusByModel", {"A100": 2})
 
 
 def test_gpus_that_are_counted_by_model() -> None:
-    settings.parse(with_all(BY_MODEL))
+    settings.parse(changed(BY_MODEL))
     job = "teams.research.trainingJobs.finetune"
-    assert "gpusByModel allows 0 nvidia-l4" in errors(with_all(BY_MODEL, (f"{job}.gpu", "L4"), (f"{job}.gpus", 1)))
-    assert "finetune.gpu: is required: the team's GPUs are counted" in errors(with_all(BY_MODEL, (f"{job}.gpu", None)))
-    wrong = errors(with_all(BY_MODEL, (f"{job}.priorityClass", "high")))
+    other = refusal(changed(BY_MODEL, (f"{job}.gpu", "L4"), (f"{job}.gpus", 1)))
+    assert "Job research/finetune: it needs 1 requests.nvidia.com/gpu, and ResourceQuota gpus-other leaves 0" in other
+    more = refusal(changed(("teams.research.quota.gpusByModel", {"A100": 1})))
+    assert "it needs 2 requests.nvidia.com/gpu, and ResourceQuota gpus-nvidia-tesla-a100 leaves 1" in more
+    assert refusal(changed(BY_MODEL)) == ""
+    assert "finetune.gpu: is required: the team's GPUs are counted" in errors(changed(BY_MODEL, (f"{job}.gpu", None)))
+    wrong = errors(changed(BY_MODEL, (f"{job}.priorityClass", "high")))
     assert "priorityClass: is high; GPUs of its model are counted by research-nvidia-tesla-a100" in wrong
+
+
+JOB_PATH = "teams.research.trainingJobs.finetune"
+SHARDS = {
+    "image": "i",
+    "cpu": "1",
+    "memory": "1Gi",
+    "shards": 1,
+    "gpu": "L4",
+    "gpus": 1,
+    "volumes": [{"name": "table", "size": "10Gi", "storageClass": "fast-ssd", "path": "/table"}],
+}
+UNPLACED: dict[str, tuple[tuple[str, Any], list[str]]] = {
+    "gpu in no pool": ((f"{JOB_PATH}.gpu", "H100"), ["nvidia.com/gpu.product In [NVIDIA-H100-80GB-HBM3]", JOB_PATH]),
+    "too many gpus": ((f"{JOB_PATH}.gpus", 16), ["it needs 16 nvidia.com/gpu, and 2 is free", JOB_PATH]),
+    "class that does not attach": (
+        ("teams.research.volumes.training-data.storageClass", "fast-ssd"),
+        ["a2-highgpu-2g does not attach pd-ssd disks of storage class fast-ssd", JOB_PATH],
+    ),
+    "class of shards that does not attach": (
+        ("teams.research.shardedSets.parts", SHARDS),
+        ["g2-standard-8 does not attach pd-ssd disks of storage class fast-ssd", "teams.research.shardedSets.parts"],
+    ),
+    "beyond the quota": (
+        ("teams.research.quota.gpus", 1),
+        ["it needs 2 requests.nvidia.com/gpu, and ResourceQuota team-quota leaves 1", JOB_PATH],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNPLACED)
+def test_the_proof_refuses_what_finds_no_place_and_names_where_it_is_written(case: str) -> None:
+    change, words = UNPLACED[case]
+    found = refusal(changed(change))
+    for word in words:
+        assert word in found, found

@@ -9,9 +9,9 @@ from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
-from tests.stacks.test_settings import sections
 from tests.support.checkout import CHECKOUT, Checkout
 from tests.support.previewing import preview, write
+from tests.support.stack_files import sections
 
 GANG = {"image": "i:1", "nodes": 4, "gpu": "A100", "gpus": 2, "cpu": "8", "memory": "64Gi"}
 SHORTAGE = (

@@ -1,11 +1,10 @@
 """Stack files with monitors, shards and queues: what does not fit the rest is refused with its path."""
 
-import copy
 from typing import Any
 
 import pytest
 
-from tests.stacks.test_settings import sections, settings
+from tests.support.stack_files import sections, settings
 
 SHARDS: dict[str, Any] = {
     "image": "i",
@@ -20,7 +19,7 @@ JOB: dict[str, Any] = {"image": "i", "cpu": "1", "memory": "1Gi"}
 
 def stack(team: dict[str, Any], **more: Any) -> dict[str, Any]:
     """The dev stack with more sections, and more of a team."""
-    given = copy.deepcopy(sections()) | more
+    given = sections() | more
     given["teams"]["research"] |= team
     return given
 
@@ -28,12 +27,26 @@ def stack(team: dict[str, Any], **more: Any) -> dict[str, Any]:
 def test_right_ones_are_taken() -> None:
     workloads = {"queue": QUEUE, "shardedSets": {"parts": SHARDS}, "trainingJobs": {"a": JOB | {"queue": "training"}}}
     found = settings.parse(stack(workloads, gpuMonitors={"logs": {"image": "i", "driver": "none"}}))
-    assert found.queues["teams"] == [
-        {"namespace": "research", "cpu": "8", "memory": "32Gi", "gpus": {"l4": 1}},
-    ]
-    flavor = next(flavor for flavor in found.queues["flavors"] if flavor["name"] == "l4")
-    assert (flavor["gpu"], flavor["node_selector"]) == ("NVIDIA-L4", {"cloud.google.com/gke-nodepool": "l4"})
+    assert found.queues is not None
+    (team,) = found.queues.teams
+    assert (team.namespace, team.cpu, team.memory, team.gpus) == ("research", "8", "32Gi", {"l4": 1})
+    flavor = next(flavor for flavor in found.queues.flavors if flavor.name == "l4")
+    assert (flavor.gpu, flavor.node_selector) == ("NVIDIA-L4", {"cloud.google.com/gke-nodepool": "l4"})
+    assert flavor.tolerations == []
     assert settings.parse(sections()).queues is None
+
+
+def test_what_a_queue_starts_tolerates_all_taints_of_the_pools_nodes() -> None:
+    """GKE's own for queued nodes, too, which the pool publishes and does not declare."""
+    given = stack({"queue": QUEUE})
+    given["nodePools"]["l4"] |= {"queuedProvisioning": True, "taints": [{"key": "team", "value": "ml"}]}
+    queues = settings.parse(given).queues
+    assert queues is not None
+    flavor = next(flavor for flavor in queues.flavors if flavor.name == "l4")
+    assert {each.key: each.value for each in flavor.tolerations} == {
+        "team": "ml",
+        "cloud.google.com/gke-queued": "true",
+    }
 
 
 WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -52,7 +65,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "no such pool": (
         stack({"queue": QUEUE | {"gpus": {"h200": 1}}}),
-        ["teams.research.queue.gpus.h200: there is no such GPU pool. Pools: "],
+        ["teams.research.queue.gpus.h200: there is no such flavor. Flavors: l4, a100"],
     ),
     "more than the pool": (
         stack({"queue": QUEUE | {"gpus": {"l4": 500}}}),

@@ -79,17 +79,9 @@ class TeamQueue(Spec):
                 yield f"lend_gpus.{flavor}", f"is {count}, more than its own ({self.gpus.get(flavor, 0)})"
 
 
-class TrainingQueueSpec(ComponentSpec):
-    """Arguments of a TrainingQueue."""
+class Queues(Spec):
+    """How teams share GPUs by Kueue."""
 
-    name_field = "cohort"
-
-    flavors: list[Flavor]
-    """The kinds of GPU nodes."""
-    teams: list[TeamQueue] = Field(min_length=1)
-    """What each team may use at once."""
-    cohort: Name
-    """The name of the cohort, in which teams borrow from each other; default is the component's."""
     borrowing: bool = True
     """Whether teams borrow what others leave; default true."""
     reclaim: Literal["never", "lower_priority", "any"] = "any"
@@ -105,6 +97,19 @@ class TrainingQueueSpec(ComponentSpec):
     overrides: dict[str, dict[str, Any]] = {}
     """Fields of the objects that it makes, by kind (ResourceFlavor, ClusterQueue, LocalQueue), merged over them: maps
     join, lists are replaced, and null takes a field away."""
+
+
+class TrainingQueueSpec(Queues, ComponentSpec):
+    """Arguments of a TrainingQueue."""
+
+    name_field = "cohort"
+
+    flavors: list[Flavor]
+    """The kinds of GPU nodes."""
+    teams: list[TeamQueue] = Field(min_length=1)
+    """What each team may use at once."""
+    cohort: Name
+    """The name of the cohort, in which teams borrow from each other; default is the component's."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
 
 from ml_foundations.kubernetes.manifests import Manifest
 from ml_foundations.planning.model.places import Demand, Place, PodClass
@@ -85,17 +84,32 @@ class InTurns:
 
 
 @dataclass(frozen=True)
-class Situation:
-    """What the pods of a workload are in, where no numbers are needed to say so.
+class NoNodeMatches:
+    """A DaemonSet without nodes."""
 
-    Attributes:
-        kind: A DaemonSet without nodes, one whose pods keep each other off, pods that take the place of pods with a
-            lower priority, or pods that depend on where other workloads' pods are.
-    """
-
-    kind: Literal["no-nodes", "kept-apart", "eviction", "company"]
     pods: PodSet
-    priority: int
+
+
+@dataclass(frozen=True)
+class KeptApart:
+    """A DaemonSet's pods keep each other off."""
+
+    pods: PodSet
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """The pods take the place of pods with a lower priority."""
+
+    pods: PodSet
+    pod: PodClass
+
+
+@dataclass(frozen=True)
+class Company:
+    """Whether the pods fit depends on where other workloads' pods are."""
+
+    pods: PodSet
 
 
 @dataclass(frozen=True)
@@ -182,7 +196,10 @@ Reason = (
     | QuotaExceeded
     | GrowthStops
     | InTurns
-    | Situation
+    | NoNodeMatches
+    | KeptApart
+    | Eviction
+    | Company
     | Shortage
     | Competition
     | SharedClaim

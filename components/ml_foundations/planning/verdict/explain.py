@@ -7,18 +7,21 @@ from functools import singledispatch
 from ml_foundations.kubernetes.manifests import name_of, namespace_of
 from ml_foundations.kubernetes.quantities import format_milli
 from ml_foundations.planning.model.decisions import (
+    Company,
     Competition,
+    Eviction,
     GrowthStops,
     InTurns,
+    KeptApart,
     Member,
     NodeIsFull,
     NodeRefuses,
+    NoNodeMatches,
     Overpromised,
     QuotaExceeded,
     Reason,
     SharedClaim,
     Shortage,
-    Situation,
     Verdict,
 )
 from ml_foundations.planning.model.refusals import Refusal
@@ -120,6 +123,16 @@ def _(reason: InTurns, _verdict: Verdict) -> Words:
 
 
 @_words.register
+def _(reason: NoNodeMatches, _verdict: Verdict) -> Words:
+    return Words(
+        "daemon-set-without-nodes",
+        reason.pods.path,
+        "no node matches its node selector, affinity and tolerations, so it runs nowhere",
+        "Check the node selector against the labels of the pools.",
+    )
+
+
+@_words.register
 def _(reason: NodeRefuses, _verdict: Verdict) -> Words:
     rule, path, message, *_ = reason.refusal
     path = f"{reason.pods.path}.{path}".removesuffix(".")
@@ -143,40 +156,35 @@ def _(reason: NodeIsFull, _verdict: Verdict) -> Words:
     )
 
 
-_SITUATIONS = {
-    "no-nodes": Words(
-        "daemon-set-without-nodes",
-        "",
-        "no node matches its node selector, affinity and tolerations, so it runs nowhere",
-        "Check the node selector against the labels of the pools.",
-    ),
-    "kept-apart": Words(
+@_words.register
+def _(reason: KeptApart, verdict: Verdict) -> Words:
+    certain = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
+    return Words(
         "daemon-set-spread",
-        "",
-        "its pods {cannot} be on every node: affinity or spreading keeps them apart",
+        reason.pods.path,
+        f"its pods {certain} be on every node: affinity or spreading keeps them apart",
         "Remove affinity and topologySpreadConstraints from the DaemonSet.",
-    ),
-    "eviction": Words(
-        "preemption",
-        ".priorityClassName",
-        "its pods find room only by evicting running pods of a priority below {priority}",
-        "Make room for both, or lower the priority.",
-    ),
-    "company": Words(
-        "pod-affinity",
-        ".affinity",
-        "whether its pods find a place depends on where the pods of other workloads are",
-        "Select nodes by labels instead of by pods.",
-    ),
-}
+    )
 
 
 @_words.register
-def _(reason: Situation, verdict: Verdict) -> Words:
-    words = _SITUATIONS[reason.kind]
-    cannot = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
-    message = words.message.format(cannot=cannot, priority=reason.priority)
-    return words._replace(path=f"{reason.pods.path}{words.path}", message=message)
+def _(reason: Eviction, _verdict: Verdict) -> Words:
+    return Words(
+        "preemption",
+        f"{reason.pods.path}.priorityClassName",
+        f"its pods find room only by evicting running pods of a priority below {reason.pod.priority}",
+        "Make room for both, or lower the priority.",
+    )
+
+
+@_words.register
+def _(reason: Company, _verdict: Verdict) -> Words:
+    return Words(
+        "pod-affinity",
+        f"{reason.pods.path}.affinity",
+        "whether its pods find a place depends on where the pods of other workloads are",
+        "Select nodes by labels instead of by pods.",
+    )
 
 
 @_words.register

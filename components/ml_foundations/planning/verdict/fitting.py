@@ -8,15 +8,18 @@ from functools import cached_property
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import (
     Candidate,
+    Company,
     Competition,
+    Eviction,
     GrowthStops,
     InTurns,
+    KeptApart,
     NodeIsFull,
     NodeRefuses,
+    NoNodeMatches,
     SharedClaim,
     Shortage,
     Shortfall,
-    Situation,
     Verdict,
 )
 from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying
@@ -89,7 +92,7 @@ class Fitting:
         accepting, perhaps = self._cluster.accepting(pod), self._cluster.perhaps(pod)
         candidate.decide(Verdict.FITS)
         if not accepting and not perhaps:
-            candidate.warnings.append(Situation("no-nodes", pod_set, pod.priority))
+            candidate.warnings.append(NoNodeMatches(pod_set))
         for place in perhaps:
             refused = refusals(pod, place.node)
             candidate.decide(Verdict.UNDETERMINED, NodeRefuses(pod_set, place.node.name, refused[0]))
@@ -104,7 +107,7 @@ class Fitting:
             demand = Demand(pod, pod_set.count, accepting, everywhere=True)
             verdict, _ = judge_together([demand], self._cluster.places)
             if verdict is not Verdict.FITS and candidate.verdict is Verdict.FITS:
-                candidate.decide(verdict, Situation("kept-apart", pod_set, pod.priority))
+                candidate.decide(verdict, KeptApart(pod_set))
 
     def _place_one_set(self, candidate: Candidate) -> None:
         workload, (pod_set, pod) = candidate.workload, candidate.sets[0]
@@ -142,10 +145,10 @@ class Fitting:
             is_alone = len(candidate.sets) == 1 and not pod.spread and not pod.affinity
             if is_alone and evicting.is_exact and evicting.least >= wanted:
                 candidate.decide(Verdict.FITS)
-                candidate.warnings.append(Situation("eviction", pod_set, pod.priority))
+                candidate.warnings.append(Eviction(pod_set, pod))
                 return
             if evicting.most >= wanted:
-                candidate.decide(Verdict.UNDETERMINED, Situation("eviction", pod_set, pod.priority))
+                candidate.decide(Verdict.UNDETERMINED, Eviction(pod_set, pod))
                 return
         perhaps = self._cluster.perhaps(pod)
         if any(place.node.unknown for place in perhaps) or (perhaps and self._room_with(pod, perhaps) >= wanted):
@@ -193,7 +196,7 @@ class Fitting:
         refused = any(member.is_refused for member in company)
         index = next(number for number, demand in enumerate(demands) if demand.pod is pod)
         if outcome is None or not outcome.exhausted or refused or outcome.least[index] < wanted <= outcome.most[index]:
-            candidate.decide(Verdict.UNDETERMINED, Situation("company", pod_set, pod.priority))
+            candidate.decide(Verdict.UNDETERMINED, Company(pod_set))
         elif outcome.least[index] >= wanted:
             candidate.decide(Verdict.FITS)
         else:

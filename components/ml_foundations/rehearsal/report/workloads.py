@@ -84,24 +84,28 @@ def _warnings(api: Api, reason: str) -> list[Object]:
     return api.get("/api/v1/events", fieldSelector=f"type=Warning,reason={reason}")["items"]
 
 
-@dataclass(frozen=True)
 class _Evidence:
     """What tells where a workload's pods are, were, or why they are not."""
 
-    all_pods: list[Object]
-    warnings: list[Object]
-    """Events of pods that could not be created."""
-    history: list[dict[str, Any]]
-    without_operator: list[str]
-    """The pools that have no GPUs for want of the operator."""
-    unattached: dict[str, str]
-    """By pod, why a disk was not attached."""
+    def __init__(
+        self,
+        pods: list[Object],
+        warnings: list[Object],
+        history: list[dict[str, Any]],
+        without_operator: list[str],
+        unattached: dict[str, str],
+    ) -> None:
+        self._pods = pods
+        self._warnings = warnings
+        self._history = history
+        self._without_operator = without_operator
+        self._unattached = unattached
 
     def pods(self, workload: Object) -> list[Object]:
         selector = workload["spec"]["selector"].get("matchLabels") or {}
         return [
             pod
-            for pod in self.all_pods
+            for pod in self._pods
             if pod["metadata"]["namespace"] == workload["metadata"]["namespace"]
             and selector.items() <= pod["metadata"].get("labels", {}).items()
         ]
@@ -110,7 +114,7 @@ class _Evidence:
         current = {node for pod in self.pods(workload) if (node := pod["spec"].get("nodeName"))}
         past = {
             entry["node"]
-            for entry in self.history
+            for entry in self._history
             if kind == "Job"
             and (entry["namespace"], entry["owner_kind"], entry["owner_name"])
             == (workload["metadata"]["namespace"], kind, workload["metadata"]["name"])
@@ -121,20 +125,20 @@ class _Evidence:
         unscheduled = filter(None, (self.unscheduled(pod) for pod in self.pods(workload)))
         refused = (
             event["message"]
-            for event in self.warnings
+            for event in self._warnings
             if event["involvedObject"].get("namespace") == workload["metadata"]["namespace"]
             and _belongs(event["involvedObject"], workload)
         )
         return next(unscheduled, "") or next(refused, "")
 
     def _not_attached(self, pod: Object) -> str:
-        return "" if pod["spec"].get("nodeName") else self.unattached.get(pod["metadata"]["uid"], "")
+        return "" if pod["spec"].get("nodeName") else self._unattached.get(pod["metadata"]["uid"], "")
 
     def unscheduled(self, pod: Object) -> str:
         """Why a pod has no node: the cause where it is known, then the scheduler's words."""
         said = _unscheduled(pod) or self._not_attached(pod)
-        if said and self.without_operator and _requests_gpus(pod):
-            pools = ", ".join(self.without_operator)
+        if said and self._without_operator and _requests_gpus(pod):
+            pools = ", ".join(self._without_operator)
             return f"The GPU Operator is not installed, and these pools leave their GPUs to it: {pools}. {said}"
         return said
 

@@ -1,0 +1,141 @@
+"""What follows from where a section of a stack file stands, and from the rest of the file: filled in before checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ml_foundations.catalog.machine_types import MACHINE_TYPES, UnknownNameError, gpu_by_name
+from ml_foundations.component.spec import Spec
+from ml_foundations.gke.cluster import GkeClusterSpec
+from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
+from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
+from ml_foundations.gpu.monitor import GpuMonitorSpec
+from ml_foundations.gpu.operator import Mode
+from ml_foundations.tenancy.quota import priority_class_name
+from ml_foundations.tenancy.training_queue import TeamQueue
+from pydantic.alias_generators import to_camel
+from team import SECTIONS
+
+ONLY_GPU = {to_camel(name) for name in GpuNodePoolSpec.model_fields if name not in CpuNodePoolSpec.model_fields}
+"""Keys that only a pool of GPU nodes has."""
+
+_OF_POOLS = ("project", "location", "cluster_name", "node_service_account", "pool_name")
+FOLLOWS: Mapping[type[Spec], tuple[str, ...]] = {
+    GkeClusterSpec: ("project",),
+    CpuNodePoolSpec: _OF_POOLS,
+    GpuNodePoolSpec: _OF_POOLS,
+    GpuMonitorSpec: ("monitor_name",),
+    TeamQueue: ("namespace",),
+    **{spec: ("namespace", spec.name_field or "") for spec in SECTIONS.values()},
+}
+"""The arguments that follow from a section's place: a stack file does not have them."""
+
+
+class Place(NamedTuple):
+    """A section of the file that is a component's, or a part of one's arguments."""
+
+    path: str
+    section: dict[str, Any]
+    follows: Mapping[str, Any]
+    """The arguments that follow from its place, by their keys."""
+
+
+def is_existing(cluster: Any) -> bool:
+    """Whether a cluster section means a cluster that exists already."""
+    return isinstance(cluster, dict) and bool(cluster.keys() & {"kubeconfig", "context"})
+
+
+def has_gpus(pool: Any) -> bool:
+    """Whether a node pool's section is one of GPU nodes: by its machine type or its keys."""
+    if not isinstance(pool, dict):
+        return False
+    machine = MACHINE_TYPES.get(str(pool.get("machineType")))
+    return bool(ONLY_GPU & pool.keys()) or (machine is not None and machine.gpu is not None)
+
+
+def fill(given: dict[str, Any]) -> list[Place]:
+    """Fill in what the file leaves to its other sections, where it says nothing; answer the places."""
+    _default(given, "storage", {})
+    cluster, storage = _section(given, "cluster"), _section(given, "storage")
+    if not is_existing(cluster):
+        for add_on in ("filestore", "lustre"):
+            if storage.get(add_on) is not None:
+                _default(cluster, add_on, True)
+        _default(storage, "network", _section(cluster, "network").get("network") or cluster.get("name"))
+    operator = _section(given, "gpuOperator")
+    modes = {_mode_for(pool) for _, pool in _entries(given, "nodePools") if has_gpus(pool)}
+    if len(modes) == 1:  # where pools want different modes, each that the default leaves out is an error
+        _default(operator, "mode", *modes)
+    by_operator = given.get("gpuOperator") is not None and operator.get("mode", "operator") == "operator"
+    _default(_section(given, "deviceClasses"), "gpuDriverFrom", "operator" if by_operator else "google")
+    for team_name, team in _entries(given, "teams"):
+        _default(_section(team, "serviceAccount"), "workloadPool", f"{given.get('project')}.svc.id.goog")
+        for section in SECTIONS:
+            for _, workload in _entries(team, to_camel(section)):
+                _default(workload, "priorityClass", _priority_class(workload, team_name, team))
+    return list(_places(given))
+
+
+def _places(given: Mapping[str, Any]) -> Iterator[Place]:
+    cluster = _section(given, "cluster")
+    in_project = {"project": given.get("project")}
+    if not is_existing(cluster):
+        yield Place("cluster", cluster, in_project)
+    for name, pool in _entries(given, "nodePools"):
+        location = _region(pool) if is_existing(cluster) else cluster.get("location")
+        made_later = {"clusterName": "", "nodeServiceAccount": ""}
+        yield Place(f"nodePools.{name}", pool, in_project | {"location": location, "poolName": name} | made_later)
+    for name, monitor in _entries(given, "gpuMonitors"):
+        yield Place(f"gpuMonitors.{name}", monitor, {"monitorName": name})
+    for team_name, team in _entries(given, "teams"):
+        here = {"namespace": team_name}
+        yield Place(f"teams.{team_name}.queue", _section(team, "queue"), here)
+        for section, spec in SECTIONS.items():
+            key = to_camel(section)
+            for name, entry in _entries(team, key):
+                yield Place(f"teams.{team_name}.{key}.{name}", entry, here | {to_camel(spec.name_field or ""): name})
+
+
+def _section(given: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The section of a key; an empty one that is not the file's where it has none."""
+    found = given.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _default(section: dict[str, Any], key: str, value: Any) -> None:
+    if section.get(key) is None:
+        section[key] = value
+
+
+def _entries(given: Mapping[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:
+    """The sections of a key, by name."""
+    return [(name, entry) for name, entry in _section(given, key).items() if isinstance(entry, dict)]
+
+
+def _region(pool: Mapping[str, Any]) -> str:
+    """The region of a pool of a cluster that exists, as far as its zones tell."""
+    zones = pool.get("zones")
+    return str(zones[0]).rpartition("-")[0] if isinstance(zones, list) and zones else ""
+
+
+def _mode_for(pool: Mapping[str, Any]) -> Mode:
+    return mode_for(pool.get("driver"), pool.get("image"))
+
+
+def mode_for(driver: Any, image: Any) -> Mode:
+    """The operator's mode in which exactly one side gives a pool's nodes a driver and advertises their GPUs."""
+    if driver == "installer":
+        return "ubuntu" if image == "ubuntu" else "cos"
+    return "operator" if driver == "operator" else "gke"
+
+
+def _priority_class(workload: Mapping[str, Any], team_name: str, team: Mapping[str, Any]) -> str | None:
+    """The PriorityClass of a workload's GPU model, where the team's GPUs are counted by model."""
+    counted = _section(_section(team, "quota"), "gpusByModel")
+    if not counted or not workload.get("gpus") or workload.get("gpuClaim") is not None:
+        return None
+    try:
+        return priority_class_name(team_name, gpu_by_name(str(workload.get("gpu"))).accelerator_type)
+    except (UnknownNameError, ValueError):
+        return None

@@ -1,0 +1,72 @@
+"""A team in a stack file: the one table of what it can have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ml_foundations.component.errors import models_in
+from ml_foundations.component.spec import ComponentSpec
+from ml_foundations.storage.volume import VolumeSpec
+from ml_foundations.tenancy.quota import Quota
+from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec, Tenancy
+from ml_foundations.tenancy.training_queue import TeamQueue
+from ml_foundations.workloads.distributed_training import DistributedTrainingSpec
+from ml_foundations.workloads.inference_service import InferenceServiceSpec
+from ml_foundations.workloads.pod import WorkloadSpec
+from ml_foundations.workloads.scheduled_training import ScheduledTrainingSpec
+from ml_foundations.workloads.sharded_set import ShardedSetSpec
+from ml_foundations.workloads.sweep import SweepSpec
+from ml_foundations.workloads.task import TaskSpec
+from ml_foundations.workloads.training_job import TrainingJobSpec
+from pydantic.alias_generators import to_camel
+
+
+class Team(Tenancy):
+    """A team: its namespace and quota, its volumes and workloads."""
+
+    quota: Quota
+    """What the team may have at once."""
+    queue: TeamQueue | None = None
+    """The team's share in the queues of Kueue."""
+    volumes: dict[str, VolumeSpec] = {}
+    """Claims, by name."""
+    training_jobs: dict[str, TrainingJobSpec] = {}
+    """Jobs on one node, by name."""
+    distributed_trainings: dict[str, DistributedTrainingSpec] = {}
+    """Trainings on several nodes, by name."""
+    sweeps: dict[str, SweepSpec] = {}
+    """Searches for hyperparameters, by name."""
+    scheduled_trainings: dict[str, ScheduledTrainingSpec] = {}
+    """Trainings by a schedule, by name."""
+    tasks: dict[str, TaskSpec] = {}
+    """Single pods that run once, by name."""
+    inference_services: dict[str, InferenceServiceSpec] = {}
+    """Model servers, by name."""
+    sharded_sets: dict[str, ShardedSetSpec] = {}
+    """Servers of which each pod holds a shard, by name."""
+
+    @property
+    def workloads(self) -> Iterator[tuple[str, str, WorkloadSpec]]:
+        """Key of the section, name and arguments of every workload."""
+        for section in SECTIONS:
+            for name, spec in getattr(self, section).items():
+                if isinstance(spec, WorkloadSpec):
+                    yield to_camel(section), name, spec
+
+    def tenancy(self, name: str) -> TeamNamespaceSpec:
+        """The arguments of the team's namespace.
+
+        Raises:
+            ValidationError: They do not go together.
+        """
+        beside_quota = self.model_dump(include=set(Tenancy.model_fields), exclude_unset=True)
+        return TeamNamespaceSpec.model_validate({"namespace": name, **self.quota.given(), **beside_quota})
+
+
+SECTIONS: dict[str, type[ComponentSpec]] = {
+    section: spec
+    for section, field in Team.model_fields.items()
+    for spec in models_in(field.annotation)
+    if issubclass(spec, ComponentSpec)
+}
+"""The sections of a team that are components by name."""

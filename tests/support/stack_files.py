@@ -1,0 +1,61 @@
+"""Stack files that differ from ours, what settings say to them, and what the proof says to what they declare."""
+
+import copy
+import sys
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+
+from tests.support import recording
+from tests.support.checkout import CHECKOUT
+
+STACKS = CHECKOUT / "stacks"
+sys.path.insert(0, str(STACKS))  # the program's folder is no package
+
+import settings as settings  # noqa: E402
+
+
+@cache
+def _config(stack: str) -> dict[str, Any]:
+    return yaml.safe_load((STACKS / f"Pulumi.{stack}.yaml").read_text())["config"]
+
+
+def sections(stack: str = "dev") -> dict[str, Any]:
+    """The sections of one of our stack files."""
+    config = copy.deepcopy(_config(stack))
+    ours = {key.partition(":")[2]: value for key, value in config.items() if key.startswith("ml-foundations:")}
+    return {"project": config["gcp:project"], **ours}
+
+
+def changed(*changes: tuple[str, Any]) -> dict[str, Any]:
+    """The dev stack with values changed, each by its path."""
+    given = sections()
+    for path, value in changes:
+        *parents, last = path.split(".")
+        node = given
+        for key in parents:
+            node = node.setdefault(key, {})
+        node[last] = value
+    return given
+
+
+def errors(given: Mapping[str, Any]) -> str:
+    """What the settings refuse."""
+    with pytest.raises(ValueError) as caught:
+        settings.parse(dict(given))
+    return str(caught.value)
+
+
+def refusal(given: Mapping[str, Any]) -> str:
+    """What the proof says to the program of the stacks; nothing where it refuses nothing."""
+    sections = {key: value for key, value in given.items() if key != "project" and value is not None}
+    config = {"gcp:project": given["project"], **{f"ml-foundations:{key}": value for key, value in sections.items()}}
+    try:
+        recording.changed_stack("dev", config)
+    except pulumi.RunError as refused:
+        return str(refused)
+    return ""
