@@ -53,11 +53,11 @@ def _judge(cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
         if _is_uncertain(candidate.verdict, [other.workloads[index].verdict for other in roomier]):
             candidate.verdict = Verdict.UNDETERMINED
     verdict, reasons = _Together(cluster, admission, fitting, candidates).judge()
-    reasons += [(verdict, reason) for reason in overpromised(cluster)]
     findings = [explain.finding(reason, of) for of, reason in reasons]
     fits_alone = all(candidate.verdict is not Verdict.CANNOT_FIT for candidate in candidates)
     if fits_alone and _is_uncertain(verdict, [other.stack for other in roomier]):
         verdict, findings = Verdict.UNDETERMINED, [finding.as_warning() for finding in findings]
+    findings += [explain.finding(reason, verdict) for reason in overpromised(cluster)]
     return Verdicts(
         tuple(
             WorkloadVerdict(
