@@ -22,7 +22,7 @@ class Informer(threading.Thread):
         changed: threading.Event,
         *,
         selector: str = "",
-        trim: Callable[[Object], Object] = lambda item: item,
+        read: Callable[[Object], Object] = lambda item: item,
         removed: Callable[[Object], None] = lambda item: None,
     ) -> None:
         """Follow a collection; ``start`` begins.
@@ -32,13 +32,13 @@ class Informer(threading.Thread):
             path: The collection's path, such as ``/api/v1/nodes``.
             changed: Set whenever an object came, went or changed.
             selector: A label selector.
-            trim: Reduces an object to what is worth keeping.
+            read: Makes of an object what is kept.
             removed: Told of an object as it last was when it went away.
         """
         super().__init__(name=path, daemon=True)
         self._api, self._path, self._changed = api, path, changed
         self._query = {"labelSelector": selector} if selector else {}
-        self._trim, self._removed = trim, removed
+        self._read, self._removed = read, removed
         self._objects: dict[str, Object] = {}
         self._lock = threading.Lock()
         self.synced = threading.Event()
@@ -51,7 +51,7 @@ class Informer(threading.Thread):
     def put(self, item: Object) -> None:
         """Take an object in that was just created, ahead of its event."""
         with self._lock:
-            self._objects.setdefault(item["metadata"]["uid"], self._trim(item))
+            self._objects.setdefault(item["metadata"]["uid"], self._read(item))
 
     def drop(self, uid: str) -> None:
         """Leave an object out that was just deleted, ahead of its event."""
@@ -70,7 +70,7 @@ class Informer(threading.Thread):
 
     def _list(self) -> str:
         body = self._api.get(self._path, **self._query)
-        found = {item["metadata"]["uid"]: self._trim(item) for item in body["items"]}
+        found = {item["metadata"]["uid"]: self._read(item) for item in body["items"]}
         with self._lock:
             gone = [item for uid, item in self._objects.items() if uid not in found]
             self._objects = found
@@ -84,7 +84,7 @@ class Informer(threading.Thread):
         for event in self._api.watch(self._path, resourceVersion=version, **self._query):
             if event["type"] == "ERROR":
                 raise ApiError(event["object"].get("code", 0), event["object"].get("message", "the watch ended"))
-            item = self._trim(event["object"])
+            item = self._read(event["object"])
             with self._lock:
                 if event["type"] == "DELETED":
                     self._objects.pop(event["object"]["metadata"]["uid"], None)

@@ -15,9 +15,6 @@ INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
 ADDRESSES = [str(address) for address in ip_network("198.51.100.0/24").hosts()]
 """Addresses for documentation (RFC 5737, TEST-NET-2): nothing on the internet has one, and no recorded Address."""
 
-_TOLD = ("type", "loadBalancerClass", "loadBalancerIP")
-"""What a Service says of its load balancer."""
-
 _GKE_CLASSES = "networking.gke.io/"
 """Prefix of the classes of load balancers that GKE makes itself."""
 
@@ -51,15 +48,6 @@ def address(uid: str, taken: Container[str]) -> str:
     start = int.from_bytes(hashlib.sha256(uid.encode()).digest()) % len(ADDRESSES)
     in_order = ADDRESSES[start:] + ADDRESSES[:start]
     return next((one for one in in_order if one not in taken), in_order[0])
-
-
-def trim(item: Object) -> Object:
-    """What is worth keeping of a Service or an Ingress."""
-    return {
-        "metadata": {key: item["metadata"][key] for key in ("name", "namespace", "uid")},
-        "spec": {key: value for key, value in item["spec"].items() if key in _TOLD},
-        "status": item.get("status") or {},
-    }
 
 
 def _is_for_gke(service: Object) -> bool:

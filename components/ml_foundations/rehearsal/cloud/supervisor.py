@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import labels_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import addons, autoscaler, daemonsets, dra, load_balancers, nodes, operator, volumes
@@ -49,18 +50,16 @@ class Supervisor:
         def follow(path: str, **options: Any) -> Informer:
             return Informer(self._api, path, self._changed, **options)
 
-        self._nodes = follow(_NODES, trim=_trim_node)
-        self._pods = follow("/api/v1/pods", trim=_trim_pod, removed=self._history.add)
+        self._nodes = follow(_NODES)
+        self._pods = follow("/api/v1/pods", removed=self._history.add)
         self._daemon_sets = follow("/apis/apps/v1/daemonsets")
-        self._jobs = follow("/apis/batch/v1/jobs", trim=_trim_job)
-        self._releases = follow("/api/v1/secrets", selector=operator.HELM_SECRETS, trim=_trim_release)
-        claims = follow(volumes.CLAIMS, trim=volumes.trim_claim)
-        disks = follow(volumes.VOLUMES, trim=volumes.trim_volume)
+        self._jobs = follow("/apis/batch/v1/jobs")
+        self._releases = follow("/api/v1/secrets", selector=operator.HELM_SECRETS, read=operator.read_release)
+        claims = follow(volumes.CLAIMS)
+        disks = follow(volumes.VOLUMES)
         classes = follow(volumes.CLASSES)
         slices, device_claims = follow(dra.SLICES), follow(dra.CLAIMS)
-        services, ingresses = (
-            follow(path, trim=load_balancers.trim) for path in (load_balancers.SERVICES, load_balancers.INGRESSES)
-        )
+        services, ingresses = follow(load_balancers.SERVICES), follow(load_balancers.INGRESSES)
         self._addons = addons.Addons(self._api)
         self._disks = volumes.Disks(self._api, claims, disks, classes)
         self._dra = dra.Driver(self._api, slices, device_claims)
@@ -301,7 +300,7 @@ class Supervisor:
             self._api.patch(f"{_NODES}/{_name(node)}", {"spec": {"taints": kept}})
             return []
         for pod in on_node:
-            self._history.add(_trim_pod(pod))
+            self._history.add(pod)
         _log.info("pool %s loses the idle node %s", pool, _name(node))
         self._delete_node(node)
         return [pool]
@@ -323,7 +322,7 @@ def _name(item: Mapping[str, Any]) -> str:
 
 
 def _label(node: Mapping[str, Any], key: str) -> str:
-    return node["metadata"]["labels"].get(key, "")
+    return labels_of(node).get(key, "")
 
 
 def _in_system_namespace(item: Mapping[str, Any]) -> bool:
@@ -341,53 +340,3 @@ def _is_removing(node: Mapping[str, Any]) -> bool:
 
 def _removing(group: Iterable[Mapping[str, Any]]) -> int:
     return sum(map(_is_removing, group))
-
-
-def _pick(source: Mapping[str, Any], *keys: str) -> Object:
-    return {key: source[key] for key in keys if key in source}
-
-
-def _trim_node(node: Object) -> Object:
-    return {
-        "metadata": {"labels": {}} | _pick(node["metadata"], "name", "labels", "annotations", "uid"),
-        "spec": node.get("spec") or {},
-        "status": _pick(node.get("status") or {}, "capacity", "allocatable"),
-    }
-
-
-def _trim_pod(pod: Object) -> Object:
-    spec = pod["spec"]
-    containers = {
-        kind: [_pick(container, "name", "ports", "resources", "restartPolicy") for container in spec.get(kind) or []]
-        for kind in ("containers", "initContainers")
-    }
-    keys = (
-        "nodeName",
-        "nodeSelector",
-        "affinity",
-        "tolerations",
-        "topologySpreadConstraints",
-        "overhead",
-        "resources",
-        "resourceClaims",
-        "volumes",
-    )
-    status = pod.get("status") or {}
-    return {
-        "metadata": _pick(
-            pod["metadata"], "name", "namespace", "uid", "labels", "ownerReferences", "deletionTimestamp"
-        ),
-        "spec": _pick(spec, *keys) | containers,
-        "status": {
-            "phase": status.get("phase"),
-            "conditions": [c for c in status.get("conditions") or [] if c["type"] == "PodScheduled"],
-        },
-    }
-
-
-def _trim_job(job: Object) -> Object:
-    return {"metadata": _pick(job["metadata"], "name", "namespace", "uid")}
-
-
-def _trim_release(secret: Object) -> Object:
-    return operator.read_release(secret)

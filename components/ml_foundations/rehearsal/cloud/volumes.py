@@ -45,7 +45,7 @@ class Disks:
         waiting = [claim for claim in self._claims.items() if _waits_for_disk(claim)]
         if waiting:
             by_name = {node["metadata"]["name"]: node["metadata"] for node in nodes}
-            zones = (meta["labels"].get(labels.GKE_ZONE) for meta in by_name.values())
+            zones = ((meta.get("labels") or {}).get(labels.GKE_ZONE) for meta in by_name.values())
             populated = sorted(set(filter(None, zones)))
             for claim in waiting:
                 found = classes.get(claim["spec"].get("storageClassName", ""))
@@ -208,24 +208,6 @@ def _event(item: Object, kind: str, reason: str, message: str) -> Object:
         "firstTimestamp": now,
         "lastTimestamp": now,
         "count": 1,
-    }
-
-
-def trim_claim(claim: Object) -> Object:
-    """What is worth keeping of a claim."""
-    keys = ("storageClassName", "accessModes", "volumeMode", "volumeName", "resources")
-    return {
-        "metadata": {key: claim["metadata"].get(key) for key in ("name", "namespace", "uid", "annotations")},
-        "spec": {key: claim["spec"][key] for key in keys if key in claim["spec"]},
-    }
-
-
-def trim_volume(item: Object) -> Object:
-    """What is worth keeping of a volume."""
-    keys = ("storageClassName", "persistentVolumeReclaimPolicy", "nodeAffinity")
-    return {
-        "metadata": {key: item["metadata"].get(key) for key in ("name", "uid", "annotations")},
-        "spec": {key: item["spec"][key] for key in keys if key in item["spec"]},
     }
 
 
