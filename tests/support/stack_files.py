@@ -1,22 +1,19 @@
 """Stack files that differ from ours, what settings say to them, and what the proof says to what they declare."""
 
 import copy
-import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import pulumi
 import pytest
+import settings as settings
 import yaml
 
 from tests.support import recording
 from tests.support.checkout import CHECKOUT
 
 STACKS = CHECKOUT / "stacks"
-sys.path.insert(0, str(STACKS))  # the program's folder is no package
-
-import settings as settings  # noqa: E402
 
 
 @cache
