@@ -23,11 +23,14 @@ def pod_refusals(spec: Manifest, limit_ranges: Sequence[Manifest]) -> list[Refus
         for key in ("containers", "initContainers")
         for index, container in enumerate(items(spec, key))
     ]
-    pod = ("resources", "the pod", _of_pod(spec, "requests"), _of_pod(spec, "limits"))
     found = [refusal for path, _, requests, limits in containers for refusal in _invalid(path, requests, limits)]
     for name, item in _limits(limit_ranges):
-        for each in {"Container": containers, "Pod": [pod]}.get(item.get("type", ""), []):
-            found += _outside(name, item, *each)
+        if item.get("type") == "Container":
+            for container in containers:
+                found += _outside(name, item, *container)
+        elif item.get("type") == "Pod":
+            sums = _of_pod(spec, "requests"), _of_pod(spec, "limits")
+            found += _outside(name, item, "resources", "the pod", *sums)
     return found
 
 
