@@ -95,7 +95,13 @@ def _one_per_domain(key: str, rooms: _Rooms) -> Capacity:
 
 def _affinity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Capacity:
     """Affinity to pods that run limits the domains; affinity to the pods themselves makes the first one's the only."""
-    running = [(place, other) for place in every_place for other in place.running if _attracts(pod.affinity, other)]
+    running = [
+        (place, other)
+        for place in every_place
+        if any(term.key == HOSTNAME or place.node.domain(term.key) is not None for term in pod.affinity)
+        for other in place.running
+        if _attracts(pod.affinity, other)
+    ]
     if running:
         allowed = [
             (place, room)
