@@ -5,7 +5,6 @@ Whether a workload fits at all is not here: that is ``ml_foundations.planning``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,26 +65,6 @@ def image_pinned(objects: list[Manifest]) -> Iterator[Violation]:
                 tag = image.rpartition("/")[2].partition(":")[2]
                 if tag in ("", "latest"):
                     yield item, f"{path}.{field}.image", f"{image} has {'no tag' if not tag else 'the tag latest'}"
-
-
-@guard(
-    "gpu-limit-is-request",
-    "The API server refuses GPUs that are requested without an equal limit.",
-    "Set the limit; the request follows it.",
-    mandatory=True,
-)
-def gpu_limit_is_request(objects: list[Manifest]) -> Iterator[Violation]:
-    """GPUs stand in the limits, as whole numbers, and the requests say the same."""
-    for item, path, spec in pods(objects):
-        for field, container in containers(spec):
-            resources = container.get("resources") or {}
-            limit = (resources.get("limits") or {}).get(labels.GPU_RESOURCE)
-            request = (resources.get("requests") or {}).get(labels.GPU_RESOURCE, limit)
-            where = f"{path}.{field}.resources"
-            if request is not None and str(request) != str(limit):
-                yield item, where, f"requests {request} GPUs with a limit of {limit}"
-            elif limit is not None and isinstance(limit, str | int | float) and not re.fullmatch(r"\d+", str(limit)):
-                yield item, where, f"a limit of {limit} GPUs is no whole number"
 
 
 @guard(

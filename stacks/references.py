@@ -47,7 +47,7 @@ def _errors(settings: Settings) -> Iterator[tuple[str, str]]:
             yield from _name_errors(path, team_name, name)
             yield from _workload_errors(path, workload, team, settings)
             yield from _gpu_errors(path, workload, settings)
-            yield from _quota_errors(path, workload, team_name, team)
+            yield from _model_errors(path, workload, team_name, team)
         for name, volume in team.volumes.items():
             yield from _class_errors(f"teams.{team_name}.volumes.{name}", volume, settings)
 
@@ -139,13 +139,9 @@ def _gpu_errors(path: str, workload: WorkloadSpec, settings: Settings) -> Iterat
         yield f"{path}.gpus", f"is {workload.gpus}, and GKE gives a pod one shared GPU and no more"
 
 
-def _quota_errors(path: str, workload: WorkloadSpec, name: str, team: Team) -> Iterator[tuple[str, str]]:
-    """Claims that the team's quota does not allow, and the class by which GPUs are counted."""
-    if workload.gpu_claim is not None:
-        if workload.gpus > team.quota.claimed_gpus:
-            quota = f"teams.{name}.quota.claimedGpus is {team.quota.claimed_gpus}"
-            yield f"{path}.gpus", f"is {workload.gpus}, and {quota}; raise it"
-    elif workload.gpus and team.quota.gpus_by_model:
+def _model_errors(path: str, workload: WorkloadSpec, name: str, team: Team) -> Iterator[tuple[str, str]]:
+    """The class by which GPUs are counted, where they are counted by model."""
+    if workload.gpus and workload.gpu_claim is None and team.quota.gpus_by_model:
         if workload.gpu is None:
             models = ", ".join(team.quota.gpus_by_model)
             yield f"{path}.gpu", f"is required: the team's GPUs are counted by model ({models})"
@@ -156,14 +152,12 @@ def _quota_errors(path: str, workload: WorkloadSpec, name: str, team: Team) -> I
 
 
 def _queue_errors(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Teams are promised no more than the pools have, and no more than their namespaces allow."""
+    """Queues promise no more than the pools of a cluster that exists have: planning does not see those pools."""
+    if not isinstance(settings.cluster, ExistingCluster):
+        return
     promised: Counter[str] = Counter()
-    for name, team in settings.teams.items():
-        own = team.queue.gpus if team.queue else {}
-        promised.update(own)
-        if sum(own.values()) > team.quota.gpus:
-            allowed = f"the team's pods may request {team.quota.gpus} (quota.gpus)"
-            yield f"teams.{name}.queue.gpus", f"are {sum(own.values())}, and {allowed}"
+    for team in settings.teams.values():
+        promised.update(team.queue.gpus if team.queue else {})
     for name, pool in settings.gpu_pools.items():
         if promised[name] > (most := pool.most_nodes * pool.gpu_resources_per_node):
             too_many = f"teams' queues promise {promised[name]} of them"

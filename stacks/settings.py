@@ -144,11 +144,14 @@ class Settings(Spec):
     @property
     def places(self) -> Mapping[str, str]:
         """Where in the file each Kubernetes object comes from, by its name in findings."""
-        return {
+        namespaced = {
             f"{manifest['kind']} {namespace_of(manifest)}/{name_of(manifest)}": _in_file(path)
             for path, spec in self.sections()
             for manifest in spec.manifests()
         }
+        flavors = {f"ResourceFlavor {name}": _in_file(f"nodePools.{name}") for name in self.gpu_pools}
+        queues = {f"ClusterQueue {name}": _in_file(f"teams.{name}.queue") for name in self.teams}
+        return namespaced | flavors | queues
 
 
 KEYS = [to_camel(name) for name in Settings.model_fields if name != "project"]

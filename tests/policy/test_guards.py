@@ -5,6 +5,8 @@ from typing import Any
 
 import guards
 import pytest
+from ml_foundations.planning.verdict.findings import Severity
+from ml_foundations.planning.verdict.program import judge_program
 
 GPU = "nvidia.com/gpu"
 
@@ -67,10 +69,6 @@ TRIPS: dict[str, list[tuple[list[dict[str, Any]], str]]] = {
         ([with_main(job(), image="pytorch"), QUOTA], "has no tag"),
         ([with_main(job(), image="registry:5000/a/pytorch:latest"), QUOTA], "the tag latest"),
     ],
-    "gpu-limit-is-request": [
-        ([with_main(job(), resources={"requests": {GPU: "2"}}), QUOTA], "requests 2 GPUs with a limit of None"),
-        ([with_main(job(), resources={"limits": {GPU: "0.5"}}), QUOTA], "0.5 GPUs is no whole number"),
-    ],
     "cpu-pods-off-gpu-nodes": [
         ([with_main(job(template={"spec": pod_spec(tolerations=GPU_TOLERATION)}), **CPU)], "asks for no GPU")
     ],
@@ -117,6 +115,33 @@ def test_a_stack_trips_this_guard_and_no_other(guard: guards.Guard) -> None:
         found = {other.id: list(other.check(objects)) for other in guards.GUARDS}
         assert [name for name, violations in found.items() if violations] == [guard.id]
         assert all(words in wrong for _, _, wrong in found[guard.id])
+
+
+GPUS_AS_THE_API_SERVER_REFUSES_THEM: list[tuple[dict[str, Any], str, str]] = [
+    ({"requests": {GPU: "2"}}, "extended-resource-limit", f"requests 2 of {GPU} without a limit"),
+    ({"requests": {GPU: "2"}, "limits": {GPU: "4"}}, "extended-resource-limit", "with its limit of 4 it must be"),
+    ({"limits": {GPU: "0.5"}}, "extended-resource-fraction", f"requests 500m of {GPU}, which comes in whole units"),
+]
+
+
+@pytest.mark.parametrize(("resources", "rule", "words"), GPUS_AS_THE_API_SERVER_REFUSES_THEM)
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+@pytest.mark.parametrize("kind", guards.POD_SPECS)
+def test_the_packs_proof_refuses_gpus_that_the_api_server_refuses(
+    kind: str, field: str, resources: dict[str, Any], rule: str, words: str
+) -> None:
+    """Also where the nodes are not known. No guard repeats the rule."""
+    spec: dict[str, Any] = {"containers": [{"name": "main", "image": "i:1"}]}
+    spec[field] = [{"name": "gpus", "image": "i:1", "resources": resources}]
+    for key in reversed(guards.POD_SPECS[kind].split(".")):
+        spec = {key: spec}
+    item = {"kind": kind, "metadata": {"name": "train", "namespace": "ml"}, **spec}
+    group = {"Pod": "core", "Job": "batch", "CronJob": "batch"}.get(kind, "apps")
+    verdicts = judge_program([(f"kubernetes:{group}/v1:{kind}", item)])
+    (found,) = [finding for finding in verdicts.findings if finding.rule == rule]
+    assert found.severity is Severity.ERROR
+    assert found.object == f"{kind} ml/train"
+    assert words in found.message
 
 
 @pytest.mark.parametrize("guard", guards.GUARDS, ids=lambda guard: guard.id)

@@ -138,10 +138,6 @@ CLAIMS: dict[str, tuple[tuple[str, Any], str]] = {
         "nodePools.l4.labels: have cloud.google.com/gke-nvidia-gpu-dra-driver, which is for pools whose GPUs are claimed",
     ),
     "GKE's driver": (("nodePools.claimed.driver", "latest"), "GKE installs no driver where GPUs are claimed"),
-    "no quota": (
-        ("teams.research.quota.claimedGpus", 1),
-        "claiming.gpus: is 2, and teams.research.quota.claimedGpus is 1; raise it",
-    ),
     "a pool that advertises": (
         ("nodePools.claimed.dra", False),
         "claiming.gpu: no pool has NVIDIA-A100-SXM4-40GB that can be claimed",
@@ -153,6 +149,81 @@ CLAIMS: dict[str, tuple[tuple[str, Any], str]] = {
 def test_claims_that_cannot_be_met_are_refused(case: str) -> None:
     change, reason = CLAIMS[case]
     assert reason in errors(claiming(change))
+
+
+CLAIMING_PATH = "teams.research.trainingJobs.claiming"
+DEVICES = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+
+
+@pytest.mark.parametrize("quota", [0, 1])
+def test_the_proof_refuses_claims_beyond_the_quota(quota: int) -> None:
+    found = refusal(claiming(("teams.research.quota.claimedGpus", quota)))
+    assert f"it needs 2 {DEVICES}, and ResourceQuota team-quota leaves {quota}" in found
+    assert f"Written at ml-foundations:{CLAIMING_PATH}. [quota," in found
+    assert refusal(claiming(("teams.research.quota.claimedGpus", 2))) == ""
+
+
+EXISTING = {"name": "lab", "kubeconfig": "~/lab", "context": "lab"}
+CLAIMING_WORKLOADS: dict[str, dict[str, Any]] = {
+    "distributedTrainings": {"nodes": 2},
+    "sweeps": {"command": ["train"], "parameters": {"lr": {"values": ["1", "2"]}}},
+    "scheduledTrainings": {"schedule": "0 3 * * *"},
+    "tasks": {},
+    "inferenceServices": {},
+    "shardedSets": {"shards": 1, "volumes": [{"name": "t", "size": "10Gi", "storageClass": "zonal-ssd", "path": "/t"}]},
+}
+
+
+@pytest.mark.parametrize("section", CLAIMING_WORKLOADS)
+def test_the_quota_of_claimed_gpus_holds_for_every_kind_of_workload(section: str) -> None:
+    own = (f"teams.research.{section}.other", CLAIMING | CLAIMING_WORKLOADS[section])
+    found = refusal(claiming(own, ("teams.research.trainingJobs", {}), ("teams.research.quota.claimedGpus", 1)))
+    assert f"{DEVICES}, and ResourceQuota team-quota leaves 1" in found, found
+    assert f"Written at ml-foundations:teams.research.{section}.other. [quota," in found, found
+
+
+QUEUE = {"cpu": "8", "memory": "32Gi"}
+OF_RESEARCH, OF_SERVING = "teams.research.queue", "teams.serving.queue"
+PROMISES: dict[str, tuple[list[tuple[str, Any]], str, str]] = {
+    "more than the pool has": (
+        [(OF_RESEARCH, QUEUE | {"gpus": {"l4": 5}})],
+        "ResourceFlavor l4: queues promise 5 nvidia.com/gpu, and l4 has 4",
+        "nodePools.l4",
+    ),
+    "more than the pool has, in all": (
+        [(OF_RESEARCH, QUEUE | {"gpus": {"l4": 3}}), (OF_SERVING, QUEUE | {"gpus": {"l4": 2}})],
+        "ResourceFlavor l4: queues promise 5 nvidia.com/gpu, and l4 has 4",
+        "nodePools.l4",
+    ),
+    "more than the quota allows": (
+        [(OF_RESEARCH, QUEUE | {"gpus": {"l4": 2, "a100": 2}}), ("teams.research.quota.gpus", 3)],
+        "ClusterQueue research: queues promise 4 nvidia.com/gpu, and ResourceQuota research/team-quota has 3",
+        OF_RESEARCH,
+    ),
+    "more than the quota allows on a cluster that exists": (
+        [(OF_RESEARCH, QUEUE | {"gpus": {"l4": 4}}), ("teams.research.quota.gpus", 3), ("cluster", EXISTING)],
+        "ClusterQueue research: queues promise 4 nvidia.com/gpu, and ResourceQuota research/team-quota has 3",
+        OF_RESEARCH,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PROMISES)
+def test_the_proof_refuses_queues_that_promise_too_much(case: str) -> None:
+    changes, reason, place = PROMISES[case]
+    found = refusal(changed(*changes))
+    assert reason in found, found
+    assert f"Written at ml-foundations:{place}. [queue-capacity," in found, found
+    assert found.count("[queue-capacity,") == 1, found
+
+
+def test_a_shared_pool_promises_as_many_gpus_as_pods_share() -> None:
+    shared = ("nodePools.l4.sharing", {"strategy": "TIME_SHARING", "clients": 2})
+    latest = [(f"nodePools.{pool}.driver", "latest") for pool in ("l4", "a100")]
+    given = [shared, *latest, ("gpuOperator", None), ("teams.serving.inferenceServices", {})]
+    assert refusal(changed(*given, (OF_RESEARCH, QUEUE | {"gpus": {"l4": 8}}))) == ""
+    raised = ("teams.research.quota.gpus", 9)
+    assert "and l4 has 8" in refusal(changed(*given, raised, (OF_RESEARCH, QUEUE | {"gpus": {"l4": 9}})))
 
 
 BY_MODEL = ("teams.research.quota.gpusByModel", {"A100": 2})
