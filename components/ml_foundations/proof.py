@@ -38,8 +38,9 @@ class Proof:
 
     Only that second look judges resources that are not yet declared, or not finally, when the program ends: those of
     remote components and of Kubernetes charts and YAML files, and all of a program with transforms. A program that
-    waits for an invoke has the resources before it registered. Resources that are made inside of ``apply`` are not
-    seen by the first look: declare node pools outside of it.
+    waits for an invoke has the resources before it registered; so has one that fails before ``finish``, as without a
+    proof. Resources that are made inside of ``apply`` are not seen by the first look: declare node pools outside of it.
+    Register stack transformations of your own before you make it: it sees what they return.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Proof:
                 configuration, which findings then show.
         """
         self._accepted = dict(accepted or {})
-        self._monthly_budget = monthly_budget
+        self._monthly_budget = None if monthly_budget is None else Decimal(str(monthly_budget))
         self._places = places or {}
         self._declared: list[pulumi.ResourceTransformationArgs] = []
         self._registered: list[Resource] = []
@@ -72,13 +73,17 @@ class Proof:
             pulumi.RunError: Something can never run; the message names every error, and all else that was found is in
                 Pulumi's diagnostics.
         """
-        verdicts = judge_program(self._as_declared())
-        if any(map(self._is_error, self._findings(verdicts))):
-            try:
+        try:
+            verdicts = judge_program(self._as_declared())
+            if any(map(self._is_error, self._findings(verdicts))):
                 self._tell(verdicts)
-            except pulumi.RunError as refusal:
-                self._refusal = refusal
-                raise
+        except pulumi.RunError as refusal:
+            self._refusal = refusal
+            raise
+        except Exception as error:
+            # What cannot be judged is not registered either.
+            self._refusal = pulumi.RunError(f"the proof could not judge the program: {type(error).__name__}: {error}")
+            raise self._refusal from error
         # An Output is awaited at the end of the program, and what it raises ends the program.
         pulumi.Output.from_input(self._judge_registered())
 

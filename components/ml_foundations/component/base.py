@@ -1,5 +1,6 @@
 """The base of every component: it checks the arguments, declares the parts, and publishes."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar, cast, get_args
 
@@ -36,7 +37,7 @@ class Component(pulumi.ComponentResource, Generic[S]):
         made: dict[str, pulumi.Resource] = {}
         for part in spec.declared_parts():
             made[part.role] = part.declare(name, self, made)
-        outputs = [key for key in type(self).__annotations__ if not key.startswith("_")]
+        outputs = [key for base in type(self).__mro__ for key in _annotated(base)]
         published = {key: getattr(spec, key) for key in outputs if hasattr(spec, key)} | self.publish(spec, made)
         for key, value in published.items():
             setattr(self, key, value)
@@ -60,4 +61,12 @@ class Component(pulumi.ComponentResource, Generic[S]):
     @classmethod
     def _checked(cls, title: str, name: str, args: Mapping[str, Any]) -> S:
         spec = cls.spec_type()
-        return check(spec, title, {spec.name_field: name, **args} if spec.name_field else args)
+        if spec.name_field and args.get(spec.name_field) is None:
+            args = {**args, spec.name_field: name}
+        return check(spec, title, args)
+
+
+def _annotated(base: type) -> list[str]:
+    """The outputs that a component's class declares."""
+    is_ours = issubclass(base, Component) and base is not Component
+    return [key for key in inspect.get_annotations(base) if is_ours and not key.startswith("_")]

@@ -45,7 +45,7 @@ def explain(
             for field, reason in cause.found:
                 yield f"{path}.{_spelled(field, model, spell)}".lstrip("."), _spelled(reason, model, spell)
         elif isinstance(item["input"], pulumi.Output):
-            yield path, "is an Output; it must be known at preview: give a plain value"
+            yield path, "is an Output; it must be known at preview: give a plain value, or name the Secret of a secret"
         elif item["type"] == "extra_forbidden":
             known = sorted(map(spell, _place(location[:-1], spec, spell)[1].model_fields))
             yield path, _unknown(str(location[-1]), known)
