@@ -64,7 +64,8 @@ def fill(given: dict[str, Any]) -> list[Place]:
                 _default(cluster, add_on, True)
         _default(storage, "network", _section(cluster, "network").get("network") or cluster.get("name"))
     operator = _section(given, "gpuOperator")
-    modes = {_mode_for(pool) for _, pool in _entries(given, "nodePools") if has_gpus(pool)}
+    pools = [pool for _, pool in _entries(given, "nodePools") if has_gpus(pool)]
+    modes = {mode_for(pool.get("driver"), pool.get("image")) for pool in pools}
     if len(modes) == 1:  # where pools want different modes, each that the default leaves out is an error
         _default(operator, "mode", *modes)
     by_operator = given.get("gpuOperator") is not None and operator.get("mode", "operator") == "operator"
@@ -117,10 +118,6 @@ def _region(pool: Mapping[str, Any]) -> str:
     """The region of a pool of a cluster that exists, as far as its zones tell."""
     zones = pool.get("zones")
     return str(zones[0]).rpartition("-")[0] if isinstance(zones, list) and zones else ""
-
-
-def _mode_for(pool: Mapping[str, Any]) -> Mode:
-    return mode_for(pool.get("driver"), pool.get("image"))
 
 
 def mode_for(driver: Any, image: Any) -> Mode:
