@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-def until(met: Callable[[], bool], seconds: float = 30) -> None:
+def until(met: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not met():
         assert time.monotonic() < deadline, f"not within {seconds} s"

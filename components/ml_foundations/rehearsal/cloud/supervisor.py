@@ -117,8 +117,10 @@ class Supervisor:
         known = {name: pools[name] for name in templates}
         growing = [pool for name, pool in known.items() if name not in self._refused]
         plan = autoscaler.Plan()
-        with attempt("the autoscaler's plan"):
-            plan = self._plan(pods, growing, by_pool)
+        # Nodes on their way count: pods are planned for once each pool has the nodes that it should have already.
+        if all(len(by_pool[pool.name]) >= sizes[pool.name] for pool in growing):
+            with attempt("the autoscaler's plan"):
+                plan = self._plan(pods, growing, by_pool)
         with attempt("nodes for claimed devices"):
             plan.new_nodes.update(self._dra.growth(has_dra, pods, growing, by_pool))
         for (pool, _), count in plan.new_nodes.items():
