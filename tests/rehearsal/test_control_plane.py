@@ -312,12 +312,14 @@ def test_a_process_that_got_the_pid_of_one_of_ours_is_left_alone(rehearsal: Rehe
         os.kill(pid or 0, signal.SIGKILL)
     innocent = subprocess.Popen(["sleep", "600"])
     try:
-        for name in kwok.COMPONENTS:
-            pid_file(rehearsal, name).write_text(str(innocent.pid))
+        for process in kwok.processes(rehearsal):
+            _, start = process.file.read_text().split(" ", 1)
+            process.file.write_text(f"{innocent.pid} {start}")
         until(lambda: not any(process.running for process in kwok.processes(rehearsal)))
         kwok.start(rehearsal, tools)
         assert "before-reboot" in saved(rehearsal)
-        pid_file(rehearsal, "etcd").write_text(str(innocent.pid))
+        etcd = kwok.processes(rehearsal)[0].file
+        etcd.write_text(etcd.read_text().replace(str(pids(rehearsal)["etcd"]), str(innocent.pid), 1))
         kwok.stop(rehearsal)
         assert not any(process.running for process in kwok.processes(rehearsal))
         assert innocent.poll() is None

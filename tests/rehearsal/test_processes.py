@@ -16,19 +16,19 @@ from ml_foundations.rehearsal.progress import RehearsalError
 
 from tests.support.waiting import until
 
-SLEEP = ["/bin/sh", "-c", "while :; do sleep 60; done", "our-mark"]
+SLEEP = ["/bin/sh", "-c", "while :; do sleep 60; done"]
 
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Process]:
-    process = Process("sleeper", tmp_path / "sleeper.pid", mark="our-mark", log=tmp_path / "sleeper.log")
+    process = Process("sleeper", tmp_path / "sleeper.pid", tmp_path / "sleeper.log")
     yield process
     process.stop()
 
 
 def launch(process: Process) -> subprocess.Popen[bytes]:
     child = process.launch(SLEEP)
-    until(lambda: process.running)
+    assert process.running
     return child
 
 
@@ -53,6 +53,15 @@ def test_one_whose_command_line_cannot_be_read_has_not_ended(
     assert process.running
 
 
+def test_one_is_known_whatever_the_clock_says(process: Process) -> None:
+    child = launch(process)
+    for seconds in (-3600, 3600):
+        then = time.time() + seconds
+        os.utime(process.file, (then, then))
+        assert process.pid == child.pid
+        assert not process.has_ended
+
+
 def test_one_that_nobody_waited_for_has_ended(process: Process) -> None:
     child = launch(process)
     os.kill(child.pid, signal.SIGKILL)
@@ -68,41 +77,54 @@ def test_one_that_was_never_started_has_not_ended(process: Process) -> None:
     assert (process.running, process.has_ended) == (False, False)
 
 
-def test_one_that_started_after_the_file_was_written_only_has_the_pid(process: Process) -> None:
+@pytest.mark.parametrize("part", ["start", "boot"])
+def test_one_of_another_start_only_has_the_pid(process: Process, part: str) -> None:
     with subprocess.Popen(SLEEP) as innocent:
-        process.file.write_text(str(innocent.pid))
-        an_hour_ago = time.time() - 3600
-        os.utime(process.file, (an_hour_ago, an_hour_ago))
+        process.record(innocent.pid)
+        assert process.running
+        pid, start, *boot = process.file.read_text().split()
+        others = {"start": [pid, str(int(start) - 1), *boot], "boot": [pid, start, "another"]}
+        process.file.write_text(" ".join(others[part]))
         assert process.has_ended
         process.stop()
         assert innocent.poll() is None
         innocent.kill()
 
 
-def test_another_program_is_left_alone(process: Process) -> None:
-    with subprocess.Popen(["sleep", "60"]) as innocent:
-        process.file.write_text(str(innocent.pid))
-        assert not process.running
-        process.stop()
-        assert innocent.poll() is None
-        innocent.kill()
-
-
-def test_one_whose_start_was_interrupted_is_found(process: Process) -> None:
+def interrupted(process: Process, before: str = "") -> None:
+    """Launch the process in a Python that is killed: when it has done so, or by what it does before."""
     code = f"""
 import os, signal
 from pathlib import Path
 from ml_foundations.rehearsal.control_plane.processes import Process
-Process("sleeper", Path({str(process.file)!r}), "our-mark", Path({str(process.log)!r})).launch({SLEEP!r})
-os.kill(os.getpid(), signal.SIGKILL)
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+{before}
+Process("sleeper", Path({str(process.file)!r}), Path({str(process.log)!r})).launch({[*SLEEP, str(process.log)]!r})
+killed()
 """
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
-    until(lambda: process.running)
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_one_whose_start_was_interrupted_is_found(process: Process) -> None:
+    interrupted(process)
     found = process.find()
     process.stop()
     assert found
     assert not found.is_running() or found.status() == psutil.STATUS_ZOMBIE
     assert not process.file.exists()
+
+
+def test_one_of_which_no_record_was_made_ends_by_itself(process: Process) -> None:
+    def left() -> list[psutil.Process]:
+        return [
+            found for found in psutil.process_iter(["cmdline"]) if str(process.log) in (found.info["cmdline"] or [])
+        ]
+
+    interrupted(process, before="Process.record = killed")
+    until(lambda: not left())
+    assert not process.running
 
 
 def test_it_is_current_as_long_as_its_version_is_wanted(process: Process) -> None:

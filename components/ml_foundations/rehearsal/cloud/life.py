@@ -49,8 +49,7 @@ def stop(rehearsal: Rehearsal) -> None:
 
 def process(rehearsal: Rehearsal) -> Process:
     """The process, whether or not it runs."""
-    file, log = rehearsal.gke_dir / "supervisor.pid", rehearsal.log_dir / "gke.log"
-    return Process("gke", file, mark=str(rehearsal.root), log=log)
+    return Process("gke", rehearsal.gke_dir / "supervisor.pid", rehearsal.log_dir / "gke.log")
 
 
 def serve(rehearsal: Rehearsal) -> None:

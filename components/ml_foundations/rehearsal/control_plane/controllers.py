@@ -276,8 +276,8 @@ def _folder(rehearsal: Rehearsal, controller: Controller) -> Path:
 
 
 def _process(rehearsal: Rehearsal, controller: Controller) -> Process:
-    config, log = _config(rehearsal, controller), rehearsal.log_dir / f"{controller.name}.log"
-    return Process(controller.name, config.with_name("process.pid"), mark=str(config), log=log)
+    file, log = _folder(rehearsal, controller) / "process.pid", rehearsal.log_dir / f"{controller.name}.log"
+    return Process(controller.name, file, log)
 
 
 def _is_installed(rehearsal: Rehearsal, controller: Controller) -> bool:

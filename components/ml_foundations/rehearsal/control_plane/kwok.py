@@ -84,19 +84,16 @@ def delete(rehearsal: Rehearsal) -> None:
 def processes(rehearsal: Rehearsal) -> list[Process]:
     """The control plane's processes, whether or not they run."""
     cluster = configuration.cluster_folder(rehearsal)
-    return [
-        Process(name, cluster / "pids" / f"{name}.pid", mark=f"{cluster}/bin/", log=cluster / "logs" / f"{name}.log")
-        for name in COMPONENTS
-    ]
+    return [Process(name, cluster / "pids" / name, cluster / "logs" / f"{name}.log") for name in COMPONENTS]
 
 
 def _kwokctl(rehearsal: Rehearsal) -> Process:
     folder = rehearsal.cluster_dir
-    return Process("kwokctl", folder / "kwokctl.pid", str(folder), folder / "kwokctl.log")
+    return Process("kwokctl", folder / "kwokctl.pid", folder / "kwokctl.log")
 
 
 def _started(rehearsal: Rehearsal) -> Iterator[psutil.Process]:
-    """The processes that run, and any whose pid file was lost, by their executable."""
+    """The processes that run, and by their executable those of which no record was made, or is left."""
     folder = configuration.cluster_folder(rehearsal) / "bin"
     known = {found.pid: found for process in processes(rehearsal) if (found := process.find())}
     yield from known.values()
@@ -114,6 +111,7 @@ def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
     running = kwokctl.launch(command, env=_environment(rehearsal, tools))
     deadline = time.monotonic() + _READY_SECONDS
     while True:
+        _record(rehearsal)
         _require_alive(rehearsal)
         if running.poll():
             raise RehearsalError(f"kwokctl could not set the control plane up. {kwokctl.end_of_log}")
@@ -126,6 +124,13 @@ def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
             raise RehearsalError(f"{name} was not ready within {_READY_SECONDS} s: {what}. {late.end_of_log}")
         progress.detail(", ".join(missing))
         time.sleep(0.1)
+
+
+def _record(rehearsal: Rehearsal) -> None:
+    """Record what kwokctl has started: its own files hold pids alone."""
+    for process in processes(rehearsal):
+        if not process.file.exists() and (pid := read_text(process.file.with_suffix(".pid")).strip()):
+            process.record(int(pid))
 
 
 def _environment(rehearsal: Rehearsal, tools: Tools) -> dict[str, str]:

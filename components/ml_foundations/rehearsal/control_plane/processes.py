@@ -1,6 +1,6 @@
 """The processes of a rehearsal: started, found again, and ended.
 
-A process is known by its pid and its time of start. It writes its pid to a file before it becomes the program that it
+A process is known by its pid and its start. Both are recorded in a file before the process becomes the program that it
 is started for: no interruption leaves one that cannot be found.
 """
 
@@ -16,11 +16,10 @@ from typing import Any
 
 import psutil
 
-from ml_foundations.rehearsal.files import read_text
+from ml_foundations.rehearsal.files import read_text, write
 from ml_foundations.rehearsal.progress import RehearsalError
 
-_CLOCK_SECONDS = 2
-"""How much later than its file a process may seem to have started: times are rounded, and clocks are adjusted."""
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _KILL_SECONDS = 10
 _LAST_LINES = 20
 
@@ -31,9 +30,7 @@ class Process:
 
     name: str
     file: Path
-    """Where its pid is written. A process that started after the file was written has only inherited the pid."""
-    mark: str
-    """What its command line names, and no other program's."""
+    """The record of its pid and start."""
     log: Path
 
     @property
@@ -50,7 +47,7 @@ class Process:
     @property
     def has_ended(self) -> bool:
         """Whether it was started and runs no more."""
-        return self._recorded() is not None and not self.running
+        return bool(read_text(self.file)) and not self.running
 
     @property
     def end_of_log(self) -> str:
@@ -58,34 +55,36 @@ class Process:
         return "\n".join([f"The end of {self.log}:", *read_text(self.log).splitlines()[-_LAST_LINES:]])
 
     def find(self) -> psutil.Process | None:
-        """The process, where it runs.
+        """The process, where it runs: it has ended when its pid is gone, a zombie's, or that of a later process."""
+        pid, _, start = read_text(self.file).partition(" ")
+        with suppress(psutil.NoSuchProcess):
+            if start and start == _start_of(int(pid)):
+                return psutil.Process(int(pid))
+        return None
 
-        It has ended when its pid is gone, a zombie's, or another program's. A command line that cannot be read, in the
-        moment after exec, is no other program's.
-        """
-        pid = self._recorded()
-        if pid is None:
-            return None
-        try:
-            found = psutil.Process(pid)
-            is_later = found.create_time() > self.file.stat().st_mtime + _CLOCK_SECONDS
-            return None if is_later or _has_ended(found) or not self._may_be(found) else found
-        except (OSError, psutil.NoSuchProcess):
-            return None
+    def record(self, pid: int) -> None:
+        """Make a process that has just been started this one."""
+        write(self.file, f"{pid} {_start_of(pid)}")
 
     def launch(self, command: Iterable[str | Path], **options: Any) -> subprocess.Popen[Any]:
         """Start the process, in a session of its own: it outlives this one, and a Ctrl-C."""
         self.log.touch(mode=0o600)
         with self.log.open("ab") as log:
-            return subprocess.Popen(
-                ["/bin/sh", "-c", 'echo "$$" >"$0" && exec "$@"', str(self.file), *map(str, command)],
-                stdin=subprocess.DEVNULL,
+            child = subprocess.Popen(
+                # It waits for a word, which it does not get from a process that was killed before it made the record.
+                ["/bin/sh", "-c", 'read -r word && exec "$0" "$@" </dev/null', *map(str, command)],
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 umask=0o077,
                 **options,
             )
+        assert child.stdin
+        with child.stdin as word:
+            self.record(child.pid)
+            word.write(b"go\n")
+        return child
 
     def start(
         self, command: Iterable[str | Path], version: str, is_ready: Callable[[], bool], seconds: float, **options: Any
@@ -123,14 +122,6 @@ class Process:
     def _version(self) -> Path:
         return self.file.with_suffix(".version")
 
-    def _recorded(self) -> int | None:
-        text = read_text(self.file).strip()
-        return int(text) if text.isdecimal() else None
-
-    def _may_be(self, found: psutil.Process) -> bool:
-        command = command_of(found)
-        return not command or any(self.mark in argument for argument in command)
-
 
 def end(processes: Iterable[psutil.Process], patience: float = 0) -> None:
     """End processes by SIGTERM, and after some seconds by SIGKILL; return when they have ended."""
@@ -157,3 +148,20 @@ def _has_ended(process: psutil.Process) -> bool:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def _start_of(pid: int) -> str:
+    """What tells a process from others that had or will have its pid; empty where it has ended.
+
+    Ticks since boot (proc_pid_stat(5), field 22) and the id of the boot: unlike the time of day, no clock changes them.
+    """
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return ""
+        if not _BOOT_ID.exists():
+            return str(process.create_time())
+        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return f"{ticks} {_BOOT_ID.read_text().strip()}"
+    except (OSError, psutil.Error):
+        return ""
