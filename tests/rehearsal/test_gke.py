@@ -106,6 +106,14 @@ def test_pending_pods_share_the_nodes_that_are_to_come(cloud: Cloud) -> None:
     assert cloud.report("l4")["nodes"] == 1
 
 
+def test_a_pod_that_waited_runs_on_the_node_that_a_pool_begins_with(cloud: Cloud) -> None:
+    cloud.run("early", gpus=1)
+    until(lambda: all("conditions" in pod["status"] for pod in cloud.pods("run=early")))
+    cloud.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
+    until(lambda: len(cloud.running("early")) == 1)
+    assert (len(cloud.nodes("l4")), cloud.store.sizes()["l4"]) == (1, 1)
+
+
 def test_the_cheapest_pool_that_fits_grows(cloud: Cloud) -> None:
     cloud.store.save_pool(replace(L4, name="dear", machine_type="g2-standard-96", gpu=PoolGpu("nvidia-l4", 8)))
     cloud.store.save_pool(L4)

@@ -62,7 +62,7 @@ class Driver:
         for name in published.keys() - wanted.keys():
             with attempt(f"the devices of node {name}"):
                 self._api.delete(f"{SLICES}/{published[name]['metadata']['name']}")
-                self._slices.drop(published[name]["metadata"]["uid"])
+                self._slices.drop(published[name])
 
     def growth(
         self, installed: bool, pods: Iterable[Object], pools: Iterable[Pool], by_pool: Mapping[str, list[Object]]

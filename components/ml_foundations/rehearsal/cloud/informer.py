@@ -40,23 +40,29 @@ class Informer(threading.Thread):
         self._query = {"labelSelector": selector} if selector else {}
         self._read, self._removed = read, removed
         self._objects: dict[str, Object] = {}
+        self._created: dict[str, Object] = {}
+        self._deleted: set[str] = set()
+        """What was created and deleted here, as long as its event is still to come."""
+        self._version = 0
         self._lock = threading.Lock()
         self.synced = threading.Event()
 
     def items(self) -> list[Object]:
         """The objects as they are now. They are shared: change none of them."""
         with self._lock:
-            return list(self._objects.values())
+            return [item for uid, item in (self._objects | self._created).items() if uid not in self._deleted]
 
     def put(self, item: Object) -> None:
         """Take an object in that was just created, ahead of its event."""
         with self._lock:
-            self._objects.setdefault(item["metadata"]["uid"], self._read(item))
+            if _version_of(item) > self._version:
+                self._created[_uid(item)] = item
 
-    def drop(self, uid: str) -> None:
+    def drop(self, item: Object) -> None:
         """Leave an object out that was just deleted, ahead of its event."""
         with self._lock:
-            self._objects.pop(uid, None)
+            self._created.pop(_uid(item), None)
+            self._deleted.add(_uid(item))
 
     def run(self) -> None:
         """List, watch, and start over whenever the watch ends."""
@@ -70,10 +76,11 @@ class Informer(threading.Thread):
 
     def _list(self) -> str:
         body = self._api.get(self._path, **self._query)
-        found = {item["metadata"]["uid"]: self._read(item) for item in body["items"]}
+        found = {_uid(item): self._read(item) for item in body["items"]}
         with self._lock:
             gone = [item for uid, item in self._objects.items() if uid not in found]
-            self._objects = found
+            self._objects, self._version = found, _version_of(body)
+            self._created = {uid: item for uid, item in self._created.items() if _version_of(item) > self._version}
         for item in gone:
             self._removed(item)
         self.synced.set()
@@ -82,14 +89,27 @@ class Informer(threading.Thread):
 
     def _follow(self, version: str) -> None:
         for event in self._api.watch(self._path, resourceVersion=version, **self._query):
+            found = event["object"]
             if event["type"] == "ERROR":
-                raise ApiError(event["object"].get("code", 0), event["object"].get("message", "the watch ended"))
-            item = self._read(event["object"])
+                raise ApiError(found.get("code", 0), found.get("message", "the watch ended"))
+            uid, item = _uid(found), self._read(found)
             with self._lock:
+                self._version = _version_of(found)
+                self._created.pop(uid, None)
                 if event["type"] == "DELETED":
-                    self._objects.pop(event["object"]["metadata"]["uid"], None)
+                    self._objects.pop(uid, None)
+                    self._deleted.discard(uid)
                 else:
-                    self._objects[event["object"]["metadata"]["uid"]] = item
+                    self._objects[uid] = item
             if event["type"] == "DELETED":
                 self._removed(item)
             self._changed.set()
+
+
+def _uid(item: Object) -> str:
+    return item["metadata"]["uid"]
+
+
+def _version_of(item: Object) -> int:
+    """The version of an object or a list: of one collection they can be compared (KEP-5504)."""
+    return int(item["metadata"]["resourceVersion"])

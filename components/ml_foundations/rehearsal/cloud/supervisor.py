@@ -121,8 +121,8 @@ class Supervisor:
         if all(len(by_pool[pool.name]) >= sizes[pool.name] for pool in growing):
             with attempt("the autoscaler's plan"):
                 plan = self._plan(pods, growing, by_pool)
-        with attempt("nodes for claimed devices"):
-            plan.new_nodes.update(self._dra.growth(has_dra, pods, growing, by_pool))
+            with attempt("nodes for claimed devices"):
+                plan.new_nodes.update(self._dra.growth(has_dra, pods, growing, by_pool))
         for (pool, _), count in plan.new_nodes.items():
             sizes[pool] += count
             _log.info("pool %s grows by %d to %d nodes", pool, count, sizes[pool])
@@ -309,7 +309,7 @@ class Supervisor:
 
     def _delete_node(self, node: Object) -> None:
         self._api.delete(f"{_NODES}/{_name(node)}")
-        self._nodes.drop(node["metadata"]["uid"])
+        self._nodes.drop(node)
 
     def _pool_of(self, name: str) -> str:
         return next((_label(n, labels.GKE_NODE_POOL) for n in self._nodes.items() if _name(n) == name), "")

@@ -1,0 +1,94 @@
+"""The live copy of a collection, where its events come late."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.cloud.informer import Informer
+
+from tests.support.cluster import Cluster
+
+PATH = "/api/v1/namespaces/default/configmaps"
+BODY = {"metadata": {"name": "informed", "labels": {"of": "informer"}}}
+
+
+class LateApi(Api):
+    """The real API, with something done between its answer to a list and the arrival."""
+
+    meanwhile: Callable[[], Any] = staticmethod(lambda: None)
+    seen: list[list[str]]
+    """What the informer had after each event, up to a deletion."""
+
+    def get(self, path: str, **query: str) -> Object:
+        answer = super().get(path, **query)
+        self.meanwhile()
+        return answer
+
+    def watch(self, path: str, **query: str) -> Iterator[Object]:
+        self.seen = []
+        for event in super().watch(path, **query):
+            yield event
+            self.seen.append(names(self.informer))
+            if event["type"] == "DELETED":
+                return
+
+    informer: Informer
+
+
+def names(informer: Informer) -> list[str]:
+    return [item["metadata"]["name"] for item in informer.items()]
+
+
+@pytest.fixture
+def api(cluster: Cluster) -> LateApi:
+    api = LateApi(Access(cluster.kubeconfig))
+    api.delete(f"{PATH}/informed")
+    api.informer = Informer(api, PATH, threading.Event(), selector="of=informer")
+    return api
+
+
+def test_what_was_created_while_a_list_was_on_its_way_stays(api: LateApi) -> None:
+    api.meanwhile = lambda: api.informer.put(api.create(PATH, BODY))
+    version = api.informer._list()
+    assert names(api.informer) == ["informed"]
+    api.delete(f"{PATH}/informed")
+    api.informer._follow(version)
+    assert api.seen == [["informed"], []]
+
+
+def test_what_was_created_and_is_gone_does_not_come_back(api: LateApi) -> None:
+    version = api.informer._list()
+    made = api.create(PATH, BODY)
+    api.delete(f"{PATH}/informed")
+    api.informer._follow(version)
+    api.informer.put(made)
+    assert names(api.informer) == []
+
+
+def test_late_events_do_not_bring_back_what_was_deleted(api: LateApi) -> None:
+    made = api.create(PATH, BODY)
+    version = api.informer._list()
+    api.patch(f"{PATH}/informed", {"data": {"changed": "yes"}})
+    api.delete(f"{PATH}/informed")
+    api.informer.drop(made)
+    assert names(api.informer) == []
+    api.informer._follow(version)
+    assert api.seen == [[], []]
+
+
+def test_a_list_that_was_on_its_way_does_not_bring_back_what_was_deleted(api: LateApi) -> None:
+    made = api.create(PATH, BODY)
+
+    def delete() -> None:
+        api.delete(f"{PATH}/informed")
+        api.informer.drop(made)
+
+    api.informer._list()
+    api.meanwhile = delete
+    version = api.informer._list()
+    assert names(api.informer) == []
+    api.informer._follow(version)
+    assert api.seen == [[]]
