@@ -9,13 +9,12 @@ import yaml
 
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest
 from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.planning.input.streams import parse
 from ml_foundations.planning.model.nodes import HOURLY_PRICE, MAX_NODES, MIN_NODES
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS
 
 _Check = Callable[[Any, str], Iterable[tuple[str, str]]]
 """What is wrong with a value at a field path: path and reason."""
-
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class UnreadableError(ValueError):
@@ -37,17 +36,16 @@ def read(text: str, file: str) -> list[Manifest]:
         UnreadableError: It is no YAML, or a field that planning reads is wrong; names every one.
     """
     try:
-        parsed: list[Any] = list(yaml.load_all(text, Loader=_Loader))
+        parsed = parse(text)
     except yaml.YAMLError as error:
         raise UnreadableError([f"{file}: {' '.join(str(error).split())}"]) from None
     found: list[Manifest] = []
     errors: list[str] = []
-    for number, document in enumerate(parsed, start=1):
-        for path, manifest in _flattened(document):
-            wrong = [f"{path}{field}: {reason}" for field, reason in _errors(manifest)]
-            errors += [f"{file}: document {number}: {error}" for error in wrong]
-            if not wrong:
-                found.append(manifest)
+    for number, path, manifest in parsed:
+        wrong = [f"{path}{field}: {reason}" for field, reason in _errors(manifest)]
+        errors += [f"{file}: document {number}: {error}" for error in wrong]
+        if not wrong:
+            found.append(manifest)
     if errors:
         raise UnreadableError(errors)
     return found
@@ -64,17 +62,6 @@ def _errors(manifest: Any) -> list[tuple[str, str]]:
     required = ("metadata", "spec") if kind in WORKLOAD_KINDS else ("metadata",)
     check = _object({**_METADATA, **_KINDS.get(kind, {})}, required)
     return [(path.lstrip("."), reason) for path, reason in check(document, "")]
-
-
-def _flattened(document: Any) -> Iterable[tuple[str, Any]]:
-    if document is None:
-        return
-    is_list = isinstance(document, Mapping) and str(cast("Manifest", document).get("kind", "")).endswith("List")
-    if is_list and isinstance(cast("Manifest", document).get("items"), list):
-        for index, item in enumerate(cast("Manifest", document)["items"]):
-            yield f"items[{index}].", item
-    else:
-        yield "", document
 
 
 def _shown(value: Any) -> str:

@@ -1,0 +1,104 @@
+"""Streams of YAML or JSON documents, parsed; those of a live cluster are tens of megabytes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+import yaml
+import yaml12
+
+_LARGE = 500_000
+"""Characters from which on a stream is worth a second parser."""
+_AT_ONCE = 1_000_000
+"""Characters of a list that are parsed at once: what is parsed takes many times the room of its text."""
+_SCALAR = (
+    "(?:[yY]es|YES|[nN]o|NO|[oO]n|ON|[oO]ff|OFF|="  # booleans, and a default value
+    "|[-+]?0[0-9_]+|[-+]?0[bo][0-7_]+|[-+]?[0-9][0-9.]*_[0-9._]*"  # octal, binary, with underscores
+    "|[-+]?[0-9]+(?::[0-9.]+)+|[-+]?[0-9.]+[eE][-+]?[0-9]+"  # to the base of sixty, with an exponent
+    "|[0-9]{4}-[0-9][0-9]?-[0-9][^#\n]*?)"  # dates
+)
+_END = " *\r?(?: #.*)?$"
+_OTHERWISE = [
+    re.compile(pattern, re.MULTILINE) for pattern in (f": {_SCALAR}{_END}", f"- {_SCALAR}{_END}", "<<", "!!", "\n%")
+]
+"""Values that YAML 1.1, as kubectl reads it, and YAML 1.2 take for different things; for speed each begins with a literal."""
+_LIST = re.compile(r"\A(?:---\s*\n)?apiVersion: v1\nitems:\n(?=- )")
+"""How kubectl begins a list."""
+_UNREAD = (("metadata", "managedFields"), ("status", "images"))
+"""Fields that decide nothing and are the larger part of what a live cluster prints."""
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def parse(text: str) -> list[tuple[int, str, Any]]:
+    """Each document of a stream, with its number, and each item of a list, with its path in the document.
+
+    Large streams are read by parsers that are faster than PyYAML wherever both find the same.
+
+    Raises:
+        yaml.YAMLError: It is no YAML.
+    """
+    return list(_documents(text))
+
+
+def _documents(text: str) -> Iterable[tuple[int, str, Any]]:
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return _flattened([json.loads(text)])
+        except (ValueError, RecursionError):
+            pass
+    if len(text) > _LARGE and not any(pattern.search(text) for pattern in _OTHERWISE):
+        try:
+            return list(_of_list(text, match.end()) if (match := _LIST.match(text)) else _of_parts(text))
+        except ValueError:
+            pass
+    return _flattened(yaml.load_all(text, Loader=_Loader))
+
+
+def _of_list(text: str, start: int) -> Iterator[tuple[int, str, Any]]:
+    """The items of a list as kubectl prints it: each begins with a dash in the first column, where nothing else may."""
+    end, index = _next(text, start, r"\n[^\s-]"), 0
+    while start < end:
+        cut = min(end, _next(text, min(start + _AT_ONCE, end), r"\n- "))
+        for item in cast("list[Any]", yaml12.parse_yaml(text[start:cut])):
+            yield 1, f"items[{index}].", _pruned(item)
+            index += 1
+        start = cut
+    rest = cast("dict[str, Any]", yaml12.parse_yaml(text[end:]))
+    if not str(rest.get("kind", "")).endswith("List"):
+        raise ValueError("no list")
+
+
+def _of_parts(text: str) -> Iterator[tuple[int, str, Any]]:
+    """The documents of a stream: each begins with three dashes in the first column, where nothing else may."""
+    start, number = 0, 0
+    while start < len(text):
+        cut = _next(text, start, r"\n---\s")
+        documents = cast("list[Any]", yaml12.parse_yaml(text[start:cut], multi=True))
+        yield from _flattened(documents, number + 1)
+        start, number = cut, number + len(documents)
+
+
+def _next(text: str, start: int, pattern: str) -> int:
+    """Where the next line of a pattern begins; the end of the text where there is none."""
+    found = re.compile(pattern).search(text, start)
+    return found.start() + 1 if found else len(text)
+
+
+def _flattened(documents: Iterable[Any], first: int = 1) -> Iterator[tuple[int, str, Any]]:
+    for number, document in enumerate(documents, start=first):
+        items = cast("Mapping[str, Any]", document).get("items") if isinstance(document, Mapping) else None
+        if isinstance(items, list) and str(cast("Mapping[str, Any]", document).get("kind", "")).endswith("List"):
+            for index, item in enumerate(cast("list[Any]", items)):
+                yield number, f"items[{index}].", _pruned(item)
+        elif document is not None:
+            yield number, "", _pruned(document)
+
+
+def _pruned(document: Any) -> Any:
+    for holder, field in _UNREAD if isinstance(document, dict) else ():
+        if isinstance(found := cast("dict[str, Any]", document).get(holder), dict):
+            cast("dict[str, Any]", found).pop(field, None)
+    return cast("Any", document)

@@ -1,0 +1,121 @@
+"""Large streams are read by a faster parser, which finds what PyYAML finds."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ml_foundations.planning.input import streams
+
+CHECKOUT = Path(__file__).parents[2]
+NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**12), 10**12), NAMES, st.sampled_from(["yes", "017", "1:30", "1e3", "|"])
+)
+KEYS = NAMES.map(lambda name: f"key{name}")
+TREES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=12
+)
+OBJECTS = st.lists(st.dictionaries(KEYS, TREES, min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+@pytest.fixture(params=["list", "stream"])
+def dumped(request: pytest.FixtureRequest) -> Callable[[list[Any]], str]:
+    """Objects as kubectl prints them, or one document each."""
+
+    def as_list(objects: list[Any]) -> str:
+        return yaml.safe_dump({"apiVersion": "v1", "items": objects, "kind": "List"}, allow_unicode=True)
+
+    return as_list if request.param == "list" else lambda objects: yaml.safe_dump_all(objects, allow_unicode=True)
+
+
+@pytest.fixture(autouse=True)
+def every_stream_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_LARGE", 0)
+    monkeypatch.setattr(streams, "_AT_ONCE", 20)
+
+
+@pytest.fixture
+def without_pyyaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any, **options: Any) -> Iterator[Any]:
+        raise AssertionError("PyYAML was asked")
+
+    monkeypatch.setattr(yaml, "load_all", refuse)
+
+
+def by_pyyaml(text: str) -> list[tuple[int, str, Any]]:
+    return list(streams._flattened(yaml.load_all(text, Loader=yaml.SafeLoader)))
+
+
+@given(objects=OBJECTS)
+@settings(max_examples=200, deadline=None)
+def test_whatever_pyyaml_writes_is_read_alike(objects: list[Any]) -> None:
+    for text in (yaml.safe_dump({"apiVersion": "v1", "items": objects, "kind": "List"}), yaml.safe_dump_all(objects)):
+        assert streams.parse(text) == by_pyyaml(text)
+
+
+@pytest.mark.parametrize("file", sorted((CHECKOUT / "tests" / "golden").glob("*.yaml")), ids=lambda file: file.name)
+def test_files_are_read_alike(file: Path) -> None:
+    assert streams.parse(file.read_text()) == by_pyyaml(file.read_text())
+
+
+def test_large_streams_do_not_need_pyyaml(without_pyyaml: None, dumped: Callable[[list[Any]], str]) -> None:
+    objects = [
+        {
+            "kind": "Node",
+            "metadata": {"name": f"node-{n}", "uid": "4e5b1c2d-0b1a-4e11-9e10-0e1a2b3c4d5e"},
+            "text": "a\n- b\n--- c",
+        }
+        for n in range(9)
+    ]
+    assert [item for _, _, item in streams.parse(dumped(objects))] == objects
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a: yes",
+        "a: 017",
+        "a: 1_000",
+        "a: 1:30",
+        "a: 2026-01-01",
+        "a:\n- off",
+        "a: !!str 1",
+        "<<: {a: 1}",
+        "a: 0b1",
+        "a: 1e3",
+        "a: no # not yet",
+        "a: =",
+    ],
+)
+def test_what_yaml_1_1_reads_otherwise_is_left_to_pyyaml(line: str, without_pyyaml: None) -> None:
+    with pytest.raises(AssertionError, match="PyYAML was asked"):
+        streams.parse(f"kind: Node\n{line}\nb: 1\n")
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: 1\n b: 2\n", "apiVersion: v1\nitems:\n- a: 1\n- {b\nkind: List\n", "{"])
+def test_what_is_no_yaml_is_an_error_of_pyyaml(text: str) -> None:
+    with pytest.raises(yaml.YAMLError):
+        streams.parse(text)
+
+
+def test_documents_and_items_have_their_numbers() -> None:
+    text = "# first\n---\nkind: A\n---\n---\nkind: ThingList\nitems:\n- kind: B\n- kind: C\n"
+    found = [(1, "", {"kind": "A"}), (3, "items[0].", {"kind": "B"}), (3, "items[1].", {"kind": "C"})]
+    assert streams.parse(text) == found == by_pyyaml(text)
+
+
+def test_json_is_read_as_json(without_pyyaml: None) -> None:
+    found = {"apiVersion": "v1", "kind": "List", "items": [{"kind": "A", "value": "yes"}]}
+    assert streams.parse(json.dumps(found)) == [(1, "items[0].", {"kind": "A", "value": "yes"})]
+
+
+def test_what_decides_nothing_and_takes_most_room_is_dropped(dumped: Callable[[list[Any]], str]) -> None:
+    node = {"kind": "Node", "metadata": {"name": "a", "managedFields": [{}]}, "status": {"images": [{"names": ["b"]}]}}
+    assert [item for _, _, item in streams.parse(dumped([node]))] == [
+        {"kind": "Node", "metadata": {"name": "a"}, "status": {}}
+    ]
