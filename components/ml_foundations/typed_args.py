@@ -701,10 +701,10 @@ class GpuMonitorArgs(TypedDict):
     """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
     """Fields of the objects that it makes, by kind, such as {"Service": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
 
 
 class DiskClassArgs(TypedDict):
@@ -925,7 +925,7 @@ class TrainingQueueArgs(TypedDict):
     """More values of the chart, merged on top."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
     """Fields of the objects that it makes, by kind (ResourceFlavor, ClusterQueue, LocalQueue), merged over them: maps
-    join, lists are replaced, and null takes a field away."""
+    join, lists are replaced, and null removes a field."""
     flavors: list[FlavorArgs]
     """The kinds of GPU nodes."""
     teams: list[TeamQueueArgs]
@@ -1670,7 +1670,9 @@ class ShardedSetArgs(TypedDict):
     """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
     component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
     port: NotRequired[int]
-    """The port that the server listens on; default 8080. It is named http."""
+    """The port that the server listens on; default 8080."""
+    port_name: NotRequired[str]
+    """The name of this port, in the container and in the Service; default http."""
     ports: NotRequired[list[PortArgs]]
     """Further ports, such as one for metrics or gRPC; the Service has them too."""
     health_path: NotRequired[str]
@@ -1692,7 +1694,7 @@ class ShardedSetArgs(TypedDict):
     metrics_path: NotRequired[str]
     """The path of the metrics; default /metrics."""
     metrics_port: NotRequired[str]
-    """The name of the port with the metrics; default http."""
+    """The name of the port with the metrics; default port_name."""
     shards: int
     """How many shards there are. Each learns it as WORLD_SIZE, so that all restart when it changes."""
     set_name: NotRequired[str]
@@ -1798,7 +1800,9 @@ class InferenceServiceArgs(TypedDict):
     """Fields of the objects that it makes, by kind, such as {"Job": {"metadata": {"labels": {…}}}}, merged over the
     component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
     port: NotRequired[int]
-    """The port that the server listens on; default 8080. It is named http."""
+    """The port that the server listens on; default 8080."""
+    port_name: NotRequired[str]
+    """The name of this port, in the container and in the Service; default http."""
     ports: NotRequired[list[PortArgs]]
     """Further ports, such as one for metrics or gRPC; the Service has them too."""
     health_path: NotRequired[str]
@@ -1820,7 +1824,7 @@ class InferenceServiceArgs(TypedDict):
     metrics_path: NotRequired[str]
     """The path of the metrics; default /metrics."""
     metrics_port: NotRequired[str]
-    """The name of the port with the metrics; default http."""
+    """The name of the port with the metrics; default port_name."""
     service_name: NotRequired[str]
     """The name of the Deployment and the Service; default is the component's."""
     deployment_name: NotRequired[str]

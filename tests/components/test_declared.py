@@ -159,13 +159,6 @@ def test_a_rollout_waits_longer_than_the_model_loads_and_pulumi_longer_than_the_
     assert inputs(requests["x-service"])["metadata"]["annotations"] == NOT_AWAITED
 
 
-def test_a_user_label_cannot_break_the_selector() -> None:
-    args: Any = {**WORKLOAD, "labels": {"app.kubernetes.io/name": "other", "team": "ml"}}
-    spec = inputs(declared(lambda: InferenceService("x", args))["x-deployment"])["spec"]
-    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
-    assert spec["template"]["metadata"]["labels"]["team"] == "ml"
-
-
 def test_a_claim_that_is_mounted_twice_is_one_volume() -> None:
     mounts: Any = [{"claim": "data", "path": "/in"}, {"claim": "data", "path": "/out"}]
     found = pod(declared(lambda: TrainingJob("x", {**WORKLOAD, "mounts": mounts}))["x-job"])

@@ -355,6 +355,14 @@ def test_claims_of_a_stateful_set_count_against_the_quota() -> None:
     assert verdict(shards, pool("p", 1), storage_class(), quota(hard={"persistentvolumeclaims": "1"})) is CANNOT
 
 
+def test_a_claim_that_comes_with_its_pod_is_named_after_both() -> None:
+    volume = {"name": "cache", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "slow"}}}}
+    (found,) = judge([deployment("web", 1, template(volumes=[volume])), pool("p", 1)]).workloads
+    assert [reason.message for reason in found.reasons] == [
+        "the storage class slow of claim <pod>-cache is not declared"
+    ]
+
+
 def test_one_pod_at_a_time_uses_a_claim_that_says_so() -> None:
     exclusive = claim(storageClassName="fast", accessModes=["ReadWriteOncePod"])
     assert verdict(deployment("web", 1, template(**DATA)), pool("p", 1), storage_class(), exclusive) is FITS

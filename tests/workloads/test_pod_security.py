@@ -38,7 +38,17 @@ BASELINE = {
     "Task of root": building.pod(run_as_user=0),
     "InferenceService of root": manifest_of(building.service_spec(run_as_user=0), "Deployment"),
 }
-PRIVILEGED = {"GpuMonitor": of_monitor(), "GpuMonitor of the operator's driver": of_monitor(driver="operator")}
+PRIVILEGES: dict[str, Any] = {"name": "main", "securityContext": {"privileged": True}}
+PRIVILEGED = {
+    "GpuMonitor": of_monitor(),
+    "GpuMonitor of the operator's driver": of_monitor(driver="operator"),
+    "Task with privileges": building.pod(pod_overrides={"containers": [PRIVILEGES]}),
+    "Task with an init container that adds CAP_SYS_ADMIN": building.pod(
+        init_containers=[
+            {"name": "mount", "image": "i", "securityContext": {"capabilities": {"add": ["CAP_SYS_ADMIN"]}}}
+        ]
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +89,6 @@ def test_root_takes_baseline(namespaces: client.CoreV1Api, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRIVILEGED)
-def test_an_agent_that_looks_into_nodes_takes_privileged(namespaces: client.CoreV1Api, name: str) -> None:
+def test_what_looks_into_nodes_takes_privileged(namespaces: client.CoreV1Api, name: str) -> None:
     assert "baseline" in refusal(namespaces, "baseline", PRIVILEGED[name])
     assert not refusal(namespaces, "privileged", PRIVILEGED[name])

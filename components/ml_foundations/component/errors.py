@@ -45,14 +45,16 @@ def explain(
             for field, reason in cause.found:
                 yield f"{path}.{_spelled(field, model, spell)}".lstrip("."), _spelled(reason, model, spell)
         elif isinstance(item["input"], pulumi.Output):
-            yield path, "is an Output; it must be known at preview: give a plain value, or name the Secret of a secret"
+            yield path, f"is an Output; it must be known at preview: {_instead(location, spec)}"
         elif item["type"] == "extra_forbidden":
             known = sorted(map(spell, _place(location[:-1], spec, spell)[1].model_fields))
-            yield path, _unknown(str(location[-1]), known)
+            yield path, unknown(str(location[-1]), known)
         elif item["type"] == "missing":
             yield path, "is required"
         elif item["type"] == "string_too_long":
             yield path, f"has {len(item['input'])} characters, and {context['max_length']} are allowed"
+        elif "secret_env" in location:  # what was given may be the secret itself
+            yield path, "must be the name of a Secret and a key in it, such as {name: hugging-face, key: token}"
         else:
             yield path, f"{message} (got {item['input']!r})"
 
@@ -64,7 +66,15 @@ def models_in(annotation: Any) -> list[type[BaseModel]]:
     return [model for part in get_args(annotation) for model in models_in(part)]
 
 
-def _unknown(key: str, known: list[str]) -> str:
+def _instead(location: tuple[int | str, ...], spec: type[BaseModel]) -> str:
+    """What to give in place of an Output."""
+    if location[0] == "env" and "secret_env" in spec.model_fields:
+        return "put it into a Secret, and name that and its key in secret_env"
+    return "give a plain value, or name the Secret of a secret"
+
+
+def unknown(key: str, known: list[str]) -> str:
+    """The reason of a name that is not among the known ones."""
     near = difflib.get_close_matches(key, known, n=2)
     return f"is not known. Did you mean {' or '.join(near)}?" if near else f"is not known. Known: {', '.join(known)}"
 

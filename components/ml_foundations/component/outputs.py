@@ -36,7 +36,7 @@ def inputs_as_sent(kind: type[pulumi.Resource], props: Mapping[str, Any]) -> dic
         ValueError: The registration will fail too: a value has a type that no input can have.
         AssertionError: Likewise: the value is no list where there must be one.
     """
-    sent = done(rpc.serialize_properties(_known(dict(props)), {}, typ=_arguments_class(kind)))
+    sent = done(rpc.serialize_properties(_known(dict(props)), {}, typ=arguments_class(kind)))
     return as_plain(rpc.deserialize_properties(sent, keep_unknowns=True))
 
 
@@ -51,9 +51,9 @@ def as_plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _arguments_class(kind: type) -> type | None:
-    """The class with the names of a resource's arguments, beside it in its SDK; None where it has none."""
-    for base in kind.__mro__:
+def arguments_class(kind: type | None) -> type | None:
+    """The class with the names of a resource's arguments, beside it in its SDK; None where there is none."""
+    for base in kind.__mro__ if kind else ():
         beside = vars(sys.modules[base.__module__])
         # Kubernetes' kinds have FooInitArgs, since FooArgs is the object inside of others.
         for name in (f"{base.__name__}InitArgs", f"{base.__name__}Args"):

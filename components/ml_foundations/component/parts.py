@@ -69,7 +69,7 @@ class Part:
             return self.declared.type(f"{name}-{self.role}", **_resolved(self.declared.arguments, made), opts=opts)
         manifest: dict[str, Any] = _resolved(self.declared, made)
         fields = {to_snake(key): value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
-        if typed := _typed_class(manifest["apiVersion"], manifest["kind"]):
+        if typed := typed_class(manifest["apiVersion"], manifest["kind"]):
             return typed(f"{name}-{self.role}", **fields, opts=opts)
         if fields.keys() <= {"metadata", "spec"}:
             return k8s.apiextensions.CustomResource(
@@ -80,7 +80,7 @@ class Part:
         return pulumi.CustomResource(token, f"{name}-{self.role}", manifest, opts)
 
 
-def _typed_class(api_version: str, kind: str) -> Any:
+def typed_class(api_version: str, kind: str) -> Any:
     """The SDK's class of a kind; None for a kind that a controller of somebody else's brings."""
     group, _, version = api_version.rpartition("/")
     domain = group.partition(".")[2]

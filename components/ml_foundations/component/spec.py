@@ -5,8 +5,10 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
+from typing_extensions import override
 
 from ml_foundations.component.errors import FieldsError, arguments_error
+from ml_foundations.component.overrides import object_errors, selector_errors
 from ml_foundations.component.parts import Part
 from ml_foundations.kubernetes.merging import overridden
 
@@ -43,9 +45,13 @@ class Spec(BaseModel):
 
     @model_validator(mode="after")
     def _has_no_errors(self) -> Self:
-        if found := list(self.errors()):
+        if found := list(self._all_errors()):
             raise FieldsError(found)
         return self
+
+    def _all_errors(self) -> Iterator[tuple[str, str]]:
+        """``errors()``, and what no spec looks for itself."""
+        yield from self.errors()
 
 
 class ComponentSpec(Spec):
@@ -66,17 +72,23 @@ class ComponentSpec(Spec):
             for part in self.parts()
         ]
 
-    def overridable_kinds(self) -> list[str]:
-        """The kinds of objects that ``overrides`` may name: those that the component makes."""
-        return list(dict.fromkeys(part.manifest["kind"] for part in self.parts() if part.manifest))
+    def overridable_kinds(self) -> dict[str, str]:
+        """The kinds of objects that ``overrides`` may name, those that the component makes, and their API versions."""
+        manifests = [part.manifest for part in self.parts() if part.manifest]
+        return {manifest["kind"]: manifest["apiVersion"] for manifest in manifests}
 
-    @model_validator(mode="after")
-    def _overrides_what_it_makes(self) -> Self:
-        kinds = self.overridable_kinds() if getattr(self, "overrides", None) else []
-        unknown = sorted(getattr(self, "overrides", {}).keys() - kinds)
-        if found := [(f"overrides.{kind}", f"is not made. Made are: {', '.join(kinds)}") for kind in unknown]:
-            raise FieldsError(found)
-        return self
+    @override
+    def _all_errors(self) -> Iterator[tuple[str, str]]:
+        yield from super()._all_errors()
+        if overrides := getattr(self, "overrides", {}):
+            yield from self._override_errors(overrides)
+
+    def _override_errors(self, overrides: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+        made = self.model_copy(update={"overrides": {}}).overridable_kinds()
+        found = [(f"overrides.{kind}", f"is not made. Made are: {', '.join(made)}") for kind in overrides.keys() - made]
+        for kind in overrides.keys() & made:
+            found += object_errors(made[kind], kind, overrides[kind])
+        yield from sorted(found) or selector_errors(self.manifests(), overrides)
 
     def manifests(self) -> list[dict[str, Any]]:
         """The Kubernetes objects of the component."""

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.versions import DCGM_EXPORTER_IMAGE
 from ml_foundations.component.base import Component
+from ml_foundations.component.overrides import PodFields, container_errors
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import GpuProduct, Name, Quantity
@@ -83,12 +84,12 @@ class GpuMonitorSpec(ComponentSpec):
     """Nodes, as a number or a percentage, on which a rollout may replace the pod at once; default 10%."""
     monitoring: MonitoringSystem = "none"
     """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
-    pod_overrides: dict[str, Any] = {}
+    pod_overrides: PodFields = {}
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
-    containers, volumes and the like join by name, other lists are replaced, and null takes a field away."""
+    containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
     overrides: dict[str, dict[str, Any]] = {}
     """Fields of the objects that it makes, by kind, such as {"Service": {"metadata": {"labels": {…}}}}, merged over the
-    component's: maps join, lists are replaced, and null takes a field away. For the pod, see pod_overrides."""
+    component's: maps join, lists are replaced, and null removes a field. For the pod, see pod_overrides."""
 
     @property
     def is_dcgm_exporter(self) -> bool:
@@ -104,6 +105,7 @@ class GpuMonitorSpec(ComponentSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.monitoring != "none" and not self.port:
             yield "monitoring", f"is {self.monitoring}, but port is 0: there are no metrics"
+        yield from container_errors(self.pod_overrides, {"containers": [self.container_name], "initContainers": []})
         paths = [host.path for host in self.host_paths]
         for index, path in enumerate(paths):
             if path in paths[:index] or (path == self.files_path and self.files):

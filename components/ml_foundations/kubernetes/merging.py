@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-_MERGE_KEYS = {
+MERGE_KEYS = {
     "claims": "name",
     "containers": "name",
     "env": "name",
@@ -49,9 +49,9 @@ def strategic_merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str
             result.pop(key, None)
         elif isinstance(value, Mapping):
             result[key] = strategic_merge(_map(base.get(key)), cast("Mapping[str, Any]", value))
-        elif key in _MERGE_KEYS and isinstance(value, list):
+        elif key in MERGE_KEYS and isinstance(value, list):
             items = cast("list[Mapping[str, Any]]", value)
-            result[key] = _joined(base.get(key) or [], items, _MERGE_KEYS[key])
+            result[key] = _joined(base.get(key) or [], items, MERGE_KEYS[key])
         else:
             result[key] = value
     return result

@@ -96,7 +96,7 @@ class Queues(Spec):
     """More values of the chart, merged on top."""
     overrides: dict[str, dict[str, Any]] = {}
     """Fields of the objects that it makes, by kind (ResourceFlavor, ClusterQueue, LocalQueue), merged over them: maps
-    join, lists are replaced, and null takes a field away."""
+    join, lists are replaced, and null removes a field."""
 
 
 class TrainingQueueSpec(Queues, ComponentSpec):

@@ -106,9 +106,9 @@ class DistributedTrainingSpec(AwaitedSpec):
             yield self.job_part(_job_body(self), [service, *claims], _GANG)
 
     @override
-    def overridable_kinds(self) -> list[str]:
+    def overridable_kinds(self) -> dict[str, str]:
         """The Job in a JobSet is one of them: its overrides go into the JobSet's template."""
-        return [*super().overridable_kinds(), *(["Job"] if self.jobset else [])]
+        return {**super().overridable_kinds(), "Job": "batch/v1"}
 
 
 class DistributedTraining(Component[DistributedTrainingSpec]):
@@ -182,9 +182,8 @@ def _job_body(spec: DistributedTrainingSpec) -> dict[str, Any]:
             "PET_NODE_RANK": {"valueFrom": rank},
             "PET_MASTER_ADDR": {"value": spec.master_address},
             "PET_MASTER_PORT": {"value": str(spec.rendezvous_port)},
-        }
+        },
+        pod={} if spec.jobset else {"subdomain": spec.subdomain},  # JobSet names the pods' Service itself.
     )
-    if not spec.jobset:  # JobSet names the pods' Service itself.
-        template["spec"] = {"subdomain": spec.subdomain} | template["spec"]
     indexes = {"completionMode": "Indexed", "completions": spec.nodes, "parallelism": spec.nodes}
     return spec.job_body(indexes, template)

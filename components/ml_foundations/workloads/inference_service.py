@@ -141,9 +141,9 @@ class InferenceService(Component[InferenceServiceSpec]):
 def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
     """The Deployment."""
     sleep = {"lifecycle": {"preStop": {"sleep": {"seconds": spec.deregister_seconds}}}}
-    template = pod_template(spec, "Always", spec.container() | (sleep if spec.deregister_seconds else {}))
-    if spec.spread != "none" and "topologySpreadConstraints" not in spec.pod_overrides:
-        template["spec"]["topologySpreadConstraints"] = _spread(spec)
+    container = spec.container() | (sleep if spec.deregister_seconds else {})
+    spread = spec.spread != "none" and "topologySpreadConstraints" not in spec.pod_overrides
+    pod = {"topologySpreadConstraints": _spread(spec)} if spread else {}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -153,7 +153,7 @@ def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
             "selector": {"matchLabels": spec.app_labels},
             "strategy": _strategy(spec),
             "progressDeadlineSeconds": spec.progress,
-            "template": template,
+            "template": pod_template(spec, "Always", container, pod=pod),
         },
     }
 

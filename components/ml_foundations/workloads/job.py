@@ -94,18 +94,21 @@ class JobSpec(WorkloadSpec):
             yield self.name_field or "", f"is too long for the host names of its pods: {error}"
 
     def template(
-        self, env: Mapping[str, Mapping[str, Any]] | None = None, container: Mapping[str, Any] | None = None
+        self,
+        env: Mapping[str, Mapping[str, Any]] | None = None,
+        container: Mapping[str, Any] | None = None,
+        pod: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The pod template.
 
         Args:
             env: Environment variables of the component's own, by name; the user's win.
             container: Fields of the container that the component adds or replaces.
+            pod: Fields of the PodSpec that the component adds.
         """
         ports = [without_none({"name": port.name, "containerPort": port.port}) for port in self.ports]
-        return pod_template(
-            self, self.restart_policy, {**({"ports": ports} if ports else {}), **(container or {})}, env
-        )
+        fields = {**({"ports": ports} if ports else {}), **(container or {})}
+        return pod_template(self, self.restart_policy, fields, env, pod)
 
     def job_body(self, indexes: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
         """The spec of the Job.

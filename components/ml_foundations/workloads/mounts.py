@@ -1,6 +1,6 @@
 """Volumes of a workload: where they come from, and where they are mounted."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -78,15 +78,15 @@ class Mount(Spec):
         return self.volume or {}
 
 
-def mount_errors(mounts: Sequence[Mount], paths: set[str], names: set[str]) -> Iterator[tuple[str, str]]:
+def mount_errors(mounts: Sequence[Mount], own: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Paths that are used twice, and names of volumes with two sources.
 
     Args:
         mounts: What the user wants mounted.
-        paths: Paths that the component itself takes.
-        names: Names of volumes that the component itself makes.
+        own: What the component mounts by itself, as volumeMounts.
     """
-    paths, sources = set(paths), dict[str, Any]()
+    paths, names = {mount["mountPath"] for mount in own}, {mount["name"] for mount in own}
+    sources: dict[str, Any] = {}
     for index, mount in enumerate(mounts):
         if mount.path in paths:
             yield f"mounts[{index}].path", f"{mount.path} is taken; choose another"

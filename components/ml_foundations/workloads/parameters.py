@@ -77,10 +77,10 @@ def grid_size(parameters: Mapping[str, Parameter]) -> int:
     return math.prod(len(parameter.values or []) for parameter in parameters.values())
 
 
-def grid(parameters: Mapping[str, Parameter]) -> list[dict[str, Value]]:
+def grid(parameters: Mapping[str, Parameter]) -> Iterator[dict[str, Value]]:
     """Every combination of the values; the last parameter changes fastest."""
     combinations = itertools.product(*(parameter.values or [] for parameter in parameters.values()))
-    return [dict(zip(parameters, values, strict=True)) for values in combinations]
+    return (dict(zip(parameters, values, strict=True)) for values in combinations)
 
 
 def sample(parameters: Mapping[str, Parameter], count: int, seed: int) -> list[dict[str, Value]]:

@@ -6,11 +6,13 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.component.overrides import Container, PodFields, container_errors
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.tolerations import Toleration
 from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import items, section
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.workloads.environment import EnvironmentSource, Key
@@ -18,8 +20,8 @@ from ml_foundations.workloads.gpu_claim import GpuClaim
 from ml_foundations.workloads.mounts import Mount, mount_errors
 from ml_foundations.workloads.naming import named_by_content
 
-SHARED_MEMORY = "shared-memory"
-SHARED_MEMORY_PATH = "/dev/shm"
+_SHARED_MEMORY = "shared-memory"
+_CONTAINERS = ("containers", "initContainers")
 
 
 class WorkloadSpec(ComponentSpec):
@@ -63,7 +65,7 @@ class WorkloadSpec(ComponentSpec):
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
     shared_memory: Quantity | None = None
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
-    init_containers: list[dict[str, Any]] = []
+    init_containers: list[Container] = []
     """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
     node_selector: dict[str, str] = {}
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
@@ -93,7 +95,7 @@ class WorkloadSpec(ComponentSpec):
     """Further labels of its pods."""
     annotations: dict[str, str] = {}
     """Annotations of its pods."""
-    pod_overrides: dict[str, Any] = {}
+    pod_overrides: PodFields = {}
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
     containers, volumes and the like join by name, other lists are replaced, and null removes a field."""
     overrides: dict[str, dict[str, Any]] = {}
@@ -106,25 +108,38 @@ class WorkloadSpec(ComponentSpec):
         return getattr(self, self.name_field or "")
 
     @property
-    def own_paths(self) -> set[str]:
-        """Paths at which the component mounts something of its own."""
-        return {SHARED_MEMORY_PATH} if self.shared_memory else set()
+    def takes_gpus(self) -> bool:
+        """Whether any container requests GPUs: the component's, an init container, or one of ``pod_overrides``."""
+        more = [*self.init_containers, *(item for key in _CONTAINERS for item in items(self.pod_overrides, key))]
+        amounts = [section(item, "resources", key) for item in more for key in ("requests", "limits")]
+        return bool(self.gpus) or any(labels.GPU_RESOURCE in amount for amount in amounts)
 
     @property
-    def own_volumes(self) -> set[str]:
-        """Names of volumes that the component makes by itself."""
-        return {SHARED_MEMORY} if self.shared_memory else set()
+    def own_mounts(self) -> list[dict[str, Any]]:
+        """What the component mounts by itself, as volumeMounts."""
+        return [{"name": _SHARED_MEMORY, "mountPath": "/dev/shm"}] if self.shared_memory else []
+
+    @property
+    def own_volumes(self) -> list[dict[str, Any]]:
+        """The volumes of the pod that the component makes by itself."""
+        # A memory-backed volume counts against the container's memory limit.
+        memory = {"medium": "Memory", "sizeLimit": self.shared_memory}
+        return [{"name": _SHARED_MEMORY, "emptyDir": memory}] if self.shared_memory else []
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        if self.gpu is not None and not self.gpus:
+        if self.gpu is not None and not self.takes_gpus:
             yield "gpus", f"is 0, but gpu is {self.gpu}; say how many each pod needs"
         elif self.gpu_claim is not None and not self.gpus:
             yield "gpus", "is 0, but there is a gpu_claim; say how many each pod needs"
         if self.queue_priority is not None and self.queue is None:
             yield "queue_priority", "ranks a workload in its queue, and there is no queue"
         yield from self._amount_errors()
-        yield from mount_errors(self.mounts, self.own_paths, self.own_volumes)
+        yield from mount_errors(self.mounts, self.own_mounts)
+        for label in self.app_labels.keys() & self.labels.keys():
+            yield f"labels.{label}", "is set by the component, whose selectors know the pods by it; leave it out"
+        names = [[self.container_name], [item.get("name", "") for item in self.init_containers]]
+        yield from container_errors(self.pod_overrides, dict(zip(_CONTAINERS, names, strict=True)))
 
     def _amount_errors(self) -> Iterator[tuple[str, str]]:
         for field, amounts in (("requests", self.requests), ("limits", self.limits)):

@@ -1,15 +1,16 @@
 """The pod of a workload: GPUs, where it may run, volumes, and a security context that the strictest level admits."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ml_foundations.component.tolerations import GPU_TOLERATION, Toleration, toleration_manifest
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import Manifest, items, section
 from ml_foundations.kubernetes.merging import strategic_merge, without_none
 from ml_foundations.workloads.environment import environment, environment_sources
 from ml_foundations.workloads.gpu_claim import GPU_CLAIM
 from ml_foundations.workloads.mounts import mount_manifests, volume_manifests
-from ml_foundations.workloads.pod import SHARED_MEMORY, SHARED_MEMORY_PATH, WorkloadSpec
+from ml_foundations.workloads.pod import WorkloadSpec
 
 _SPOT_TOLERATION = Toleration.model_validate({"key": labels.GKE_SPOT, "value": "true", "effect": "NoSchedule"})
 """GKE recommends to taint Spot nodes so (GKE, "Run fault-tolerant workloads on Spot VMs")."""
@@ -20,6 +21,7 @@ def pod_template(
     restart_policy: str,
     container: Mapping[str, Any],
     env: Mapping[str, Mapping[str, Any]] | None = None,
+    pod: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The pod template; the user's ``pod_overrides`` are merged on top, as ``kubectl patch`` does.
 
@@ -28,9 +30,11 @@ def pod_template(
         restart_policy: Always, OnFailure or Never.
         container: Fields of the container that the component adds or replaces.
         env: Environment variables of the component's own, by name; the user's win.
+        pod: Fields of the PodSpec that the component adds.
     """
-    pod: dict[str, Any] = without_none(
+    made = without_none(
         {
+            **(pod or {}),
             "restartPolicy": restart_policy,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
@@ -45,11 +49,11 @@ def pod_template(
             "resourceClaims": _resource_claims(spec),
             "initContainers": [_init_container(spec, item) for item in spec.init_containers] or None,
             "containers": [_container(spec, env or {}) | dict(container)],
-            "volumes": _volumes(spec) or None,
+            "volumes": [*volume_manifests(spec.mounts), *spec.own_volumes] or None,
         }
     )
     metadata = without_none({"labels": spec.labels | spec.app_labels, "annotations": _annotations(spec) or None})
-    return {"metadata": metadata, "spec": strategic_merge(pod, spec.pod_overrides)}
+    return {"metadata": metadata, "spec": strategic_merge(made, spec.pod_overrides)}
 
 
 def _resources(spec: WorkloadSpec) -> dict[str, Any]:
@@ -87,15 +91,22 @@ def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:
     )
 
 
-def _container_security(spec: WorkloadSpec) -> dict[str, Any]:
+def _container_security(spec: WorkloadSpec, given: Iterable[Manifest]) -> dict[str, Any]:
+    """As the level restricted wants it, where nothing given contradicts it."""
     dropped = {"capabilities": {"drop": ["ALL"]}} if spec.run_as_user else {}
-    return {"allowPrivilegeEscalation": False, **dropped}
+    contexts = [section(container, "securityContext") for container in given]
+    may_escalate = any(
+        context.get("privileged") or "CAP_SYS_ADMIN" in section(context, "capabilities").get("add", ())
+        for context in contexts
+    )
+    return dropped if may_escalate else {"allowPrivilegeEscalation": False, **dropped}
+
+
+def _overrides_of(spec: WorkloadSpec, field: str, name: str) -> list[Manifest]:
+    return [container for container in items(spec.pod_overrides, field) if container["name"] == name]
 
 
 def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    mounts = mount_manifests(spec.mounts)
-    if spec.shared_memory:
-        mounts.append({"name": SHARED_MEMORY, "mountPath": SHARED_MEMORY_PATH})
     return without_none(
         {
             "name": spec.container_name,
@@ -107,14 +118,15 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
             "env": environment(env, spec.field_env, spec.secret_env, spec.config_env, spec.env) or None,
             "envFrom": environment_sources(spec.env_from) or None,
             "resources": _resources(spec),
-            "securityContext": _container_security(spec),
-            "volumeMounts": mounts or None,
+            "securityContext": _container_security(spec, _overrides_of(spec, "containers", spec.container_name)),
+            "volumeMounts": [*mount_manifests(spec.mounts), *spec.own_mounts] or None,
         }
     )
 
 
 def _init_container(spec: WorkloadSpec, container: Mapping[str, Any]) -> dict[str, Any]:
-    return strategic_merge({"securityContext": _container_security(spec)}, container)
+    given = [container, *_overrides_of(spec, "initContainers", container.get("name", ""))]
+    return strategic_merge({"securityContext": _container_security(spec, given)}, container)
 
 
 def _annotations(spec: WorkloadSpec) -> dict[str, str]:
@@ -123,17 +135,9 @@ def _annotations(spec: WorkloadSpec) -> dict[str, str]:
     return fuse | spec.annotations
 
 
-def _volumes(spec: WorkloadSpec) -> list[dict[str, Any]]:
-    volumes = volume_manifests(spec.mounts)
-    if spec.shared_memory:
-        # A memory-backed volume counts against the container's memory limit.
-        volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": spec.shared_memory}})
-    return volumes
-
-
 def _affinity(spec: WorkloadSpec) -> dict[str, Any] | None:
     """GPU pods go to nodes of their product, pods without GPUs to no GPU node; a claim says itself what it wants."""
-    if not spec.gpus:
+    if not spec.takes_gpus:
         term = {"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}
     elif spec.gpu is not None and spec.gpu_claim is None:
         term = {"key": labels.GPU_PRODUCT, "operator": "In", "values": [spec.gpu]}
@@ -145,6 +149,6 @@ def _affinity(spec: WorkloadSpec) -> dict[str, Any] | None:
 
 def _tolerations(spec: WorkloadSpec) -> list[dict[str, str]] | None:
     """The GPU taint where GPUs are asked for, that of Spot nodes, and what the user names."""
-    own = [GPU_TOLERATION] * bool(spec.gpus) + [_SPOT_TOLERATION] * spec.spot
+    own = [GPU_TOLERATION] * spec.takes_gpus + [_SPOT_TOLERATION] * spec.spot
     others = [toleration for toleration in spec.tolerations if toleration not in own]
     return [toleration_manifest(toleration) for toleration in own + others] or None

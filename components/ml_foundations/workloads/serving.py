@@ -11,6 +11,7 @@ from typing_extensions import override
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name
+from ml_foundations.kubernetes.manifests import items
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
 from ml_foundations.workloads.pod import WorkloadSpec
 
@@ -36,7 +37,9 @@ class ServerSpec(WorkloadSpec):
     """Arguments that all servers have."""
 
     port: int = Field(8080, ge=1, le=65535)
-    """The port that the server listens on; default 8080. It is named http."""
+    """The port that the server listens on; default 8080."""
+    port_name: str = Field("http", pattern=_PORT_NAME, max_length=15)
+    """The name of this port, in the container and in the Service; default http."""
     ports: list[Port] = []
     """Further ports, such as one for metrics or gRPC; the Service has them too."""
     health_path: str = Field("/health", pattern=PROBE)
@@ -57,13 +60,18 @@ class ServerSpec(WorkloadSpec):
     """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
     metrics_path: str = Field("/metrics", pattern="^/")
     """The path of the metrics; default /metrics."""
-    metrics_port: str = "http"
-    """The name of the port with the metrics; default http."""
+    metrics_port: str | None = None
+    """The name of the port with the metrics; default port_name."""
 
     @property
     def port_numbers(self) -> dict[str, int]:
         """The container's ports, by name."""
-        return {"http": self.port} | {port.name: port.port for port in self.ports}
+        return {self.port_name: self.port} | {port.name: port.port for port in self.ports}
+
+    @property
+    def scraped_port(self) -> str:
+        """The name of the port with the metrics."""
+        return self.metrics_port or self.port_name
 
     @property
     def startup_seconds(self) -> int:
@@ -84,17 +92,29 @@ class ServerSpec(WorkloadSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        taken = {"http": self.port}
+        taken = {self.port_name: self.port}
         for index, port in enumerate(self.ports):
             if port.name in taken or port.port in taken.values():
                 yield f"ports[{index}]", f"{port.name} ({port.port}) is taken; choose another name and number"
             taken[port.name] = port.port
-        if self.monitoring != "none" and self.metrics_port not in taken:
+        if self.monitoring != "none" and self.scraped_port not in taken:
             yield "metrics_port", f'there is no port "{self.metrics_port}". Ports: {", ".join(taken)}'
+        yield from self._renamed_ports()
+
+    def _renamed_ports(self) -> Iterator[tuple[str, str]]:
+        """Probes and the Service know a port by its name, which an override would change in the container alone."""
+        names = {number: name for name, number in self.port_numbers.items()}
+        for index, container in enumerate(items(self.pod_overrides, "containers")):
+            for place, port in enumerate(items(container, "ports") if container["name"] == self.container_name else ()):
+                name, own = port.get("name"), names.get(port["containerPort"])
+                if own and name not in (None, own):
+                    argument = "port_name" if own == self.port_name else "ports"
+                    reason = f'is "{name}", but probes and the Service know the port as {own}: name it by {argument}'
+                    yield f"pod_overrides.containers[{index}].ports[{place}].name", reason
 
     def container(self) -> dict[str, Any]:
         """Ports and probes: liveness is asked only once the startup probe has found the model loaded."""
-        ready, live = _probe(self.health_path), _probe(self.live_path or self.health_path)
+        ready, live = self._probe(self.health_path), self._probe(self.live_path or self.health_path)
         failures = self.startup_seconds // _PROBE_SECONDS
         return {
             "ports": [
@@ -104,6 +124,12 @@ class ServerSpec(WorkloadSpec):
             "readinessProbe": ready | {"periodSeconds": 5, "failureThreshold": 3},
             "livenessProbe": live | {"periodSeconds": 10, "failureThreshold": 10},
         }
+
+    def _probe(self, path: str) -> dict[str, Any]:
+        """A server under load answers late, and must not count as dead."""
+        port = {"port": self.port_name}
+        asked = {"tcpSocket": port} if path == "tcp" else {"httpGet": {"path": path, **port}}
+        return asked | {"timeoutSeconds": 5}
 
     def service_part(self, name: str, port: int, **fields: Any) -> Part:
         """The Service. Pulumi does not wait for its endpoints: it waits for the pods.
@@ -115,7 +141,7 @@ class ServerSpec(WorkloadSpec):
         """
         ports = [
             {"name": key, "port": number, "targetPort": key, "protocol": "TCP"}
-            for key, number in (self.port_numbers | {"http": port}).items()
+            for key, number in (self.port_numbers | {self.port_name: port}).items()
         ]
         manifest = {
             "apiVersion": "v1",
@@ -132,7 +158,7 @@ class ServerSpec(WorkloadSpec):
         if self.callers is not None:
             yield Part("network-policy", _network_policy(self, self.callers))
         if self.monitoring != "none":
-            scraped = (self.app_labels, self.metrics_port, self.metrics_path)
+            scraped = (self.app_labels, self.scraped_port, self.metrics_path)
             yield Part("monitoring", monitor_manifest(self.monitoring, self.metadata(), *scraped))
 
 
@@ -167,9 +193,3 @@ def _disruption_budget(spec: ServerSpec) -> dict[str, Any]:
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
-
-
-def _probe(path: str) -> dict[str, Any]:
-    """A server under load answers late, and must not count as dead."""
-    asked = {"tcpSocket": {"port": "http"}} if path == "tcp" else {"httpGet": {"path": path, "port": "http"}}
-    return asked | {"timeoutSeconds": 5}

@@ -61,13 +61,8 @@ class ShardedSetSpec(ServerSpec):
 
     @property
     @override
-    def own_paths(self) -> set[str]:
-        return super().own_paths | {volume.path for volume in self.volumes}
-
-    @property
-    @override
-    def own_volumes(self) -> set[str]:
-        return super().own_volumes | {volume.name for volume in self.volumes}
+    def own_mounts(self) -> list[dict[str, Any]]:
+        return super().own_mounts + [{"name": volume.name, "mountPath": volume.path} for volume in self.volumes]
 
     @property
     @override
@@ -141,7 +136,6 @@ class ShardedSet(Component[ShardedSetSpec]):
 def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:
     """The StatefulSet. Its shards wait for each other, so that none may wait for another to be ready first."""
     kept = "Retain" if spec.data else "Delete"
-    template = pod_template(spec, "Always", spec.container(), _ranks(spec))
     body: dict[str, Any] = {
         "replicas": spec.shards,
         "serviceName": spec.subdomain,
@@ -149,14 +143,11 @@ def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:
         "selector": {"matchLabels": spec.app_labels},
         "updateStrategy": {"type": "RollingUpdate"},
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": kept, "whenScaled": kept},
-        "template": template,
+        "template": pod_template(spec, "Always", spec.container(), _ranks(spec)),
     }
     if spec.max_unavailable > 1:
         body["updateStrategy"]["rollingUpdate"] = {"maxUnavailable": spec.max_unavailable}
     if spec.volumes:
-        main = template["spec"]["containers"][0]
-        own = [{"name": volume.name, "mountPath": volume.path} for volume in spec.volumes]
-        main["volumeMounts"] = [*main.get("volumeMounts", []), *own]
         body["volumeClaimTemplates"] = [_volume_claim_template(volume) for volume in spec.volumes]
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": spec.metadata(), "spec": body}
 

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import pulumi
@@ -55,13 +56,14 @@ class SweepSpec(AwaitedSpec):
 
     @property
     @override
-    def own_paths(self) -> set[str]:
-        return super().own_paths | {_DIRECTORY}
+    def own_mounts(self) -> list[dict[str, Any]]:
+        return [*super().own_mounts, {"name": _VOLUME, "mountPath": _DIRECTORY, "readOnly": True}]
 
     @property
     @override
-    def own_volumes(self) -> set[str]:
-        return super().own_volumes | {_VOLUME}
+    def own_volumes(self) -> list[dict[str, Any]]:
+        name = _config_map(self)["metadata"]["name"]
+        return [*super().own_volumes, {"name": _VOLUME, "configMap": {"name": name}}]
 
     @property
     @override
@@ -83,7 +85,7 @@ class SweepSpec(AwaitedSpec):
     def combinations(self) -> list[dict[str, Value]]:
         """The parameters of each index."""
         if self.samples is None:
-            return grid(self.parameters)
+            return list(islice(grid(self.parameters), _MAX_TRIALS))
         return sample(self.parameters, self.samples, self.seed)
 
     @override
@@ -108,8 +110,7 @@ class SweepSpec(AwaitedSpec):
 
     @override
     def parts(self) -> Iterator[Part]:
-        parameters = Part("parameters", _config_map(self))
-        before = [parameters, *self.claim_parts()]
+        before = [Part("parameters", _config_map(self)), *self.claim_parts()]
         yield from before
         indexes = {
             "completionMode": "Indexed",
@@ -118,8 +119,8 @@ class SweepSpec(AwaitedSpec):
             "backoffLimitPerIndex": self.backoff_limit_per_index,
             "maxFailedIndexes": self.max_failed_indexes,
         }
-        template = _template(self, parameters.manifest["metadata"]["name"])
-        yield self.job_part(self.job_body(indexes, template), before)
+        command = ["/bin/sh", "-c", _SCRIPT, "sweep", *(self.command or [])]
+        yield self.job_part(self.job_body(indexes, self.template(container={"command": command})), before)
 
 
 class Sweep(Component[SweepSpec]):
@@ -151,17 +152,6 @@ def _config_map(spec: SweepSpec) -> dict[str, Any]:
         "data": _files(spec),
     }
     return named_by_content(manifest, f"{spec.workload_name}-parameters", "data", spec.overrides)
-
-
-def _template(spec: SweepSpec, config_map: str) -> dict[str, Any]:
-    """The pods, whose command starts in a shell that reads their parameters."""
-    template = spec.template(container={"command": ["/bin/sh", "-c", _SCRIPT, "sweep", *(spec.command or [])]})
-    pod = template["spec"]
-    pod["volumes"] = [*pod.get("volumes", []), {"name": _VOLUME, "configMap": {"name": config_map}}]
-    container = next(item for item in pod["containers"] if item["name"] == spec.container_name)
-    mount = {"name": _VOLUME, "mountPath": _DIRECTORY, "readOnly": True}
-    container["volumeMounts"] = [*container.get("volumeMounts", []), mount]
-    return template
 
 
 def _files(spec: SweepSpec) -> dict[str, str]:

@@ -70,7 +70,7 @@ class Task(Component[TaskSpec]):
 
 def _pod(spec: TaskSpec) -> dict[str, Any]:
     """The Pod."""
-    template = pod_template(spec, "Never", {})
+    template = pod_template(spec, "Never", {}, pod={"activeDeadlineSeconds": spec.active_deadline_seconds})
     # skipAwait would not await its deletion either, and a replacement of the same name would meet it.
     waited_for = "{.status.phase}=Succeeded" if spec.wait_for_completion else "{.metadata.uid}"
     annotations = template["metadata"].get("annotations", {}) | {"pulumi.com/waitFor": f"jsonpath={waited_for}"}
@@ -79,5 +79,5 @@ def _pod(spec: TaskSpec) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": spec.metadata(labels=labels, annotations=annotations),
-        "spec": {"activeDeadlineSeconds": spec.active_deadline_seconds, **template["spec"]},
+        "spec": template["spec"],
     }

@@ -107,7 +107,9 @@ class Volumes:
     def _claims_in(self, spec: Manifest, namespace: str) -> Iterable[Manifest]:
         for volume in items(spec, "volumes"):
             if template := section(volume, "ephemeral", "volumeClaimTemplate"):
-                yield self.with_default_class(template)
+                # Its claim has the names of pod and volume (Kubernetes, "Ephemeral Volumes").
+                named = {"metadata": {**section(template, "metadata"), "name": f"<pod>-{volume.get('name')}"}}
+                yield self.with_default_class({**template, **named})
         for name in _claim_names(spec):
             if claim := self._claims.get((namespace, name)):
                 yield claim

@@ -1,0 +1,131 @@
+"""What the user writes over manifests: its fields and their shapes, as Kubernetes has them, and selectors that hold."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Annotated, Any, Union, cast, get_args, get_origin
+
+import pulumi
+from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
+from pydantic import AfterValidator
+
+from ml_foundations.component.errors import FieldsError, unknown
+from ml_foundations.component.outputs import arguments_class
+from ml_foundations.component.parts import typed_class
+from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, section
+from ml_foundations.kubernetes.merging import MERGE_KEYS
+from ml_foundations.kubernetes.selectors import selects
+
+_SELECTORS = {
+    **dict.fromkeys(("DaemonSet", "Deployment", "PodDisruptionBudget", "PodMonitoring", "StatefulSet"), "selector"),
+    "NetworkPolicy": "podSelector",
+    "Service": "selector",
+}
+"""The field of a kind's spec that selects pods."""
+
+_ITEM = re.compile(r"(\w+)\[\d+\]$")
+"""The end of a path to an item of a list."""
+
+
+def _checked(value: dict[str, Any], api_type: str) -> dict[str, Any]:
+    wanted = getattr(import_module("pulumi_kubernetes.core.v1"), api_type)
+    if found := list(_wrong(value, wanted, "")):
+        raise FieldsError(found)
+    return value
+
+
+PodFields = Annotated[dict[str, Any], AfterValidator(partial(_checked, api_type="PodSpecArgs"))]
+"""Fields of a PodSpec, as Kubernetes writes them."""
+
+Container = Annotated[dict[str, Any], AfterValidator(partial(_checked, api_type="ContainerArgs"))]
+"""A container, as Kubernetes writes it."""
+
+
+def object_errors(api_version: str, kind: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What overrides of a kind give that its objects cannot have; of a kind that Kubernetes lacks, metadata is checked.
+
+    Args:
+        api_version: The kind's API version.
+        kind: The kind.
+        fields: The overrides.
+    """
+    typed = arguments_class(typed_class(api_version, kind))
+    metadata = import_module("pulumi_kubernetes.meta.v1").ObjectMetaArgs
+    known = types.input_type_types(typed) if typed else {"metadata": metadata, "spec": Mapping}
+    yield from _wrong_fields(
+        fields, {key: known[key] for key in known.keys() - {"apiVersion", "kind"}}, f"overrides.{kind}"
+    )
+
+
+def container_errors(pod: Mapping[str, Any], made: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """Containers in ``pod_overrides`` that neither exist nor, by an image, are new.
+
+    Args:
+        pod: The overrides.
+        made: The names of the component's containers and initContainers.
+    """
+    for field, names in made.items():
+        for index, container in enumerate(items(pod, field)):
+            if container["name"] not in names and not container.get("image"):
+                known = f"there is {', '.join(names)}" if names else "there is none"
+                reason = f'is "{container["name"]}", and {known}: name one that is there, or give the new one an image'
+                yield f"pod_overrides.{field}[{index}].name", reason
+
+
+def selector_errors(
+    manifests: Sequence[Manifest], overrides: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    """Selectors that do not select the component's pods any more.
+
+    Args:
+        manifests: What the component declares, with the overrides.
+        overrides: The user's, by kind.
+    """
+    templates = [section(item, "spec", "template") for item in manifests if section(item, "spec", "selector")]
+    pods = [labels_of(template) for template in templates if template]
+    for manifest in manifests:
+        kind, field = manifest["kind"], _SELECTORS.get(manifest["kind"], "")
+        # A Service may be for some of the pods: those that a controller labels.
+        if not pods or not field or (kind == "Service" and section(overrides, kind, "spec", field)):
+            continue
+        selector = section(manifest, "spec", field)
+        if not selects({"matchLabels": selector} if kind == "Service" else selector, pods[0]):
+            reason = f"is {selector}, and the pods' labels are {pods[0]}: override labels and selectors alike"
+            yield f"overrides.{kind}.spec.{field}", reason
+
+
+def _wrong(value: Any, wanted: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Where a value has other fields, or another shape, than the SDK's type of it."""
+    if get_origin(wanted) is Union:  # the value, or what will be it
+        wanted = get_args(wanted)[0]
+    shape = get_origin(wanted) or wanted
+    is_object = types.is_input_type(shape)
+    if types.is_input_type(cast("Any", type(value))) or shape is Any:
+        return
+    if is_object and isinstance(value, Mapping):
+        yield from _wrong_fields(cast("Mapping[str, Any]", value), types.input_type_types(shape), path)
+    elif shape is Sequence and isinstance(value, list):
+        for index, item in enumerate(cast("list[Any]", value)):
+            yield from _wrong(item, get_args(wanted)[0], f"{path}[{index}]")
+    elif is_object or shape in (Mapping, Sequence):
+        wanted_shape = "list" if shape is Sequence else "map"
+        if isinstance(value, pulumi.Output):
+            yield path, f"is an Output; the {wanted_shape} must be known at preview, and what is in it may be Outputs"
+        elif shape is Sequence or not isinstance(value, Mapping):
+            yield path, f"is {value!r}; it must be a {wanted_shape}"
+    elif isinstance(value, Mapping | list):
+        yield path, f"is {value!r}; it must be a single value"
+
+
+def _wrong_fields(value: Mapping[str, Any], known: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    for key, item in value.items():
+        where = f"{path}.{key}".lstrip(".")
+        if key not in known:
+            yield where, unknown(key, sorted(known))
+        elif item is not None:  # null removes a field
+            yield from _wrong(item, known[key], where)
+    found = _ITEM.search(path)
+    merge_key = MERGE_KEYS.get(found[1], "") if found else ""
+    if merge_key in known and value.get(merge_key) is None:
+        yield f"{path}.{merge_key}", "is required: items of the list are told apart by it"
