@@ -1,8 +1,8 @@
 """Arrangements on nodes, by hand: what blocks a node, and what still has room."""
 
 import pytest
-from ml_foundations.planning.model.nodes import from_manifests
-from ml_foundations.planning.model.places import Demand, PodClass, places, pod_class
+from ml_foundations.planning.model.nodes import node_class
+from ml_foundations.planning.model.places import Demand, PodClass, carrying, pod_class
 from ml_foundations.planning.scheduler.any_order import Arrangements, arrangements
 
 from tests.planning.building import ZONE, anti_affinity, container, pool, spread
@@ -27,11 +27,11 @@ def pod(cpu: int, port: int | None = None, **spec: object) -> PodClass:
     ],
 )
 def test_two_nodes_of_four_cpus(pods: list[tuple[PodClass, int]], expected: Arrangements) -> None:
-    cluster = places(from_manifests([pool("p", 2)]), {})
+    cluster = [carrying(node_class(pool("p", 2)), ())]
     assert arrangements([Demand(pod, count, cluster) for pod, count in pods]) == expected
 
 
 @pytest.mark.parametrize("spec", [{"affinity": anti_affinity(ZONE)}, {"topologySpreadConstraints": [spread()]}])
 def test_pods_that_look_at_other_nodes_are_left_to_the_search(spec: dict[str, object]) -> None:
-    cluster = places(from_manifests([pool("p", 2)]), {})
+    cluster = [carrying(node_class(pool("p", 2)), ())]
     assert arrangements([Demand(pod(1, **spec), 1, cluster)]) is None

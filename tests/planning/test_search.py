@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ml_foundations.planning.model.nodes import from_manifests
-from ml_foundations.planning.model.places import Demand, Place, PodClass, places, pod_class
+from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying, pod_class
 from ml_foundations.planning.scheduler.any_order import arrangements
 from ml_foundations.planning.scheduler.competition import _always_room, _shortfall, _unrepelled
 from ml_foundations.planning.scheduler.every_order import search
@@ -50,7 +50,7 @@ def clusters(draw: st.DrawFn) -> list[Place]:
         for each in classes
         if not each.is_template
     }
-    return places(classes, running)
+    return [carrying(each, running.get(each.name, ())) for each in classes]
 
 
 @st.composite

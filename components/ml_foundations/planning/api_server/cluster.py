@@ -14,9 +14,10 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.api_server.queues import Queues
+from ml_foundations.planning.model.alike import mentions, together
 from ml_foundations.planning.model.devices import DeviceClaims
 from ml_foundations.planning.model.nodes import NodeClass, by_zone, from_manifests
-from ml_foundations.planning.model.places import Place, PodClass, places, pod_class
+from ml_foundations.planning.model.places import Place, PodClass, carrying, pod_class
 from ml_foundations.planning.model.volumes import Volumes
 from ml_foundations.planning.model.workloads import (
     WORKLOAD_KINDS,
@@ -78,7 +79,7 @@ class Cluster:
         self.queues = Queues(self.by_kind)
         self.workloads = list(self._workloads(documents))
         self.running = self._running_pods()
-        self.places = places(nodes, self.running)
+        self.places = [carrying(*each) for each in together(nodes, self.running, self._mentioned())]
         self._accepted: dict[str, list[int]] = {}
 
     def _workloads(self, documents: Iterable[Manifest]) -> Iterable[Workload]:
@@ -125,6 +126,17 @@ class Cluster:
                 running = self.pod_class(name_of(pod), namespace_of(pod), labels_of(pod), stored)
                 found.setdefault(spec["nodeName"], []).append(running)
         return found
+
+    def _mentioned(self) -> frozenset[str]:
+        """What can tell nodes apart: pods that run already do so by their anti-affinity alone."""
+        declared = [
+            document for kind, found in self.by_kind.items() if kind not in ("Node", "Pod") for document in found
+        ]
+        pending = [pods.spec for workload in self.workloads for pods in workload.pods]
+        repelling = [
+            section(pod.spec, "affinity").get("podAntiAffinity") for pods in self.running.values() for pod in pods
+        ]
+        return mentions([*declared, *pending, *repelling])
 
     def pod_class(
         self, name: str, namespace: str, own_labels: Mapping[str, Any], spec: Manifest, **others: Any

@@ -24,7 +24,7 @@ _END = " *\r?(?: #.*)?$"
 _OTHERWISE = [
     re.compile(pattern, re.MULTILINE) for pattern in (f": {_SCALAR}{_END}", f"- {_SCALAR}{_END}", "<<", "!!", "\n%")
 ]
-"""Values that YAML 1.1, as kubectl reads it, and YAML 1.2 take for different things; for speed each begins with a literal."""
+"""Values that YAML 1.1, as kubectl reads it, and YAML 1.2 read otherwise. Each begins with a literal: that is fast."""
 _LIST = re.compile(r"\A(?:---\s*\n)?apiVersion: v1\nitems:\n(?=- )")
 """How kubectl begins a list."""
 _UNREAD = (("metadata", "managedFields"), ("status", "images"))

@@ -226,11 +226,6 @@ class Demand:
     everywhere: bool = False
 
 
-def places(nodes: Sequence[NodeClass], running: Mapping[str, Sequence[PodClass]]) -> list[Place]:
-    """The nodes with what the pods that run on them leave free."""
-    return [carrying(node, running.get(node.name, ()) if not node.is_template else ()) for node in nodes]
-
-
 def carrying(node: NodeClass, pods: Iterable[PodClass]) -> Place:
     """The nodes of a class, each with some pods."""
     free, running = dict(node.allocatable), tuple(pods)

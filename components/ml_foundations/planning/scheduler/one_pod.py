@@ -19,7 +19,7 @@ def placeable(pod: PodClass, places: Sequence[Place]) -> list[Place]:
     Args:
         pod: The pod; ``places.pod_of`` makes it of a manifest.
         places: All nodes, with what they have free and the pods that run there, which count for host ports, affinity
-            and spreading; ``places.places`` makes them. After a pod was placed, ``places.take`` takes its room.
+            and spreading; ``places.carrying`` makes them. After a pod was placed, ``places.take`` takes its room.
     """
     return takers(Demand(pod, 1, [place for place in places if not refusals(pod, place.node)]), places)
 

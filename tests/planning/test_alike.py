@@ -1,0 +1,84 @@
+"""Nodes that nothing tells apart are one class, and every verdict is the same as with each node alone."""
+
+import copy
+from typing import Any
+
+import pytest
+from ml_foundations.kubernetes.labels import HOSTNAME
+from ml_foundations.planning import Verdict, judge
+from ml_foundations.planning.api_server import cluster
+from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.planning.verdict.verdicts import Verdicts
+
+from tests.differential import generator
+from tests.planning.building import container, node
+
+Manifest = dict[str, Any]
+
+
+def pod(name: str, node_name: str = "", **spec: Any) -> Manifest:
+    status = {"status": {"phase": "Running"}} if node_name else {}
+    spec = {"containers": [container(cpu=1)], **({"nodeName": node_name} if node_name else {}), **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec, **status}
+
+
+def groups(*documents: Manifest) -> list[int]:
+    return [place.count for place in Cluster(documents, ()).places]
+
+
+NODES = [node(f"n{index}", {"serial": str(index), "zone": "a"}, cpu=4) for index in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("documents", "sizes"),
+    [
+        ([], [4]),
+        ([pod("a")], [4]),
+        ([pod("a", nodeName="n1")], [1, 3]),
+        ([pod("a", nodeSelector={HOSTNAME: "n0"})], [1, 3]),
+        ([pod("a", nodeSelector={"serial": "2"})], [1, 1, 1, 1]),
+        ([pod("a", nodeSelector={"zone": "a"})], [4]),
+        ([pod("runs", "n2")], [1, 3]),
+        ([pod("one", "n2"), pod("other", "n3")], [2, 2]),
+        ([node("n4", {"serial": "4", "zone": "b"}, cpu=4), pod("a", nodeSelector={"zone": "b"})], [4, 1]),
+        ([node("n4", {"serial": "4", "zone": "a"}, cpu=5)], [4, 1]),
+    ],
+)
+def test_what_tells_nodes_apart(documents: list[Manifest], sizes: list[int]) -> None:
+    found = groups(*NODES, *documents)
+    assert sorted(found) == sorted(sizes), found
+
+
+def test_nodes_that_share_a_host_name_stay_alone() -> None:
+    assert groups(node("a", {HOSTNAME: "same"}, cpu=1), node("b", {HOSTNAME: "same"}, cpu=1)) == [1, 1]
+
+
+def test_a_group_is_named_after_its_first_node() -> None:
+    verdicts = judge([*NODES, pod("a", containers=[container(cpu=8)])])
+    assert "n0 and 3 like it" in verdicts.workloads[0].reasons[0].message
+
+
+def verdicts_of(found: Verdicts) -> list[Verdict]:
+    return [found.stack, *(each.verdict for each in found.workloads)]
+
+
+def test_grouping_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But that the smaller problem may be decided where the larger one was not."""
+    cases = [[*case.documents, *copies(case.documents)] for case in generator.batch(0)[::5]]
+    grouped = [verdicts_of(judge(documents)) for documents in cases]
+    monkeypatch.setattr(
+        cluster, "together", lambda nodes, running, mentioned: [(each, running.get(each.name, ())) for each in nodes]
+    )
+    for documents, found in zip(cases, grouped, strict=True):
+        for one, other in zip(found, verdicts_of(judge(documents)), strict=True):
+            assert other in (one, Verdict.UNDETERMINED)
+
+
+def copies(documents: tuple[Manifest, ...]) -> list[Manifest]:
+    """Two more nodes like each."""
+    found = [copy.deepcopy(each) for each in documents if each["kind"] == "Node" for _ in range(2)]
+    for index, each in enumerate(found):
+        each["metadata"]["name"] += f"-{index}"
+        if HOSTNAME in each["metadata"].get("labels", {}):
+            each["metadata"]["labels"][HOSTNAME] = each["metadata"]["name"]
+    return found
