@@ -1,4 +1,4 @@
-"""How long planning takes: 1,000 workloads of 10 pods against 50 pools of 1,000 nodes, on one core.
+"""How long planning takes on one core: workloads against pools, and against the nodes of a live cluster.
 
     python -m benchmarks.planning
 
@@ -12,17 +12,23 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
-from ml_foundations.planning import Verdict, judge
+import yaml
+from ml_foundations.planning import judge
 from ml_foundations.planning.model.nodes import MAX_NODES
 
 POOLS, NODES_PER_POOL = 50, 1000
 WORKLOADS, PODS_PER_WORKLOAD = 1000, 10
+MOST_NODES = 65_000
+"""GKE's own limit of nodes in one cluster (GKE, "Plan for large GKE clusters")."""
 RUNS = 5
 GPU = "nvidia.com/gpu"
 TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
+ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 
 Manifest = dict[str, Any]
 
@@ -32,15 +38,29 @@ def main() -> None:
 
 
 def measure() -> dict[str, Any]:
-    """The size of the set, and the seconds of one core that it takes."""
+    """The seconds of one core for each set; the largest are judged once."""
+    fleet = nodes(NODES_PER_POOL)
+    plain = list(map(workload, range(WORKLOADS)))
+    spread = [spread_over(ZONE, workload(index)) for index in range(WORKLOADS)]
+    apart = [kept_apart(workload(index)) for index in range(WORKLOADS)]
+    mixed = [*spread[:15], *apart[15:30], *plain[30:44], *map(daemon_set, range(6))]
+    seconds = {
+        "10,000 pods, 50 pools of 1,000 nodes": judging_seconds(documents(WORKLOADS, NODES_PER_POOL)),
+        "10,000 pods, 50,000 Nodes": judging_seconds([*fleet, *plain], runs=1),
+        f"10,000 pods, {MOST_NODES:,} Nodes": judging_seconds([*nodes(MOST_NODES // POOLS), *plain], runs=1),
+        "10,000 pods spread over zones, 50,000 Nodes": judging_seconds([*fleet, *spread], runs=1),
+        "10,000 pods apart from each other, 50,000 Nodes": judging_seconds([*fleet, *apart], runs=1),
+        "50 workloads of every kind, 5,000 Nodes": judging_seconds([*nodes(100), *mixed], runs=1),
+        "20,000 Jobs, 1,000 Nodes": judging_seconds([*nodes(20), *map(job, range(20_000))], runs=1),
+        "2,000 Deployments spread over zones, 1,000 Nodes": judging_seconds(
+            [*nodes(20), *(spread_over(ZONE, workload(index)) for index in range(2000))], runs=1
+        ),
+        "command line, one workload": statistics.median(start_up() for _ in range(RUNS)),
+    }
     return {
         "runs": RUNS,
-        "nodes": POOLS * NODES_PER_POOL,
-        "pods": WORKLOADS * PODS_PER_WORKLOAD,
-        "seconds_of_cpu_median": {
-            "judge": round(judging_seconds(documents(WORKLOADS, NODES_PER_POOL)), 3),
-            "command line, one workload": round(statistics.median(start_up() for _ in range(RUNS)), 3),
-        },
+        "seconds_of_cpu": {name: round(each, 3) for name, each in seconds.items()},
+        "5,000 Nodes as kubectl prints them": {form: reading(form) for form in ("yaml", "json")},
     }
 
 
@@ -49,15 +69,42 @@ def documents(workloads: int, nodes_per_pool: int) -> list[Manifest]:
     return [*(pool(index, nodes_per_pool) for index in range(POOLS)), *map(workload, range(workloads))]
 
 
-def judging_seconds(documents: list[Manifest]) -> float:
-    """The median of the CPU time in which documents are judged, all of which fit."""
+def judging_seconds(documents: list[Manifest], runs: int = RUNS) -> float:
+    """The median of the CPU time in which documents are judged."""
     times: list[float] = []
-    for _ in range(RUNS):
+    for _ in range(runs):
         started = time.process_time()
         verdicts = judge(documents)
         times.append(time.process_time() - started)
-        assert verdicts.stack is Verdict.FITS, verdicts.reasons
+        assert verdicts.workloads, "nothing was judged"
     return statistics.median(times)
+
+
+def reading(form: str) -> dict[str, float]:
+    """What the command line takes for the file of a live cluster's nodes: its size, CPU time and memory."""
+    items = [printed(index, each) for index, each in enumerate([*nodes(100), workload(0)])]
+    found = {"apiVersion": "v1", "items": items, "kind": "List"}
+    with tempfile.NamedTemporaryFile("w", suffix=f".{form}") as file:
+        json.dump(found, file, indent=4) if form == "json" else yaml.dump(found, file, Dumper=_Dumper)
+        file.flush()
+        command = [sys.executable, "-c", _MEASURED, file.name]
+        answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+        return {"megabytes": round(Path(file.name).stat().st_size / 1e6, 1), **answer}
+
+
+_MEASURED = """
+import json, resource, sys
+from ml_foundations.planning.__main__ import main
+main(sys.argv[1:])
+used = resource.getrusage(resource.RUSAGE_SELF)
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+print(json.dumps({"seconds_of_cpu": round(used.ru_utime + used.ru_stime, 2), "megabytes_at_most": int(peak) // 1000}))
+"""
+
+
+class _Dumper(yaml.CSafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def start_up() -> float:
@@ -86,6 +133,69 @@ def pool(index: int, nodes: int) -> Manifest:
     }
 
 
+def nodes(per_pool: int) -> list[Manifest]:
+    """The Nodes of a live cluster: each with its name, host name, zone and number."""
+    found: list[Manifest] = []
+    for index in range(POOLS):
+        template = pool(index, 1)
+        for number in range(per_pool):
+            name = f"pool-{index}-{number:05d}"
+            own = {HOSTNAME: name, ZONE: "abc"[number % 3], "number": str(number)}
+            metadata = {"name": name, "labels": {**template["metadata"]["labels"], **own}}
+            found.append({**template, "metadata": metadata})
+    return found
+
+
+def printed(index: int, item: Manifest) -> Manifest:
+    """An object with what else kubectl prints of a node: about 7 KB."""
+    images = [{"names": [f"images.example/{number}@sha256:{number:064x}"], "sizeBytes": number} for number in range(30)]
+    conditions = [
+        {"type": f"Condition{number}", "status": "False", "reason": "AsItShouldBe", "message": "The kubelet says so."}
+        | {"lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for number in range(12)
+    ]
+    status = {**item.get("status", {}), "images": images, "conditions": conditions}
+    return {**item, "metadata": {**item["metadata"], "uid": f"a{index:031x}"}, "status": status}
+
+
+def spread_over(key: str, item: Manifest) -> Manifest:
+    constraint = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": own(item)}
+    item["spec"]["template"]["spec"]["topologySpreadConstraints"] = [constraint]
+    return item
+
+
+def kept_apart(item: Manifest) -> Manifest:
+    term = {"topologyKey": HOSTNAME, "labelSelector": own(item)}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    item["spec"]["template"]["spec"]["affinity"] = affinity
+    return item
+
+
+def own(item: Manifest) -> Manifest:
+    return {"matchLabels": item["spec"]["template"]["metadata"]["labels"]}
+
+
+def daemon_set(index: int) -> Manifest:
+    container = {"name": "agent", "resources": {"requests": {"cpu": "100m", "memory": "100Mi"}}}
+    template = {"metadata": {"labels": {"app": f"agent-{index}"}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": f"agent-{index}", "namespace": "agents"},
+        "spec": {
+            "selector": {"matchLabels": {"app": f"agent-{index}"}},
+            "template": {**template, "spec": {"containers": [container], "tolerations": [{"operator": "Exists"}]}},
+        },
+    }
+
+
+def job(index: int) -> Manifest:
+    like = workload(index)
+    template = {**like["spec"]["template"]}
+    template["spec"] = {**template["spec"], "restartPolicy": "Never"}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": like["metadata"], "spec": {"template": template}}
+
+
 def workload(index: int) -> Manifest:
     draw = random.Random(index)
     limits: Manifest = {"cpu": str(draw.randint(1, 8)), "memory": f"{draw.randint(1, 64)}Gi"}
@@ -100,6 +210,7 @@ def workload(index: int) -> Manifest:
         "metadata": {"name": f"workload-{index}", "namespace": f"team-{index % 20}"},
         "spec": {
             "replicas": PODS_PER_WORKLOAD,
+            "selector": {"matchLabels": {"app": f"workload-{index}"}},
             "template": {
                 "metadata": {"labels": {"app": f"workload-{index}"}},
                 "spec": {"containers": [container], "nodeSelector": selector},

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ml_foundations.kubernetes.manifests import section
 from ml_foundations.kubernetes.quantities import Amounts, total
 from ml_foundations.planning.model.decisions import Shortfall, Verdict
 from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass, carrying, take
@@ -50,15 +52,27 @@ def _joined(groups: list[list[Demand]], tied: Sequence[Demand]) -> list[list[Dem
             index = parent[index]
         return index
 
+    everyone = [demand for group in groups for demand in group]
+    known: defaultdict[Hashable, list[Demand]] = defaultdict(list)
+    for demand in everyone:
+        for mark in (*demand.pod.labels.items(), *demand.pod.exclusive_claims):
+            known[mark].append(demand)
     for demand in tied:
-        for group in groups:
-            for other in group:
-                if _looks_at(demand.pod, other.pod):
-                    parent[root(group_of[id(other)])] = root(group_of[id(demand)])
+        marks = list(_marks(demand.pod))
+        for other in everyone if None in marks else (other for mark in marks for other in known.get(mark, ())):
+            if _looks_at(demand.pod, other.pod):
+                parent[root(group_of[id(other)])] = root(group_of[id(demand)])
     joined: dict[int, list[Demand]] = {}
     for index, group in enumerate(groups):
         joined.setdefault(root(index), []).extend(group)
     return list(joined.values())
+
+
+def _marks(pod: PodClass) -> Iterable[Hashable]:
+    """A label or a claim of every pod that a pod may look at; None where any pod may be meant."""
+    for one in (*pod.affinity, *pod.anti_affinity, *pod.spread):
+        yield next(iter(section(one.selector or {}, "matchLabels").items()), None)
+    yield from pod.exclusive_claims
 
 
 def _looks_at(pod: PodClass, other: PodClass) -> bool:
