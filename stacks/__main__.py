@@ -21,7 +21,8 @@ COMPONENTS = {
 def main() -> None:
     """Declare the environment that the stack file describes."""
     settings = stack_file.load()
-    proof = Proof(settings.proof.accept, settings.proof.monthly_budget, settings.places)
+    there = settings.node_pools.values() if isinstance(settings.cluster, existing.ExistingCluster) else ()
+    proof = Proof(settings.proof.accept, settings.proof.monthly_budget, settings.places, existing.node_pools(there))
     provider = _provider(settings)
     in_cluster = pulumi.ResourceOptions(provider=provider)
     named = {"storage": settings.storage, "gpu-operator": settings.gpu_operator, "devices": settings.device_classes}

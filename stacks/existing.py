@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pulumi_kubernetes as k8s
-from ml_foundations.component.spec import Spec
+from ml_foundations.component.outputs import inputs_as_sent
+from ml_foundations.component.parts import Cloud
+from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import Name
+from ml_foundations.planning.input.program import NODE_POOL, Resource
 
 
 class ExistingCluster(Spec):
@@ -28,3 +32,9 @@ def provider(cluster: ExistingCluster) -> k8s.Provider:
         context=cluster.context,
         cluster_identifier=cluster.name,
     )
+
+
+def node_pools(described: Iterable[ComponentSpec]) -> list[Resource]:
+    """The cluster's own node pools, as the engine would get them if the program made them."""
+    declared = [part.declared for pool in described for part in pool.parts()]
+    return [(NODE_POOL, inputs_as_sent(pool.type, pool.arguments)) for pool in declared if isinstance(pool, Cloud)]

@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
     path: str
     section: dict[str, Any]
-    follows: Mapping[str, Any]
+    follows: dict[str, Any]
     """The arguments that follow from its place, by their keys."""
 
 
@@ -70,32 +70,34 @@ def fill(given: dict[str, Any]) -> list[Place]:
         _default(operator, "mode", *modes)
     by_operator = given.get("gpuOperator") is not None and operator.get("mode", "operator") == "operator"
     _default(_section(given, "deviceClasses"), "gpuDriverFrom", "operator" if by_operator else "google")
-    for team_name, team in _entries(given, "teams"):
+    for _, team in _entries(given, "teams"):
         _default(_section(team, "serviceAccount"), "workloadPool", f"{given.get('project')}.svc.id.goog")
-        for section in SECTIONS:
-            for _, workload in _entries(team, to_camel(section)):
-                _default(workload, "priorityClass", _priority_class(workload, team_name, team))
     return list(_places(given))
 
 
 def _places(given: Mapping[str, Any]) -> Iterator[Place]:
-    cluster = _section(given, "cluster")
-    in_project = {"project": given.get("project")}
+    project, cluster = given.get("project"), _section(given, "cluster")
     if not is_existing(cluster):
-        yield Place("cluster", cluster, in_project)
+        yield _place("cluster", cluster, GkeClusterSpec, project=project)
     for name, pool in _entries(given, "nodePools"):
         location = _region(pool) if is_existing(cluster) else cluster.get("location")
-        made_later = {"clusterName": "", "nodeServiceAccount": ""}
-        yield Place(f"nodePools.{name}", pool, in_project | {"location": location, "poolName": name} | made_later)
+        spec = GpuNodePoolSpec if has_gpus(pool) else CpuNodePoolSpec
+        yield _place(f"nodePools.{name}", pool, spec, project=project, location=location, pool_name=name)
     for name, monitor in _entries(given, "gpuMonitors"):
-        yield Place(f"gpuMonitors.{name}", monitor, {"monitorName": name})
+        yield _place(f"gpuMonitors.{name}", monitor, GpuMonitorSpec, monitor_name=name)
     for team_name, team in _entries(given, "teams"):
-        here = {"namespace": team_name}
-        yield Place(f"teams.{team_name}.queue", _section(team, "queue"), here)
+        yield _place(f"teams.{team_name}.queue", _section(team, "queue"), TeamQueue, namespace=team_name)
         for section, spec in SECTIONS.items():
-            key = to_camel(section)
-            for name, entry in _entries(team, key):
-                yield Place(f"teams.{team_name}.{key}.{name}", entry, here | {to_camel(spec.name_field or ""): name})
+            for name, entry in _entries(team, to_camel(section)):
+                path, named = f"teams.{team_name}.{to_camel(section)}.{name}", {spec.name_field or "": name}
+                place = _place(path, entry, spec, namespace=team_name, **named)
+                counted = _priority_class(entry, team_name, team)
+                yield place._replace(follows=place.follows | {"priorityClass": counted}) if counted else place
+
+
+def _place(path: str, section: dict[str, Any], spec: type[Spec], **known: Any) -> Place:
+    """A place; what only the program will know of it, such as a pool's cluster, is empty."""
+    return Place(path, section, {to_camel(field): known.get(field, "") for field in FOLLOWS[spec]})
 
 
 def _section(given: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -1,23 +1,18 @@
-"""What each section of a stack file allows and the whole does not: names, references, add-ons, drivers, GPU claims."""
+"""What each section of a stack file allows and the whole does not: names, references, add-ons and drivers."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from existing import ExistingCluster
-from ml_foundations.catalog.machine_types import gpu_by_name
 from ml_foundations.component.types import derived
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
-from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS, class_facts
-from ml_foundations.storage.volume import VolumeSpec, class_errors
-from ml_foundations.tenancy.quota import priority_class_name
+from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
 from places import mode_for
-from pydantic.alias_generators import to_camel
 
 if TYPE_CHECKING:
     from settings import Settings
@@ -32,7 +27,6 @@ def errors(settings: Settings) -> list[tuple[str, str]]:
 def _errors(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from _cluster_errors(settings)
     yield from _pool_errors(settings)
-    yield from _queue_errors(settings)
     for name, monitor in settings.gpu_monitors.items():
         operator = settings.gpu_operator
         if monitor.is_dcgm_exporter and operator is not None and operator.dcgm_exporter.enabled:
@@ -46,10 +40,8 @@ def _errors(settings: Settings) -> Iterator[tuple[str, str]]:
             taken[name] = path
             yield from _name_errors(path, team_name, name)
             yield from _workload_errors(path, workload, team, settings)
-            yield from _gpu_errors(path, workload, settings)
-            yield from _model_errors(path, workload, team_name, team)
         for name, volume in team.volumes.items():
-            yield from _class_errors(f"teams.{team_name}.volumes.{name}", volume, settings)
+            yield from _class_errors(f"teams.{team_name}.volumes.{name}", volume.storage_class, settings)
 
 
 def _cluster_errors(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -112,67 +104,17 @@ def _workload_errors(path: str, workload: WorkloadSpec, team: Team, settings: Se
         yield f"{path}.queue", f"the team has no queue {workload.queue}. Its queue: {queue}"
     if isinstance(workload, ShardedSetSpec):
         for index, volume in enumerate(workload.volumes):
-            made = VolumeSpec(
-                namespace=workload.namespace,
-                claim_name=volume.name,
-                size=volume.size,
-                storage_class=volume.storage_class,
-            )
-            yield from _class_errors(f"{path}.volumes[{index}]", made, settings)
+            yield from _class_errors(f"{path}.volumes[{index}]", volume.storage_class, settings)
+    if workload.gpu_claim is not None and settings.device_classes is None:
+        yield f"{path}.gpuClaim", "claims GPUs, and there is no deviceClasses; declare it"
+    models = ", ".join(team.quota.gpus_by_model)
+    if models and workload.gpus and workload.gpu is None and workload.gpu_claim is None:
+        yield f"{path}.gpu", f"is required: the team's GPUs are counted by model ({models})"
 
 
-def _gpu_errors(path: str, workload: WorkloadSpec, settings: Settings) -> Iterator[tuple[str, str]]:
-    """What planning does not judge: claims, nodes of a cluster that exists, and that a pod gets one shared GPU."""
-    claimed = workload.gpu_claim is not None
-    if not workload.gpus or not settings.node_pools:
-        return
-    fitting = [p for p in settings.gpu_pools.values() if workload.gpu in (None, p.product) and p.dra == claimed]
-    most = max((pool.most_gpus_per_pod for pool in fitting), default=0)
-    if claimed or isinstance(settings.cluster, ExistingCluster):
-        if not fitting:
-            known = ", ".join(sorted({p.product for p in settings.gpu_pools.values()})) or "none: there is no GPU pool"
-            wanted = f"no pool has {workload.gpu or 'GPUs'}{' that can be claimed' if claimed else ''}"
-            yield f"{path}.gpu", f"{wanted}. The pools have: {known}"
-        elif workload.gpus > most:
-            yield f"{path}.gpus", f"is {workload.gpus}, more than any node offers: {most}"
-    elif fitting and all(pool.sharing for pool in fitting) and workload.gpus > most:
-        yield f"{path}.gpus", f"is {workload.gpus}, and GKE gives a pod one shared GPU and no more"
-
-
-def _model_errors(path: str, workload: WorkloadSpec, name: str, team: Team) -> Iterator[tuple[str, str]]:
-    """The class by which GPUs are counted, where they are counted by model."""
-    if workload.gpus and workload.gpu_claim is None and team.quota.gpus_by_model:
-        if workload.gpu is None:
-            models = ", ".join(team.quota.gpus_by_model)
-            yield f"{path}.gpu", f"is required: the team's GPUs are counted by model ({models})"
-            return
-        wanted = priority_class_name(name, gpu_by_name(workload.gpu).accelerator_type)
-        if workload.priority_class != wanted:
-            yield f"{path}.priorityClass", f"is {workload.priority_class}; GPUs of its model are counted by {wanted}"
-
-
-def _queue_errors(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Queues promise no more than the pools of a cluster that exists have: planning does not see those pools."""
-    if not isinstance(settings.cluster, ExistingCluster):
-        return
-    promised: Counter[str] = Counter()
-    for team in settings.teams.values():
-        promised.update(team.queue.gpus if team.queue else {})
-    for name, pool in settings.gpu_pools.items():
-        if promised[name] > (most := pool.most_nodes * pool.gpu_resources_per_node):
-            too_many = f"teams' queues promise {promised[name]} of them"
-            yield f"nodePools.{name}", f"has {most} GPUs at the most, and {too_many}"
-
-
-def _class_errors(path: str, volume: VolumeSpec, settings: Settings) -> Iterator[tuple[str, str]]:
-    classes = class_facts(settings.storage)
-    if volume.storage_class == NFS_CLASS and settings.storage.nfs is None:
+def _class_errors(path: str, name: str, settings: Settings) -> Iterator[tuple[str, str]]:
+    if name == NFS_CLASS and settings.storage.nfs is None:
         yield f"{path}.storageClass", f"is {NFS_CLASS}, but storage.nfs names no server"
-    elif volume.storage_class not in classes and volume.storage_class != GCS_FUSE_CLASS:
-        known = ", ".join(classes)
-        yield f"{path}.storageClass", f'there is no class "{volume.storage_class}". Classes: {known}'
-    elif facts := classes.get(volume.storage_class):
-        for field, reason in class_errors(volume, facts):
-            sharing = [name for name, other in classes.items() if volume.mode in other.access_modes]
-            way_out = f". For {volume.mode}: {' or '.join(sharing)}" if field == "access_mode" and sharing else ""
-            yield f"{path}.{to_camel(field)}", f"{reason}{way_out}"
+    elif name not in (*settings.storage.class_names, GCS_FUSE_CLASS):
+        known = ", ".join(settings.storage.class_names)
+        yield f"{path}.storageClass", f'there is no class "{name}". Classes: {known}'

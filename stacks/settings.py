@@ -187,7 +187,9 @@ def parse(given: dict[str, Any], errors: list[tuple[str, str]] | None = None) ->
     filled = places.fill(given)
     for path, section, follows in filled:
         found += [
-            (f"{path}.{key}", "follows from its place in the file; leave it out") for key in follows if key in section
+            (f"{path}.{key}", f"is {section[key]}, but follows from its place in the file{_here(value)}; leave it out")
+            for key, value in follows.items()
+            if section.get(key) not in (None, value)
         ]
         section.update(follows)
     try:
@@ -200,6 +202,10 @@ def parse(given: dict[str, Any], errors: list[tuple[str, str]] | None = None) ->
         lines = "".join(f"\n  {_in_file(path)}: {reason}" for path, reason in found)
         raise ValueError(f"{len(found)} error{'s' if len(found) > 1 else ''}{lines}")
     return settings
+
+
+def _here(value: Any) -> str:
+    return f", here {value}" if value else ""
 
 
 def _told(errors: Iterator[tuple[str, str]], filled: list[places.Place]) -> Iterator[tuple[str, str]]:

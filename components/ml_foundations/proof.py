@@ -1,7 +1,7 @@
 """Proof before spend, in a Pulumi program: what it declares is judged, and refused where it can never run."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
@@ -48,6 +48,7 @@ class Proof:
         accepted: Mapping[str, str] | None = None,
         monthly_budget: Decimal | None = None,
         places: Mapping[str, str] | None = None,
+        existing: Sequence[Resource] = (),
     ) -> None:
         """Begin to collect.
 
@@ -56,10 +57,13 @@ class Proof:
             monthly_budget: US dollars that all nodes may cost per month, at most; an excess is an error.
             places: Where the user wrote an object, by its name in findings, such as "Job research/align": a path in a
                 configuration, which findings then show.
+            existing: Node pools of a cluster that exists already: the type and the inputs of each, as the engine would
+                get them. No other nodes of the cluster have GPUs then.
         """
         self._accepted = dict(accepted or {})
         self._monthly_budget = None if monthly_budget is None else Decimal(str(monthly_budget))
         self._places = places or {}
+        self._existing = existing
         self._declared: list[pulumi.ResourceTransformationArgs] = []
         self._registered: list[Resource] = []
         self._refusal: pulumi.RunError | None = None
@@ -74,7 +78,7 @@ class Proof:
                 Pulumi's diagnostics.
         """
         try:
-            verdicts = judge_program(self._as_declared())
+            verdicts = judge_program(self._as_declared(), self._existing)
             if any(map(self._is_error, self._findings(verdicts))):
                 self._tell(verdicts)
         except pulumi.RunError as refusal:
@@ -116,7 +120,7 @@ class Proof:
     async def _judge_registered(self) -> str:
         for args in self._declared:  # which may become more meanwhile
             await args.resource.urn.future()
-        verdicts = judge_program(self._registered)
+        verdicts = judge_program(self._registered, self._existing)
         self._tell(verdicts)
         return verdicts.stack
 

@@ -74,6 +74,45 @@ def test_clusters_and_their_pools(resources: list[Resource], expected: Verdict) 
 
 
 @pytest.mark.parametrize(
+    ("resources", "existing", "expected"),
+    [
+        ([train(2)], [pool("a2-highgpu-2g")], FITS),
+        ([train(3)], [pool("a2-highgpu-2g")], CANNOT),
+        ([train(1)], [pool()], CANNOT),
+        ([web(7)], [pool()], FITS),
+        ([web(8)], [pool()], OPEN),
+        ([cluster(), train(2)], [pool("a2-highgpu-2g")], CANNOT),
+    ],
+)
+def test_pools_that_exist_are_all_that_have_gpus(
+    resources: list[Resource], existing: list[Resource], expected: Verdict
+) -> None:
+    assert judge_program(resources, existing).stack is expected
+
+
+ANYWHERE = {
+    "topologyKey": "topology.kubernetes.io/zone",
+    "maxSkew": 1,
+    "labelSelector": {"matchLabels": {"app": "web"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"topologySpreadConstraints": [ANYWHERE]}, OPEN),
+        ({"nodeSelector": {"topology.kubernetes.io/zone": "us-central1-a"}}, OPEN),
+        ({"nodeSelector": {"topology.kubernetes.io/region": "us-central1"}}, OPEN),
+        ({}, FITS),
+    ],
+)
+def test_where_a_pool_that_exists_is_may_not_be_known(spec: dict[str, Any], expected: Verdict) -> None:
+    somewhere = (NODE_POOL, pool(nodes=3)[1] | {"location": ""})
+    pods = kubernetes(deployment("web", 2, template(containers=[container(cpu=1)], **spec)))
+    assert judge_program([pods], [somewhere]).stack is expected
+
+
+@pytest.mark.parametrize(
     ("resources", "expected"),
     [
         ([train(8), *operator()], FITS),

@@ -87,6 +87,12 @@ def claiming(count: int, product: str = "NVIDIA-H100-80GB-HBM3") -> list[Manifes
     ]
 
 
+def shared(strategy: str, gpus: int = 8) -> Manifest:
+    """Nodes whose GPUs four pods share, each."""
+    of_gke = {"gke-gpu-sharing-strategy": strategy, "gke-max-shared-clients-per-gpu": "4"}
+    return pool("shared", 1, {f"cloud.google.com/{key}": value for key, value in of_gke.items()}, gpu=str(gpus))
+
+
 def autoscaled(most: int) -> list[Manifest]:
     target = {"kind": "StatefulSet", "name": "web"}
     scaler = namespaced(
@@ -154,6 +160,11 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [mounting(), claim(volumeName="pv"), volume_in("b"), NODES],
         [mounting(), claim(volumeName="pv"), volume_in("a"), NODES],
     ),
+    "volume-class": (
+        [mounting(), claim("ReadWriteMany", storageClassName="fast"), CLASS, NODES],
+        [mounting(), claim("ReadWriteMany", storageClassName="fast", volumeMode="Block"), CLASS, NODES],
+    ),
+    "shared-gpu": ([asks(gpu=2), shared("time-sharing")], [asks(gpu=1), shared("time-sharing")]),
     "device-claim": (claiming(16), claiming(8)),
     "disk-type": (
         [mounting(), claim(storageClassName="fast"), CLASS, on_machine("g4-standard-96")],
@@ -245,6 +256,14 @@ def test_a_stack_trips_the_rule_and_one_like_it_does_not(rule: str) -> None:
     assert rule in found(trips)
     assert rule not in found(passes)
     assert found(trips) <= RULES.keys() | {"workload"}
+
+
+def test_shared_gpus() -> None:
+    two = web(containers=[container(gpu=1), container(gpu=1)])
+    assert "shared-gpu" not in found([two, shared("time-sharing")])
+    assert "shared-gpu" in found([asks(gpu=2), shared("time-sharing", 4)])
+    assert "shared-gpu" in found([asks(gpu=2), shared("mps")])
+    assert "shared-gpu" not in found([asks(gpu=2), shared("mps", 4)])
 
 
 def test_claims_of_devices() -> None:

@@ -89,15 +89,6 @@ def test_a_class_of_ones_own_is_judged_by_its_disk() -> None:
 
 VOLUMES: dict[str, tuple[dict[str, Any], str]] = {
     "no such class": ({"storageClass": "fastssd"}, 'data.storageClass: there is no class "fastssd". Classes: fast-ssd'),
-    "writers of a disk": (
-        {"storageClass": "zonal-ssd", "accessMode": "ReadWriteMany"},
-        "data.accessMode: is ReadWriteMany; zonal-ssd gives ReadWriteOnce or ReadWriteOncePod or ReadOnlyMany. For "
-        "ReadWriteMany: nfs-client",
-    ),
-    "too small": (
-        {"storageClass": "hyperdisk-throughput", "size": "1Ti"},
-        "data.size: is 1Ti, and a volume of hyperdisk-throughput has at least 2Ti",
-    ),
     "no zones of datasets": (
         {"storageClass": "datasets", "accessMode": "ReadOnlyMany", "snapshot": "s"},
         'there is no class "datasets"',
@@ -106,9 +97,33 @@ VOLUMES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", VOLUMES)
-def test_a_volume_that_its_class_cannot_give_is_refused(case: str) -> None:
+def test_a_volume_of_no_class_is_refused(case: str) -> None:
     volume, reason = VOLUMES[case]
     assert reason in errors(changed(("teams.research.volumes.data", {"size": "1Ti", **volume})))
+
+
+NOT_GIVEN = {
+    "writers of a disk": (
+        {"storageClass": "zonal-ssd", "accessMode": "ReadWriteMany"},
+        "asks for ReadWriteMany, and volumes of the class zonal-ssd are ReadWriteOnce or ReadWriteOncePod or "
+        "ReadOnlyMany. Ask for another access mode, or for another class: ReadWriteMany is given by nfs-client.",
+    ),
+    "too small": (
+        {"storageClass": "hyperdisk-throughput"},
+        "asks for 1Ti, and volumes of the class hyperdisk-throughput have at least 2Ti. Ask for 2Ti or more, or for",
+    ),
+}
+
+
+@pytest.mark.parametrize("mounts", [[], [{"claim": "data", "path": "/data"}]], ids=["unused", "mounted"])
+@pytest.mark.parametrize("case", NOT_GIVEN)
+def test_the_proof_refuses_a_volume_that_its_class_cannot_give(case: str, mounts: list[dict[str, str]]) -> None:
+    volume, reason = NOT_GIVEN[case]
+    data = ("teams.research.volumes.data", {"size": "1Ti", **volume})
+    found = refusal(changed(data, ("teams.research.trainingJobs.preprocess.mounts", mounts)))
+    assert f"PersistentVolumeClaim research/data: the claim data {reason}" in found
+    assert "Written at ml-foundations:teams.research.volumes.data. [volume-class, spec." in found
+    assert found.count("[volume-class") == 1, found
 
 
 CLAIMED = {"machineType": "a2-highgpu-2g", "maxNodes": 2, "driver": "operator", "dra": True}
@@ -138,9 +153,9 @@ CLAIMS: dict[str, tuple[tuple[str, Any], str]] = {
         "nodePools.l4.labels: have cloud.google.com/gke-nvidia-gpu-dra-driver, which is for pools whose GPUs are claimed",
     ),
     "GKE's driver": (("nodePools.claimed.driver", "latest"), "GKE installs no driver where GPUs are claimed"),
-    "a pool that advertises": (
-        ("nodePools.claimed.dra", False),
-        "claiming.gpu: no pool has NVIDIA-A100-SXM4-40GB that can be claimed",
+    "claims without devices": (
+        ("deviceClasses", None),
+        "claiming.gpuClaim: claims GPUs, and there is no deviceClasses; declare it",
     ),
 }
 
@@ -149,6 +164,17 @@ CLAIMS: dict[str, tuple[tuple[str, Any], str]] = {
 def test_claims_that_cannot_be_met_are_refused(case: str) -> None:
     change, reason = CLAIMS[case]
     assert reason in errors(claiming(change))
+
+
+@pytest.mark.parametrize("cluster", [{}, {"name": "lab", "context": "lab"}], ids=["made", "exists"])
+def test_the_proof_refuses_claims_of_gpus_that_a_pool_advertises(cluster: dict[str, str]) -> None:
+    on = [("cluster", cluster)] if cluster else []
+    found = refusal(claiming(("nodePools.claimed.dra", False), *on))
+    label = "cloud.google.com/gke-nvidia-gpu-dra-driver"
+    assert f"it claims 2 NVIDIA-A100-SXM4-40GB, and a100, claimed must have the label {label} for that" in found
+    assert "Give the pool this label (GpuNodePool: dra), or request counted GPUs. Written at" in found
+    assert "teams.research.trainingJobs.claiming. [device-claim, " in found
+    assert refusal(claiming(*on)) == ""
 
 
 CLAIMING_PATH = "teams.research.trainingJobs.claiming"
@@ -192,6 +218,11 @@ PROMISES: dict[str, tuple[list[tuple[str, Any]], str, str]] = {
     ),
     "more than the pool has, in all": (
         [(OF_RESEARCH, QUEUE | {"gpus": {"l4": 3}}), (OF_SERVING, QUEUE | {"gpus": {"l4": 2}})],
+        "ResourceFlavor l4: queues promise 5 nvidia.com/gpu, and l4 has 4",
+        "nodePools.l4",
+    ),
+    "more than the pool of a cluster that exists has": (
+        [(OF_RESEARCH, QUEUE | {"gpus": {"l4": 5}}), ("cluster", EXISTING)],
         "ResourceFlavor l4: queues promise 5 nvidia.com/gpu, and l4 has 4",
         "nodePools.l4",
     ),
@@ -239,7 +270,8 @@ def test_gpus_that_are_counted_by_model() -> None:
     assert refusal(changed(BY_MODEL)) == ""
     assert "finetune.gpu: is required: the team's GPUs are counted" in errors(changed(BY_MODEL, (f"{job}.gpu", None)))
     wrong = errors(changed(BY_MODEL, (f"{job}.priorityClass", "high")))
-    assert "priorityClass: is high; GPUs of its model are counted by research-nvidia-tesla-a100" in wrong
+    assert "priorityClass: is high, but follows from its place in the file, here research-nvidia-tesla-a100" in wrong
+    settings.parse(changed(BY_MODEL, (f"{job}.priorityClass", "research-nvidia-tesla-a100")))
 
 
 JOB_PATH = "teams.research.trainingJobs.finetune"

@@ -67,10 +67,6 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         stack({"queue": QUEUE | {"gpus": {"h200": 1}}}),
         ["teams.research.queue.gpus.h200: there is no such flavor. Flavors: l4, a100"],
     ),
-    "more than a pool of a cluster that exists": (
-        stack({"queue": QUEUE | {"gpus": {"l4": 5}}}, cluster={"name": "lab", "kubeconfig": "~/lab", "context": "lab"}),
-        ["nodePools.l4: has 4 GPUs at the most, and teams' queues promise 5"],
-    ),
     "no queue": (
         stack({"trainingJobs": {"a": JOB | {"queue": "training"}}}),
         ["teams.research.trainingJobs.a.queue: the team has no queue training. Its queue: none"],

@@ -60,9 +60,13 @@ WRONG = {
     "what follows from the place": (
         "teams.research.trainingJobs.finetune.namespace",
         "serving",
-        ["finetune.namespace: follows from its place in the file; leave it out"],
+        ["finetune.namespace: is serving, but follows from its place in the file, here research; leave it out"],
     ),
-    "a pool's cluster": ("nodePools.l4.clusterName", "c", ["nodePools.l4.clusterName: follows from its place"]),
+    "a pool's cluster": (
+        "nodePools.l4.clusterName",
+        "c",
+        ["nodePools.l4.clusterName: is c, but follows from its place in the file; leave it out"],
+    ),
     "capital in a name": ("teams.Research", {}, ["teams.Research"]),
     "driver without operator": ("gpuOperator", None, ["nodePools.l4.driver", "there is no gpuOperator"]),
     "pool that GKE drives beside the operator": (
@@ -139,10 +143,17 @@ def test_everything_above_a_cluster_works_on_one_that_exists() -> None:
 
 
 def test_pools_of_an_existing_cluster_that_are_described_are_checked_against() -> None:
-    with pytest.raises(ValueError, match=r"finetune.gpu: no pool has NVIDIA-A100-SXM4-40GB. The pools have: NVIDIA-L4"):
-        settings.parse(
-            on_existing_cluster(nodePools={"l4": {"machineType": "g2-standard-8", "maxNodes": 2}}, gpuOperator=None)
-        )
+    pools: dict[str, Any] = {"l4": {"machineType": "g2-standard-8", "maxNodes": 3}}
+    found = refusal(on_existing_cluster(nodePools=pools, gpuOperator=None))
+    assert "Job research/finetune: each pod needs 2 nvidia.com/gpu" in found
+    assert "nvidia.com/gpu.product In [NVIDIA-A100-SXM4-40GB] (the node has nvidia.com/gpu.product=NVIDIA-L4)" in found
+    assert "Written at ml-foundations:teams.research.trainingJobs.finetune. [node-affinity" in found
+    assert found.count("Written at") == 1, found
+    pools["a100"] = {"machineType": "a2-highgpu-1g", "maxNodes": 2}
+    found = refusal(on_existing_cluster(nodePools=pools, gpuOperator=None))
+    assert "it needs 2 nvidia.com/gpu, and 1 is free" in found
+    pools["a100"]["machineType"] = "a2-highgpu-2g"
+    assert refusal(on_existing_cluster(nodePools=pools, gpuOperator=None)) == ""
 
 
 def test_an_existing_cluster_takes_no_setting_of_a_new_one() -> None:
@@ -169,7 +180,8 @@ def test_a_shared_gpu_goes_to_a_pod_one_at_a_time() -> None:
     chat |= {"gpu": "L4-SHARED"}
     settings.parse(given)
     chat |= {"gpus": 2}
-    with pytest.raises(ValueError, match=r"chat.gpus: is 2, and GKE gives a pod one shared GPU"):
-        settings.parse(given)
+    found = refusal(given)
+    assert "GKE gives a container one shared GPU, and it asks for 2. Request 1 nvidia.com/gpu." in found
+    assert "Written at ml-foundations:teams.serving.inferenceServices.chat. [shared-gpu, " in found
     chat |= {"gpus": 1, "gpu": "L4"}
     assert "the node has nvidia.com/gpu.product=NVIDIA-L4-SHARED" in refusal(given)

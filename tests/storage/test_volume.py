@@ -5,17 +5,14 @@ from typing import Any
 import pulumi
 import pytest
 from ml_foundations import Volume
-from ml_foundations.catalog.disks import ClassFacts
 from ml_foundations.component.spec import check
-from ml_foundations.storage.classes import StorageClassesSpec, class_facts
-from ml_foundations.storage.volume import VolumeSpec, class_errors
+from ml_foundations.planning import judge
+from ml_foundations.storage.classes import StorageClassesSpec
+from ml_foundations.storage.volume import VolumeSpec
 
 from tests.support.declaring import declared
 
 DISK = "projects/p/zones/us-central1-a/disks/corpus"
-FACTS = class_facts(
-    StorageClassesSpec(dataset_zones=["a"], filestore={}, lustre={"zones": ["a"]})  # pyright: ignore[reportArgumentType]
-)
 
 
 def spec_of(**given: Any) -> VolumeSpec:
@@ -115,30 +112,62 @@ def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
         assert reason in str(caught.value)
 
 
+OF_CLASSES = StorageClassesSpec(
+    dataset_zones=["a"],
+    filestore={},  # pyright: ignore[reportArgumentType]
+    lustre={"zones": ["a"]},  # pyright: ignore[reportArgumentType]
+    disks={"standard": {"type": "pd-standard", "regional": True}},  # pyright: ignore[reportArgumentType]
+)
+
+
+def refusals(**given: Any) -> list[tuple[str, str]]:
+    """What the proof says to a claim of a class: severity and field."""
+    volume = spec_of(**{"size": "1Ti", **given})
+    found = judge([*OF_CLASSES.manifests(), *volume.manifests()]).findings
+    return [(f.severity, f.path) for f in found if f.rule == "volume-class"]
+
+
+MODE, SIZE = "spec.accessModes", "spec.resources.requests.storage"
 NOT_GIVEN: dict[str, tuple[dict[str, Any], str]] = {
-    "many writers of a disk": ({"storage_class": "zonal-ssd", "access_mode": "ReadWriteMany"}, "access_mode"),
+    "many writers of a disk": ({"storage_class": "zonal-ssd", "access_mode": "ReadWriteMany"}, MODE),
     "many readers of hyperdisk-extreme": (
         {"storage_class": "hyperdisk-extreme", "access_mode": "ReadOnlyMany", "snapshot": "s"},
-        "access_mode",
+        MODE,
     ),
     "many readers of hyperdisk-ha": (
         {"storage_class": "hyperdisk-ha", "access_mode": "ReadOnlyMany", "snapshot": "s"},
-        "access_mode",
+        MODE,
     ),
-    "little Filestore": ({"storage_class": "filestore-zonal", "size": "500Gi"}, "size"),
-    "little Lustre": ({"storage_class": "lustre", "size": "1Ti"}, "size"),
-    "a little hyperdisk-throughput": ({"storage_class": "hyperdisk-throughput", "size": "1Ti"}, "size"),
-    "a writer of a dataset": ({"storage_class": "datasets", "snapshot": "s"}, "access_mode"),
+    "little Lustre": ({"storage_class": "lustre"}, SIZE),
+    "a little hyperdisk-throughput": ({"storage_class": "hyperdisk-throughput"}, SIZE),
+    "a little regional pd-standard": ({"storage_class": "standard", "size": "100Gi"}, SIZE),
+    "a writer of a dataset": ({"storage_class": "datasets", "snapshot": "s"}, MODE),
+    "many writers of a disk that exists": (
+        {"storage_class": "zonal-ssd", "access_mode": "ReadWriteMany", "disk": DISK},
+        MODE,
+    ),
 }
 
 
 @pytest.mark.parametrize("case", NOT_GIVEN)
 def test_what_a_class_cannot_give(case: str) -> None:
     given, field = NOT_GIVEN[case]
-    volume = spec_of(**{"size": "1Ti", **given})
-    assert [found for found, _ in class_errors(volume, FACTS[volume.storage_class])] == [field]
+    assert refusals(**given) == [("error", field)]
 
 
-def test_what_a_class_can_give() -> None:
-    volume = spec_of(size="1Ti", storage_class="x")
-    assert not list(class_errors(volume, ClassFacts(("ReadWriteOnce",), "1Ti")))
+def test_what_a_class_makes_larger() -> None:
+    assert refusals(storage_class="filestore-zonal", size="500Gi") == [("warning", SIZE)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"storage_class": "of-somebody-else", "access_mode": "ReadWriteMany"},
+        {"storage_class": "zonal-ssd", "size": "5Gi"},
+        {"storage_class": "datasets", "access_mode": "ReadOnlyMany", "snapshot": "s"},
+        {"storage_class": "filestore-zonal", "access_mode": "ReadWriteMany"},
+        {"storage_class": "hyperdisk-throughput", "disk": DISK, "size": "1Ti"},
+    ],
+)
+def test_what_a_class_can_give(given: dict[str, Any]) -> None:
+    assert refusals(**given) == []

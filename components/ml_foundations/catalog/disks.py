@@ -1,6 +1,9 @@
-"""What a storage class can and cannot do: its disk type, who may mount it, how small and large its volumes are."""
+"""What a storage class can and cannot do: who may mount its volumes, and how small they are."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ml_foundations.catalog.versions import NFS_PROVISIONER
 
 PD_CSI = "pd.csi.storage.gke.io"
 """Compute Engine's persistent disk CSI driver, as GKE runs it."""
@@ -10,8 +13,8 @@ LUSTRE_CSI = "lustre.csi.storage.gke.io"
 """Drivers that GKE runs where the cluster's add-ons switch them on."""
 
 _ONE_NODE = ("ReadWriteOnce", "ReadWriteOncePod")
-ONE_WRITER = (*_ONE_NODE, "ReadOnlyMany")
-SHARED = (*ONE_WRITER, "ReadWriteMany")
+_ONE_WRITER = (*_ONE_NODE, "ReadOnlyMany")
+_SHARED = (*_ONE_WRITER, "ReadWriteMany")
 
 
 class _DiskType(NamedTuple):
@@ -22,7 +25,8 @@ class _DiskType(NamedTuple):
     """
 
     access_modes: tuple[str, ...]
-    smallest: str
+    smallest: str | None = None
+    """None for persistent disks: the driver makes small ones larger."""
     expands: bool = True
     """Whether a volume can grow."""
     always_regional: bool = False
@@ -32,24 +36,42 @@ class _DiskType(NamedTuple):
 
 
 DISK_TYPES = {
-    "pd-standard": _DiskType(ONE_WRITER, "10Gi"),
-    "pd-balanced": _DiskType(ONE_WRITER, "10Gi"),
-    "pd-ssd": _DiskType(ONE_WRITER, "10Gi"),
-    "hyperdisk-balanced": _DiskType(ONE_WRITER, "4Gi"),
+    "pd-standard": _DiskType(_ONE_WRITER),
+    "pd-balanced": _DiskType(_ONE_WRITER),
+    "pd-ssd": _DiskType(_ONE_WRITER),
+    "hyperdisk-balanced": _DiskType(_ONE_WRITER, "4Gi"),
     "hyperdisk-balanced-high-availability": _DiskType(_ONE_NODE, "4Gi", always_regional=True),
     "hyperdisk-extreme": _DiskType(_ONE_NODE, "64Gi"),
     "hyperdisk-throughput": _DiskType(_ONE_NODE, "2Ti"),
-    "hyperdisk-ml": _DiskType(ONE_WRITER, "4Gi", expands=False, throughput="2400Mi"),
+    "hyperdisk-ml": _DiskType(_ONE_WRITER, "4Gi", expands=False, throughput="2400Mi"),
 }
 
 
 class ClassFacts(NamedTuple):
-    """What is known of a storage class before it exists."""
+    """What is known of a storage class before it makes a volume."""
 
     access_modes: tuple[str, ...]
+    """Of volumes that are mounted; block devices may have more."""
     smallest: str | None = None
-    disk_type: str | None = None
-    """None for what is mounted over the network: it needs no machine that its disk attaches to."""
-    regional: bool = False
-    from_snapshot: bool = False
-    """Whether its volumes are made from a snapshot only."""
+    raises: bool = False
+    """Whether its driver makes a larger volume where a smaller one is asked for."""
+
+
+def class_facts(provisioner: Any, parameters: Mapping[str, Any]) -> ClassFacts | None:
+    """What is known of a storage class; None where its driver is not one of these.
+
+    Sources: Google Compute Engine, "About regional Persistent Disk"; GKE, "Accelerate AI/ML data loading with
+    Hyperdisk ML"; the controllers of kubernetes-sigs/gcp-filestore-csi-driver and
+    GoogleCloudPlatform/lustre-csi-driver.
+    """
+    disk, regional = DISK_TYPES.get(parameters.get("type", "")), parameters.get("replication-type") == "regional-pd"
+    if provisioner == PD_CSI and disk is not None:
+        if parameters.get("enable-multi-zone-provisioning") == "true":
+            return ClassFacts(("ReadOnlyMany",), disk.smallest)
+        is_standard = parameters["type"] == "pd-standard"
+        return ClassFacts(disk.access_modes, "200Gi" if regional and is_standard else disk.smallest)
+    if provisioner == FILESTORE_CSI:
+        return ClassFacts(_SHARED, None if parameters.get("multishare") == "true" else "1Ti", raises=True)
+    if provisioner == LUSTRE_CSI:
+        return ClassFacts(_SHARED, "9000Gi")
+    return ClassFacts(_SHARED) if provisioner == f"cluster.local/{NFS_PROVISIONER.name}" else None

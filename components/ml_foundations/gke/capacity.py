@@ -58,11 +58,6 @@ class CapacitySpec(Spec):
     placement_policy: str | None = None
     """A resource policy of one's own for compact placement."""
 
-    @property
-    def most_nodes(self) -> int:
-        """The most nodes of the whole pool."""
-        return self.max_nodes * len(self.zones or [""]) if self.limits == "zone" else self.max_nodes
-
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.min_nodes > self.max_nodes:

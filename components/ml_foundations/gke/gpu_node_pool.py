@@ -104,11 +104,6 @@ class GpuNodePoolSpec(NodePoolSpec):
         return self.gpus_per_node * partitions * (self.sharing.clients if self.sharing else 1)
 
     @property
-    def most_gpus_per_pod(self) -> int:
-        """The most nvidia.com/gpu that a pod may request: GKE gives a shared GPU to a pod only one at a time."""
-        return 1 if self.sharing else self.gpu_resources_per_node
-
-    @property
     @override
     def declared_taints(self) -> list[Taint]:
         return [_GPU_TAINT, *self.taints]

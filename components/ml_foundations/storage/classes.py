@@ -1,6 +1,6 @@
 """Storage classes for GPU and CPU workloads."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pulumi
@@ -12,10 +12,7 @@ from ml_foundations.catalog.disks import (
     DISK_TYPES,
     FILESTORE_CSI,
     LUSTRE_CSI,
-    ONE_WRITER,
     PD_CSI,
-    SHARED,
-    ClassFacts,
 )
 from ml_foundations.catalog.versions import NFS_PROVISIONER
 from ml_foundations.component.base import Component
@@ -41,9 +38,6 @@ _TIERS: dict[_FilestoreTier, str] = {"basic-hdd": "standard", "zonal": "zonal", 
 NFS_CLASS = "nfs-client"
 GCS_FUSE_CLASS = "gcs-fuse"
 """The class that volumes of buckets name. Nothing is provisioned: there is no such object."""
-
-_REGIONAL_STANDARD_SMALLEST = "200Gi"
-"""The smallest regional pd-standard disk (GKE, "Regional persistent disks")."""
 
 
 class NfsServer(Spec):
@@ -72,17 +66,13 @@ class DiskClass(Spec):
     retain: bool | None = None
     """Whether a disk outlives its claim; default as for all classes."""
 
-    @property
-    def is_regional(self) -> bool:
-        """Whether a disk is in two zones."""
-        return self.regional or DISK_TYPES[self.type].always_regional
-
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         hyperdisk = self.type.startswith("hyperdisk-")
         if self.regional and hyperdisk:
             yield "regional", f"is for persistent disks, not {self.type}; take hyperdisk-balanced-high-availability"
-        if self.is_regional and self.zones and len(self.zones) != 2:
+        is_regional = self.regional or DISK_TYPES[self.type].always_regional
+        if is_regional and self.zones and len(self.zones) != 2:
             yield "zones", f"has {len(self.zones)} entries, and a regional disk is in 2 zones"
         for field in ("iops", "throughput"):
             if getattr(self, field) is not None and not hyperdisk:
@@ -126,9 +116,8 @@ hosts. GPU workloads on A2, A3 and G2 take a zonal class, and on A3 Ultra, A4 an
 
 
 class _StorageClass(NamedTuple):
-    """A storage class, and what is known of it before it exists."""
+    """A storage class."""
 
-    facts: ClassFacts
     provisioner: str
     parameters: dict[str, Any]
     retain: bool
@@ -180,7 +169,7 @@ class StorageClassesSpec(ComponentSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        taken = {*class_facts(self.model_copy(update={"disks": {}})), GCS_FUSE_CLASS}
+        taken = {*_classes(self.model_copy(update={"disks": {}})), GCS_FUSE_CLASS}
         for name in self.disks.keys() & taken:
             yield f"disks.{name}", "is the name of another class; choose another"
         if self.fast_ssd_zones and len(self.fast_ssd_zones) != 2:
@@ -194,7 +183,7 @@ class StorageClassesSpec(ComponentSpec):
     @property
     def class_names(self) -> list[str]:
         """The names of the classes."""
-        return list(class_facts(self))
+        return list(_classes(self))
 
     @override
     def parts(self) -> Iterator[Part]:
@@ -227,11 +216,6 @@ class StorageClasses(Component[StorageClassesSpec]):
         super().__init__(name, args, opts)
 
 
-def class_facts(spec: StorageClassesSpec) -> Mapping[str, ClassFacts]:
-    """What is known of every class before it exists, by its name."""
-    return {name: each.facts for name, each in _classes(spec).items()}
-
-
 def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:
     """Every class by its name."""
     fast_ssd = _BUILT_IN["fast-ssd"].model_copy(update={"zones": spec.fast_ssd_zones})
@@ -248,7 +232,7 @@ def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:
         # Declared here rather than by the chart, so that claims need not wait for the chart.
         provisioner = f"cluster.local/{NFS_PROVISIONER.name}"
         parameters = {"archiveOnDelete": "true"}
-        classes[NFS_CLASS] = _StorageClass(ClassFacts(SHARED), provisioner, parameters, spec.retain, "Immediate")
+        classes[NFS_CLASS] = _StorageClass(provisioner, parameters, spec.retain, "Immediate")
     return classes
 
 
@@ -263,19 +247,15 @@ def _disk_class(disk: DiskClass, spec: StorageClassesSpec) -> _StorageClass:
             "disk-encryption-kms-key": spec.encryption_key,
         }
     )
-    modes = tuple(mode for mode in kind.access_modes if mode in ONE_WRITER)
-    smallest = _REGIONAL_STANDARD_SMALLEST if (disk.type, disk.regional) == ("pd-standard", True) else kind.smallest
-    facts = ClassFacts(modes, smallest, disk.type, disk.is_regional)
     retain = spec.retain if disk.retain is None else disk.retain
-    return _StorageClass(facts, PD_CSI, parameters, retain, expands=kind.expands, zones=disk.zones)
+    return _StorageClass(PD_CSI, parameters, retain, expands=kind.expands, zones=disk.zones)
 
 
 def _dataset_class(spec: StorageClassesSpec) -> _StorageClass:
     """A read-only copy of a snapshot in every zone, under one claim (GKE, "Accelerate AI/ML data loading")."""
     disk = _disk_class(DiskClass(type="hyperdisk-ml", zones=spec.dataset_zones), spec)
-    facts = ClassFacts(("ReadOnlyMany",), disk.facts.smallest, disk.facts.disk_type, from_snapshot=True)
     parameters = disk.parameters | {"enable-multi-zone-provisioning": "true"}
-    return disk._replace(facts=facts, parameters=parameters, binding="Immediate")
+    return disk._replace(parameters=parameters, binding="Immediate")
 
 
 def _filestore_class(tier: _FilestoreTier, reserved_range: str | None, spec: StorageClassesSpec) -> _StorageClass:
@@ -289,13 +269,12 @@ def _filestore_class(tier: _FilestoreTier, reserved_range: str | None, spec: Sto
             "instance-encryption-kms-key": None if tier == "basic-hdd" else spec.encryption_key,
         }
     )
-    return _StorageClass(ClassFacts(SHARED, "1Ti"), FILESTORE_CSI, parameters, spec.retain)
+    return _StorageClass(FILESTORE_CSI, parameters, spec.retain)
 
 
 def _lustre_class(lustre: Lustre, spec: StorageClassesSpec) -> _StorageClass:
     parameters = without_none({"perUnitStorageThroughput": str(lustre.throughput), "network": spec.network})
-    facts = ClassFacts(SHARED, "9000Gi")
-    return _StorageClass(facts, LUSTRE_CSI, parameters, spec.retain, "Immediate", zones=lustre.zones)
+    return _StorageClass(LUSTRE_CSI, parameters, spec.retain, "Immediate", zones=lustre.zones)
 
 
 def _snapshot_class(name: str, driver: str, retain: bool) -> dict[str, Any]:

@@ -7,13 +7,12 @@ from typing import Any, Literal
 import pulumi
 from typing_extensions import override
 
-from ml_foundations.catalog.disks import PD_CSI, ClassFacts
+from ml_foundations.catalog.disks import PD_CSI
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputStr, Name, Quantity, derived
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.storage.classes import GCS_FUSE_CLASS
 from ml_foundations.typed_args import VolumeArgs
 
@@ -153,13 +152,3 @@ def _zone(disk: Any) -> str | None:
     """The zone of a disk, where it is known before the disk exists."""
     found = _DISK_ID.fullmatch(disk) if isinstance(disk, str) else None
     return found[2] if found and found[1] == "zones" and found[2] != "multi-zone" else None
-
-
-def class_errors(volume: VolumeSpec, facts: ClassFacts) -> Iterator[tuple[str, str]]:
-    """Why a class cannot give a volume, by field."""
-    if volume.mode not in facts.access_modes:
-        yield "access_mode", f"is {volume.mode}; {volume.storage_class} gives {' or '.join(facts.access_modes)}"
-    if facts.smallest is not None and parse_quantity(volume.size) < parse_quantity(facts.smallest):
-        yield "size", f"is {volume.size}, and a volume of {volume.storage_class} has at least {facts.smallest}"
-    if facts.from_snapshot and volume.snapshot is None:
-        yield "snapshot", f"is required: {volume.storage_class} makes volumes from snapshots"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, name_of, namespace_of, section
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster
 from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defaults
 from ml_foundations.planning.api_server.limits import claim_refusals, pod_refusals
@@ -62,6 +62,11 @@ class Admission:
             prefix = f"the API server refuses the claim {name_of(claim)}: "
             refused = claim_refusals(claim, limit_ranges)
             candidate.refuse(_below("PersistentVolumeClaim.spec", each, prefix) for each in refused)
+            for each in self._cluster.volumes.class_refusals(claim):
+                if each.certain:
+                    candidate.refuse([each])
+                else:  # the volume is larger than the claim
+                    candidate.warnings.append(each)
         for quota in self.quotas.get(workload.namespace, []):
             candidate.refuse(quota.exceeded(quota.objects_charge(candidate)))
             _charge_pods(candidate, quota)
@@ -127,6 +132,9 @@ class Admission:
         if any(key in _PER_POD_LABELS for selector in selectors for key in _selector_keys(selector)):
             message = "a selector tells the pods of one workload apart"
             yield _beyond("affinity", message, "Select the pods by a common label.")
+        for key in {each.key for each in (*pod.affinity, *pod.anti_affinity, *pod.spread)} - {labels.HOSTNAME}:
+            if any(place.node.labels.get(key) is UNKNOWN and not place.node.zones for place in cluster.places):
+                yield _beyond("affinity", f"the label {key} of some nodes is not known", "Declare the pools' zones.")
         yield from cluster.volumes.not_known(spec, workload)
 
     def _queue(self, candidate: Candidate, name: str) -> None:

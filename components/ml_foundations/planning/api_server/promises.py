@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import Amounts, millis, total
 from ml_foundations.planning.api_server.cluster import Cluster
@@ -16,7 +17,8 @@ def overpromised(cluster: Cluster) -> Iterable[Overpromised]:
     """Extended resources of which the nominal quotas of queues are more than nodes have or quotas allow."""
     for flavor in cluster.by_kind["ResourceFlavor"]:
         wanted = section(flavor, "spec", "nodeLabels")
-        if any(node.unknown or any(node.labels.get(key) is UNKNOWN for key in wanted) for node in cluster.declared):
+        open_nodes = [node for node in cluster.declared if labels.GPU_RESOURCE not in node.lacks]
+        if any(node.unknown or any(node.labels.get(key) is UNKNOWN for key in wanted) for node in open_nodes):
             continue
         nodes = [node for node in cluster.declared if wanted.items() <= node.labels.items()]
         promised = total(_nominal(queue, name_of(flavor)) for queue in cluster.by_kind["ClusterQueue"])

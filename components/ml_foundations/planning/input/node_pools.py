@@ -113,6 +113,8 @@ class _Pool:
         is_zone = isinstance(location, str) and location.count("-") == 2
         if declared and declared is not UNKNOWN:
             return tuple(declared)
+        if not location:
+            return ("",)  # of a pool that exists, nobody may have said
         return (location,) if is_zone else tuple(f"{location}-{letter}" for letter in "abc")
 
     @property
@@ -194,8 +196,10 @@ class _Pool:
         fewest, most = self.sizes
         unknown: dict[str, Any] = {labels.HOSTNAME: UNKNOWN}
         zone, *others = self.zones
-        if others:
+        if others or not zone:
             unknown |= dict.fromkeys(labels.ZONES, UNKNOWN)
+        if not zone:
+            unknown |= dict.fromkeys(labels.REGIONS, UNKNOWN)
         return {
             "apiVersion": "v1",
             "kind": "Node",

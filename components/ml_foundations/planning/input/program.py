@@ -6,10 +6,12 @@ Resources are pairs of type token and inputs, as Pulumi's engine has them, with 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ml_foundations.catalog.operator_nodes import Operator
-from ml_foundations.catalog.versions import GPU_OPERATOR
+from ml_foundations.catalog.versions import DRA_DRIVER, GPU_OPERATOR
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import RELEASE, UNKNOWN, Manifest, Unknown, items, section, unknown_paths
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
@@ -41,19 +43,30 @@ def objects_of(resources: Sequence[Resource]) -> list[Manifest]:
     ]
 
 
-def nodes_of(resources: Sequence[Resource]) -> list[NodeClass]:
+def nodes_of(resources: Sequence[Resource], existing: Sequence[Resource] = ()) -> list[NodeClass]:
     """The nodes that a program may have, as far as it declares them.
 
     Where the program does not make the cluster, there may be other nodes than it declares; where it makes several,
-    which one an object goes to is not known. Nothing then fails for want of nodes.
+    which one an object goes to is not known. Nothing then fails for want of nodes, but for want of GPUs where the
+    pools that exist are described.
+
+    Args:
+        resources: What the program declares.
+        existing: Node pools of a cluster that exists already: among them, all that have GPUs.
     """
+    return list(_without_devices(_nodes(resources, existing), resources))
+
+
+def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[NodeClass]:
     clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
     pools = [inputs for type_, inputs in resources if type_ == NODE_POOL]
     operator = _operator(resources)
     if not clusters:
-        mine = [from_node_pool(pool, None, operator or UNKNOWN) for pool in pools]
+        there = [inputs for _, inputs in existing]
+        mine = [from_node_pool(pool, None, operator or UNKNOWN) for pool in (*there, *pools)]
         has_nodes = any(item["kind"] == "Node" for item in objects_of(resources))
-        return mine if has_nodes else [*mine, _unknown_nodes("the cluster's own nodes")]
+        lacks = frozenset([labels.GPU_RESOURCE] if existing else [])
+        return mine if has_nodes else [*mine, replace(_unknown_nodes("the cluster's own nodes"), lacks=lacks)]
     cluster = clusters[0]
     if len(clusters) > 1 or cluster.get("enableAutopilot"):
         return [_unknown_nodes("the cluster's nodes")]
@@ -74,12 +87,29 @@ def _unknown_nodes(name: str) -> NodeClass:
     return NodeClass(name, manifest, fewest=0, unknown=("list of node pools",))
 
 
+def _without_devices(nodes: Iterable[NodeClass], resources: Sequence[Resource]) -> Iterable[NodeClass]:
+    """The nodes, with what they lack where NVIDIA's driver for DRA is the program's and its pods select others."""
+    values = _values(resources, DRA_DRIVER.name)
+    known: Manifest = {} if values is None or isinstance(values, Unknown) else values
+    selector = section(known, "kubeletPlugin", "nodeSelector")
+    for node in nodes:
+        is_other = any(node.labels.get(key) not in (value, UNKNOWN) for key, value in selector.items())
+        without = [labels.GPU_DEVICE_CLASS] if is_other and not node.unknown else []
+        yield replace(node, lacks=node.lacks.union(without))
+
+
 def _operator(resources: Sequence[Resource]) -> Operator | Unknown | None:
     """The GPU Operator, as the values of its release set it."""
+    values = _values(resources, GPU_OPERATOR.name)
+    if values is None or isinstance(values, Unknown):
+        return values
+    return Operator.of(values).beside(o for o in objects_of(resources) if o["kind"] == "DaemonSet")
+
+
+def _values(resources: Sequence[Resource], chart: str) -> Manifest | Unknown | None:
+    """The values of a chart's release; None where the program has none."""
     for type_, inputs in resources:
-        if type_ == RELEASE and str(inputs.get("chart")).rpartition("/")[2] == GPU_OPERATOR.name:
+        if type_ == RELEASE and str(inputs.get("chart")).rpartition("/")[2] == chart:
             values = section(inputs, "values")
-            if inputs.get("valueYamlFiles") or any(unknown_paths(values)):
-                return UNKNOWN
-            return Operator.of(values).beside(o for o in objects_of(resources) if o["kind"] == "DaemonSet")
+            return UNKNOWN if inputs.get("valueYamlFiles") or any(unknown_paths(values)) else values
     return None

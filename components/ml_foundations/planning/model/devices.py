@@ -49,10 +49,11 @@ class DeviceClaims:
                 message = f"it claims {wanted} of one node, and {', '.join(there) or 'no node has GPUs'}"
                 yield Refusal("device-claim", "resourceClaims", message, "Claim what one node has.")
             elif all(labels.GKE_NODE_POOL in n.labels and labels.GKE_DRA_DRIVER not in n.labels for n in able):
-                names = ", ".join(node.name for node in able)
+                names = ", ".join(dict.fromkeys(node.name for node in able))
                 message = f"it claims {wanted}, and {names} must have the label {labels.GKE_DRA_DRIVER} for that"
                 remedy = "Give the pool this label (GpuNodePool: dra), or request counted GPUs."
-                yield Refusal("device-claim", "resourceClaims", message, remedy, certain=False)
+                certain = all(request.get("deviceClassName") in node.lacks for node in able)
+                yield Refusal("device-claim", "resourceClaims", message, remedy, certain)
 
     def _requests(self, spec: Manifest, namespace: str, *fields: str) -> Iterable[Manifest]:
         """The requests for exactly so many devices; of alternatives, any may do."""
@@ -66,6 +67,8 @@ class DeviceClaims:
 
 def _may_meet(node: NodeClass, request: Manifest) -> bool:
     """Whether a node may have what is requested."""
+    if labels.GPU_RESOURCE in node.lacks:
+        return False
     if request.get("deviceClassName") != labels.GPU_DEVICE_CLASS or labels.GKE_NODE_POOL not in node.labels:
         return True
     return any(

@@ -42,6 +42,7 @@ class NodeClass:
         zones: The zones in which the nodes of a pool may be, where there are several; their zone is ``UNKNOWN`` then.
         most_per_zone: How many such nodes there are at most in each of these zones.
         unknown: Fields of the pool that are not known yet: whether its nodes take a pod is not known either.
+        lacks: Extended resources and device classes that none of the nodes has, whatever else is not known.
     """
 
     name: str
@@ -52,6 +53,7 @@ class NodeClass:
     zones: tuple[str, ...] = ()
     most_per_zone: int = 0
     unknown: tuple[str, ...] = ()
+    lacks: frozenset[str] = frozenset()
 
     @property
     def labels(self) -> Mapping[str, Any]:

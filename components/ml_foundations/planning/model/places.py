@@ -10,7 +10,7 @@ from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import Amounts
+from ml_foundations.kubernetes.quantities import Amounts, millis
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.planning.model.nodes import NodeClass
@@ -95,6 +95,13 @@ class PodClass:
         return scheduled_requests(self.spec)
 
     @cached_property
+    def most_gpus(self) -> int:
+        """The most GPUs that one of its containers requests, in thousandths."""
+        containers = (*items(self.spec, "containers"), *items(self.spec, "initContainers"))
+        requests = (millis(section(container, "resources", "requests")) for container in containers)
+        return max((amounts.get(labels.GPU_RESOURCE, 0) for amounts in requests), default=0)
+
+    @cached_property
     def ports(self) -> frozenset[_Port]:
         """The host ports of each pod."""
         return frozenset(_ports(self.spec))
@@ -104,7 +111,9 @@ class PodClass:
         """Pods with the same key are refused by the same nodes, volumes apart."""
         fields = ("nodeName", "nodeSelector", "tolerations")
         affinity = section(self.spec, "affinity").get("nodeAffinity")
-        return json.dumps([affinity, *(self.spec.get(key) for key in fields)], sort_keys=True, default=str)
+        return json.dumps(
+            [self.most_gpus, affinity, *(self.spec.get(key) for key in fields)], sort_keys=True, default=str
+        )
 
     @property
     def is_simple(self) -> bool:

@@ -15,3 +15,5 @@ class Refusal(NamedTuple):
     remedy: str = ""
     certain: bool = True
     """Whether it is refused; otherwise something that is not known decides."""
+    object: str = ""
+    """What it is about, where that is not the workload."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ml_foundations.catalog.disks import PD_CSI, ClassFacts, class_facts
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
+    UNKNOWN,
     Manifest,
     annotations_of,
     items,
@@ -14,6 +16,7 @@ from ml_foundations.kubernetes.manifests import (
     name_of,
     namespace_of,
     section,
+    unknown_paths,
 )
 from ml_foundations.kubernetes.quantities import milli
 from ml_foundations.kubernetes.selectors import REQUIRED, selects_node
@@ -21,10 +24,8 @@ from ml_foundations.planning.model.nodes import NodeClass, machine_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import Workload
 
-_DISK_DRIVER = "pd.csi.storage.gke.io"
-"""The driver of Persistent Disks and Hyperdisks (GKE, "Compute Engine persistent disk CSI driver")."""
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
-_ZONAL_PROVISIONERS = (_DISK_DRIVER, _NO_PROVISIONER, "kubernetes.io/gce-pd")
+_ZONAL_PROVISIONERS = (PD_CSI, _NO_PROVISIONER, "kubernetes.io/gce-pd")
 _TOPOLOGY_LABELS = (labels.ZONE, labels.REGION, labels.OLD_ZONE, labels.OLD_REGION)
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
@@ -74,7 +75,38 @@ class Volumes:
         claims = [*self._claims_in(spec, workload.namespace), *workload.claims]
         if not claims:
             return None
-        return lambda node: [refusal for claim in claims for refusal in self._refused(claim, node)]
+        return lambda node: [_as_known(r, node) for claim in claims for r in self._refused(claim, node)]
+
+    def unused(self, workloads: Iterable[Workload]) -> list[Manifest]:
+        """The declared claims that no pod of some workloads mounts."""
+        used = {id(claim) for workload in workloads for claim in self.claims_of(workload)}
+        return [claim for claim in self.claims if id(claim) not in used]
+
+    def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
+        """Why the driver of a claim's class gives it no volume; where it gives a larger one, that is not certain."""
+        spec, name, storage_class = section(claim, "spec"), name_of(claim), self._class_of(claim) or {}
+        facts = _facts(storage_class)
+        if facts is None or any(unknown_paths(spec)):
+            return
+        volume, driver = self._volume_of(claim), storage_class.get("provisioner")
+        is_made = volume is None and not spec.get("volumeName") and not self._candidates(claim)
+        if not is_made and section(volume or {}, "spec", "csi").get("driver") != driver:
+            return
+        about = f"PersistentVolumeClaim {namespace_of(claim)}/{name}" if claim in self.claims else ""
+        of_class = f"volumes of the class {name_of(storage_class)}"
+        for mode in _access_modes(claim) if spec.get("volumeMode") != "Block" else ():
+            if mode not in facts.access_modes:
+                message = f"the claim {name} asks for {mode}, and {of_class} are {' or '.join(facts.access_modes)}"
+                others = [n for n, c in self._classes.items() if (f := _facts(c)) and mode in f.access_modes]
+                known = " or ".join(others) or "no class that is declared"
+                remedy = f"Ask for another access mode, or for another class: {mode} is given by {known}."
+                yield Refusal("volume-class", "spec.accessModes", message, remedy, object=about)
+        wanted = section(spec, "resources", "requests").get("storage")
+        if is_made and wanted and facts.smallest and milli(wanted) < milli(facts.smallest):
+            message = f"the claim {name} asks for {wanted}, and {of_class} have at least {facts.smallest}"
+            remedy = f"Ask for {facts.smallest} or more, or for another class."
+            path = "spec.resources.requests.storage"
+            yield Refusal("volume-class", path, message, remedy, certain=not facts.raises, object=about)
 
     def not_known(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
         """What is not declared of a pod's volumes, and would decide."""
@@ -165,6 +197,16 @@ class Volumes:
             yield Refusal("volume-zone", "volumes", message)
 
 
+def _facts(storage_class: Manifest) -> ClassFacts | None:
+    return class_facts(storage_class.get("provisioner"), section(storage_class, "parameters"))
+
+
+def _as_known(refusal: Refusal, node: NodeClass) -> Refusal:
+    """A zone that nobody has said may be the right one."""
+    is_open = node.labels.get(labels.ZONE) is UNKNOWN and not node.zones
+    return refusal._replace(certain=False) if is_open and refusal.rule == "volume-zone" else refusal
+
+
 def _not_known(message: str, remedy: str) -> Refusal:
     return Refusal("beyond-planning", "volumes", message, remedy, certain=False)
 
@@ -203,7 +245,7 @@ def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]
     """Disks that the node's machine type is known not to attach; the scheduler does not look at that."""
     parameters, machine = section(storage_class, "parameters"), machine_of(node)
     disk_type = parameters.get("type")
-    if machine is None or disk_type is None or storage_class.get("provisioner") != _DISK_DRIVER:
+    if machine is None or disk_type is None or storage_class.get("provisioner") != PD_CSI:
         return
     attaches = machine.attaches(disk_type, regional=parameters.get("replication-type") == "regional-pd")
     if not attaches:

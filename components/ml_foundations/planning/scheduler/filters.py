@@ -1,7 +1,7 @@
 """The kube-scheduler's filters of one pod on one node: why the node refuses the pod.
 
-Covered: node name, cordoned nodes, node selector and required node affinity, taints and volumes. Room, and what other
-pods decide, is left to the modules that place pods.
+Covered: node name, cordoned nodes, node selector and required node affinity, taints and volumes; and shared GPUs, which
+nodes refuse themselves. Room, and what other pods decide, is left to the modules that place pods.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ml_foundations.kubernetes.labels import UNSCHEDULABLE_TAINT
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, name_of, section
+from ml_foundations.kubernetes.quantities import WHOLE, format_milli
 from ml_foundations.kubernetes.selectors import required_node_affinity, unmet
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.planning.model.nodes import NodeClass
@@ -20,9 +21,11 @@ from ml_foundations.planning.model.refusals import Refusal
 
 def refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
     """Why nodes of a class refuse pods whatever room they have."""
+    if lacking := sorted(node.lacks & pod.requests.keys()):
+        return [Refusal("resources", "", f"it has no {name}") for name in lacking]
     if node.unknown:
         return [Refusal("unknown-value", "", f"its {path} is not known yet", certain=False) for path in node.unknown]
-    found = _of_spec(pod.spec, node)
+    found = [*_of_spec(pod.spec, node), *_shared_gpus(pod, node)]
     return [*found, *pod.volume_refusals(node)] if pod.volume_refusals else found
 
 
@@ -51,7 +54,7 @@ def _node_name(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
 
 def _cordon(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
     tolerations, is_cordoned = items(spec, "tolerations"), section(node.manifest, "spec").get("unschedulable")
-    if is_cordoned and untolerated_taints(tolerations, [UNSCHEDULABLE_TAINT]):
+    if is_cordoned and untolerated_taints(tolerations, [labels.UNSCHEDULABLE_TAINT]):
         yield Refusal("node-unschedulable", "tolerations", "the node is cordoned (unschedulable)")
 
 
@@ -74,18 +77,30 @@ def _node_affinity(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
         yield Refusal("node-affinity", "affinity.nodeAffinity", message, certain=certain)
 
 
-def _described(requirement: Manifest, labels: Mapping[str, Any]) -> str:
+def _described(requirement: Manifest, values_of_node: Mapping[str, Any]) -> str:
     if not requirement:
         return "an empty term matches no node"
     values = ", ".join(map(str, requirement.get("values") or []))
     wanted = f"{requirement['key']} {requirement.get('operator')}{f' [{values}]' if values else ''}"
-    return f"{wanted} (the node has {_shown(labels, requirement['key'])})"
+    return f"{wanted} (the node has {_shown(values_of_node, requirement['key'])})"
 
 
-def _shown(labels: Mapping[str, Any], key: str) -> str:
-    return f"{key}={labels[key]}" if key in labels else f"no {key}"
+def _shown(of_node: Mapping[str, Any], key: str) -> str:
+    return f"{key}={of_node[key]}" if key in of_node else f"no {key}"
 
 
 def _taints(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
     for taint in untolerated_taints(items(spec, "tolerations"), items(section(node.manifest, "spec"), "taints")):
         yield Refusal("taint", "tolerations", f"untolerated taint {described_taint(taint)}")
+
+
+def _shared_gpus(pod: PodClass, node: NodeClass) -> Iterable[Refusal]:
+    """GKE's device plugin gives a container one shared GPU; of a single GPU that MPS shares, several parts.
+
+    Source: GoogleCloudPlatform/container-engine-accelerators, pkg/gpu/nvidia/gpusharing/gpusharing.go.
+    """
+    strategy, clients = node.labels.get(labels.GKE_SHARING_STRATEGY), node.labels.get(labels.GKE_SHARED_CLIENTS, 1)
+    is_one = strategy == "mps" and node.allocatable.get(labels.GPU_RESOURCE, 0) <= int(clients) * WHOLE
+    if strategy and not is_one and pod.most_gpus > WHOLE:
+        message = f"GKE gives a container one shared GPU, and it asks for {format_milli(pod.most_gpus)}"
+        yield Refusal("shared-gpu", "containers", message)

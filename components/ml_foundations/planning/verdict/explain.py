@@ -54,7 +54,7 @@ def _words(reason: object, _verdict: Verdict) -> Words:
 
 @_words.register
 def _(reason: Refusal, _verdict: Verdict) -> Words:
-    return Words(reason.rule, reason.path, reason.message, reason.remedy)
+    return Words(reason.rule, reason.path, reason.message, reason.remedy, reason.object)
 
 
 @_words.register

@@ -58,6 +58,9 @@ def _judge(cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
     if fits_alone and _is_uncertain(verdict, [other.stack for other in roomier]):
         verdict, findings = Verdict.UNDETERMINED, [finding.as_warning() for finding in findings]
     findings += [explain.finding(reason, verdict) for reason in overpromised(cluster)]
+    for claim in cluster.volumes.unused(cluster.workloads):
+        refused = cluster.volumes.class_refusals(claim)
+        findings += [explain.finding(each, Verdict.CANNOT_FIT if each.certain else Verdict.FITS) for each in refused]
     return Verdicts(
         tuple(
             WorkloadVerdict(

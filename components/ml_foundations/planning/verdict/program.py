@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ml_foundations.planning.input.program import Resource, nodes_of, objects_of
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 
-def judge_program(resources: Iterable[Resource]) -> Verdicts:
-    """Judge the workloads of a program against its node pools, quotas and limits."""
+def judge_program(resources: Iterable[Resource], existing: Sequence[Resource] = ()) -> Verdicts:
+    """Judge the workloads of a program against its node pools, quotas and limits.
+
+    Args:
+        resources: What the program declares.
+        existing: Node pools of a cluster that exists already: among them, all that have GPUs.
+    """
     found = list(resources)
-    return judge(objects_of(found), nodes_of(found))
+    return judge(objects_of(found), nodes_of(found, existing))

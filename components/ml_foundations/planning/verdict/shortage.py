@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import items
 from ml_foundations.kubernetes.quantities import format_milli
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
@@ -92,6 +93,7 @@ def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
         "node-affinity": f"correct {pods.path}.affinity.nodeAffinity",
         "node-name": f"remove {pods.path}.nodeName",
         "node-unschedulable": f"uncordon {name}",
+        "shared-gpu": f"request 1 {labels.GPU_RESOURCE}",
         "volume-zone": f"give {name} nodes in the volume's zone",
         "disk-type": "choose a storage class with a disk type that the machine attaches",
     }
