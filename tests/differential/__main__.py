@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.differential import proof
 from tests.differential.comparing import Comparison, compare
 from tests.differential.generator import batch
+from tests.differential.schema.proof import prove
 from tests.support.checkout import CHECKOUT
 
 
@@ -23,7 +24,10 @@ def main() -> int:
     parser.add_argument("cases", type=int, help="how many cases to compare in all")
     parser.add_argument("--folder", type=Path, default=CHECKOUT / ".differential", help="where the answers are kept")
     parser.add_argument("--no-shrink", action="store_true", help="do not shrink disagreements to regressions")
+    parser.add_argument("--generator", choices=("rules", "schema"), default="rules", help="which cases; default rules")
     options = parser.parse_args()
+    if options.generator == "schema":
+        return int(bool(prove(options.cases, options.folder / "schema", not options.no_shrink)))
     answers = proof.Answers(options.folder)
     comparisons: list[Comparison] = []
     number = 0

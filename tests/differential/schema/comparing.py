@@ -1,0 +1,110 @@
+"""Planning's verdict on a case, and what became of it in two orders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ml_foundations.planning import Verdict, judge
+from ml_foundations.planning.input.documents import UnreadableError, read
+
+from tests.differential.schema.generator import pod_specs
+from tests.differential.schema.oracle import Run, title
+
+Object = dict[str, Any]
+REFUSED = "refused"
+"""Planning's word for documents that it does not read."""
+OUTCOMES = ("runs", "one order", "waits", "refused", "unsettled")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A case, judged and tried.
+
+    Attributes:
+        verdict: What planning says of all of it, or that it does not read it.
+        outcome: Whether all of it was accepted and ran, in both orders, in one, or in none.
+        wrong: What planning says wrongly; empty where the two agree.
+        features: The fields and kinds in the case that a table may count.
+        rules: The rules that planning names.
+    """
+
+    verdict: str
+    outcome: str
+    wrong: str
+    features: tuple[str, ...]
+    rules: tuple[str, ...]
+
+
+def compare(documents: Sequence[Object], runs: Sequence[Run]) -> Comparison:
+    """Judge a case, and compare the verdict with its runs."""
+    outcome = _outcome(runs)
+    try:
+        verdicts = judge(read("\n---\n".join(map(json.dumps, documents)), "case.yaml"))
+    except UnreadableError as error:
+        wrong = f"not read: {error}" if outcome in ("runs", "one order") else ""
+        return Comparison(REFUSED, outcome, wrong, features(documents), ())
+    rules = tuple(sorted({finding.rule for finding in verdicts.findings}))
+    verdict = verdicts.stack
+    wrong = ""
+    if outcome == "unsettled":
+        pass
+    elif verdict is Verdict.FITS and outcome != "runs":
+        wrong = "fits: " + "; ".join(
+            sorted({f"{key}: {why}" for run in runs for key, why in (run.refused | run.waiting).items()})
+        )
+    elif verdict is Verdict.CANNOT_FIT and outcome in ("runs", "one order"):
+        wrong = "cannot fit: " + "; ".join(str(finding.message) for finding in verdicts.findings)
+    else:
+        for item in verdicts.workloads:
+            if item.verdict is Verdict.CANNOT_FIT and any(_ran(run, documents, item.workload) for run in runs):
+                wrong = f"{item.workload} cannot fit: " + "; ".join(str(finding.message) for finding in item.reasons)
+    return Comparison(str(verdict), outcome, wrong, features(documents), rules)
+
+
+def _outcome(runs: Sequence[Run]) -> str:
+    if any(run.unsettled for run in runs):
+        return "unsettled"
+    if any(run.refused for run in runs):
+        return "refused"
+    count = sum(run.runs for run in runs)
+    return ("waits", "one order", "runs")[count]
+
+
+def _ran(run: Run, documents: Sequence[Object], workload: Any) -> bool:
+    key = f"{workload.kind} {workload.namespace}/{workload.name}"
+    return any(title(document) == key for document in documents) and key not in run.refused | run.waiting
+
+
+# --- Features
+
+
+def features(documents: Sequence[Object]) -> tuple[str, ...]:
+    """The kinds in a case, and the fields of what decides."""
+    found: set[str] = set()
+    for document in documents:
+        found.add(document["kind"])
+        if document["kind"] in ("ResourceQuota", "LimitRange", "PersistentVolumeClaim", "PersistentVolume"):
+            found |= {f"{document['kind']}.{key}" for key in document.get("spec", {})}
+        for pod in pod_specs(document):
+            found |= set(_pod_features(pod))
+            spec = document["spec"]
+            if spec is not pod:
+                found |= {f"{document['kind']}.{key}" for key in spec if key not in ("template", "selector")}
+    return tuple(sorted(found))
+
+
+def _pod_features(pod: Object) -> Iterator[str]:
+    for key, value in pod.items():
+        if key == "volumes":
+            yield from (f"volume.{source}" for volume in value for source in volume if source != "name")
+        elif key == "affinity":
+            yield from (f"affinity.{part}" for part in value)
+        elif key not in ("containers", "initContainers"):
+            yield f"pod.{key}"
+    for container in (*pod["containers"], *pod.get("initContainers", ())):
+        yield from (f"container.{key}" for key in container if key not in ("name", "image"))
+    if "initContainers" in pod:
+        yield "pod.initContainers"

@@ -1,0 +1,105 @@
+"""The run of the second generator: batch after batch, its tables, and what the two disagree on."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.differential.schema.comparing import OUTCOMES, Comparison, compare
+from tests.differential.schema.run import VERSION, Runs
+from tests.differential.schema.shrinking import shrink
+
+Object = dict[str, Any]
+VERDICTS = ("fits", "cannot-fit", "undetermined", "refused")
+
+
+def prove(count: int, folder: Path, keep: bool) -> int:
+    """Compare at least so many cases; returns how many the two disagree on."""
+    runs = Runs(folder)
+    comparisons: list[Comparison] = []
+    number = 0
+    known: set[str] = set()
+    while len(comparisons) < count:
+        found = [(documents, compare(documents, answers)) for documents, answers in runs.batch(number)]
+        comparisons += [comparison for _, comparison in found]
+        for documents, comparison in found:
+            if comparison.wrong:
+                print(f"batch {number}: {comparison.wrong[:300]}")
+                if keep and (kind := _kind_of(comparison.wrong)) not in known:
+                    known.add(kind)
+                    print(f"  kept as {_keep(runs, documents, comparison, folder)}")
+        number += 1
+        wrong = sum(bool(comparison.wrong) for comparison in comparisons)
+        print(f"{len(comparisons):,} of {count:,} cases, {wrong} disagreements", flush=True)
+    text = f"{summary(comparisons)}\n\n{table(comparisons)}\n\n{features(comparisons)}\n"
+    (folder / "table.md").write_text(text)
+    print(text)
+    return sum(bool(comparison.wrong) for comparison in comparisons)
+
+
+def _kind_of(wrong: str) -> str:
+    """Disagreements that differ in names and numbers only are one kind."""
+    return re.sub(r'"[^"]*"|\S*\d\S*', "_", wrong)[:120]
+
+
+def _keep(runs: Runs, documents: list[Object], comparison: Comparison, folder: Path) -> Path:
+    """Shrink a case on which the two disagree, and store it."""
+    start = comparison.wrong.split(":")[0].split(" ")[-1]
+
+    def disagree(cases: Sequence[list[Object]]) -> list[bool]:
+        answers = runs.of(cases, "shrinking") if cases else []
+        return [_is_like(compare(*pair)) for pair in zip(cases, answers, strict=True)]
+
+    def _is_like(other: Comparison) -> bool:
+        return bool(other.wrong) and other.wrong.split(":")[0].split(" ")[-1] == start
+
+    def may(case: list[Object]) -> bool:
+        return bool(case) and compare(case, []).verdict == comparison.verdict
+
+    small = shrink(documents, disagree, may)
+    wrong = compare(small, runs.of([small], "shrinking")[0]).wrong
+    path = folder / "disagreements" / f"{hashlib.sha256(str(small).encode()).hexdigest()[:8]}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"# Planning says {' '.join(wrong.split())}\n---\n{yaml.safe_dump_all(small, sort_keys=False)}")
+    return path
+
+
+def summary(comparisons: Sequence[Comparison]) -> str:
+    """What was compared, in one sentence."""
+    verdicts = Counter(comparison.verdict for comparison in comparisons)
+    outcomes = Counter(comparison.outcome for comparison in comparisons)
+    total = len(comparisons)
+    return (
+        f"{total:,} cases on Kubernetes {VERSION}, each in two orders: {verdicts['fits'] / total:.1%} fit, "
+        f"{verdicts['cannot-fit'] / total:.1%} cannot fit, {verdicts['undetermined'] / total:.1%} undetermined, "
+        f"{outcomes['unsettled']} without an answer, "
+        f"{sum(bool(comparison.wrong) for comparison in comparisons)} disagreements."
+    )
+
+
+def table(comparisons: Sequence[Comparison]) -> str:
+    """Verdicts and outcomes, as Markdown."""
+    counts = Counter((comparison.verdict, comparison.outcome) for comparison in comparisons)
+    lines = [f"| planning says | {' | '.join(OUTCOMES)} |", "|-|" + "-:|" * len(OUTCOMES)]
+    for verdict in VERDICTS:
+        lines.append(f"| {verdict} | " + " | ".join(f"{counts[verdict, outcome]:,}" for outcome in OUTCOMES) + " |")
+    return "\n".join(lines)
+
+
+def features(comparisons: Sequence[Comparison]) -> str:
+    """For every kind and field: in how many cases it is, what planning says of them, and how often wrongly."""
+    lines = ["| Feature | Cases | Fits | Cannot fit | Undetermined | Disagreements |", "|-|-:|-:|-:|-:|-:|"]
+    for name in sorted({name for comparison in comparisons for name in comparison.features}):
+        mine = [comparison for comparison in comparisons if name in comparison.features]
+        verdicts = Counter(comparison.verdict for comparison in mine)
+        wrong = sum(bool(comparison.wrong) for comparison in mine)
+        unknown = f"{verdicts['undetermined']:,} ({verdicts['undetermined'] / len(mine):.0%})"
+        refused = verdicts["cannot-fit"] + verdicts["refused"]
+        lines.append(f"| {name} | {len(mine):,} | {verdicts['fits']:,} | {refused:,} | {unknown} | {wrong} |")
+    return "\n".join(lines)

@@ -1,0 +1,95 @@
+"""The second generator in little: a batch of its cases on one control plane, and what keeps it apart from the first."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from ml_foundations.rehearsal.tools.toolchain import Tools
+
+from tests.differential.schema import control_plane, shrinking
+from tests.differential.schema.comparing import compare, features
+from tests.differential.schema.generator import case
+from tests.differential.schema.oracle import Run
+from tests.differential.schema.run import Runs
+
+HERE = Path(__file__).parent
+CASES = 60
+
+
+@pytest.fixture(scope="module")
+def runs(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("schema"))
+
+
+def test_cases_settle_and_tell(runs: Runs) -> None:
+    cases = [case(runs.schema(), number) for number in range(CASES)]
+    found = [compare(*pair) for pair in zip(cases, runs.of(cases, "test"), strict=True)]
+    outcomes = [comparison.outcome for comparison in found]
+    assert outcomes.count("unsettled") <= 1
+    assert min(outcomes.count("runs"), outcomes.count("waits"), outcomes.count("refused")) >= CASES // 10
+
+
+def test_a_case_is_always_the_same(runs: Runs) -> None:
+    assert case(runs.schema(), 7) == case(runs.schema(), 7)
+    assert case(runs.schema(), 7) != case(runs.schema(), 8)
+
+
+def test_cases_reach_fields_that_no_rule_is_about(runs: Runs) -> None:
+    found = {name for number in range(400) for name in features(case(runs.schema(), number))}
+    assert found >= {"pod.hostPID", "pod.schedulingGates", "pod.resourceClaims", "volume.iscsi", "container.lifecycle"}
+    assert found >= {"Job", "CronJob", "ReplicationController", "DaemonSet", "ResourceSlice", "RuntimeClass"}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "answers", "is_wrong"),
+    [
+        ("fits", [Run(), Run()], False),
+        ("fits", [Run(), Run(waiting={"Pod case0-red/w": "no room"})], True),
+        ("fits", [Run(refused={"Pod case0-red/w": "invalid"})] * 2, True),
+        ("fits", [Run(), Run(unsettled="a pod starts")], False),
+        ("cannot-fit", [Run(), Run(waiting={"Pod case0-red/w": "no room"})], True),
+        ("cannot-fit", [Run(waiting={"Pod case0-red/w": "no room"})] * 2, False),
+    ],
+)
+def test_what_counts_as_wrong(verdict: str, answers: list[Run], is_wrong: bool) -> None:
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "case0-n0"},
+        "status": {"allocatable": {"cpu": "1", "pods": "10"}},
+    }
+    resources = {"requests": {"cpu": "1" if verdict == "fits" else "2"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "w", "namespace": "case0-red"},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
+    }
+    comparison = compare([node, pod], answers)
+    assert (comparison.verdict, bool(comparison.wrong)) == (verdict, is_wrong)
+
+
+def test_shrinking_leaves_only_what_matters() -> None:
+    case = [{"kind": "Pod", "spec": {"a": [1, 2], "b": {"c": 1}}}, {"kind": "Node", "spec": {}}]
+
+    def fails(documents: list[dict[str, object]]) -> bool:
+        return "2" in str(documents)
+
+    assert shrinking.shrink(case, lambda cases: [fails(each) for each in cases], fails) == [
+        {"kind": "Pod", "spec": {"a": [2]}}
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(HERE.glob("schema/*.py")), ids=lambda path: path.stem)
+def test_it_shares_nothing_with_the_first_generator(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not [
+        name for name in imported if name.startswith("tests.") and not name.startswith("tests.differential.schema")
+    ]
+    if path.stem in ("oracle", "wanted", "client", "control_plane", "generator", "typed", "unions", "values"):
+        assert not [name for name in imported if "planning" in name]
+
+
+def test_flags_leave_every_decision_to_its_default() -> None:
+    assert control_plane.SCHEDULER.keys() == {"podInitialBackoffSeconds", "podMaxBackoffSeconds"}
