@@ -45,19 +45,25 @@ class Client:
 
     async def watch(self, path: str, seen: dict[tuple[str, str], Object]) -> AsyncIterator[None]:
         """Keep a picture of a collection, by namespace and name; yields at every change."""
-        parameters = {"watch": "true", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        async with self._session.get(path, params=parameters | {"allowWatchBookmarks": "true"}) as response:
-            async for line in response.content:
-                event = json.loads(line)
-                held = event["object"]
-                if event["type"] == "BOOKMARK":
-                    continue
-                key = held["metadata"].get("namespace", ""), held["metadata"]["name"]
-                if event["type"] == "DELETED":
-                    seen.pop(key, None)
-                else:
-                    seen[key] = held
-                yield
+        parameters = {"watch": "true", "allowWatchBookmarks": "true"}
+        since = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        while True:
+            async with self._session.get(path, params=parameters | since) as response:
+                async for line in response.content:
+                    event = json.loads(line)
+                    held = event["object"]
+                    if event["type"] == "ERROR":
+                        raise ConnectionError(f"the watch of {path} ended: {held}")
+                    since = {"resourceVersion": held["metadata"]["resourceVersion"]}
+                    key = held["metadata"].get("namespace", ""), held["metadata"].get("name", "")
+                    if event["type"] == "BOOKMARK":
+                        continue
+                    if event["type"] == "DELETED":
+                        seen.pop(key, None)
+                    else:
+                        seen[key] = held
+                    yield
+            # The API server ends watches that do not keep up; they go on where they were.
 
     async def is_idle(self) -> bool:
         """Whether the scheduler has no pod to try, and no controller anything in its queue."""

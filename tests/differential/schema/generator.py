@@ -36,7 +36,7 @@ def case(schema: Schema, number: int) -> list[Object]:
             if draw.chance(chance):
                 documents.append(_object(draw, kind, kind.lower(), space))
     if draw.chance(4):
-        documents.append(_object(draw, draw.pick(*BESIDE), "beside", spaces[0]))
+        documents.append(_object(draw, draw.pick(*BESIDE), f"{values.CASE}-beside", spaces[0]))
     documents += workloads
     documents[len(spaces) : len(spaces)] = _referred(draw, documents, spaces)
     return [json.loads(json.dumps(_isolated(document))) for document in documents]

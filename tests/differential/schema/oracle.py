@@ -92,6 +92,7 @@ class Oracle:
         self._client, self._schema = client, schema
         self.seen: dict[str, dict[tuple[str, str], Object]] = {kind: {} for kind in WATCHED}
         self._changes = 0
+        self._watches: list[asyncio.Task[None]] = []
         self._touched = 0
 
     async def run(self, cases: Sequence[Sequence[Object]], orders: Sequence[Sequence[Object]]) -> list[tuple[Run, Run]]:
@@ -101,7 +102,7 @@ class Oracle:
             cases: The documents of each case.
             orders: The same documents, in another order.
         """
-        watches = [asyncio.create_task(self._watch(kind)) for kind in WATCHED]
+        self._watches = watches = [asyncio.create_task(self._watch(kind)) for kind in WATCHED]
         try:
             first = [_instance(documents, f"c{index}a", False) for index, documents in enumerate(cases)]
             second = [_instance(documents, f"c{index}b", True) for index, documents in enumerate(orders)]
@@ -118,13 +119,19 @@ class Oracle:
             # Nodes report that they are alive, and quotas what they count: both say nothing of pods.
             self._changes += 1
 
+    def _require_watches(self) -> None:
+        """Fail where a watch has ended: what it should tell would be missed."""
+        for watch in self._watches:
+            if watch.done():
+                watch.result()
+
     async def _run(self, instances: list[_Instance]) -> None:
         await _all(self._create_others(instance) for instance in instances)
         await self._until(lambda: self._not_ready(instances))
         queues = [(instance, instance.workloads) for instance in instances]
         while any(workloads for _, workloads in queues):
             await _all(self._create_next(instance, workloads) for instance, workloads in queues)
-            await self._settle([instance for instance, _ in queues])
+            await self._settle([instance for instance, _ in queues if not instance.run.unsettled])
 
     # --- Creating
 
@@ -182,6 +189,7 @@ class Oracle:
     async def _until(self, missing: Any) -> None:
         deadline = time.monotonic() + AT_MOST_SECONDS
         while found := missing():
+            self._require_watches()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not ready: {found[:5]}")
             await asyncio.sleep(POLL_SECONDS / 5)
@@ -195,6 +203,7 @@ class Oracle:
         claims, looks = self.seen["PersistentVolumeClaim"], self._client.claim_looks
         while idle_looks < MOST_LOOKS and time.monotonic() < deadline:
             await asyncio.sleep(POLL_SECONDS)
+            self._require_watches()
             is_idle = await self._client.is_idle()
             waits = any(claim["status"].get("phase") == "Pending" for claim in claims.values())
             # A claim that waits is looked at once a second: each has had its turn.
