@@ -55,6 +55,9 @@ def compare(documents: Sequence[Object], runs: Sequence[Run]) -> Comparison:
         wrong = "fits: " + "; ".join(
             sorted({f"{key}: {why}" for run in runs for key, why in (run.refused | run.waiting).items()})
         )
+    elif verdict is not Verdict.FITS and any(map(_rests, documents)):
+        # Planning judges a workload that rests as what it will be when it is resumed; no run shows that.
+        pass
     elif verdict is Verdict.CANNOT_FIT and outcome in ("runs", "one order"):
         wrong = "cannot fit: " + "; ".join(str(finding.message) for finding in verdicts.findings)
     else:
@@ -76,6 +79,14 @@ def _outcome(runs: Sequence[Run]) -> str:
 def _ran(run: Run, documents: Sequence[Object], workload: Any) -> bool:
     key = f"{workload.kind} {workload.namespace}/{workload.name}"
     return any(title(document) == key for document in documents) and key not in run.refused | run.waiting
+
+
+def _rests(document: Object) -> bool:
+    """Whether a workload wants no pods as it stands."""
+    spec = document.get("spec") or {}
+    job = spec.get("jobTemplate", {}).get("spec", spec)
+    rests = job.get("suspend") or spec.get("paused") or 0 in (job.get("parallelism"), job.get("completions"))
+    return bool(rests or spec.get("replicas") == 0)
 
 
 # --- Features
