@@ -84,9 +84,9 @@ class MaintenanceWindowArgs(TypedDict):
     """When GKE may maintain the cluster. Times are as 2026-01-03T02:00:00Z."""
 
     start_time: str
-    """When the first window begins."""
+    """When it begins; of a window, the first time."""
     end_time: str
-    """When the first window ends."""
+    """When it ends; of a window, the first time."""
     recurrence: str
     """How the window comes again (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
 
@@ -95,9 +95,9 @@ class MaintenanceExclusionArgs(TypedDict):
     """When GKE may not upgrade the cluster, such as during a long training run. Times are as 2026-01-03T02:00:00Z."""
 
     start_time: str
-    """When the exclusion begins."""
+    """When it begins; of a window, the first time."""
     end_time: str
-    """When it ends."""
+    """When it ends; of a window, the first time."""
     scope: NotRequired[str]
     """NO_UPGRADES (30 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
 
@@ -232,10 +232,8 @@ class LinuxArgs(TypedDict):
 
     sysctls: NotRequired[dict[str, str]]
     """Kernel parameters, such as net.core.rmem_max; GKE has a list of those that it takes."""
-    hugepages_2m: NotRequired[int]
-    """How many huge pages of 2 MiB to set aside."""
-    hugepages_1g: NotRequired[int]
-    """How many huge pages of 1 GiB to set aside."""
+    hugepages: NotRequired[dict[str, int]]
+    """How many huge pages to set aside, by their size: 2Mi or 1Gi."""
 
 
 class TaintArgs(TypedDict):

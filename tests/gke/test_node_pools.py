@@ -392,7 +392,7 @@ def test_the_rest_of_what_gke_is_told() -> None:
             "resource_labels": {"team": "ml"},
             "network_tags": ["gpu"],
             "kubelet": {"cpu_manager": "static", "topology_manager": "restricted", "memory_manager": "Static"},
-            "linux": {"sysctls": {"net.core.somaxconn": "4096"}, "hugepages_2m": 512},
+            "linux": {"sysctls": {"net.core.somaxconn": "4096"}, "hugepages": {"2Mi": 512}},
         }
     )
     config = found["nodeConfig"]

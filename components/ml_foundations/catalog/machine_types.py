@@ -5,7 +5,6 @@ Every row names its source and date. What is not known is None, never a guess an
 
 from __future__ import annotations
 
-import csv
 import difflib
 import re
 from collections.abc import Iterable, Mapping
@@ -13,8 +12,9 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from importlib.resources import files
 from types import MappingProxyType
+
+from ml_foundations.catalog.tables import table
 
 MAX_PODS = 110
 """Pods that GKE allows on a node by default."""
@@ -36,15 +36,6 @@ class UnknownNameError(KeyError):
 
 
 @dataclass(frozen=True)
-class _N1Limit:
-    """The largest N1 machine that GPUs of one type may be attached to, for one number of GPUs."""
-
-    gpus: int
-    max_vcpus: int
-    max_memory_gib: int
-
-
-@dataclass(frozen=True)
 class Gpu:
     """A GPU model as GKE, Compute Engine and GPU Feature Discovery name it."""
 
@@ -59,7 +50,8 @@ class Gpu:
     compute_capability: tuple[int, int]
     mig_profiles: Mapping[str, int]
     """MIG profiles that GKE accepts, with the most instances of each that one GPU holds."""
-    n1_limits: tuple[_N1Limit, ...]
+    n1_limits: tuple[tuple[int, ...], ...]
+    """For a number of GPUs: the most vCPUs and GiB of memory of an N1 machine to which they may be attached."""
     n1_usd_hour_per_gpu: Decimal | None
     aliases: tuple[str, ...]
     source: str
@@ -117,9 +109,7 @@ class MachineType:
         if self.gpu is not None:
             return (self.gpu_count,) if self.gpu == accelerator_type else ()
         limits = GPUS[accelerator_type].n1_limits if self.is_n1 and accelerator_type in GPUS else ()
-        return tuple(
-            limit.gpus for limit in limits if self.vcpus <= limit.max_vcpus and self.memory_gib <= limit.max_memory_gib
-        )
+        return tuple(gpus for gpus, vcpus, gib in limits if self.vcpus <= vcpus and self.memory_gib <= gib)
 
     @property
     def disk_types(self) -> tuple[str, ...]:
@@ -155,85 +145,16 @@ class MachineType:
         return None if per_gpu is None else host + per_gpu * gpu_count
 
 
-def rows(name: str) -> list[dict[str, str]]:
-    """The rows of a file beside this module."""
-    lines = files("ml_foundations.catalog").joinpath(name).read_text(encoding="utf-8").splitlines()
-    return list(csv.DictReader(lines))
-
-
-def _integer(value: str) -> int | None:
-    return int(value) if value else None
-
-
-def _decimal(value: str) -> Decimal | None:
-    return Decimal(value) if value else None
-
-
-def _machine(row: dict[str, str]) -> MachineType:
-    return MachineType(
-        name=row["machine_type"],
-        family=row["family"],
-        arch=row["arch"],
-        vcpus=int(row["vcpus"]),
-        memory_gib=int(row["memory_gib"]),
-        gpu=row["gpu"] or None,
-        gpu_count=int(row["gpu_count"]),
-        gpu_share=Fraction(row["gpu_share"]) if row["gpu_share"] else None,
-        local_ssd=row["local_ssd"],
-        local_ssd_gib=_integer(row["local_ssd_gib"]),
-        nic_gbps=_integer(row["nic_gbps"]),
-        network=row["network"],
-        usd_hour=_decimal(row["usd_hour"]),
-        usd_hour_spot=_decimal(row["usd_hour_spot"]),
-        price_region=row["price_region"] or None,
-        purchase=tuple(row["purchase"].split()),
-        note=row["note"],
-        source=row["source"],
-        source_date=date.fromisoformat(row["source_date"]),
-    )
-
-
-def _gpu(row: dict[str, str]) -> Gpu:
-    major, minor = row["compute_capability"].split(".")
-    profiles = (profile.rsplit(":", 1) for profile in row["mig_profiles"].split())
-    limits = (map(int, limit.split(":")) for limit in row["n1_limits"].split())
-    return Gpu(
-        accelerator_type=row["accelerator_type"],
-        product=row["product"],
-        memory_gb=int(row["memory_gb"]),
-        memory_label_mib=_integer(row["memory_label_mib"]),
-        architecture=row["architecture"],
-        compute_capability=(int(major), int(minor)),
-        mig_profiles=MappingProxyType({name: int(most) for name, most in profiles}),
-        n1_limits=tuple(_N1Limit(*limit) for limit in limits),
-        n1_usd_hour_per_gpu=_decimal(row["n1_usd_hour_per_gpu"]),
-        aliases=tuple(row["aliases"].split()),
-        source=row["source"],
-        source_date=date.fromisoformat(row["source_date"]),
-    )
-
-
-def _disks(row: dict[str, str]) -> _DiskSupport:
-    return _DiskSupport(
-        family=row["family"],
-        disk_types=tuple(row["disk_types"].split()),
-        regional_pd=row["regional_pd"] == "yes",
-        complete=row["complete"] == "yes",
-        source=row["source"],
-        source_date=date.fromisoformat(row["source_date"]),
-    )
-
-
-GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.accelerator_type: gpu for gpu in map(_gpu, rows("gpus.csv"))})
+GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.accelerator_type: gpu for gpu in table("gpus.csv", Gpu)})
 """GPUs by accelerator type."""
 
 DISKS: Mapping[str, _DiskSupport] = MappingProxyType(
-    {support.family: support for support in map(_disks, rows("disk_types.csv"))}
+    {support.family: support for support in table("disk_types.csv", _DiskSupport)}
 )
 """Attachable disks by machine family."""
 
 MACHINE_TYPES: Mapping[str, MachineType] = MappingProxyType(
-    {machine.name: machine for machine in map(_machine, rows("machine_types.csv"))}
+    {machine.name: machine for machine in table("machine_types.csv", MachineType)}
 )
 """Machine types by name."""
 

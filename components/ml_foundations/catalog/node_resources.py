@@ -8,7 +8,8 @@ from datetime import date
 from fractions import Fraction
 from typing import Any
 
-from ml_foundations.catalog.machine_types import MAX_PODS, MachineType, rows
+from ml_foundations.catalog.machine_types import MAX_PODS, MachineType
+from ml_foundations.catalog.tables import table
 from ml_foundations.kubernetes.manifests import section
 
 GIB = 1024**3
@@ -111,18 +112,7 @@ class SystemDaemonSet:
 
 def system_daemonsets() -> tuple[SystemDaemonSet, ...]:
     """The DaemonSets of GKE that take part of every node, with the requests that were seen."""
-    return tuple(
-        SystemDaemonSet(
-            name=row["name"],
-            cpu=row["cpu"] or None,
-            memory=row["memory"] or None,
-            runs_where=row["runs_where"],
-            image=row["image"],
-            source=row["source"],
-            source_date=date.fromisoformat(row["source_date"]),
-        )
-        for row in rows("system_daemonsets.csv")
-    )
+    return tuple(table("system_daemonsets.csv", SystemDaemonSet))
 
 
 def cluster_features(cluster: Mapping[str, Any]) -> set[str]:

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, get_args
 
 import pulumi
@@ -57,6 +57,19 @@ def explain(
             yield path, "must be the name of a Secret and a key in it, such as {name: hugging-face, key: token}"
         else:
             yield path, f"{message} (got {item['input']!r})"
+
+
+def taken(field: str, values: Sequence[str], others: Container[str] = ()) -> Iterator[tuple[str, str]]:
+    """The values of a list that stand in it before, or that others have.
+
+    Args:
+        field: The path of a value, with {} for its index.
+        values: The values.
+        others: What is taken already.
+    """
+    for index, value in enumerate(values):
+        if value in others or value in values[:index]:
+            yield field.format(index), f"{value} is taken; choose another"
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -10,6 +10,8 @@ import pulumi
 import pulumi_kubernetes as k8s
 from pydantic.alias_generators import to_snake
 
+from ml_foundations.catalog.versions import Chart
+
 Manifest = Mapping[str, Any]
 """A Kubernetes object, as YAML has it."""
 
@@ -36,6 +38,21 @@ class Cloud(NamedTuple):
     type: type[pulumi.CustomResource]
     arguments: Mapping[str, Any]
     """As Python has them; a Ref stands for an output of another part."""
+
+
+def helm_release(chart: Chart, namespace: str, values: Mapping[str, Any], **more: Any) -> Cloud:
+    """A Helm release of a pinned chart; one in an OCI registry goes by its address.
+
+    Args:
+        chart: The chart.
+        namespace: The namespace.
+        values: The chart's values.
+        more: Further arguments of the release.
+    """
+    address = f"{chart.repo}/{chart.name}" if chart.repo.startswith("oci:") else chart.name
+    repository = {} if address != chart.name else {"repository_opts": {"repo": chart.repo}}
+    release = {"name": chart.name, "chart": address, "version": chart.version, "namespace": namespace, "values": values}
+    return Cloud(k8s.helm.v3.Release, release | repository | more)
 
 
 @dataclass(frozen=True)

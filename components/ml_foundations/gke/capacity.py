@@ -179,13 +179,9 @@ def _initial_nodes_per_zone(spec: CapacitySpec) -> int:
 
 def _autoscaling(spec: CapacitySpec) -> dict[str, Any]:
     policy = "ANY" if spec.queued_provisioning else spec.location_policy
-    if spec.limits == "zone":
-        return {"min_node_count": spec.min_nodes, "max_node_count": spec.max_nodes, "location_policy": policy}
-    return {
-        "total_min_node_count": spec.min_nodes,
-        "total_max_node_count": spec.max_nodes,
-        "location_policy": policy,
-    }
+    total = "" if spec.limits == "zone" else "total_"
+    limits = {f"{total}min_node_count": spec.min_nodes, f"{total}max_node_count": spec.max_nodes}
+    return limits | {"location_policy": policy}
 
 
 def _reservation_affinity(spec: CapacitySpec) -> dict[str, Any] | None:

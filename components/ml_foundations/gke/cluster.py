@@ -16,9 +16,9 @@ from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputStr, Name, derived
-from ml_foundations.gke.arguments import without_nulls
 from ml_foundations.gke.maintenance import MaintenanceExclusion, MaintenanceWindow, maintenance_arguments
 from ml_foundations.gke.network import ClusterNetworkSpec, network_arguments, network_parts
+from ml_foundations.kubernetes.merging import without_nulls
 from ml_foundations.typed_args import GkeClusterArgs
 
 _NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")

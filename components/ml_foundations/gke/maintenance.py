@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from typing_extensions import override
@@ -17,23 +17,38 @@ _LONGEST_FREEZE_DAYS = 30
 """The longest exclusion of all upgrades (same source)."""
 
 
-class MaintenanceWindow(Spec):
+class _Period(Spec):
+    start_time: datetime
+    """When it begins; of a window, the first time."""
+    end_time: datetime
+    """When it ends; of a window, the first time."""
+
+    @property
+    def times(self) -> dict[str, str]:
+        """Its times as GKE's API takes them."""
+        return {name: getattr(self, name).isoformat().replace("+00:00", "Z") for name in ("start_time", "end_time")}
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        zoneless = [field for field in ("start_time", "end_time") if getattr(self, field).tzinfo is None]
+        yield from ((field, "has no time zone; write it as 2026-01-03T02:00:00Z") for field in zoneless)
+        if len(zoneless) != 1:
+            yield from self.length_errors(self.end_time - self.start_time)
+
+    def length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
+        """Why it may not be so long."""
+        raise NotImplementedError
+
+
+class MaintenanceWindow(_Period):
     """When GKE may maintain the cluster. Times are as 2026-01-03T02:00:00Z."""
 
-    start_time: datetime
-    """When the first window begins."""
-    end_time: datetime
-    """When the first window ends."""
     recurrence: str
     """How the window comes again (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
 
     @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        yield from _zoneless("start_time", self.start_time)
-        yield from _zoneless("end_time", self.end_time)
-        if (self.start_time.tzinfo is None) != (self.end_time.tzinfo is None):
-            return
-        hours = (self.end_time - self.start_time).total_seconds() / 3600
+    def length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
+        hours = length.total_seconds() / 3600
         rule = {key: value for key, _, value in (part.partition("=") for part in self.recurrence.split(";"))}
         frequency, days = rule.get("FREQ"), re.findall(r"\b(?:MO|TU|WE|TH|FR|SA|SU)\b", rule.get("BYDAY", ""))
         if not _SHORTEST_WINDOW_HOURS <= hours <= 24:
@@ -44,25 +59,17 @@ class MaintenanceWindow(Spec):
             yield "recurrence", f"leaves GKE {there:g} hours in 32 days; it needs {_HOURS_IN_32_DAYS}: name more days"
 
 
-class MaintenanceExclusion(Spec):
+class MaintenanceExclusion(_Period):
     """When GKE may not upgrade the cluster, such as during a long training run. Times are as 2026-01-03T02:00:00Z."""
 
-    start_time: datetime
-    """When the exclusion begins."""
-    end_time: datetime
-    """When it ends."""
     scope: Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"] = "NO_UPGRADES"
     """NO_UPGRADES (30 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
 
     @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        yield from _zoneless("start_time", self.start_time)
-        yield from _zoneless("end_time", self.end_time)
-        if (self.start_time.tzinfo is None) != (self.end_time.tzinfo is None):
-            return
-        if self.end_time <= self.start_time:
+    def length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
+        if length <= timedelta(0):
             yield "end_time", "is not after start_time"
-        elif self.scope == "NO_UPGRADES" and (self.end_time - self.start_time).days > _LONGEST_FREEZE_DAYS:
+        elif self.scope == "NO_UPGRADES" and length.days > _LONGEST_FREEZE_DAYS:
             yield (
                 "end_time",
                 f"is more than {_LONGEST_FREEZE_DAYS} days after start_time; take another scope for longer",
@@ -76,28 +83,10 @@ def maintenance_arguments(
     if window is None:
         return None
     found = [
-        {
-            "exclusion_name": name,
-            "start_time": _rfc3339(item.start_time),
-            "end_time": _rfc3339(item.end_time),
-            "exclusion_options": {"scope": item.scope},
-        }
+        {"exclusion_name": name, **item.times, "exclusion_options": {"scope": item.scope}}
         for name, item in exclusions.items()
     ]
     return {
-        "recurring_window": {
-            "start_time": _rfc3339(window.start_time),
-            "end_time": _rfc3339(window.end_time),
-            "recurrence": window.recurrence,
-        },
+        "recurring_window": {**window.times, "recurrence": window.recurrence},
         "maintenance_exclusions": found or None,
     }
-
-
-def _zoneless(field: str, time: datetime) -> Iterator[tuple[str, str]]:
-    if time.tzinfo is None:
-        yield field, "has no time zone; write it as 2026-01-03T02:00:00Z"
-
-
-def _rfc3339(time: datetime) -> str:
-    return time.isoformat().replace("+00:00", "Z")

@@ -13,12 +13,12 @@ from ml_foundations.catalog.pools import TAINT_EFFECTS
 from ml_foundations.component.parts import Cloud, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputStr, Name
-from ml_foundations.gke.arguments import without_nulls
 from ml_foundations.gke.capacity import CapacitySpec, capacity_arguments, purchase_arguments
 from ml_foundations.gke.disks import LocalSsd, SecondaryBootDisk, secondary_disk_arguments, ssd_arguments, ssd_errors
 from ml_foundations.gke.tuning import Kubelet, Linux, tuning_arguments
 from ml_foundations.gke.upgrades import Upgrade, upgrade_arguments
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.merging import without_nulls
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 """IAM decides what nodes may do; scopes leave that to it (GKE, "Use least privilege service accounts")."""

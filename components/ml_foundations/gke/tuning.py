@@ -1,12 +1,15 @@
 """Settings of the kubelet and of the Linux kernel on a pool's nodes."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
+
+_HUGEPAGES = {"2Mi": "hugepage_size2m", "1Gi": "hugepage_size1g"}
+"""The GKE API's names of sizes."""
 
 
 class Kubelet(Spec):
@@ -34,10 +37,8 @@ class Linux(Spec):
 
     sysctls: dict[str, str] = {}
     """Kernel parameters, such as net.core.rmem_max; GKE has a list of those that it takes."""
-    hugepages_2m: int | None = Field(default=None, ge=0)
-    """How many huge pages of 2 MiB to set aside."""
-    hugepages_1g: int | None = Field(default=None, ge=0)
-    """How many huge pages of 1 GiB to set aside."""
+    hugepages: dict[Literal["2Mi", "1Gi"], Annotated[int, Field(ge=0)]] = {}
+    """How many huge pages to set aside, by their size: 2Mi or 1Gi."""
 
 
 def tuning_arguments(kubelet: Kubelet | None, linux: Linux | None) -> dict[str, Any]:
@@ -58,6 +59,5 @@ def _kubelet(kubelet: Kubelet) -> dict[str, Any]:
 
 
 def _linux(linux: Linux) -> dict[str, Any]:
-    pages = {"hugepage_size2m": linux.hugepages_2m, "hugepage_size1g": linux.hugepages_1g}
-    given = any(count is not None for count in pages.values())
-    return {"sysctls": linux.sysctls or None, "hugepages_config": pages if given else None}
+    pages = {_HUGEPAGES[size]: count for size, count in linux.hugepages.items()}
+    return {"sysctls": linux.sysctls or None, "hugepages_config": pages or None}

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import pulumi
-import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import GPUS
 from ml_foundations.catalog.versions import DRA_DRIVER
 from ml_foundations.component.base import Component
-from ml_foundations.component.parts import Cloud, Part
+from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration
 from ml_foundations.component.types import GpuProduct, Name, Quantity
@@ -120,7 +119,8 @@ class DeviceClassesSpec(ComponentSpec):
     def parts(self) -> Iterator[Part]:
         if self.driver:
             yield from agent_namespace(self.namespace, "dra-driver-critical-pods", self.critical_pods)
-            yield _driver(self)
+            release = helm_release(DRA_DRIVER, self.namespace, _chart_values(self), timeout=600)
+            yield Part("driver", release, after=["critical-pods"])
         for name, selection in self.classes.items():
             yield Part(name, _device_class(name, selection))
         # A template cannot change, and its name is what pods know.
@@ -144,18 +144,6 @@ class DeviceClasses(Component[DeviceClassesSpec]):
     def __init__(self, name: str, args: DeviceClassesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare driver, classes and templates."""
         super().__init__(name, args, opts)
-
-
-def _driver(spec: DeviceClassesSpec) -> Part:
-    release = {
-        "name": DRA_DRIVER.name,
-        "chart": f"{DRA_DRIVER.repo}/{DRA_DRIVER.name}",
-        "version": DRA_DRIVER.version,
-        "namespace": spec.namespace,
-        "values": _chart_values(spec),
-        "timeout": 600,
-    }
-    return Part("driver", Cloud(k8s.helm.v3.Release, release), after=["critical-pods"])
 
 
 def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:

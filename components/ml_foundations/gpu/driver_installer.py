@@ -1,18 +1,19 @@
 """Google's NVIDIA driver installer: the DaemonSet without which driverless GKE nodes never get a driver.
 
-Google publishes one for Container-Optimized OS and one for Ubuntu (GoogleCloudPlatform/container-engine-accelerators,
-nvidia-driver-installer, read at commit 992db81). Each installs the driver that is built into the node's image.
+Google publishes one for Container-Optimized OS and one for Ubuntu. Each installs the driver that is built into the
+node's image.
 """
 
+from importlib.resources import files
+from string import Template
 from typing import Any, Literal
+
+import yaml
 
 from ml_foundations.catalog.operator_nodes import DRIVER_INSTALLER
 from ml_foundations.catalog.versions import DRIVER_INSTALLER_IMAGES, GPU_PARTITIONER_IMAGE, PAUSE_IMAGE
 from ml_foundations.component.parts import NOT_AWAITED
 from ml_foundations.kubernetes import labels
-
-_NodeImage = Literal["cos", "ubuntu"]
-"""The operating system of nodes, as the label cloud.google.com/gke-os-distribution says it."""
 
 GOOGLE_DRIVER_DIR = "/home/kubernetes/bin/nvidia"
 """Where Google's installer puts the driver on the node (NVIDIA, "GPU Operator with Google GKE")."""
@@ -20,35 +21,13 @@ GOOGLE_DRIVER_DIR = "/home/kubernetes/bin/nvidia"
 _NAMESPACE = "kube-system"
 """Critical pods need no quota of their own here."""
 
-_HOST_PATHS: dict[_NodeImage, dict[str, tuple[str, str]]] = {
-    "cos": {
-        "dev": ("/dev", "/dev"),
-        "nvidia": (GOOGLE_DRIVER_DIR, "/usr/local/nvidia"),
-        "vulkan": (f"{GOOGLE_DRIVER_DIR}/vulkan/icd.d", "/etc/vulkan/icd.d"),
-        "root": ("/", "/root"),
-        "cos-tools": ("/var/lib/cos-tools", "/build/cos-tools"),
-        "nvidia-config": ("/etc/nvidia", "/etc/nvidia"),
-    },
-    "ubuntu": {"dev": ("/dev", "/dev"), "boot": ("/boot", "/boot"), "root": ("/", "/root")},
-}
-"""Of each volume: the folder of the node, and where the installer's container has it."""
 
-_COS_ENVIRONMENT = {
-    "NVIDIA_INSTALL_DIR_HOST": GOOGLE_DRIVER_DIR,
-    "NVIDIA_INSTALL_DIR_CONTAINER": "/usr/local/nvidia",
-    "VULKAN_ICD_DIR_HOST": f"{GOOGLE_DRIVER_DIR}/vulkan/icd.d",
-    "VULKAN_ICD_DIR_CONTAINER": "/etc/vulkan/icd.d",
-    "ROOT_MOUNT_DIR": "/root",
-    "COS_TOOLS_DIR_HOST": "/var/lib/cos-tools",
-    "COS_TOOLS_DIR_CONTAINER": "/build/cos-tools",
-}
+def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]:
+    """The DaemonSet that installs the driver on GPU nodes of an operating system to which GKE gives none.
 
-_INSTALL_ON_COS = "lsmod | grep -q ^nvidia && exit 0; exec /cos-gpu-installer install"
-"""A node whose kernel has the modules already, after a restart of the pod, keeps its driver."""
-
-
-def driver_installer_manifest(image: _NodeImage) -> dict[str, Any]:
-    """The DaemonSet that installs the driver on GPU nodes of an operating system to which GKE gives none."""
+    Args:
+        image: The operating system, as the label cloud.google.com/gke-os-distribution says it.
+    """
     name = f"{DRIVER_INSTALLER}{image}"
     selector = {"k8s-app": name}
     expressions: list[dict[str, Any]] = [
@@ -57,26 +36,17 @@ def driver_installer_manifest(image: _NodeImage) -> dict[str, Any]:
         {"key": labels.GKE_OS_DISTRIBUTION, "operator": "In", "values": [image]},
     ]
     nodes = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
-    spec: dict[str, Any] = {
+    spec = _pods()[image] | {
         "priorityClassName": "system-node-critical",
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": nodes}},
         "tolerations": [{"operator": "Exists"}],
-        "volumes": [{"name": volume, "hostPath": {"path": path}} for volume, (path, _) in _HOST_PATHS[image].items()],
-        "initContainers": [_installer(image), *([_partitioner()] if image == "cos" else [])],
-        "containers": [{"name": "pause", "image": PAUSE_IMAGE}],
     }
-    if image == "cos":
-        spec |= {"hostNetwork": True, "hostPID": True}
+    # The driver takes minutes per node, and a pool may have no node for now: it is not awaited.
+    metadata = {"name": name, "namespace": _NAMESPACE, "labels": selector, "annotations": NOT_AWAITED}
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {
-            "name": name,
-            "namespace": _NAMESPACE,
-            "labels": selector,
-            # The driver takes minutes per node, and a pool may have no node for now.
-            "annotations": NOT_AWAITED,
-        },
+        "metadata": metadata,
         "spec": {
             "selector": {"matchLabels": selector},
             "updateStrategy": {"type": "RollingUpdate"},
@@ -85,33 +55,8 @@ def driver_installer_manifest(image: _NodeImage) -> dict[str, Any]:
     }
 
 
-def _installer(image: _NodeImage) -> dict[str, Any]:
-    container = _privileged("nvidia-driver-installer", DRIVER_INSTALLER_IMAGES[image], _mounts(image))
-    if image == "cos":
-        # It is part of the node's own image: there is no registry to pull it from.
-        container["imagePullPolicy"] = "Never"
-        container["command"] = ["bash", "-c", _INSTALL_ON_COS]
-        container["env"] = [{"name": name, "value": value} for name, value in _COS_ENVIRONMENT.items()]
-    return container
-
-
-def _partitioner() -> dict[str, Any]:
-    """What splits the GPUs of a node pool with a MIG partition size, once their driver is there."""
-    mounts = [mount for mount in _mounts("cos") if mount["name"] in ("dev", "nvidia", "nvidia-config")]
-    container = _privileged("partition-gpus", GPU_PARTITIONER_IMAGE, mounts)
-    container["env"] = [{"name": "LD_LIBRARY_PATH", "value": "/usr/local/nvidia/lib64"}]
-    return container
-
-
-def _privileged(name: str, image: str, mounts: list[dict[str, str]]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "image": image,
-        "resources": {"requests": {"cpu": "150m"}},
-        "securityContext": {"privileged": True},
-        "volumeMounts": mounts,
-    }
-
-
-def _mounts(image: _NodeImage) -> list[dict[str, str]]:
-    return [{"name": volume, "mountPath": path} for volume, (_, path) in _HOST_PATHS[image].items()]
+def _pods() -> dict[str, dict[str, Any]]:
+    text = files("ml_foundations.gpu").joinpath("driver_installers.yaml").read_text(encoding="utf-8")
+    images = {f"{system}_image": image for system, image in DRIVER_INSTALLER_IMAGES.items()}
+    more = {"driver": GOOGLE_DRIVER_DIR, "partitioner_image": GPU_PARTITIONER_IMAGE, "pause_image": PAUSE_IMAGE}
+    return yaml.safe_load(Template(text).substitute(images | more))

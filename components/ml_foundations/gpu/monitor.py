@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.versions import DCGM_EXPORTER_IMAGE
 from ml_foundations.component.base import Component
+from ml_foundations.component.errors import taken
 from ml_foundations.component.overrides import PodFields, container_errors
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
@@ -107,9 +108,7 @@ class GpuMonitorSpec(ComponentSpec):
             yield "monitoring", f"is {self.monitoring}, but port is 0: there are no metrics"
         yield from container_errors(self.pod_overrides, {"containers": [self.container_name], "initContainers": []})
         paths = [host.path for host in self.host_paths]
-        for index, path in enumerate(paths):
-            if path in paths[:index] or (path == self.files_path and self.files):
-                yield f"host_paths[{index}].path", f"{path} is taken; choose another"
+        yield from taken("host_paths[{}].path", paths, [self.files_path] if self.files else [])
 
     @override
     def parts(self) -> Iterator[Part]:

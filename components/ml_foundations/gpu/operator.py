@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 import pulumi
-import pulumi_kubernetes as k8s
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.component.base import Component
-from ml_foundations.component.parts import Cloud, Part
+from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration
 from ml_foundations.component.types import Name
@@ -154,16 +153,8 @@ class GpuOperatorSpec(ComponentSpec):
         if self.mode in ("cos", "ubuntu"):
             yield Part("driver-installer", driver_installer_manifest(self.mode))
             before.append("driver-installer")
-        release = {
-            "name": GPU_OPERATOR.name,
-            "chart": GPU_OPERATOR.name,
-            "version": GPU_OPERATOR.version,
-            "repository_opts": {"repo": GPU_OPERATOR.repo},
-            "namespace": self.namespace,
-            "values": _chart_values(self),
-            "timeout": 900,
-        }
-        yield Part("release", Cloud(k8s.helm.v3.Release, release), after=before)
+        release = helm_release(GPU_OPERATOR, self.namespace, _chart_values(self), timeout=900)
+        yield Part("release", release, after=before)
 
 
 class GpuOperator(Component[GpuOperatorSpec]):

@@ -26,6 +26,14 @@ def without_none(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in mapping.items() if value is not None}
 
 
+def without_nulls(value: Any) -> Any:
+    """Drop keys whose value is None, at any depth."""
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {key: without_nulls(item) for key, item in items if item is not None}
+    return [without_nulls(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
 def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two trees as Helm merges values: maps join, anything else of ``top`` wins."""
     both = {key: merged(base[key], top[key]) for key in base.keys() & top.keys() if _are_maps(base[key], top[key])}
@@ -34,7 +42,7 @@ def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 def overridden(manifest: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Merge the overrides of a manifest's kind over it: maps join, lists are replaced, null removes a field."""
-    return _without_null(merged(manifest, overrides.get(manifest["kind"], {})))
+    return without_nulls(merged(manifest, overrides.get(manifest["kind"], {})))
 
 
 def strategic_merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,13 +67,6 @@ def strategic_merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str
 
 def _are_maps(*values: Any) -> bool:
     return all(isinstance(value, Mapping) for value in values)
-
-
-def _without_null(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        items = cast("Mapping[str, Any]", value).items()
-        return {key: _without_null(item) for key, item in items if item is not None}
-    return value
 
 
 def _map(value: Any) -> Mapping[str, Any]:

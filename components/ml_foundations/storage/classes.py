@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pulumi
-import pulumi_kubernetes as k8s
 from pydantic import AfterValidator, Field, WithJsonSchema
 from typing_extensions import override
 
@@ -16,7 +15,7 @@ from ml_foundations.catalog.disks import (
 )
 from ml_foundations.catalog.versions import NFS_PROVISIONER
 from ml_foundations.component.base import Component
-from ml_foundations.component.parts import Cloud, Part
+from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputStr, Name, Quantity
 from ml_foundations.kubernetes import labels
@@ -199,7 +198,8 @@ class StorageClassesSpec(ComponentSpec):
             backups = _snapshot_class("filestore-backups", FILESTORE_CSI, self.retain)
             yield Part("filestore-backups", backups | {"parameters": {"type": "backup"}})
         if self.nfs:
-            yield Part("nfs-provisioner", _nfs_provisioner(self.nfs))
+            values = {"nfs": {"server": self.nfs.server, "path": self.nfs.path}, "storageClass": {"create": False}}
+            yield Part("nfs-provisioner", helm_release(NFS_PROVISIONER, "kube-system", values))
 
 
 class StorageClasses(Component[StorageClassesSpec]):
@@ -285,17 +285,3 @@ def _snapshot_class(name: str, driver: str, retain: bool) -> dict[str, Any]:
         "driver": driver,
         "deletionPolicy": "Retain" if retain else "Delete",
     }
-
-
-def _nfs_provisioner(nfs: NfsServer) -> Cloud:
-    return Cloud(
-        k8s.helm.v3.Release,
-        {
-            "name": NFS_PROVISIONER.name,
-            "chart": NFS_PROVISIONER.name,
-            "version": NFS_PROVISIONER.version,
-            "repository_opts": {"repo": NFS_PROVISIONER.repo},
-            "namespace": "kube-system",
-            "values": {"nfs": {"server": nfs.server, "path": nfs.path}, "storageClass": {"create": False}},
-        },
-    )

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import pulumi
-import pulumi_kubernetes as k8s
 import yaml
 from pydantic import Field
 from typing_extensions import override
@@ -13,7 +12,8 @@ from ml_foundations.catalog.kueue import API_VERSION, FRAMEWORKS, NAMESPACE
 from ml_foundations.catalog.machine_types import gpu_by_name
 from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.component.base import Component
-from ml_foundations.component.parts import Cloud, Part
+from ml_foundations.component.errors import taken
+from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration, toleration_manifest
 from ml_foundations.component.types import GpuProduct, Name, Quantity
@@ -114,9 +114,7 @@ class TrainingQueueSpec(Queues, ComponentSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         names = [flavor.name for flavor in self.flavors]
-        for index, name in enumerate(names):
-            if name in names[:index] or name == _COMPUTE:
-                yield f"flavors[{index}].name", f"{name} is taken; choose another"
+        yield from taken("flavors[{}].name", names, [_COMPUTE])
         namespaces = [team.namespace for team in self.teams]
         for index, team in enumerate(self.teams):
             if team.namespace in namespaces[:index]:
@@ -133,7 +131,7 @@ class TrainingQueueSpec(Queues, ComponentSpec):
         # Kueue keeps a queue until nothing in it runs any more.
         options = pulumi.ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete="300s"))
         if self.install:
-            yield Part("kueue", _kueue(self))
+            yield Part("kueue", helm_release(KUEUE, NAMESPACE, _chart_values(self), create_namespace=True, timeout=600))
         flavors = [_flavor(_COMPUTE, {}), *(_flavor(flavor.name, _flavor_spec(flavor)) for flavor in self.flavors)]
         roles = [f"{flavor['metadata']['name']}-flavor" for flavor in flavors]
         for role, flavor in zip(roles, flavors, strict=True):
@@ -158,21 +156,6 @@ class TrainingQueue(Component[TrainingQueueSpec]):
     def __init__(self, name: str, args: TrainingQueueArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare Kueue and the queues."""
         super().__init__(name, args, opts)
-
-
-def _kueue(spec: TrainingQueueSpec) -> Cloud:
-    return Cloud(
-        k8s.helm.v3.Release,
-        {
-            "name": KUEUE.name,
-            "chart": f"{KUEUE.repo}/{KUEUE.name}",
-            "version": KUEUE.version,
-            "namespace": NAMESPACE,
-            "create_namespace": True,
-            "values": _chart_values(spec),
-            "timeout": 600,
-        },
-    )
 
 
 def _flavor(name: str, content: dict[str, Any]) -> dict[str, Any]:

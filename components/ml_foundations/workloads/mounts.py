@@ -62,20 +62,17 @@ class Mount(Spec):
 
     def source(self) -> dict[str, Any]:
         """The volume without its name, as Kubernetes writes it."""
-        if self.claim is not None:
-            return {"persistentVolumeClaim": {"claimName": self.claim}}
-        if self.secret is not None:
-            return {"secret": {"secretName": self.secret}}
-        if self.config_map is not None:
-            return {"configMap": {"name": self.config_map}}
-        if self.bucket is not None:
-            attributes = {"bucketName": self.bucket, "mountOptions": self.mount_options or "implicit-dirs"}
-            return {"csi": {"driver": labels.GCS_FUSE_DRIVER, "volumeAttributes": attributes}}
-        if self.scratch is not None:
-            return {"emptyDir": {"sizeLimit": self.scratch}}
-        if self.image is not None:
-            return {"image": {"reference": self.image}}
-        return self.volume or {}
+        bucket = {"bucketName": self.bucket, "mountOptions": self.mount_options or "implicit-dirs"}
+        sources = {
+            "claim": {"persistentVolumeClaim": {"claimName": self.claim}},
+            "secret": {"secret": {"secretName": self.secret}},
+            "config_map": {"configMap": {"name": self.config_map}},
+            "bucket": {"csi": {"driver": labels.GCS_FUSE_DRIVER, "volumeAttributes": bucket}},
+            "scratch": {"emptyDir": {"sizeLimit": self.scratch}},
+            "image": {"image": {"reference": self.image}},
+            "volume": self.volume,
+        }
+        return next((made for name, made in sources.items() if getattr(self, name) is not None), None) or {}
 
 
 def mount_errors(mounts: Sequence[Mount], own: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

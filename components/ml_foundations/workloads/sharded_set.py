@@ -8,6 +8,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.base import Component
+from ml_foundations.component.errors import taken
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import MAX_LABEL, Name, Quantity
@@ -93,13 +94,8 @@ class ShardedSetSpec(ServerSpec):
                 "timeout_seconds",
                 f"is {self.timeout}, but a shard may load for {self.startup_seconds} s (load_seconds): make it more",
             )
-        paths = [volume.path for volume in self.volumes]
-        names = [volume.name for volume in self.volumes]
-        for index, volume in enumerate(self.volumes):
-            if volume.name in names[:index]:
-                yield f"volumes[{index}].name", f"{volume.name} is taken; choose another"
-            if volume.path in paths[:index]:
-                yield f"volumes[{index}].path", f"{volume.path} is taken; choose another"
+        yield from taken("volumes[{}].name", [volume.name for volume in self.volumes])
+        yield from taken("volumes[{}].path", [volume.path for volume in self.volumes])
 
     @override
     def parts(self) -> Iterator[Part]:

@@ -1,0 +1,50 @@
+"""The CSV files beside this module, each row as a dataclass."""
+
+import csv
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def _counts(text: str) -> Mapping[str, int]:
+    pairs = (part.rsplit(":", 1) for part in text.split())
+    return MappingProxyType({name: int(count) for name, count in pairs})
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "bool": "yes".__eq__,
+    "date": date.fromisoformat,
+    "Decimal": Decimal,
+    "Fraction": Fraction,
+    "Mapping[str, int]": _counts,
+    "tuple[str, ...]": lambda text: tuple(text.split()),
+    "tuple[int, int]": lambda text: tuple(map(int, text.split("."))),
+    "tuple[tuple[int, ...], ...]": lambda text: tuple(tuple(map(int, part.split(":"))) for part in text.split()),
+}
+"""What a cell becomes, by the annotation of its field."""
+
+
+def table(name: str, kind: type[T]) -> list[T]:
+    """The rows of a file; an empty cell is None where the field may be.
+
+    Args:
+        name: The file's name.
+        kind: The dataclass, whose fields are columns. Its module annotates them as text (``annotations``).
+    """
+    lines = files("ml_foundations.catalog").joinpath(name).read_text(encoding="utf-8").splitlines()
+    columns = {field.name: str(field.type) for field in fields(kind)}  # pyright: ignore[reportArgumentType]
+    return [kind(**{key: _cell(row[key], type_) for key, type_ in columns.items()}) for row in csv.DictReader(lines)]
+
+
+def _cell(text: str, annotation: str) -> Any:
+    kind = annotation.removesuffix(" | None")
+    return None if kind != annotation and not text else _READERS[kind](text)
