@@ -51,7 +51,6 @@ def advertised_gpus(pool: PoolTraits, operator: Operator | None) -> int:
 
 
 def _reaches(operator: Operator, pool: PoolTraits) -> bool:
-    """Whether the operator's DaemonSets tolerate the nodes' taints."""
     return not untolerated_taints(operator.tolerations, node_taints(pool))
 
 
@@ -106,7 +105,6 @@ def _managed_gpu_labels(gpu: PoolGpu) -> dict[str, str]:
 
 
 def _discovered(gpu: PoolGpu, sharing: Sharing) -> dict[str, str]:
-    """The labels that GPU Feature Discovery gives a node with a driver."""
     model = machine_types.GPUS[gpu.type]
     major, minor = model.compute_capability
     found = {

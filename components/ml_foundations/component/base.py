@@ -67,6 +67,5 @@ class Component(pulumi.ComponentResource, Generic[S]):
 
 
 def _annotated(base: type) -> list[str]:
-    """The outputs that a component's class declares."""
     is_ours = issubclass(base, Component) and base is not Component
     return [key for key in inspect.get_annotations(cast("type", base)) if is_ours and not key.startswith("_")]

@@ -71,7 +71,6 @@ class CapacitySpec(Spec):
         yield from self._placement_errors()
 
     def _purchase_errors(self) -> Iterator[tuple[str, str]]:
-        """Whether Google sells the machine type in the way that was chosen."""
         machine, chosen = MACHINE_TYPES[self.machine_type], self._purchase
         # Most machines are sold as flex-start; the catalog says so only where there is little else.
         unlisted = chosen == "flex-start" and "on-demand" in machine.purchase

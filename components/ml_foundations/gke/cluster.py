@@ -241,7 +241,6 @@ def _server(
 
 
 def _node_account(spec: GkeClusterSpec) -> Iterator[Part]:
-    """The nodes' service account, with the roles that it needs."""
     account = {
         "account_id": spec.account_id,
         "project": spec.project,

@@ -162,7 +162,6 @@ def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:
 
 
 def _device_class(name: str, selection: Selection) -> dict[str, Any]:
-    """A DeviceClass of NVIDIA devices, whole GPUs or MIG devices."""
     kind = "gpu" if selection.mig_profile is None else "mig"
     base = f"device.driver == '{_DOMAIN}' && device.attributes['{_DOMAIN}'].type == '{kind}'"
     return {
@@ -174,7 +173,6 @@ def _device_class(name: str, selection: Selection) -> dict[str, Any]:
 
 
 def _claim_template(name: str, template: ClaimTemplate) -> dict[str, Any]:
-    """A ResourceClaimTemplate with one request, exact or with alternatives."""
     wanted = [_request(request) for request in template.alternatives]
     if len(wanted) == 1:
         request: dict[str, Any] = {"name": "gpu", "exactly": wanted[0]}

@@ -4,16 +4,14 @@ Google publishes one for Container-Optimized OS and one for Ubuntu. Each install
 node's image.
 """
 
-from importlib.resources import files
-from string import Template
 from typing import Any, Literal
-
-import yaml
 
 from ml_foundations.catalog.operator_nodes import DRIVER_INSTALLER
 from ml_foundations.catalog.versions import DRIVER_INSTALLER_IMAGES, GPU_PARTITIONER_IMAGE, PAUSE_IMAGE
+from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import NOT_AWAITED
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.selectors import node_affinity
 
 GOOGLE_DRIVER_DIR = "/home/kubernetes/bin/nvidia"
 """Where Google's installer puts the driver on the node (NVIDIA, "GPU Operator with Google GKE")."""
@@ -30,15 +28,14 @@ def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]
     """
     name = f"{DRIVER_INSTALLER}{image}"
     selector = {"k8s-app": name}
-    expressions: list[dict[str, Any]] = [
+    affinity = node_affinity(
         {"key": labels.GKE_ACCELERATOR, "operator": "Exists"},
         {"key": labels.GKE_GPU_DRIVER_VERSION, "operator": "DoesNotExist"},
         {"key": labels.GKE_OS_DISTRIBUTION, "operator": "In", "values": [image]},
-    ]
-    nodes = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+    )
     spec = _pods()[image] | {
         "priorityClassName": "system-node-critical",
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": nodes}},
+        "affinity": affinity,
         "tolerations": [{"operator": "Exists"}],
     }
     # The driver takes minutes per node, and a pool may have no node for now: it is not awaited.
@@ -56,7 +53,6 @@ def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]
 
 
 def _pods() -> dict[str, dict[str, Any]]:
-    text = files("ml_foundations.gpu").joinpath("driver_installers.yaml").read_text(encoding="utf-8")
     images = {f"{system}_image": image for system, image in DRIVER_INSTALLER_IMAGES.items()}
     more = {"driver": GOOGLE_DRIVER_DIR, "partitioner_image": GPU_PARTITIONER_IMAGE, "pause_image": PAUSE_IMAGE}
-    return yaml.safe_load(Template(text).substitute(images | more))
+    return yaml_file("gpu", "driver_installers.yaml", **images, **more)

@@ -21,6 +21,7 @@ from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import strategic_merge, without_none
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
+from ml_foundations.kubernetes.selectors import node_affinity
 from ml_foundations.typed_args import GpuMonitorArgs
 
 _PORT = "metrics"
@@ -151,7 +152,6 @@ class GpuMonitor(Component[GpuMonitorSpec]):
 
 
 def _files(spec: GpuMonitorSpec) -> dict[str, Any]:
-    """The ConfigMap with the agent's files."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(spec), "data": spec.files}
 
 
@@ -215,8 +215,7 @@ def _affinity(spec: GpuMonitorSpec) -> dict[str, Any]:
     terms: list[dict[str, Any]] = [{"key": labels.GKE_ACCELERATOR, "operator": "Exists"}]
     if spec.gpu is not None:
         terms.append({"key": labels.GPU_PRODUCT, "operator": "In", "values": [spec.gpu]})
-    required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    return node_affinity(*terms)
 
 
 def _container(spec: GpuMonitorSpec) -> dict[str, Any]:

@@ -271,7 +271,6 @@ def _chart_errors(spec: GpuOperatorSpec) -> Iterator[tuple[str, str]]:
 
 
 def _at(values: Any, *path: str) -> Any:
-    """The value at a path, or None where there is none."""
     for key in path:
         values = cast("dict[str, Any]", values).get(key) if isinstance(values, dict) else None
     return values

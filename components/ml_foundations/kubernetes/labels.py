@@ -13,7 +13,6 @@ UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoS
 
 GPU_PRODUCT = "nvidia.com/gpu.product"
 GPU_MEMORY = "nvidia.com/gpu.memory"
-GPU_COUNT = "nvidia.com/gpu.count"
 GPU_PRESENT = "nvidia.com/gpu.present"
 """Labels of NVIDIA GPU Feature Discovery."""
 

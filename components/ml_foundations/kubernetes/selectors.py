@@ -12,6 +12,11 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 """The field of an affinity that holds what must be; the other one holds preferences."""
 
 
+def node_affinity(*expressions: Manifest) -> dict[str, Any]:
+    """The affinity of a pod that needs nodes which meet all of the expressions."""
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}}}
+
+
 def selects(selector: Manifest | None, labels: Mapping[str, Any]) -> bool:
     """Whether a label selector selects labels; no selector selects nothing, an empty one everything."""
     if selector is None:

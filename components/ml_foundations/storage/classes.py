@@ -217,7 +217,6 @@ class StorageClasses(Component[StorageClassesSpec]):
 
 
 def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:
-    """Every class by its name."""
     fast_ssd = _BUILT_IN["fast-ssd"].model_copy(update={"zones": spec.fast_ssd_zones})
     disks = {**_BUILT_IN, "fast-ssd": fast_ssd, **spec.disks}
     classes = {name: _disk_class(disk, spec) for name, disk in disks.items()}

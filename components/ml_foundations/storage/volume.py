@@ -104,7 +104,6 @@ class Volume(Component[VolumeSpec]):
 
 
 def _claim(spec: VolumeSpec) -> dict[str, Any]:
-    """The PersistentVolumeClaim."""
     body: dict[str, Any] = {
         "accessModes": [spec.mode],
         "storageClassName": spec.storage_class,
@@ -123,7 +122,6 @@ def _claim(spec: VolumeSpec) -> dict[str, Any]:
 
 
 def _volume(spec: VolumeSpec) -> dict[str, Any]:
-    """The PersistentVolume of a disk or bucket that exists."""
     body: dict[str, Any] = {
         "capacity": {"storage": spec.size},
         "accessModes": [spec.mode],

@@ -78,7 +78,6 @@ def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
 
 
 def _pull_secret(namespace: str, account: ServiceAccount) -> dict[str, Any]:
-    """The Secret with which images are pulled."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import UnknownNameError, gpu_by_name
+from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name, Quantity, derived
@@ -146,38 +147,16 @@ def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
 
 
 def _model_policy(namespace: str, classes: Mapping[str, str]) -> dict[str, Any]:
-    """The rule without which a pod could count for one model and run on another: its class names its GPUs."""
-    listed = ", ".join(f"'{name}': '{gpu_by_name(model).product}'" for model, name in classes.items())
-    selected = f"object.spec.?nodeSelector[?'{labels.GPU_PRODUCT}'].orValue('')"
+    models = ", ".join(f"'{name}': '{gpu_by_name(model).product}'" for model, name in classes.items())
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": f"{namespace}-gpu-models"},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                "resourceRules": [
-                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-                ]
-            },
-            "variables": [
-                {"name": "models", "expression": f"{{{listed}}}"},
-                {"name": "priority", "expression": "object.spec.?priorityClassName.orValue('')"},
-            ],
-            "validations": [
-                {
-                    "expression": f"!(variables.priority in variables.models) || "
-                    f"{selected} == variables.models[variables.priority]",
-                    "messageExpression": f"'pods of the class ' + variables.priority + ' need the node selector "
-                    f"{labels.GPU_PRODUCT}: ' + variables.models[variables.priority]",
-                }
-            ],
-        },
+        "spec": yaml_file("tenancy", "gpu_models_policy.yaml", models=f"{{{models}}}", label=labels.GPU_PRODUCT),
     }
 
 
 def _model_policy_binding(namespace: str) -> dict[str, Any]:
-    """The rule holds in the team's namespace."""
     name = f"{namespace}-gpu-models"
     selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     return {

@@ -12,6 +12,7 @@ from ml_foundations.catalog.kueue import API_VERSION, FRAMEWORKS, NAMESPACE
 from ml_foundations.catalog.machine_types import gpu_by_name
 from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.component.base import Component
+from ml_foundations.component.data import yaml_file
 from ml_foundations.component.errors import taken
 from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
@@ -163,7 +164,6 @@ def _flavor(name: str, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
-    """The ClusterQueue of a team: its quota, and how it borrows and gives back."""
     content = {
         "cohortName": spec.cohort if spec.borrowing else None,
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team.namespace}},
@@ -182,7 +182,6 @@ def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
 
 
 def _local_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
-    """The LocalQueue of a team, in its namespace."""
     return {
         "apiVersion": API_VERSION,
         "kind": "LocalQueue",
@@ -193,20 +192,7 @@ def _local_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
 
 def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
     """Values of Kueue's chart: the controller manages the kinds that the components make."""
-    config = {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
-        "health": {"healthProbeBindAddress": ":8081"},
-        "metrics": {"bindAddress": ":8443"},
-        "webhook": {"port": 9443},
-        "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
-        "internalCertManagement": {
-            "enable": True,
-            "webhookServiceName": "kueue-webhook-service",
-            "webhookSecretName": "kueue-webhook-server-cert",
-        },
-        "integrations": {"frameworks": list(FRAMEWORKS)},
-    }
+    config = yaml_file("tenancy", "kueue_config.yaml") | {"integrations": {"frameworks": list(FRAMEWORKS)}}
     values = {"managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config, sort_keys=False)}}
     return merged(values, spec.values)
 

@@ -139,7 +139,6 @@ class InferenceService(Component[InferenceServiceSpec]):
 
 
 def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
-    """The Deployment."""
     sleep = {"lifecycle": {"preStop": {"sleep": {"seconds": spec.deregister_seconds}}}}
     container = spec.container() | (sleep if spec.deregister_seconds else {})
     spread = spec.spread != "none" and "topologySpreadConstraints" not in spec.pod_overrides

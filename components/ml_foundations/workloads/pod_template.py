@@ -7,6 +7,7 @@ from ml_foundations.component.tolerations import GPU_TOLERATION, Toleration, tol
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, section
 from ml_foundations.kubernetes.merging import strategic_merge, without_none
+from ml_foundations.kubernetes.selectors import node_affinity
 from ml_foundations.workloads.environment import environment, environment_sources
 from ml_foundations.workloads.gpu_claim import GPU_CLAIM
 from ml_foundations.workloads.mounts import mount_manifests, volume_manifests
@@ -92,7 +93,6 @@ def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:
 
 
 def _container_security(spec: WorkloadSpec, given: Iterable[Manifest]) -> dict[str, Any]:
-    """As the level restricted wants it, where nothing given contradicts it."""
     dropped = {"capabilities": {"drop": ["ALL"]}} if spec.run_as_user else {}
     contexts = [section(container, "securityContext") for container in given]
     may_escalate = any(
@@ -138,13 +138,10 @@ def _annotations(spec: WorkloadSpec) -> dict[str, str]:
 def _affinity(spec: WorkloadSpec) -> dict[str, Any] | None:
     """GPU pods go to nodes of their product, pods without GPUs to no GPU node; a claim says itself what it wants."""
     if not spec.takes_gpus:
-        term = {"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}
-    elif spec.gpu is not None and spec.gpu_claim is None:
-        term = {"key": labels.GPU_PRODUCT, "operator": "In", "values": [spec.gpu]}
-    else:
-        return None
-    required = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        return node_affinity({"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"})
+    if spec.gpu is not None and spec.gpu_claim is None:
+        return node_affinity({"key": labels.GPU_PRODUCT, "operator": "In", "values": [spec.gpu]})
+    return None
 
 
 def _tolerations(spec: WorkloadSpec) -> list[dict[str, str]] | None:

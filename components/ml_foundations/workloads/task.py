@@ -69,7 +69,6 @@ class Task(Component[TaskSpec]):
 
 
 def _pod(spec: TaskSpec) -> dict[str, Any]:
-    """The Pod."""
     template = pod_template(spec, "Never", {}, pod={"activeDeadlineSeconds": spec.active_deadline_seconds})
     # skipAwait would not await its deletion either, and a replacement of the same name would meet it.
     waited_for = "{.status.phase}=Succeeded" if spec.wait_for_completion else "{.metadata.uid}"
