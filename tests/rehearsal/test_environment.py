@@ -91,7 +91,7 @@ def test_a_stack_file_is_copied_again_whatever_its_time_and_keeps_the_salt(rehea
         ("environment: [shared]", "Pulumi.dev.yaml imports environments"),
         ("config: {a: [}", "Pulumi.dev.yaml cannot be read"),
         ("config: {}".encode("utf-16"), "Pulumi.dev.yaml cannot be read"),
-        ("- a", "Pulumi.dev.yaml is no map of settings"),
+        ("- a", "Pulumi.dev.yaml is not a map of settings"),
     ],
 )
 def test_a_stack_file_that_cannot_be_rehearsed_is_an_error(rehearsal: Rehearsal, text: str | bytes, said: str) -> None:
@@ -101,7 +101,7 @@ def test_a_stack_file_that_cannot_be_rehearsed_is_an_error(rehearsal: Rehearsal,
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("", "says no name and no runtime"), ("name: [", "cannot be read"), ("name: t", "no runtime")]
+    ("text", "said"), [("", "has no name and no runtime"), ("name: [", "cannot be read"), ("name: t", "no runtime")]
 )
 def test_a_project_that_is_none_is_an_error(rehearsal: Rehearsal, text: str, said: str) -> None:
     (rehearsal.project / "Pulumi.yaml").write_text(text)

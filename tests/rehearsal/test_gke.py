@@ -14,9 +14,10 @@ from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.rehearsal.api import ApiError
-from ml_foundations.rehearsal.cloud import brought_nodes, life, load_balancers, overview, volumes
+from ml_foundations.rehearsal.cloud import brought_nodes, life, load_balancers, volumes
 from ml_foundations.rehearsal.cloud.life import SCALE_DOWN_VARIABLE
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.report import contents
 
 from tests.support.cluster import Cluster
 from tests.support.simulation import GPU_TAINT, L4, OPERATED, ZONES, Cloud, Object, clean, simulated_gke
@@ -165,7 +166,7 @@ def test_history_remembers_where_a_job_ran_until_the_job_is_gone(cloud: Cloud) -
     cloud.api.create(jobs, {"metadata": {"name": "remembered"}, "spec": {"template": template}})
 
     def entries() -> list[Object]:
-        return [entry for entry in overview.history(cloud.rehearsal) if entry["owner_name"] == "remembered"]
+        return [entry for entry in cloud.store.history() if entry["owner_name"] == "remembered"]
 
     until(lambda: bool(entries()))
     entry = entries()[0]
@@ -355,7 +356,7 @@ def test_it_starts_anew_where_the_way_to_the_replica_or_the_code_is_another(
 
 def test_how_long_a_node_may_idle_is_a_number(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SCALE_DOWN_VARIABLE, "soon")
-    with pytest.raises(RehearsalError, match="is a number of seconds, and not 'soon'"):
+    with pytest.raises(RehearsalError, match="must be a number of seconds, not 'soon'"):
         life.start(cloud.rehearsal)
 
 
@@ -473,7 +474,7 @@ def test_nodes_of_ones_own_pools_are_left_alone(cloud: Cloud, bring: Callable[..
         assert node["spec"]["taints"] == wanted["spec"]["taints"]
         assert not node["spec"].get("unschedulable")
     reported = [
-        (entry["nodes"], entry["max_nodes"]) for entry in overview.pools(cloud.rehearsal) if entry["name"] == "l4"
+        (entry["nodes"], entry["max_nodes"]) for entry in contents.pools(cloud.rehearsal) if entry["name"] == "l4"
     ]
     assert reported == [(1, 1), (1, 1)], "the declared pool, and one's own of the same name"
 

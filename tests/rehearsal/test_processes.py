@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import psutil
 import pytest
-from ml_foundations.rehearsal.control_plane.processes import Process
+from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError
 
 from tests.support.waiting import until
@@ -96,7 +96,7 @@ def interrupted(process: Process, before: str = "") -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from ml_foundations.rehearsal.control_plane.processes import Process
+from ml_foundations.rehearsal.processes import Process
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 {before}

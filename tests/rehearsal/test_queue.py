@@ -403,7 +403,7 @@ def test_a_process_that_got_its_pid_is_left_alone(tmp_path: Path) -> None:
     rehearsal = Rehearsal.of("other", tmp_path)
     rehearsal.make()
     with subprocess.Popen(["sleep", "60"]) as innocent:
-        folder = rehearsal.controllers_dir / "kueue"
+        folder = rehearsal.root / "controllers" / "kueue"
         folder.mkdir(parents=True)
         (folder / "process.pid").write_text(str(innocent.pid))
         controllers.stop(rehearsal)

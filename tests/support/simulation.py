@@ -10,10 +10,11 @@ from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
-from ml_foundations.rehearsal.cloud import life, overview
+from ml_foundations.rehearsal.cloud import life
 from ml_foundations.rehearsal.cloud.life import SCALE_DOWN_VARIABLE
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.report import contents
 
 from tests.support.cluster import Cluster
 from tests.support.waiting import until
@@ -51,7 +52,7 @@ class Cloud:
         return self.api.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
 
     def report(self, pool: str) -> dict[str, Any]:
-        return next(entry for entry in overview.pools(self.rehearsal) if entry["name"] == pool)
+        return next(entry for entry in contents.pools(self.rehearsal) if entry["name"] == pool)
 
     def run(self, name: str, gpus: int = 0, copies: int = 1, **spec: Any) -> None:
         """Start pods that run until they are deleted."""

@@ -23,17 +23,16 @@ _EXEC_SECONDS = 60
 
 
 class Access:
-    """A connection pool that speaks for a kubeconfig's user. Keys lie on disk only while they are read."""
+    """A connection pool with the credentials of a kubeconfig's user. Keys are on disk only while they are loaded."""
 
     def __init__(self, kubeconfig: str | Path, context: str = "") -> None:
         document = read_kubeconfig(str(kubeconfig))
-        context = context or document.get("current-context", "")
         cluster, user = _chosen(document, context)
         user = _exec_credential(user["exec"], cluster) if "exec" in user else user
         self.server: str = cluster["server"].rstrip("/")
         self.headers = {"Authorization": f"Bearer {user['token']}"} if user.get("token") else {}
         self.pool = urllib3.PoolManager(maxsize=_CONNECTIONS, retries=False, ssl_context=_tls(cluster, user))
-        self._document = document | {"current-context": context}
+        self._document = document | ({"current-context": context} if context else {})
 
     @contextmanager
     def kubeconfig_file(self) -> Iterator[Path]:
@@ -55,7 +54,7 @@ def private_file(text: str, suffix: str = "") -> Iterator[Path]:
 
 
 def _tls(cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
-    """What the kubeconfig says of certificates. The engine kills its plugins, so no key may stay behind in a file."""
+    """TLS as the kubeconfig sets it. The engine kills its plugins, so no key may stay behind in a file."""
     try:
         context = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority"))
         if cluster.get("insecure-skip-tls-verify"):
@@ -77,45 +76,38 @@ def _pem(entry: dict[str, Any], key: str) -> str | None:
 
 
 def server_of(kubeconfig: str, context: str = "") -> str:
-    """The API server that a kubeconfig leads to."""
-    document = read_kubeconfig(kubeconfig)
-    return _chosen(document, context or document.get("current-context", ""))[0]["server"].rstrip("/")
+    """The API server that a kubeconfig names."""
+    return _chosen(read_kubeconfig(kubeconfig), context)[0]["server"].rstrip("/")
 
 
 def read_kubeconfig(value: str) -> dict[str, Any]:
     """The kubeconfig that a provider was given, as a path or as the document itself."""
-    text = value if "\n" in value or value.lstrip().startswith("{") else _read_file(value)
     try:
+        text = value if "\n" in value or value.lstrip().startswith("{") else Path(value).expanduser().read_text()
         document = yaml.safe_load(text)
+    except OSError as error:
+        raise RehearsalError(f"the kubeconfig cannot be read: {error}") from None
     except yaml.YAMLError as error:
-        raise RehearsalError(f"the kubeconfig is no YAML: {error}") from None
+        raise RehearsalError(f"the kubeconfig is not YAML: {error}") from None
     if not isinstance(document, dict) or not document.get("clusters"):
         raise RehearsalError("the kubeconfig names no cluster")
     return document
 
 
-def _read_file(path: str) -> str:
-    try:
-        return Path(path).expanduser().read_text()
-    except OSError as error:
-        raise RehearsalError(f"the kubeconfig cannot be read: {error}") from None
-
-
 def _chosen(document: dict[str, Any], context: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    chosen = _named(document, "contexts", context).get("context", {})
-    cluster = _named(document, "clusters", chosen.get("cluster", "")).get("cluster") or {}
+    chosen = _named(document, "contexts", context or document.get("current-context", ""))
+    cluster = _named(document, "clusters", chosen.get("cluster", ""))
     if not cluster.get("server"):
-        raise RehearsalError(f'the kubeconfig says of the cluster "{chosen["cluster"]}" no server')
-    return cluster, _named(document, "users", chosen.get("user", "")).get("user", {})
+        raise RehearsalError(f'the kubeconfig gives no server for the cluster "{chosen["cluster"]}"')
+    return cluster, _named(document, "users", chosen.get("user", ""))
 
 
 def _named(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     entries = {entry["name"]: entry for entry in document.get(kind) or []}
     if name not in entries:
-        raise RehearsalError(
-            f'the kubeconfig has no entry "{name}" among its {kind}: {", ".join(entries) or "there is none"}'
-        )
-    return entries[name]
+        known = ", ".join(entries) or "there is none"
+        raise RehearsalError(f'the kubeconfig has no entry "{name}" among its {kind}: {known}')
+    return entries[name].get(kind[:-1]) or {}
 
 
 def _exec_credential(plugin: dict[str, Any], cluster: dict[str, Any]) -> dict[str, Any]:
@@ -137,11 +129,11 @@ def _exec_credential(plugin: dict[str, Any], cluster: dict[str, Any]) -> dict[st
         )
     except FileNotFoundError:
         hint = plugin.get("installHint") or f"put {command} on PATH"
-        raise RehearsalError(f"the credential plugin {command} is not there. {hint}") from None
+        raise RehearsalError(f"the credential plugin {command} was not found. {hint}") from None
     except subprocess.TimeoutExpired:
-        raise RehearsalError(f"the credential plugin {command} gave no answer within {_EXEC_SECONDS} s") from None
+        raise RehearsalError(f"the credential plugin {command} did not answer within {_EXEC_SECONDS} s") from None
     if done.returncode != 0:
-        words = done.stderr.strip() or done.stdout.strip() or "it said nothing"
+        words = done.stderr.strip() or done.stdout.strip() or "no output"
         raise RehearsalError(f"the credential plugin {command} failed with code {done.returncode}: {words}")
     return _credential(command, done.stdout)
 

@@ -48,7 +48,7 @@ class Api:
         return self.request("POST", path, body=body)
 
     def ensure(self, path: str, body: Object) -> Object:
-        """Create an object in a collection, or read the one of its name that is there."""
+        """Create an object in a collection, or read the existing one of its name."""
         try:
             return self.create(path, body)
         except ApiError as error:
@@ -61,7 +61,7 @@ class Api:
         return self.request("PATCH", path, body=body, content_type="application/merge-patch+json")
 
     def delete(self, path: str, **options: str) -> None:
-        """Delete an object, with DeleteOptions; that it is gone already is no error."""
+        """Delete an object, with DeleteOptions; one that is already gone is no error."""
         try:
             self.request("DELETE", path, body=options or None)
         except ApiError as error:
@@ -71,7 +71,7 @@ class Api:
     def watch(self, path: str, **query: str) -> Iterator[Object]:
         """The events of a collection, until the server ends the watch."""
         query |= {"watch": "true", "timeoutSeconds": str(_WATCH_SECONDS)}
-        answer = self._send("GET", path, query, timeout=_WATCH_SECONDS + _ANSWER_SECONDS, preload_content=False)
+        answer = self._send("GET", path, query, _WATCH_SECONDS + _ANSWER_SECONDS, preload_content=False)
         rest = b""
         try:
             for chunk in answer.stream(None):
@@ -94,28 +94,22 @@ class Api:
         Raises:
             ApiError: the server refuses it, or cannot be reached.
         """
-        answer = self._send(method, path, query, None if body is None else json.dumps(body), content_type)
+        answer = self._send(
+            method, path, query, _ANSWER_SECONDS, content_type, body=None if body is None else json.dumps(body)
+        )
         if answer.status >= 400:
             raise ApiError(answer.status, _message(answer.data) or answer.reason)
         return json.loads(answer.data or b"{}")
 
     def _send(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str] | None = None,
-        body: str | None = None,
-        content_type: str = _JSON,
-        timeout: float = _ANSWER_SECONDS,
-        **options: Any,
+        self, method: str, path: str, query: dict[str, str] | None, seconds: float, content: str = _JSON, **options: Any
     ) -> Any:
         try:
             return self._access.pool.request(
                 method,
                 f"{self._access.server}{path}{'?' if query else ''}{urlencode(query or {})}",
-                body=body,
-                headers=self._access.headers | {"Accept": _JSON, "Content-Type": content_type},
-                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=timeout),
+                headers=self._access.headers | {"Accept": _JSON, "Content-Type": content},
+                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=seconds),
                 **options,
             )
         except urllib3.exceptions.HTTPError as error:

@@ -9,8 +9,6 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +17,7 @@ from ml_foundations.rehearsal.cloud import brought_nodes, life
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.progress import RehearsalError, console, step, user_errors
+from ml_foundations.rehearsal.progress import RehearsalError, Step, console, user_errors
 from ml_foundations.rehearsal.report import contents, tables
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import toolchain
@@ -36,20 +34,19 @@ def run(name: str, args: argparse.Namespace) -> None:
 
 
 def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    """Deploy the stack to a replica of GKE, wait for its workloads to settle, and show them."""
     environment.source_stack_file(rehearsal)
     console.quiet = args.quiet
     tools = toolchain.ensure()
-    with _alone(rehearsal):
-        environment.install(rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin)
-        kwok.start(rehearsal, tools)
-        environment.trust(rehearsal)
-        life.start(rehearsal)
-        if args.nodes:
-            brought_nodes.copy(rehearsal, args.nodes)
-        controllers.start(rehearsal, tools, controllers.wanted(rehearsal, environment.stack_file(rehearsal)))
-        stack.up(rehearsal, tools, quiet=args.quiet)
-        result = _settle(rehearsal)
+    _lock(rehearsal)
+    environment.install(rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin)
+    kwok.start(rehearsal, tools)
+    environment.trust(rehearsal)
+    life.start(rehearsal)
+    if args.nodes:
+        brought_nodes.copy(rehearsal, args.nodes)
+    controllers.start(rehearsal, tools, controllers.wanted(rehearsal, environment.stack_file(rehearsal)))
+    stack.up(rehearsal, tools, quiet=args.quiet)
+    result = _settle(rehearsal)
     tables.show(result, rehearsal, _stdout())
     _show_hints(rehearsal)
     if result.unwell:
@@ -59,11 +56,11 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 
 def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    """Discard the replica and its state, without a destroy: protected resources do not stand in the way."""
     if not rehearsal.root.exists():
         console.print(f"{rehearsal.stack} is not rehearsed: nothing to remove")
         return
-    with _alone(rehearsal), step(f"removing the rehearsal of {rehearsal.stack}"):
+    _lock(rehearsal)
+    with Step(f"removing the rehearsal of {rehearsal.stack}"):
         controllers.stop(rehearsal)
         life.stop(rehearsal)
         kwok.delete(rehearsal)
@@ -73,7 +70,6 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 
 def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    """Print the processes of the rehearsal; status 1 where one does not run."""
     processes = [*kwok.processes(rehearsal), life.process(rehearsal), *controllers.processes(rehearsal)]
     for process in processes:
         print(f"{process.name:<26} {f'running, pid {process.pid}' if process.running else 'not running'}")
@@ -82,7 +78,6 @@ def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 
 def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    """Print the report, as tables or as JSON."""
     _require_up(rehearsal)
     result = contents.collect(rehearsal)
     if args.json:
@@ -92,32 +87,20 @@ def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 
 def _env(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    """Print shell exports with which plain pulumi, kubectl and helm work on the replica."""
     _require_up(rehearsal)
     print(environment.shell_exports(rehearsal))
 
 
 def _kubeconfig(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    """Print the path of the replica's kubeconfig."""
     _require_up(rehearsal)
     print(rehearsal.kubeconfig)
 
 
-@contextmanager
-def _alone(rehearsal: Rehearsal) -> Iterator[None]:
-    """Hold the rehearsal's folder locked: one command at a time changes it. A dead process holds no lock."""
+def _lock(rehearsal: Rehearsal) -> None:
+    """Lock the rehearsal's folder until this process ends: one command at a time changes it."""
     rehearsal.make()
-    folder = os.open(rehearsal.root, os.O_RDONLY)
     try:
-        _lock(folder, rehearsal)
-        yield
-    finally:
-        os.close(folder)
-
-
-def _lock(folder: int, rehearsal: Rehearsal) -> None:
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(os.open(rehearsal.root, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RehearsalError(
             f"another command is changing the rehearsal of {rehearsal.stack}. Wait for it to end, then run this again"
@@ -131,7 +114,7 @@ def _require_up(rehearsal: Rehearsal) -> None:
 
 def _settle(rehearsal: Rehearsal) -> contents.Report:
     """Wait until every workload has come to rest, or nothing has changed for a while."""
-    with step("waiting for the workloads to settle") as progress:
+    with Step("waiting for the workloads to settle") as progress:
         started = changed = time.monotonic()
         result = contents.collect(rehearsal)
         while time.monotonic() - started < _SETTLE_SECONDS and time.monotonic() - changed < _QUIET_SECONDS:

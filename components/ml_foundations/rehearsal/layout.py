@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -19,12 +18,30 @@ _STACK = re.compile(r"(?!\.+$)[A-Za-z0-9_.-]{1,100}")
 """A stack's name, as Pulumi has it. It names a folder here, which ``down`` removes: never ``..``."""
 
 
-@dataclass(frozen=True)
 class Rehearsal:
     """The files of one stack's rehearsal. Everything below ``root`` is private (0700) and goes away with ``down``."""
 
-    stack: str
-    root: Path
+    def __init__(self, stack: str, root: Path) -> None:
+        self.stack = stack
+        self.root = root
+        self.kubeconfig = root / "kubeconfig"
+        """The kubeconfig with which kubectl and helm reach the replica."""
+        self.cluster_dir = root / "cluster"
+        """Kwokctl's work folder: certificates, data, pid files and logs of the control plane."""
+        self.bin_dir = root / "bin"
+        """First on PATH in a rehearsal: pulumi, kubectl, helm and the exec authentication plugin."""
+        self.pulumi_home = root / "pulumi"
+        """PULUMI_HOME: holds the embedded plugins and nothing of the user's."""
+        self.backend_dir = root / "state"
+        """Pulumi's file backend: the state of the rehearsed stack."""
+        self.gke_dir = root / "gke"
+        """What the simulated Google Cloud knows: clusters, node pools, recorded resources, where pods ran."""
+        self.releases_dir = root / "releases"
+        """One JSON file per Helm release that the embedded kubernetes plugin installed or recorded."""
+        self.log_dir = root / "logs"
+        """Logs of the processes that are not the control plane's own."""
+        self.kubectl_cache_dir = root / "kubectl"
+        """Where kubectl notes what the API server serves: replicas come and go, and would fill the user's own cache."""
 
     @classmethod
     def of(cls, stack: str, project: Path) -> Rehearsal:
@@ -42,7 +59,11 @@ class Rehearsal:
     @classmethod
     def of_this_process(cls) -> Rehearsal:
         """The rehearsal that a plugin or one of its helpers was started in."""
-        root = Path(os.environ["ML_FOUNDATIONS_REHEARSAL"])
+        return cls.at(Path(os.environ["ML_FOUNDATIONS_REHEARSAL"]))
+
+    @classmethod
+    def at(cls, root: Path) -> Rehearsal:
+        """The rehearsal that has a folder."""
         return cls(stack=root.name, root=root)
 
     @property
@@ -66,70 +87,14 @@ class Rehearsal:
         typed = os.environ.get("ML_FOUNDATIONS_COMMAND", "ml-foundations")
         return " ".join([typed, name, *(f"--{key} {shlex.quote(value)}" for key, value in options.items())])
 
-    @property
-    def cluster_dir(self) -> Path:
-        """Kwokctl's work folder: certificates, data, pid files and logs of the control plane."""
-        return self.root / "cluster"
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The kubeconfig with which kubectl and helm reach the replica."""
-        return self.root / "kubeconfig"
-
-    @property
-    def kubectl_cache_dir(self) -> Path:
-        """Where kubectl notes what the API server serves: replicas come and go, and would fill the user's own cache."""
-        return self.root / "kubectl"
-
-    @property
-    def bin_dir(self) -> Path:
-        """First on PATH in a rehearsal: pulumi, kubectl, helm and the exec authentication plugin."""
-        return self.root / "bin"
-
-    @property
-    def pulumi_home(self) -> Path:
-        """PULUMI_HOME: holds the embedded plugins and nothing of the user's."""
-        return self.root / "pulumi"
-
-    @property
-    def backend_dir(self) -> Path:
-        """Pulumi's file backend: the state of the rehearsed stack."""
-        return self.root / "state"
-
-    @property
-    def gke_dir(self) -> Path:
-        """What the simulated Google Cloud knows: clusters, node pools, recorded resources, where pods ran."""
-        return self.root / "gke"
-
-    @property
-    def controllers_dir(self) -> Path:
-        """Configurations, ports and processes of the controllers beside the control plane: Kueue's and JobSet's."""
-        return self.root / "controllers"
-
-    @property
-    def releases_dir(self) -> Path:
-        """One JSON file per Helm release that the embedded kubernetes plugin installed or recorded."""
-        return self.root / "releases"
-
-    @property
-    def log_dir(self) -> Path:
-        """Logs of the processes that are not the control plane's own."""
-        return self.root / "logs"
-
     def make(self) -> None:
         """Create the folders that do not exist yet, private to the user."""
         for folder in (self.root.parent, self.root):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
-        for folder in (
-            self.cluster_dir,
-            self.bin_dir,
-            self.pulumi_home,
-            self.backend_dir,
-            self.gke_dir,
-            self.releases_dir,
-            self.log_dir,
-        ):
+        for folder in (self.cluster_dir, self.bin_dir, self.pulumi_home, self.backend_dir, self.gke_dir):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        for folder in (self.releases_dir, self.log_dir):
             folder.mkdir(mode=0o700, exist_ok=True)
 
 

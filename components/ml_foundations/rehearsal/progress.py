@@ -19,7 +19,7 @@ class RehearsalError(Exception):
 
 
 class Step:
-    """A step under way; ``detail`` replaces what is said behind its title."""
+    """A step of the work, to use in a ``with`` statement; its ``detail`` says how far it is."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -50,11 +50,6 @@ class Step:
             self._status.stop()
         mark, style = ("✓", "green") if kind is None else ("✗", "red")
         console.print(f"[{style}]{mark}[/] {self.title} [dim]({self.elapsed:.1f} s)[/]")
-
-
-def step(title: str) -> Step:
-    """A step of the work, to use in a ``with`` statement; call its ``detail`` to say how far it is."""
-    return Step(title)
 
 
 @contextmanager

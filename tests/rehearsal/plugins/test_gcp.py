@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ml_foundations.rehearsal.cloud import life, overview
+from ml_foundations.rehearsal.cloud import life
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -26,6 +26,7 @@ from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State
 from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.report import contents
 
 from tests.support.cluster import Cluster
 from tests.support.recorded import RECORDED, unmodelled
@@ -375,15 +376,15 @@ def test_a_pool_becomes_nodes_follows_updates_and_goes(live: GcpProvider, cluste
     created = live.create(pool, pool_inputs())
     assert created.id == f"{CLUSTER_ID}/nodePools/l4"
     assert not unmodelled(container.NODE_POOL, created.outputs)
-    assert overview.pools(cluster.rehearsal)[0]["gpus"] == 2
+    assert contents.pools(cluster.rehearsal)[0]["gpus"] == 2
     assert live.read(pool, State(created.id, {}, {})) == created
     changed = pool_inputs(
         autoscaling={"totalMinNodeCount": 2, "totalMaxNodeCount": 4}, nodeConfig={"labels": {"a": "b"}}
     )
     live.update(pool, created, changed)
-    assert overview.pools(cluster.rehearsal)[0]["nodes"] == 2
+    assert contents.pools(cluster.rehearsal)[0]["nodes"] == 2
     live.delete(pool, created)
-    assert overview.pools(cluster.rehearsal) == []
+    assert contents.pools(cluster.rehearsal) == []
     assert live.read(pool, created) is None
 
 

@@ -55,14 +55,14 @@ class Volumes:
 
     def claims_of(self, workload: Workload) -> list[Manifest]:
         """The declared claims that a workload's pods mount."""
-        names = {name for pods in workload.pods for name in _claim_names(pods.spec)}
+        names = {name for pods in workload.pods for name in claim_names(pods.spec)}
         return [claim for name in sorted(names) if (claim := self._claims.get((workload.namespace, name)))]
 
     def exclusive_claims(self, spec: Manifest, namespace: str) -> frozenset[str]:
         """The claims of a pod that only one pod may use at a time."""
         return frozenset(
             f"{namespace}/{name}"
-            for name in _claim_names(spec)
+            for name in claim_names(spec)
             if "ReadWriteOncePod" in _access_modes(self._claims.get((namespace, name), {}))
         )
 
@@ -111,7 +111,7 @@ class Volumes:
     def not_known(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
         """What is not declared of a pod's volumes, and would decide."""
         own = {name_of(claim) for claim in workload.claims}
-        for name in _claim_names(spec):
+        for name in claim_names(spec):
             if (workload.namespace, name) not in self._claims and name not in own:
                 yield _not_known(f"the claim {name} is not declared", f"Declare the PersistentVolumeClaim {name}.")
         for claim in (*self._claims_in(spec, workload.namespace), *workload.claims):
@@ -142,7 +142,7 @@ class Volumes:
                 # Its claim has the names of pod and volume (Kubernetes, "Ephemeral Volumes").
                 named = {"metadata": {**section(template, "metadata"), "name": f"<pod>-{volume.get('name')}"}}
                 yield self.with_default_class({**template, **named})
-        for name in _claim_names(spec):
+        for name in claim_names(spec):
             if claim := self._claims.get((namespace, name)):
                 yield claim
 
@@ -211,7 +211,8 @@ def _not_known(message: str, remedy: str) -> Refusal:
     return Refusal("beyond-planning", "volumes", message, remedy, certain=False)
 
 
-def _claim_names(spec: Manifest) -> list[str]:
+def claim_names(spec: Manifest) -> list[str]:
+    """The claims that a pod names."""
     return [
         name for volume in items(spec, "volumes") if (name := section(volume, "persistentVolumeClaim").get("claimName"))
     ]

@@ -1,13 +1,18 @@
-"""What every GKE cluster has from its first day: the kinds of its add-ons, and the classes of its disks."""
+"""What every GKE cluster has: the kinds of its add-ons, the classes of its disks, and the DaemonSets on its nodes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+from ml_foundations.catalog.node_resources import SystemDaemonSet, cluster_features, system_daemonsets
+from ml_foundations.kubernetes import labels
 from ml_foundations.rehearsal.api import Api
 
+NAMESPACE = "kube-system"
 _MANIFESTS = Path(__file__).with_suffix(".yaml")
 _PATHS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -16,7 +21,7 @@ _PATHS = {
 
 
 class Addons:
-    """Makes them once; one that is deleted stays deleted."""
+    """Makes kinds and classes once; one that is deleted stays deleted."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -29,3 +34,42 @@ class Addons:
         for manifest in yaml.safe_load_all(_MANIFESTS.read_text()):
             self._api.ensure(_PATHS[manifest["kind"]], manifest)
         self._made = True
+
+
+def daemon_sets(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The DaemonSets that GKE runs in a cluster, and which take part of every node.
+
+    Args:
+        cluster: The cluster's properties, as the gcp provider names them.
+    """
+    present = cluster_features(cluster) | {"managed-gpu"}
+    return [_daemon_set(entry) for entry in system_daemonsets() if entry.runs_where in present]
+
+
+def _daemon_set(entry: SystemDaemonSet) -> dict[str, Any]:
+    selector = {"k8s-app": entry.name}
+    requests = {name: value for name, value in (("cpu", entry.cpu), ("memory", entry.memory)) if value}
+    spec: dict[str, Any] = {
+        "priorityClassName": "system-node-critical",
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": entry.name, "image": entry.image, "resources": {"requests": requests}}],
+    }
+    if entry.runs_where == "workload-identity":
+        spec["nodeSelector"] = {"iam.gke.io/gke-metadata-server-enabled": "true"}
+    if entry.runs_where == "managed-gpu":
+        expressions = [
+            {"key": labels.GKE_ACCELERATOR, "operator": "Exists"},
+            {"key": labels.GKE_NO_DEVICE_PLUGIN, "operator": "DoesNotExist"},
+        ]
+        terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {
+            "name": entry.name,
+            "namespace": NAMESPACE,
+            "labels": selector | {"addonmanager.kubernetes.io/mode": "Reconcile"},
+        },
+        "spec": {"selector": {"matchLabels": selector}, "template": {"metadata": {"labels": selector}, "spec": spec}},
+    }

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
 
 from ml_foundations.catalog.machine_types import machine_type
+from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, section
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.places import Place, PodClass, carrying, pod_of, take
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.one_pod import placeable
 from ml_foundations.rehearsal.cloud import nodes
-from ml_foundations.rehearsal.cloud.operator import Operator
 from ml_foundations.rehearsal.cloud.store import Pool
-
-Manifest = Mapping[str, Any]
 
 REMOVING_TAINT = "ToBeDeletedByClusterAutoscaler"
 """The taint with which the cluster autoscaler marks a node that it removes; its value is the time."""
@@ -27,15 +25,13 @@ REMOVING_TAINT = "ToBeDeletedByClusterAutoscaler"
 
 @dataclass
 class _Kind:
-    """Pending pods that the scheduler treats alike."""
-
     pod: PodClass
+    """Pending pods that the scheduler treats alike."""
     zones: frozenset[str] | None
     """The zones of their disks; None where any zone will do."""
     count: int = 0
 
     def reaches(self, place: Place) -> bool:
-        """Whether the pods' disks can be attached there."""
         return self.zones is None or _pool_and_zone(place.node.manifest)[1] in self.zones
 
     @property
@@ -60,17 +56,17 @@ class Plan:
 
 def is_finished(pod: Manifest) -> bool:
     """Whether a pod has ended and takes no resources any more."""
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return section(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
 def is_of_daemon_set(pod: Manifest) -> bool:
     """Whether a pod belongs to a DaemonSet."""
-    return any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences") or [])
+    return any(owner["kind"] == "DaemonSet" for owner in items(pod["metadata"], "ownerReferences"))
 
 
 def is_unschedulable(pod: Manifest) -> bool:
     """Whether the scheduler has said that no node fits a pod."""
-    conditions = (pod.get("status") or {}).get("conditions") or []
+    conditions = items(section(pod, "status"), "conditions")
     said = any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions)
     return said and not pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
 
@@ -80,15 +76,23 @@ def is_busy(pod: Manifest) -> bool:
     return bool(pod["spec"].get("nodeName")) and not is_finished(pod) and not is_of_daemon_set(pod)
 
 
+def busy_by_node(pods: Iterable[Manifest]) -> dict[str, list[Manifest]]:
+    """By node, the pods that keep it from being removed."""
+    running: defaultdict[str, list[Manifest]] = defaultdict(list)
+    for pod in filter(is_busy, pods):
+        running[pod["spec"]["nodeName"]].append(pod)
+    return dict(running)
+
+
 def plan(
-    pods: Iterable[Manifest],
-    existing: Iterable[Manifest],
+    pods: Sequence[Manifest],
+    existing: Sequence[Manifest],
     daemon_sets: Iterable[Manifest],
     pools: Iterable[Pool],
     operator: Operator | None,
     zones_of_disks: Callable[[Manifest], frozenset[str] | None],
 ) -> Plan:
-    """Fit the unschedulable pods on the nodes there are, then on as few and cheap new ones as possible.
+    """Fit the unschedulable pods on existing nodes, then on as few and as cheap new ones as possible.
 
     Args:
         pods: All pods.
@@ -98,8 +102,8 @@ def plan(
         operator: The GPU Operator, where it is installed.
         zones_of_disks: The zones in which a pod reaches its disks; None where any will do.
     """
-    pods, existing = list(pods), list(existing)
-    daemons = [_daemon(item) for item in daemon_sets]
+    # A pod template has the two keys of a pod that are looked at.
+    daemons = [pod_of(item["spec"]["template"]) for item in daemon_sets]
     growing = [pool for pool in pools if pool.autoscaled and not pool.queued]
     places = _existing_places(pods, existing, daemons)
     sizes = Counter(map(_pool_and_zone, existing))
@@ -110,7 +114,10 @@ def plan(
         while left:
             place = next(filter(kind.reaches, placeable(kind.pod, places)), None)
             if place is None:
-                fresh = [_new_place(pool, zone, operator, daemons) for pool, zone in _may_grow(growing, sizes)]
+                fresh = [
+                    _place(nodes.node_template(pool, zone, operator), daemons)
+                    for pool, zone in _may_grow(growing, sizes)
+                ]
                 place = _cheapest(kind, left, fresh, places, sizes, growing)
                 if place is None:
                     break
@@ -125,7 +132,7 @@ def plan(
 def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozenset[str] | None]) -> Iterable[_Kind]:
     kinds: dict[str, _Kind] = {}
     for pod in pods:
-        # Pods that claim devices get their nodes from the DRA driver's side.
+        # Pods that claim devices get their nodes from dra.Driver.
         if not is_unschedulable(pod) or pod["spec"].get("resourceClaims"):
             continue
         found, zones = pod_of(pod), zones_of_disks(pod)
@@ -138,24 +145,13 @@ def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozen
     return kinds.values()
 
 
-def _daemon(daemon_set: Manifest) -> PodClass:
-    template = daemon_set["spec"]["template"]
-    return pod_of({"metadata": template.get("metadata") or {}, "spec": template["spec"]})
-
-
 def _existing_places(pods: Iterable[Manifest], existing: Iterable[Manifest], daemons: list[PodClass]) -> list[Place]:
-    running: defaultdict[str, list[PodClass]] = defaultdict(list)
-    for pod in filter(is_busy, pods):
-        running[pod["spec"]["nodeName"]].append(pod_of(pod))
+    busy = busy_by_node(pods)
     return [
-        _place(_ready(node), daemons, running[node["metadata"]["name"]])
+        _place(_ready(node), daemons, map(pod_of, busy.get(name_of(node), ())))
         for node in existing
-        if not (node.get("spec") or {}).get("unschedulable")
+        if not section(node, "spec").get("unschedulable")
     ]
-
-
-def _new_place(pool: Pool, zone: str, operator: Operator | None, daemons: list[PodClass]) -> Place:
-    return _place(nodes.node_template(pool, zone, operator), daemons)
 
 
 def _place(node: Manifest, daemons: Iterable[PodClass], running: Iterable[PodClass] = ()) -> Place:
@@ -166,22 +162,22 @@ def _place(node: Manifest, daemons: Iterable[PodClass], running: Iterable[PodCla
 
 def _ready(node: Manifest) -> Manifest:
     """The node as it will be soon, without the taints of its start or of a removal that can be undone."""
-    spec = node.get("spec") or {}
+    spec = section(node, "spec")
     kept = [
-        taint
-        for taint in spec.get("taints") or []
-        if not taint["key"].startswith("node.kubernetes.io/") and taint["key"] != REMOVING_TAINT
+        t
+        for t in items(spec, "taints")
+        if not t["key"].startswith("node.kubernetes.io/") and t["key"] != REMOVING_TAINT
     ]
     return {**node, "spec": {**spec, "taints": kept}}
 
 
 def _pool_and_zone(node: Manifest) -> tuple[str, str]:
-    found = node["metadata"].get("labels") or {}
+    found = labels_of(node)
     return found.get(labels.GKE_NODE_POOL, ""), found.get(labels.ZONE, "")
 
 
 def _may_grow(pools: Iterable[Pool], sizes: Counter[tuple[str, str]]) -> Iterable[tuple[Pool, str]]:
-    """The pools that may have one more node, with each zone in which they may."""
+    """The pools that may have one more node, with each zone where they may."""
     for pool in pools:
         most = pool.max_nodes if pool.max_nodes_per_zone is None else pool.max_nodes_per_zone
         if sum(count for (name, _), count in sizes.items() if name == pool.name) < pool.max_nodes:
@@ -201,15 +197,16 @@ def _cheapest(
 
     def cost(place: Place) -> tuple[Decimal, int, str, str]:
         name, zone = _pool_and_zone(place.node.manifest)
-        price = _price(by_name[name])
         crowd = sizes[name, zone] if by_name[name].location_policy == "BALANCED" else 0
         placed = min(left, place.room(kind.pod))
-        return Decimal("Infinity") if price is None else price / placed, crowd, name, zone
+        return price(by_name[name]) / placed, crowd, name, zone
 
     suitable = [place for place in fresh if kind.reaches(place) and place in placeable(kind.pod, [*places, place])]
     return min(suitable, key=cost, default=None)
 
 
-def _price(pool: Pool) -> Decimal | None:
+def price(pool: Pool) -> Decimal:
+    """The price of a node of a pool, per hour; infinite where it is not known."""
     gpu, count = (pool.gpu.type, pool.gpu.count) if pool.gpu else (None, 0)
-    return machine_type(pool.machine_type).price(gpu, count, spot=pool.spot)
+    found = machine_type(pool.machine_type).price(gpu, count, spot=pool.spot)
+    return Decimal("Infinity") if found is None else found

@@ -1,4 +1,4 @@
-"""A cluster of one's own: the replica has copies of its nodes, from what ``kubectl get nodes -o yaml`` printed."""
+"""Copies of the nodes of the user's own cluster, from the output of ``kubectl get nodes -o yaml``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 import yaml
 
+from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, ApiError, Object
+from ml_foundations.rehearsal.api import Api, ApiError
 from ml_foundations.rehearsal.cloud.addons import Addons
 from ml_foundations.rehearsal.cloud.nodes import KWOK_NODE
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.progress import RehearsalError, step
+from ml_foundations.rehearsal.progress import RehearsalError, Step
 
 _NODES = "/api/v1/nodes"
 _BROUGHT = {"ml-foundations/brought": "true"}
@@ -24,49 +25,43 @@ _PASSING = "node.kubernetes.io/"
 
 
 def copy(rehearsal: Rehearsal, file: Path) -> None:
-    """Put copies of the nodes in a file into the replica: as the file says, and no others that a file brought before.
+    """Copy the nodes in a file into the replica, and remove those that an earlier file brought and this one lacks.
 
-    The cluster has what every GKE cluster has.
+    The replica also gets what every GKE cluster has.
 
     Raises:
         RehearsalError: the file cannot be read, or holds no node.
     """
-    nodes = {node["metadata"]["name"]: node for node in read(file)}
+    nodes = {name_of(node): node for node in read(file)}
     api = Api(Access(rehearsal.kubeconfig))
     Addons(api).reconcile()
-    with step(f"copying {len(nodes)} nodes of {file.name}"):
-        there = {node["metadata"]["name"]: node for node in api.get(_NODES)["items"]}
+    with Step(f"copying {len(nodes)} nodes of {file.name}"):
+        there = {name_of(node): node for node in api.get(_NODES)["items"]}
         for name in there.keys() - nodes.keys():
-            if _BROUGHT.items() <= there[name]["metadata"].get("annotations", {}).items():
+            if _BROUGHT.items() <= annotations_of(there[name]).items():
                 remove(api, name)
         for name, node in nodes.items():
             try:
-                if name in there:
-                    _replace(api, node, there[name])
-                else:
+                if name not in there:
                     api.create(_NODES, node)
+                    continue
+                # As the file has it, but for the conditions that kwok reports.
+                for path, part in ((f"{_NODES}/{name}", "spec"), (f"{_NODES}/{name}/status", "status")):
+                    api.request("PUT", path, body=node | {part: there[name][part] | node[part]})
             except ApiError as error:
                 raise RehearsalError(f"{file}: node {name}: {error}") from None
 
 
-def _replace(api: Api, node: Object, there: Object) -> None:
-    """Make a node as it is wanted, whatever else it had; how it is doing is kwok's to say."""
-    path = f"{_NODES}/{node['metadata']['name']}"
-    api.request("PUT", path, body=node | {"spec": there["spec"] | node["spec"]})
-    api.request("PUT", f"{path}/status", body=node | {"status": there["status"] | node["status"]})
-
-
 def remove(api: Api, name: str) -> None:
-    """Take a node away, with the pods on it: in a report they would go on running for a minute."""
+    """Remove a node and its pods, which a report would show as running for another minute."""
     api.delete(f"{_NODES}/{name}")
     for pod in api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")["items"]:
-        meta = pod["metadata"]
         # At once: without its node, nobody is there to end it.
-        api.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}?gracePeriodSeconds=0")
+        api.delete(f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}?gracePeriodSeconds=0")
 
 
 def read(file: Path) -> Iterator[dict[str, Any]]:
-    """The nodes in a file, without what belongs to the machine behind each."""
+    """The nodes in a file, without what belongs to their machines."""
     try:
         documents = list(yaml.safe_load_all(file.read_text()))
     except (OSError, yaml.YAMLError) as error:
@@ -79,19 +74,15 @@ def read(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _replica(node: dict[str, Any]) -> dict[str, Any]:
-    metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
-    allocatable = status.get("allocatable") or {}
+    spec, status = section(node, "spec"), section(node, "status")
+    allocatable = section(status, "allocatable")
     # Of a node that says neither, kwok fills in both.
-    resources = {"capacity": status.get("capacity") or allocatable, "allocatable": allocatable} if allocatable else {}
-    lasting = [taint for taint in spec.get("taints") or [] if not taint["key"].startswith(_PASSING)]
+    resources = {"capacity": section(status, "capacity") or allocatable, "allocatable": allocatable}
+    lasting = [taint for taint in items(spec, "taints") if not taint["key"].startswith(_PASSING)]
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {
-            "name": metadata["name"],
-            "labels": metadata.get("labels") or {},
-            "annotations": KWOK_NODE | _BROUGHT,
-        },
+        "metadata": {"name": name_of(node), "labels": labels_of(node), "annotations": KWOK_NODE | _BROUGHT},
         "spec": {"taints": lasting, "unschedulable": spec.get("unschedulable", False)},
-        "status": resources,
+        "status": resources if allocatable else {},
     }

@@ -9,16 +9,15 @@ from typing import Any
 
 from ml_foundations.catalog import machine_types
 from ml_foundations.catalog import operator_nodes as on_nodes
-from ml_foundations.catalog.machine_types import machine_type
 from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import items, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.planning.scheduler.one_pod import refusals_on_node
 from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import nodes
-from ml_foundations.rehearsal.cloud.attempts import attempt
-from ml_foundations.rehearsal.cloud.autoscaler import is_busy, is_unschedulable
-from ml_foundations.rehearsal.cloud.informer import Informer
+from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node, is_unschedulable, price
+from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.store import Pool
 
 CHART = "dra-driver-nvidia-gpu"
@@ -46,12 +45,13 @@ class Driver:
     def reconcile(self, installed: bool, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]]) -> None:
         """One round: a slice for each node that should have one, and none for any other; classes with the driver."""
         wanted = {
-            node["metadata"]["name"]: (pool, node)
+            name_of(node): (pool, node)
             for name, pool in pools.items()
             if installed and _has_driver(pool)
             for node in by_pool.get(name, [])
         }
-        published = {item["spec"].get("nodeName"): item for item in self._slices.items() if _is_ours(item)}
+        ours = (item for item in self._slices.items() if item["spec"].get("driver") == _DRIVER)
+        published = {item["spec"].get("nodeName"): item for item in ours}
         if wanted and not self._has_classes:
             for name, kind in _TYPES.items():
                 self._api.ensure(CLASSES, _device_class(name, kind))
@@ -61,53 +61,48 @@ class Driver:
                 self._slices.put(self._api.ensure(SLICES, _resource_slice(*wanted[name])))
         for name in published.keys() - wanted.keys():
             with attempt(f"the devices of node {name}"):
-                self._api.delete(f"{SLICES}/{published[name]['metadata']['name']}")
+                self._api.delete(f"{SLICES}/{name_of(published[name])}")
                 self._slices.drop(published[name])
 
     def growth(
-        self, installed: bool, pods: Iterable[Object], pools: Iterable[Pool], by_pool: Mapping[str, list[Object]]
+        self, installed: bool, pods: list[Object], pools: Iterable[Pool], by_pool: Mapping[str, list[Object]]
     ) -> Counter[tuple[str, str]]:
         """Nodes to add, by pool and zone, for pods that claim devices: one at a time for each pool.
 
         A pool with a node on which nothing runs gains none: the devices that the pod waits for are not of its kind.
         """
-        pods = list(pods)
         waiting = [pod for pod in pods if is_unschedulable(pod) and pod["spec"].get("resourceClaims")]
-        busy = {pod["spec"]["nodeName"] for pod in pods if is_busy(pod)}
-        new: Counter[tuple[str, str]] = Counter()
         if not installed or not waiting:
-            return new
-        candidates = sorted((pool for pool in pools if _has_driver(pool) and pool.autoscaled), key=_price)
+            return Counter()
+        new: dict[str, str] = {}
+        busy = busy_by_node(pods)
         for pod in waiting:
-            for pool in candidates:
+            for pool in sorted((pool for pool in pools if _has_driver(pool) and pool.autoscaled), key=price):
                 existing = by_pool.get(pool.name, [])
-                is_idle = any(node["metadata"]["name"] not in busy for node in existing)
-                if is_idle or len(existing) >= pool.max_nodes or not self._may_suit(pod, pool):
-                    continue
-                if not any(count for (name, _), count in new.items() if name == pool.name):
-                    new[pool.name, _emptiest(pool, existing)] += 1
-                break
-        return new
+                is_idle = any(name_of(node) not in busy for node in existing)
+                if not is_idle and len(existing) < pool.max_nodes and self._may_suit(pod, pool):
+                    in_zone = Counter(labels_of(node).get(labels.ZONE) for node in existing)
+                    new[pool.name] = min(pool.zones, key=lambda zone: in_zone[zone])
+                    break
+        return Counter(new.items())
 
     def _may_suit(self, pod: Object, pool: Pool) -> bool:
-        """Whether a new node of a pool may have what a pod claims."""
         if refusals_on_node(pod, nodes.node_template(pool, pool.zones[0], None)):
             return False
         found = _devices(pool)
         return all(
-            any(_may_have(found, choice) for choice in request.get("firstAvailable") or [request.get("exactly") or {}])
+            any(_may_have(found, choice) for choice in request.get("firstAvailable") or [section(request, "exactly")])
             for claim in self._claims_of(pod)
-            for request in claim["spec"]["devices"].get("requests") or []
+            for request in items(claim["spec"]["devices"], "requests")
         )
 
     def _claims_of(self, pod: Object) -> list[Object]:
-        uid = pod["metadata"]["uid"]
-        named = {claim.get("resourceClaimName") for claim in pod["spec"].get("resourceClaims") or []}
+        named = {claim.get("resourceClaimName") for claim in items(pod["spec"], "resourceClaims")}
         return [
             claim
             for claim in self._claims.items()
-            if claim["metadata"]["namespace"] == pod["metadata"]["namespace"]
-            and (claim["metadata"]["name"] in named or uid in owners(claim))
+            if namespace_of(claim) == namespace_of(pod)
+            and (name_of(claim) in named or pod["metadata"]["uid"] in owners(claim))
         ]
 
 
@@ -194,7 +189,7 @@ def _attributes(gpu: PoolGpu, kind: str) -> dict[str, Object]:
 
 def _may_have(found: Iterable[Object], request: Mapping[str, Any]) -> bool:
     """Whether enough devices may meet a request, by the conditions that are understood here."""
-    conditions = [item["cel"]["expression"] for item in request.get("selectors") or [] if "cel" in item]
+    conditions = [item["cel"]["expression"] for item in items(request, "selectors") if "cel" in item]
     kind = _TYPES.get(request.get("deviceClassName", ""))
     suitable = [
         device
@@ -213,18 +208,3 @@ def _may_meet(device: Object, condition: str) -> bool:
     if found := _MEMORY.search(condition):
         return parse_quantity(device["capacity"]["memory"]["value"]) >= parse_quantity(found[1])
     return True
-
-
-def _is_ours(item: Object) -> bool:
-    return item["spec"].get("driver") == _DRIVER
-
-
-def _emptiest(pool: Pool, existing: Iterable[Object]) -> str:
-    in_zone = Counter(node["metadata"]["labels"].get(labels.ZONE, "") for node in existing)
-    return min(pool.zones, key=lambda zone: in_zone[zone])
-
-
-def _price(pool: Pool) -> tuple[bool, Any]:
-    gpu, count = (pool.gpu.type, pool.gpu.count) if pool.gpu else (None, 0)
-    price = machine_type(pool.machine_type).price(gpu, count, spot=pool.spot)
-    return price is None, price or 0

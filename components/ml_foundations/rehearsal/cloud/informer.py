@@ -1,15 +1,28 @@
-"""A live copy of a collection of the Kubernetes API."""
+"""How the simulated cloud follows the Kubernetes API, and goes on where a request fails."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from ml_foundations.rehearsal.api import Api, ApiError, Object
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5
+
+
+@contextmanager
+def attempt(what: str) -> Iterator[None]:
+    """Log a failure of what is named and go on: what comes behind has its turn, and the next round tries again."""
+    try:
+        yield
+    except (ApiError, OSError, ValueError, KeyError) as error:
+        # A lost race or an absent server is not the end.
+        _log.warning("%s: will try again: %s: %s", what, type(error).__name__, error)
+    except Exception:
+        _log.exception("%s: will try again", what)
 
 
 class Informer(threading.Thread):

@@ -1,44 +1,42 @@
-"""The process that plays GKE: started once, found again, stopped."""
+"""The process that plays GKE (``python -m ml_foundations.rehearsal.cloud.life <folder>``): started, found, stopped."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 import ml_foundations
-from ml_foundations.rehearsal.cloud.store import SCALE_DOWN_SECONDS, settings_file
-from ml_foundations.rehearsal.control_plane.processes import Process
-from ml_foundations.rehearsal.files import write_json
+from ml_foundations.rehearsal.cloud.store import SCALE_DOWN_SECONDS, Store
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
+from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError
 
 SCALE_DOWN_VARIABLE = "ML_FOUNDATIONS_SCALE_DOWN_SECONDS"
-_MODULE = "ml_foundations.rehearsal.cloud"
+_MODULE = "ml_foundations.rehearsal.cloud.life"
 _START_SECONDS = 30
 
 
 def start(rehearsal: Rehearsal) -> None:
-    """Start the process and wait until it has read the replica; one that runs as it should gets the settings alone.
+    """Start the process and wait until it has read the replica; one that is current only gets the settings.
 
     Raises:
-        RehearsalError: it did not start, or a setting is no number.
+        RehearsalError: it did not start, or a setting is not a number.
     """
     given = os.environ.get(SCALE_DOWN_VARIABLE, str(SCALE_DOWN_SECONDS))
     try:
-        write_json(settings_file(rehearsal.gke_dir), {"scale_down_seconds": float(given)})
+        Store(rehearsal).save_scale_down_seconds(float(given))
     except ValueError:
-        raise RehearsalError(f"{SCALE_DOWN_VARIABLE} is a number of seconds, and not {given!r}") from None
-    supervisor, version, ready = process(rehearsal), _digest(rehearsal), _ready_file(rehearsal)
+        raise RehearsalError(f"{SCALE_DOWN_VARIABLE} must be a number of seconds, not {given!r}") from None
+    supervisor, version = process(rehearsal), _digest(rehearsal)
     if not supervisor.is_current(version):
         stop(rehearsal)
         command = [sys.executable, "-m", _MODULE, str(rehearsal.root)]
-        supervisor.start(command, version, ready.exists, _START_SECONDS, cwd=SOURCE_ROOT)
+        supervisor.start(command, version, _ready_file(rehearsal).exists, _START_SECONDS, cwd=SOURCE_ROOT)
 
 
 def stop(rehearsal: Rehearsal) -> None:
@@ -52,11 +50,13 @@ def process(rehearsal: Rehearsal) -> Process:
     return Process("gke", rehearsal.gke_dir / "supervisor.pid", rehearsal.log_dir / "gke.log")
 
 
-def serve(rehearsal: Rehearsal) -> None:
-    """Be the process, unless another one is: two would create every node twice."""
+def _serve(rehearsal: Rehearsal) -> None:
+    """Run until stopped, unless another process does: two would create every node twice."""
     from ml_foundations.rehearsal.cloud.supervisor import Supervisor
 
-    signal.signal(signal.SIGTERM, _exit)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # Daemon threads hang in reads: end without waiting for them. Every file is written at once or not at all.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     rehearsal.gke_dir.mkdir(mode=0o700, exist_ok=True)
     with (rehearsal.gke_dir / "supervisor.lock").open("w") as lock:
         try:
@@ -70,22 +70,19 @@ def serve(rehearsal: Rehearsal) -> None:
         supervisor.run()
 
 
-def _exit(signum: int, frame: FrameType | None) -> None:
-    # Daemon threads hang in reads: end without waiting for them. Every file is written at once or not at all.
-    os._exit(0)
-
-
 def _digest(rehearsal: Rehearsal) -> str:
     """What would require a restart of the process: other code, or another way to the API server."""
-    read = (path.read_bytes() for path in [rehearsal.kubeconfig, *_sources()])
-    return hashlib.sha256(b"\0".join(read)).hexdigest()
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in [rehearsal.kubeconfig, *_sources()])).hexdigest()
 
 
-def _sources() -> Iterator[Path]:
-    """The code of the process and the tables that it reads."""
-    folder = Path(ml_foundations.__file__).parent
-    yield from sorted(path for path in folder.rglob("*") if path.suffix in (".csv", ".py", ".yaml"))
+def _sources() -> list[Path]:
+    found = Path(ml_foundations.__file__).parent.rglob("*")
+    return sorted(path for path in found if path.suffix in (".csv", ".py", ".yaml"))
 
 
 def _ready_file(rehearsal: Rehearsal) -> Path:
     return rehearsal.gke_dir / "supervisor.ready"
+
+
+if __name__ == "__main__":
+    _serve(Rehearsal.at(Path(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""GKE's load balancers, as far as they show: each Service of that type and each Ingress has an address."""
+"""GKE's load balancers, as far as users see them: each Service of that type and each Ingress gets an address."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Container, Iterable
 from ipaddress import ip_network
 
+from ml_foundations.kubernetes.manifests import items, name_of, namespace_of, section
 from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.cloud.attempts import attempt
-from ml_foundations.rehearsal.cloud.informer import Informer
+from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 
 SERVICES = "/api/v1/services"
 INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
@@ -20,27 +20,25 @@ _GKE_CLASSES = "networking.gke.io/"
 
 
 class LoadBalancers:
-    """Gives addresses out, in the status of what waits for one. Who has one keeps it."""
+    """Writes an address into the status of each object that has none; it stays."""
 
     def __init__(self, api: Api, services: Informer, ingresses: Informer) -> None:
         self._api, self._services, self._ingresses = api, services, ingresses
 
     def reconcile(self) -> None:
         """One round: an address for each object that has none."""
-        services = [item for item in self._services.items() if _is_for_gke(item)]
+        found = [(SERVICES, item) for item in self._services.items() if _is_for_gke(item)]
         # Whatever the class of an Ingress: a controller that a cluster runs in pods for it does not run here.
-        found = [(SERVICES, item) for item in services]
         found += [(INGRESSES, item) for item in self._ingresses.items()]
         taken = {address for _, item in found for address in _addresses(item)}
         for path, item in found:
             if not _addresses(item):
                 given = item["spec"].get("loadBalancerIP") or address(item["metadata"]["uid"], taken)
                 taken.add(given)
-                with attempt(f"the address of {item['metadata']['name']}"):
-                    self._api.patch(
-                        f"{_of_namespace(path, item)}/status",
-                        {"status": {"loadBalancer": {"ingress": [{"ip": given}]}}},
-                    )
+                version, _, kind = path.rpartition("/")
+                status = f"{version}/namespaces/{namespace_of(item)}/{kind}/{name_of(item)}/status"
+                with attempt(f"the address of {name_of(item)}"):
+                    self._api.patch(status, {"status": {"loadBalancer": {"ingress": [{"ip": given}]}}})
 
 
 def address(uid: str, taken: Container[str]) -> str:
@@ -56,10 +54,4 @@ def _is_for_gke(service: Object) -> bool:
 
 
 def _addresses(item: Object) -> Iterable[str]:
-    return [entry["ip"] for entry in (item["status"].get("loadBalancer") or {}).get("ingress") or [] if "ip" in entry]
-
-
-def _of_namespace(path: str, item: Object) -> str:
-    """The path of an object, from that of its kind in all namespaces."""
-    version, _, kind = path.rpartition("/")
-    return f"{version}/namespaces/{item['metadata']['namespace']}/{kind}/{item['metadata']['name']}"
+    return [entry["ip"] for entry in items(section(item, "status", "loadBalancer"), "ingress") if "ip" in entry]

@@ -15,6 +15,7 @@ from ml_foundations.catalog.machine_types import MachineType, machine_type
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.rehearsal.cloud.store import Pool
 
@@ -26,19 +27,13 @@ _LAST_LABELS = "node.gke.io/last-applied-node-labels"
 _LAST_TAINTS = "node.gke.io/last-applied-node-taints"
 """Annotations in which GKE keeps what a pool declared, so that a later update can take it back."""
 
-_OPERATOR_LABELS = (
-    "nvidia.com/gpu.",
-    "nvidia.com/cuda.",
-    "nvidia.com/gfd.",
-    "nvidia.com/mig.",
-    "nvidia.com/mps.",
-)
+_OPERATOR_LABELS = ("nvidia.com/gpu.", "nvidia.com/cuda.", "nvidia.com/gfd.", "nvidia.com/mig.", "nvidia.com/mps.")
 """Prefixes of the labels that the operator and GPU Feature Discovery own."""
 
 
 def is_simulated(node: Mapping[str, Any]) -> bool:
     """Whether a node was made here for a pool. Copies of a cluster's own nodes come without annotations of GKE's."""
-    return _LAST_LABELS in (node["metadata"].get("annotations") or {})
+    return _LAST_LABELS in annotations_of(node)
 
 
 def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str, Any]:
@@ -114,33 +109,28 @@ def _resources(pool: Pool, machine: MachineType, gpus: int) -> dict[str, Any]:
 
 def changes(node: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The merge patches of a node and of its status that bring it to what its pool wants; empty if none."""
-    have, want = node["metadata"], wanted["metadata"]
-    applied = {entry.partition("=")[0] for entry in (have.get("annotations") or {}).get(_LAST_LABELS, "").split(",")}
-    owned = {key for key in have["labels"] if key in applied or key.startswith(_OPERATOR_LABELS)}
-    label_patch: dict[str, str | None] = {key: None for key in owned - want["labels"].keys()}
-    label_patch |= {key: value for key, value in want["labels"].items() if have["labels"].get(key) != value}
-    annotations = {
-        key: value for key, value in want["annotations"].items() if (have.get("annotations") or {}).get(key) != value
-    }
+    have, want = labels_of(node), wanted["metadata"]["labels"]
+    applied = {entry.partition("=")[0] for entry in annotations_of(node).get(_LAST_LABELS, "").split(",")}
+    owned = {key for key in have if key in applied or key.startswith(_OPERATOR_LABELS)}
+    label_patch = dict.fromkeys(owned - want.keys()) | _others(want, have)
+    annotations = _others(wanted["metadata"]["annotations"], annotations_of(node))
     patch: dict[str, Any] = {}
     if label_patch or annotations:
         patch["metadata"] = {"labels": label_patch, "annotations": annotations}
     if _LAST_TAINTS in annotations:
         # Taints of the node's own life (not ready, cordoned) stay as they are.
-        life = [t for t in node["spec"].get("taints") or [] if t["key"].startswith("node.kubernetes.io/")]
+        life = [t for t in items(node["spec"], "taints") if t["key"].startswith("node.kubernetes.io/")]
         patch["spec"] = {"taints": [*life, *wanted["spec"]["taints"]]}
     status: dict[str, Any] = {}
     for part in ("capacity", "allocatable"):
-        current = node["status"].get(part) or {}
+        current, amounts = section(node, "status", part), wanted["status"][part]
         # Merge patches keep what they do not name: a resource that went away must be named.
-        difference: dict[str, str | None] = {
-            key: None for key in current.keys() - wanted["status"][part].keys() if key.startswith("nvidia.com/")
-        }
-        difference |= {
-            key: value
-            for key, value in wanted["status"][part].items()
-            if key not in current or parse_quantity(current[key]) != parse_quantity(value)
-        }
-        if difference:
+        gone = [key for key in current.keys() - amounts.keys() if key.startswith("nvidia.com/")]
+        other = [k for k, v in amounts.items() if k not in current or parse_quantity(current[k]) != parse_quantity(v)]
+        if difference := dict.fromkeys(gone) | {key: amounts[key] for key in other}:
             status[part] = difference
     return patch, status
+
+
+def _others(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in wanted.items() if there.get(key) != value}

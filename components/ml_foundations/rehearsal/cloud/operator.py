@@ -19,7 +19,7 @@ HELM_SECRETS = "owner=helm,status=deployed"
 
 
 def find(rehearsal: Rehearsal, releases: Iterable[Mapping[str, Any]]) -> Operator | None:
-    """The operator, where its chart is installed or its release is recorded; for the arguments see ``released``."""
+    """The operator, where its chart is released; for the arguments see ``released``."""
     values = released(GPU_OPERATOR.name, rehearsal, releases)
     return None if values is None else Operator.of(values)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from ml_foundations.rehearsal.files import read_json, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 
 _DEFAULT_ZONES = ("us-central1-a",)
+_MOST_REMEMBERED = 5_000
 SCALE_DOWN_SECONDS = 600.0
 """How long a node must be idle before it goes, as GKE's autoscaler has it."""
 
@@ -64,7 +66,7 @@ class Store:
         write_json(self._file("node_pools", pool.name), asdict(pool))
 
     def delete_pool(self, name: str) -> None:
-        """Take a node pool back; its nodes are drained and removed."""
+        """Delete a node pool; its nodes are drained and removed."""
         self._file("node_pools", name).unlink(missing_ok=True)
 
     def clusters(self) -> dict[str, dict[str, Any]]:
@@ -104,6 +106,14 @@ class Store:
         """Keep the numbers of nodes that the pools are meant to have."""
         write_json(self.root / "sizes.json", sizes)
 
+    def scale_down_seconds(self) -> float:
+        """How long a node may idle."""
+        return read_json(self.root / "scale_down_seconds.json", SCALE_DOWN_SECONDS)
+
+    def save_scale_down_seconds(self, seconds: float) -> None:
+        """Set how long a node may idle, from the next round on."""
+        write_json(self.root / "scale_down_seconds.json", seconds)
+
     def history(self) -> list[dict[str, Any]]:
         """Where finished pods ran."""
         return read_json(self.root / "history.json", [])
@@ -120,6 +130,43 @@ class Store:
         return [data for data in read if data is not None]
 
 
-def settings_file(root: Path) -> Path:
-    """What the supervised process reads while it runs, such as how long a node may idle."""
-    return root / "settings.json"
+class History:
+    """Where finished pods ran: the latest, for as long as their Job is there. Safe to add to from several threads."""
+
+    def __init__(self, store: Store, pool_of: Callable[[str], str]) -> None:
+        """Read the record in the store; ``pool_of`` gives the node pool of a node's name."""
+        self._store = store
+        self._pool_of = pool_of
+        self._saved = store.history()
+        self._entries = {entry["uid"]: entry for entry in self._saved}
+        self._lock = threading.Lock()
+
+    def add(self, pod: Mapping[str, Any]) -> None:
+        """Remember a pod if it has finished on a node."""
+        node, phase, meta = pod["spec"].get("nodeName"), pod["status"].get("phase"), pod["metadata"]
+        if not node or phase not in ("Succeeded", "Failed") or meta["uid"] in self._entries:
+            return
+        owner = next(iter(meta.get("ownerReferences") or []), {"kind": "Pod", "name": meta["name"], "uid": meta["uid"]})
+        entry = {
+            "uid": meta["uid"],
+            "namespace": meta["namespace"],
+            "pod": meta["name"],
+            "owner_kind": owner["kind"],
+            "owner_name": owner["name"],
+            "owner_uid": owner["uid"],
+            "node": node,
+            "pool": self._pool_of(node),
+            "phase": phase,
+        }
+        with self._lock:
+            self._entries[meta["uid"]] = entry
+
+    def flush(self, jobs: Set[str]) -> None:
+        """Forget the pods of Jobs that are not among these uids, and write the record if it changed."""
+        with self._lock:
+            found = [e for e in self._entries.values() if e["owner_kind"] != "Job" or e["owner_uid"] in jobs]
+            kept = found[-_MOST_REMEMBERED:]
+            self._entries = {entry["uid"]: entry for entry in kept}
+        if kept != self._saved:
+            self._store.save_history(kept)
+            self._saved = kept

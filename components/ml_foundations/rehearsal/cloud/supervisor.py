@@ -6,29 +6,26 @@ import logging
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import labels_of
+from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.cloud import addons, autoscaler, daemonsets, dra, load_balancers, nodes, operator, volumes
-from ml_foundations.rehearsal.cloud.attempts import attempt
+from ml_foundations.rehearsal.cloud import addons, autoscaler, dra, load_balancers, nodes, operator, volumes
 from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, is_busy, is_finished
-from ml_foundations.rehearsal.cloud.history import History
-from ml_foundations.rehearsal.cloud.informer import Informer
-from ml_foundations.rehearsal.cloud.store import SCALE_DOWN_SECONDS, Pool, Store, settings_file
-from ml_foundations.rehearsal.files import read_json
+from ml_foundations.rehearsal.cloud.informer import Informer, attempt
+from ml_foundations.rehearsal.cloud.store import History, Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 
 _log = logging.getLogger(__name__)
-
 _NODES = "/api/v1/nodes"
-
 _REMOVAL_GRACE_SECONDS = 1.0
 _TICK_SECONDS = 0.5
 _QUIET_SECONDS = 0.1
+_Busy = Mapping[str, Sequence[Manifest]]
+"""By node, the pods that keep it from being removed."""
 
 
 class Supervisor:
@@ -42,30 +39,27 @@ class Supervisor:
         self._changed = threading.Event()
         self._operator: operator.Operator | None = None
         self._refused: set[str] = set()
-        """The pools that did not get their nodes in the last round: pods are not to wait for these."""
+        """The pools that did not get their nodes in the last round: no pod is to wait for them."""
         self._idle_since: dict[str, float] = {}
+        self._known_sizes = self._store.sizes()
+        self._informers: list[Informer] = []
         self._settled: dict[str, tuple[tuple[Pool, operator.Operator | None], dict[str, Object]]] = {}
         """By pool: what its nodes were last compared with, and the nodes that were found to be so."""
 
         def follow(path: str, **options: Any) -> Informer:
-            return Informer(self._api, path, self._changed, **options)
+            self._informers.append(Informer(self._api, path, self._changed, **options))
+            return self._informers[-1]
 
         self._nodes = follow(_NODES)
         self._pods = follow("/api/v1/pods", removed=self._history.add)
         self._daemon_sets = follow("/apis/apps/v1/daemonsets")
         self._jobs = follow("/apis/batch/v1/jobs")
         self._releases = follow("/api/v1/secrets", selector=operator.HELM_SECRETS, read=operator.read_release)
-        claims = follow(volumes.CLAIMS)
-        disks = follow(volumes.VOLUMES)
-        classes = follow(volumes.CLASSES)
-        slices, device_claims = follow(dra.SLICES), follow(dra.CLAIMS)
-        services, ingresses = follow(load_balancers.SERVICES), follow(load_balancers.INGRESSES)
         self._addons = addons.Addons(self._api)
-        self._disks = volumes.Disks(self._api, claims, disks, classes)
-        self._dra = dra.Driver(self._api, slices, device_claims)
+        self._disks = volumes.Disks(self._api, *map(follow, (volumes.CLAIMS, volumes.VOLUMES, volumes.CLASSES)))
+        self._dra = dra.Driver(self._api, follow(dra.SLICES), follow(dra.CLAIMS))
+        services, ingresses = follow(load_balancers.SERVICES), follow(load_balancers.INGRESSES)
         self._load_balancers = load_balancers.LoadBalancers(self._api, services, ingresses)
-        self._informers = (self._nodes, self._pods, self._daemon_sets, self._jobs, self._releases)
-        self._informers += (claims, disks, classes, slices, device_claims, services, ingresses)
 
     def sync(self, timeout: float) -> bool:
         """Start following the API; whether everything was read within the time."""
@@ -95,7 +89,8 @@ class Supervisor:
             with attempt("GKE's add-ons"):
                 self._addons.reconcile()
         with attempt("the GPU Operator"):
-            self._operator = self._find_operator()
+            found = operator.find(self._rehearsal, self._releases.items())
+            self._operator = found and found.beside(self._daemon_sets.items())
         has_dra = operator.released(dra.CHART, self._rehearsal, self._releases.items()) is not None
         pods = self._pods.items()
         with attempt("scaling"):
@@ -112,8 +107,9 @@ class Supervisor:
     def _scale(self, pools: Mapping[str, Pool], pods: list[Object], has_dra: bool) -> None:
         """Bring the nodes of each pool to the number that it should have now, and to what it declares."""
         by_pool, sizes, templates = self._nodes_by_pool(), self._sizes(pools), self._templates(pools)
+        busy = autoscaler.busy_by_node(pods)
         for name in by_pool.keys() - pools.keys():
-            self._drain(by_pool[name], pods)
+            self._drain(by_pool[name], busy)
         known = {name: pools[name] for name in templates}
         growing = [pool for name, pool in known.items() if name not in self._refused]
         plan = autoscaler.Plan()
@@ -126,27 +122,25 @@ class Supervisor:
         for (pool, _), count in plan.new_nodes.items():
             sizes[pool] += count
             _log.info("pool %s grows by %d to %d nodes", pool, count, sizes[pool])
-        sizes -= Counter(self._scale_down(known, by_pool, sizes, pods, plan.needed))
+        self._scale_down(known, by_pool, sizes, busy.keys() | plan.needed)
         by_pool = self._nodes_by_pool()
-        self._store_sizes(Counter({name: sizes[name] for name in pools}))
+        if (wanted := {name: sizes[name] for name in pools}) != self._known_sizes:
+            self._store.save_sizes(wanted)
+            self._known_sizes = wanted
         for name, pool in known.items():
             self._refused.add(name)
             with attempt(f"the number of nodes of pool {name}"):
-                self._fill(pool, by_pool[name], sizes[name], plan.new_nodes, pods)
+                self._fill(pool, by_pool[name], sizes[name], plan.new_nodes, busy)
                 self._refused.discard(name)
             self._update(pool, by_pool[name], templates[name])
 
     def _templates(self, pools: Mapping[str, Pool]) -> dict[str, dict[str, Object]]:
-        """By pool and zone, what a node is. A pool of which that cannot be told is left out, its nodes left alone."""
+        """What a node is, by pool and zone. A pool for which that fails is left out, and its nodes stay as they are."""
         templates: dict[str, dict[str, Object]] = {}
         for name, pool in pools.items():
             with attempt(f"pool {name}"):
                 templates[name] = {zone: nodes.node_template(pool, zone, self._operator) for zone in pool.zones}
         return templates
-
-    def _find_operator(self) -> operator.Operator | None:
-        found = operator.find(self._rehearsal, self._releases.items())
-        return found and found.beside(self._daemon_sets.items())
 
     def _keep_history(self, pods: Iterable[Object]) -> None:
         for pod in pods:
@@ -155,30 +149,22 @@ class Supervisor:
         self._history.flush({job["metadata"]["uid"] for job in self._jobs.items()})
 
     def _run_daemon_sets(self, cluster: Mapping[str, Any]) -> None:
-        running = {item["metadata"]["name"] for item in self._daemon_sets.items() if _in_system_namespace(item)}
-        for manifest in daemonsets.manifests(cluster):
-            if manifest["metadata"]["name"] not in running:
-                self._api.ensure(f"/apis/apps/v1/namespaces/{daemonsets.NAMESPACE}/daemonsets", manifest)
+        running = {name_of(item) for item in self._daemon_sets.items() if namespace_of(item) == addons.NAMESPACE}
+        for manifest in addons.daemon_sets(cluster):
+            if name_of(manifest) not in running:
+                self._api.ensure(f"/apis/apps/v1/namespaces/{addons.NAMESPACE}/daemonsets", manifest)
 
     def _nodes_by_pool(self) -> defaultdict[str, list[Object]]:
-        """The nodes that were made here. Those of one's own cluster have pools as well, which nothing here declares."""
+        """The nodes that were made here: copies of a user's own nodes have pools too, which nothing declares."""
         by_pool: defaultdict[str, list[Object]] = defaultdict(list)
         for node in filter(nodes.is_simulated, self._nodes.items()):
             by_pool[_label(node, labels.GKE_NODE_POOL)].append(node)
         return by_pool
 
     def _sizes(self, pools: Mapping[str, Pool]) -> Counter[str]:
-        known = self._store.sizes()
-        return Counter(
-            {
-                name: min(max(known.get(name, pool.initial_nodes), pool.min_nodes), pool.max_nodes)
-                for name, pool in pools.items()
-            }
-        )
-
-    def _store_sizes(self, sizes: Counter[str]) -> None:
-        if dict(sizes) != self._store.sizes():
-            self._store.save_sizes(sizes)
+        """How many nodes each pool should have: as many as before, within its limits of now."""
+        known = {name: self._known_sizes.get(name, pool.initial_nodes) for name, pool in pools.items()}
+        return Counter({name: min(max(known[name], pool.min_nodes), pool.max_nodes) for name, pool in pools.items()})
 
     def _plan(self, pods: list[Object], pools: Iterable[Pool], by_pool: Mapping[str, list[Object]]) -> autoscaler.Plan:
         if not any(autoscaler.is_unschedulable(pod) for pod in pods):
@@ -187,158 +173,115 @@ class Supervisor:
         return autoscaler.plan(pods, existing, self._daemon_sets.items(), pools, self._operator, self._disks.zones)
 
     def _fill(
-        self,
-        pool: Pool,
-        existing: list[Object],
-        size: int,
-        planned: Counter[tuple[str, str]],
-        pods: list[Object],
+        self, pool: Pool, existing: list[Object], size: int, planned: Counter[tuple[str, str]], busy: _Busy
     ) -> None:
         """Create the missing nodes, where they were planned or else in the emptiest zone; drain surplus ones."""
         current = [node for node in existing if _is_current(node, pool)]
-        self._drain([node for node in existing if not _is_current(node, pool)], pods)
+        self._drain([node for node in existing if not _is_current(node, pool)], busy)
         in_zone = Counter(_label(node, labels.ZONE) for node in current)
         wanted = [zone for (name, zone), count in planned.items() if name == pool.name for _ in range(count)]
         for index in range(size - len(current)):
             zone = wanted[index] if index < len(wanted) else min(pool.zones, key=lambda zone: in_zone[zone])
             in_zone[zone] += 1
             self._nodes.put(self._api.create(_NODES, nodes.new_node(pool, zone, self._operator)))
-        if len(current) > size:
-            busy = {pod["spec"]["nodeName"] for pod in pods if is_busy(pod)}
-            # Those that are on their way out already, then those that run nothing.
-            current.sort(key=lambda node: (not node["spec"].get("unschedulable"), _name(node) in busy))
-            self._drain(current[: len(current) - size], pods)
+        # Those that are on their way out already, then those that run nothing.
+        current.sort(key=lambda node: (not node["spec"].get("unschedulable"), name_of(node) in busy))
+        self._drain(current[: max(0, len(current) - size)], busy)
 
     def _update(self, pool: Pool, existing: Iterable[Object], templates: Mapping[str, Object]) -> None:
-        """Bring labels, taints and resources of nodes to what their pool now has."""
         settled, wanted = self._settled.get(pool.name), (pool, self._operator)
         known = settled[1] if settled and settled[0] == wanted else {}
+        self._settled[pool.name] = (wanted, {})
         for node in existing:
-            if not _is_current(node, pool) or known.get(_name(node)) is node:
+            if not _is_current(node, pool):
                 continue
-            with attempt(f"an update of node {_name(node)}"):
-                if not self._change(node, templates[_label(node, labels.ZONE)]):
-                    known[_name(node)] = node
-        names = set(map(_name, existing))
-        self._settled[pool.name] = (wanted, {name: node for name, node in known.items() if name in names})
+            with attempt(f"an update of node {name_of(node)}"):
+                if known.get(name_of(node)) is node or not self._change(node, templates[_label(node, labels.ZONE)]):
+                    self._settled[pool.name][1][name_of(node)] = node
 
     def _change(self, node: Object, wanted: Object) -> bool:
         """Bring a node to what is wanted; whether anything was to be changed."""
         patch, status = nodes.changes(node, wanted)
         if patch:
-            self._api.patch(f"{_NODES}/{_name(node)}", patch)
+            self._api.patch(_path(node), patch)
         if status:
-            self._api.patch(f"{_NODES}/{_name(node)}/status", {"status": status})
+            self._api.patch(f"{_path(node)}/status", {"status": status})
         return bool(patch or status)
 
-    def _drain(self, leaving: Iterable[Object], pods: Iterable[Object]) -> None:
+    def _drain(self, leaving: Iterable[Object], busy: _Busy) -> None:
         """Cordon nodes, end what runs on them and, once nothing does, remove them; over several rounds."""
-        leaving = list(leaving)
-        if not leaving:
-            return
-        running: defaultdict[str, list[Object]] = defaultdict(list)
-        for pod in pods:
-            if is_busy(pod):
-                running[pod["spec"]["nodeName"]].append(pod)
         for node in leaving:
-            with attempt(f"the drain of node {_name(node)}"):
-                self._drain_node(node, running[_name(node)])
-
-    def _drain_node(self, node: Object, running: Iterable[Object]) -> None:
-        if not node["spec"].get("unschedulable"):
-            self._api.patch(f"{_NODES}/{_name(node)}", {"spec": {"unschedulable": True}})
-        elif not running:
-            _log.info("node %s is drained and goes", _name(node))
-            self._delete_node(node)
-        for pod in running:
-            if not pod["metadata"].get("deletionTimestamp"):
-                meta = pod["metadata"]
-                self._api.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}")
+            running = busy.get(name_of(node), ())
+            with attempt(f"the drain of node {name_of(node)}"):
+                if not node["spec"].get("unschedulable"):
+                    self._api.patch(_path(node), {"spec": {"unschedulable": True}})
+                elif not running:
+                    self._delete_node(node, "is drained")
+                for pod in running:
+                    if not pod["metadata"].get("deletionTimestamp"):
+                        self._api.delete(f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}")
 
     def _scale_down(
         self,
         pools: Mapping[str, Pool],
         by_pool: Mapping[str, list[Object]],
         sizes: Counter[str],
-        pods: Iterable[Object],
-        needed: frozenset[str],
-    ) -> list[str]:
-        """Mark and then remove nodes that have been idle for long enough; the pools that lost a node."""
-        now, patience = time.monotonic(), self._scale_down_seconds()
-        busy = {pod["spec"]["nodeName"] for pod in pods if is_busy(pod)} | needed
-        self._idle_since = {
-            _name(node): self._idle_since.get(_name(node), now)
-            for group in by_pool.values()
-            for node in group
-            if _name(node) not in busy
-        }
-        lost: list[str] = []
-        for name, pool in pools.items():
-            if not pool.autoscaled:
-                continue
-            for node in by_pool.get(name, []):
-                spare = sizes[name] - lost.count(name) - pool.min_nodes
-                with attempt(f"the removal of node {_name(node)}"):
-                    if _is_removing(node):
-                        lost += self._finish_removal(node, name, busy, spare > 0)
-                    elif now - self._idle_since.get(_name(node), now) >= patience and spare > _removing(by_pool[name]):
-                        self._mark(node)
+        busy: Set[str],
+    ) -> None:
+        """Mark and then remove nodes that have been idle for long enough, and lower the sizes of their pools."""
+        now, patience = time.monotonic(), self._store.scale_down_seconds()
+        names = {name_of(node) for group in by_pool.values() for node in group}
+        self._idle_since = {name: self._idle_since.get(name, now) for name in names - busy}
+        for pool in pools.values():
+            group = by_pool.get(pool.name, []) if pool.autoscaled else []
+            for node in group:
+                spare = sizes[pool.name] - pool.min_nodes
+                idle = now - self._idle_since.get(name_of(node), now)
+                with attempt(f"the removal of node {name_of(node)}"):
+                    if _removal(node):
+                        sizes[pool.name] -= self._finish_removal(node, name_of(node) in busy or spare <= 0)
+                    elif idle >= patience and spare > sum(1 for other in group if _removal(other)):
+                        taint = {"key": REMOVING_TAINT, "value": str(int(time.time())), "effect": "NoSchedule"}
+                        self._api.patch(_path(node), {"spec": {"taints": [*items(node["spec"], "taints"), taint]}})
                         break
-        return lost
 
-    def _mark(self, node: Object) -> None:
-        taint = {"key": REMOVING_TAINT, "value": str(int(time.time())), "effect": "NoSchedule"}
-        self._api.patch(f"{_NODES}/{_name(node)}", {"spec": {"taints": [*(node["spec"].get("taints") or []), taint]}})
-
-    def _finish_removal(self, node: Object, pool: str, busy: set[str], spare: bool) -> list[str]:
-        """Remove a marked node, or keep it if a pod came first; the pool's name where it lost the node."""
-        marked = next(taint for taint in node["spec"]["taints"] if taint["key"] == REMOVING_TAINT)
-        if time.time() - float(marked["value"]) < _REMOVAL_GRACE_SECONDS:
-            return []
+    def _finish_removal(self, node: Object, is_needed: bool) -> bool:
+        """Remove a marked node after a while, or keep it if a pod came first; whether it is gone."""
+        if time.time() - float(_removal(node)) < _REMOVAL_GRACE_SECONDS:
+            return False
         # The scheduler may have been faster than the taint: ask the API, not the copy.
-        on_node = self._api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={_name(node)}")["items"]
-        if not spare or _name(node) in busy or any(map(is_busy, on_node)):
+        on_node = self._api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name_of(node)}")["items"]
+        if is_needed or any(map(is_busy, on_node)):
             kept = [taint for taint in node["spec"]["taints"] if taint["key"] != REMOVING_TAINT]
-            self._api.patch(f"{_NODES}/{_name(node)}", {"spec": {"taints": kept}})
-            return []
+            self._api.patch(_path(node), {"spec": {"taints": kept}})
+            return False
         for pod in on_node:
             self._history.add(pod)
-        _log.info("pool %s loses the idle node %s", pool, _name(node))
-        self._delete_node(node)
-        return [pool]
+        self._delete_node(node, "was idle")
+        return True
 
-    def _delete_node(self, node: Object) -> None:
-        self._api.delete(f"{_NODES}/{_name(node)}")
+    def _delete_node(self, node: Object, why: str) -> None:
+        _log.info("node %s %s and goes", name_of(node), why)
+        self._api.delete(_path(node))
         self._nodes.drop(node)
 
     def _pool_of(self, name: str) -> str:
-        return next((_label(n, labels.GKE_NODE_POOL) for n in self._nodes.items() if _name(n) == name), "")
-
-    def _scale_down_seconds(self) -> float:
-        settings = read_json(settings_file(self._store.root), {})
-        return settings.get("scale_down_seconds", SCALE_DOWN_SECONDS)
+        return next((_label(node, labels.GKE_NODE_POOL) for node in self._nodes.items() if name_of(node) == name), "")
 
 
-def _name(item: Mapping[str, Any]) -> str:
-    return item["metadata"]["name"]
-
-
-def _label(node: Mapping[str, Any], key: str) -> str:
+def _label(node: Manifest, key: str) -> str:
     return labels_of(node).get(key, "")
 
 
-def _in_system_namespace(item: Mapping[str, Any]) -> bool:
-    return item["metadata"]["namespace"] == daemonsets.NAMESPACE
-
-
-def _is_current(node: Mapping[str, Any], pool: Pool) -> bool:
+def _is_current(node: Manifest, pool: Pool) -> bool:
     """Whether a node has its pool's machine type and is in one of its zones; otherwise it is replaced."""
     return _label(node, labels.INSTANCE_TYPE) == pool.machine_type and _label(node, labels.ZONE) in pool.zones
 
 
-def _is_removing(node: Mapping[str, Any]) -> bool:
-    return any(taint["key"] == REMOVING_TAINT for taint in node["spec"].get("taints") or [])
+def _removal(node: Manifest) -> str:
+    """When a node was marked for removal, in seconds since the epoch; empty where it is not."""
+    return next((taint["value"] for taint in items(node["spec"], "taints") if taint["key"] == REMOVING_TAINT), "")
 
 
-def _removing(group: Iterable[Mapping[str, Any]]) -> int:
-    return sum(map(_is_removing, group))
+def _path(node: Manifest) -> str:
+    return f"{_NODES}/{name_of(node)}"

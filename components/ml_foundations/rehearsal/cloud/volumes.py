@@ -5,14 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
+from ml_foundations.planning.model.volumes import claim_names
 from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.cloud.attempts import attempt
-from ml_foundations.rehearsal.cloud.informer import Informer
+from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 
 _log = logging.getLogger(__name__)
 
@@ -32,67 +40,56 @@ _NODE_PREFIX = "gke-"
 
 
 class Disks:
-    """Provisions the claims whose pods are to run on simulated GKE nodes, and keeps what classes say of their end."""
+    """Provisions the claims of pods on simulated GKE nodes, and sets the reclaim policy of their class."""
 
     def __init__(self, api: Api, claims: Informer, volumes: Informer, classes: Informer) -> None:
         self._api, self._claims, self._volumes, self._classes = api, claims, volumes, classes
         self._refused: set[tuple[str, str]] = set()
-        """Claims and the nodes to which their disks do not attach, as far as it was said already."""
+        """Claims and the nodes to which their disks do not attach, where an event says so already."""
 
     def reconcile(self, nodes: Iterable[Object], pods: Iterable[Object]) -> None:
         """One round: a volume for each claim that waits for one, or the reason why there is none."""
-        classes = {item["metadata"]["name"]: item for item in self._classes.items()}
-        waiting = [claim for claim in self._claims.items() if _waits_for_disk(claim)]
-        if waiting:
-            by_name = {node["metadata"]["name"]: node["metadata"] for node in nodes}
-            zones = ((meta.get("labels") or {}).get(labels.GKE_ZONE) for meta in by_name.values())
-            populated = sorted(set(filter(None, zones)))
+        classes = {name_of(item): item for item in self._classes.items()}
+        if waiting := [claim for claim in self._claims.items() if _waits_for_disk(claim)]:
+            by_name = {name_of(node): node for node in nodes}
+            populated = sorted({zone for node in by_name.values() if (zone := labels_of(node).get(labels.GKE_ZONE))})
             for claim in waiting:
                 found = classes.get(claim["spec"].get("storageClassName", ""))
-                node = by_name.get(_annotations(claim)[SELECTED_NODE])
+                node = by_name.get(annotations_of(claim)[SELECTED_NODE])
                 if found and node:
-                    with attempt(f"the volume of claim {claim['metadata']['name']}"):
+                    with attempt(f"the volume of claim {name_of(claim)}"):
                         self._provision(claim, found, node, populated, pods)
         self._keep_policies(classes)
 
-    def zones(self, pod: Mapping[str, Any]) -> frozenset[str] | None:
-        """The zones in which a pod reaches all of its disks, those to be made included; None where any zone will do.
+    def zones(self, pod: Manifest) -> frozenset[str] | None:
+        """The zones in which a pod reaches all its disks, those to be made included; None where any zone will do.
 
-        None at all where a claim is missing, or is bound without regard to its pods: no new node would help.
+        Empty where a claim is missing, or is bound without regard to its pods: no new node would help.
         """
-        names = _claim_names(pod)
-        if not names:
-            return None
-        claims = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in self._claims.items()}
-        named = [claims.get((pod["metadata"]["namespace"], name)) for name in names]
-        if not all(claim and self._binds(claim) for claim in named):
-            return frozenset()
-        limits = [zones for claim in named if claim and (zones := self._zones_of(claim))]
-        return frozenset.intersection(*map(frozenset, limits)) if limits else None
+        names = claim_names(pod["spec"])
+        claims = {(namespace_of(item), name_of(item)): item for item in self._claims.items()} if names else {}
+        found: frozenset[str] | None = None
+        for name in names:
+            zones = self._zones_of(claims.get((namespace_of(pod), name)))
+            if zones is not None:
+                found = frozenset(zones) if found is None else found & frozenset(zones)
+        return found
 
-    def _binds(self, claim: Object) -> bool:
-        """Whether a claim is bound, or will be for its first pod."""
-        found = self._class_of(claim)
-        return bool(claim["spec"].get("volumeName") or (found and found.get("volumeBindingMode") == _FIRST_CONSUMER))
-
-    def _class_of(self, claim: Object) -> Object | None:
-        wanted = claim["spec"].get("storageClassName", "")
-        return next((item for item in self._classes.items() if item["metadata"]["name"] == wanted), None)
-
-    def _zones_of(self, claim: Object) -> Sequence[str]:
-        if name := claim["spec"].get("volumeName"):
-            bound = (item for item in self._volumes.items() if item["metadata"]["name"] == name)
-            return next((_volume_zones(item) for item in bound), ())
-        found = self._class_of(claim)
-        return _allowed_zones(found) if found else ()
+    def _zones_of(self, claim: Object | None) -> Sequence[str] | None:
+        spec = section(claim or {}, "spec")
+        if bound := spec.get("volumeName"):
+            return next((_volume_zones(item) for item in self._volumes.items() if name_of(item) == bound), None)
+        wanted = spec.get("storageClassName", "")
+        found = next((item for item in self._classes.items() if claim and name_of(item) == wanted), {})
+        return (_allowed_zones(found) or None) if found.get("volumeBindingMode") == _FIRST_CONSUMER else ()
 
     def _provision(
         self, claim: Object, storage_class: Object, node: Object, populated: Sequence[str], pods: Iterable[Object]
     ) -> None:
-        if reason := _refusal(storage_class, node["labels"][labels.INSTANCE_TYPE]):
-            self._refuse(claim, node["name"], reason, pods)
+        if reason := _refusal(storage_class, labels_of(node)[labels.INSTANCE_TYPE]):
+            self._refuse(claim, name_of(node), reason, pods)
             return
-        zones = zones_of_disk(storage_class, node["labels"][labels.GKE_ZONE], populated)
+        zones = zones_of_disk(storage_class, labels_of(node)[labels.GKE_ZONE], populated)
         self._api.ensure(VOLUMES, _volume(claim, storage_class, zones))
 
     def _refuse(self, claim: Object, node: str, reason: str, pods: Iterable[Object]) -> None:
@@ -100,39 +97,39 @@ class Disks:
         if key in self._refused:
             return
         self._refused.add(key)
-        _log.info("claim %s stays without a volume: %s", claim["metadata"]["name"], reason)
-        users = [pod for pod in pods if _uses(pod, claim)]
-        for item, kind in [(claim, "PersistentVolumeClaim"), *((pod, "Pod") for pod in users)]:
-            self._api.create(_events(item), _event(item, kind, "FailedAttachVolume", reason))
+        _log.info("claim %s stays without a volume: %s", name_of(claim), reason)
+        events = f"/api/v1/namespaces/{namespace_of(claim)}/events"
+        self._api.create(events, _event(claim, "PersistentVolumeClaim", reason))
+        for pod in pods:
+            if namespace_of(pod) == namespace_of(claim) and name_of(claim) in claim_names(pod["spec"]):
+                self._api.create(events, _event(pod, "Pod", reason))
 
     def _keep_policies(self, classes: Mapping[str, Object]) -> None:
-        """The stage that provisions the other claims does not know their classes."""
+        """Set what the stage that provisions the other claims does not know: their classes' policies."""
         for item in self._volumes.items():
             storage_class = classes.get(item["spec"].get("storageClassName", ""))
-            if storage_class is None or "pv.kubernetes.io/provisioned-by" not in _annotations(item):
+            if storage_class is None or "pv.kubernetes.io/provisioned-by" not in annotations_of(item):
                 continue
             policy = storage_class.get("reclaimPolicy", "Delete")
             # Once the class says Retain, an administrator may have said Retain for one volume as well.
             if policy == "Retain" != item["spec"].get("persistentVolumeReclaimPolicy"):
                 patch = {"spec": {"persistentVolumeReclaimPolicy": policy}}
-                with attempt(f"the reclaim policy of volume {item['metadata']['name']}"):
-                    self._api.patch(f"{VOLUMES}/{item['metadata']['name']}", patch)
+                with attempt(f"the reclaim policy of volume {name_of(item)}"):
+                    self._api.patch(f"{VOLUMES}/{name_of(item)}", patch)
 
 
 def _disk_of(storage_class: Object) -> str:
     """The disk type of a class (kubernetes-sigs/gcp-compute-persistent-disk-csi-driver: pd-standard by default)."""
-    return (storage_class.get("parameters") or {}).get("type", "pd-standard")
+    return section(storage_class, "parameters").get("type", "pd-standard")
 
 
 def _is_regional(storage_class: Object) -> bool:
-    """Whether a class makes regional persistent disks."""
-    return (storage_class.get("parameters") or {}).get("replication-type") == "regional-pd"
+    return section(storage_class, "parameters").get("replication-type") == "regional-pd"
 
 
 def _describe(storage_class: Object) -> str:
-    """A class and its disks, for people."""
     where = "regional " if _is_regional(storage_class) else ""
-    return f"the {where}{_disk_of(storage_class)} of class {storage_class['metadata']['name']}"
+    return f"the {where}{_disk_of(storage_class)} of class {name_of(storage_class)}"
 
 
 def _refusal(storage_class: Object, machine: str) -> str:
@@ -153,23 +150,20 @@ def zones_of_disk(storage_class: Object, zone: str, populated: Sequence[str]) ->
 def _allowed_zones(storage_class: Object) -> Sequence[str]:
     """The zones that a class allows; none where it allows all."""
     terms = [
-        term
-        for item in storage_class.get("allowedTopologies") or []
-        for term in item.get("matchLabelExpressions") or []
+        e for topology in items(storage_class, "allowedTopologies") for e in items(topology, "matchLabelExpressions")
     ]
     return [zone for term in terms if term["key"] == labels.GKE_ZONE for zone in term["values"]]
 
 
-def _volume_zones(item: Object) -> Sequence[str]:
-    """The zones in which a volume can be used; none where it can be used in all."""
-    required = (item["spec"].get("nodeAffinity") or {}).get("required") or {}
-    terms = [term for part in required.get("nodeSelectorTerms") or [] for term in part.get("matchExpressions") or []]
+def _volume_zones(volume: Object) -> Sequence[str] | None:
+    """The zones in which a volume can be used; None where it can be used in all."""
+    parts = items(section(volume, "spec", "nodeAffinity", "required"), "nodeSelectorTerms")
+    terms = [term for part in parts for term in items(part, "matchExpressions")]
     zoned = [term for term in terms if (term["key"], term["operator"]) == (labels.GKE_ZONE, "In")]
-    return [zone for term in zoned for zone in term["values"]]
+    return [zone for term in zoned for zone in term["values"]] or None
 
 
 def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Object:
-    """The PersistentVolume that the CSI driver's provisioner makes for a claim."""
     meta, spec = claim["metadata"], claim["spec"]
     name = f"pvc-{meta['uid']}"
     place = {"matchExpressions": [{"key": labels.GKE_ZONE, "operator": "In", "values": list(zones)}]}
@@ -179,30 +173,27 @@ def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Objec
             "capacity": {"storage": spec["resources"]["requests"]["storage"]},
             "accessModes": spec["accessModes"],
             "volumeMode": spec.get("volumeMode", "Filesystem"),
-            "storageClassName": storage_class["metadata"]["name"],
+            "storageClassName": name_of(storage_class),
             "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
-            "claimRef": {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "namespace": meta["namespace"],
-                "name": meta["name"],
-                "uid": meta["uid"],
-            },
+            "claimRef": _reference(claim, "PersistentVolumeClaim"),
             "csi": {"driver": PD_CSI, "volumeHandle": name},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [place]}},
         },
     }
 
 
-def _event(item: Object, kind: str, reason: str, message: str) -> Object:
+def _reference(item: Object, kind: str) -> Object:
+    return {"kind": kind, "apiVersion": "v1"} | {key: item["metadata"][key] for key in ("name", "namespace", "uid")}
+
+
+def _event(item: Object, kind: str, message: str) -> Object:
     """A warning about an object, as the attach-detach controller says it."""
-    meta = item["metadata"]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {
-        "metadata": {"generateName": f"{meta['name']}.", "namespace": meta["namespace"]},
-        "involvedObject": {"kind": kind, "apiVersion": "v1"} | {key: meta[key] for key in ("name", "namespace", "uid")},
+        "metadata": {"generateName": f"{name_of(item)}.", "namespace": namespace_of(item)},
+        "involvedObject": _reference(item, kind),
         "type": "Warning",
-        "reason": reason,
+        "reason": "FailedAttachVolume",
         "message": message,
         "source": {"component": "attachdetach-controller"},
         "firstTimestamp": now,
@@ -211,29 +202,7 @@ def _event(item: Object, kind: str, reason: str, message: str) -> Object:
     }
 
 
-def _annotations(item: Mapping[str, Any]) -> Mapping[str, str]:
-    return item["metadata"].get("annotations") or {}
-
-
 def _waits_for_disk(claim: Object) -> bool:
-    found = _annotations(claim)
-    return (
-        found.get(PROVISIONER) == PD_CSI
-        and found.get(SELECTED_NODE, "").startswith(_NODE_PREFIX)
-        and not claim["spec"].get("volumeName")
-    )
-
-
-def _uses(pod: Object, claim: Object) -> bool:
-    if pod["metadata"]["namespace"] != claim["metadata"]["namespace"]:
-        return False
-    return claim["metadata"]["name"] in _claim_names(pod)
-
-
-def _claim_names(pod: Mapping[str, Any]) -> list[str]:
-    claims = [(item.get("persistentVolumeClaim") or {}).get("claimName") for item in pod["spec"].get("volumes") or []]
-    return [name for name in claims if name]
-
-
-def _events(item: Object) -> str:
-    return f"/api/v1/namespaces/{item['metadata']['namespace']}/events"
+    found = annotations_of(claim)
+    on_gke = found.get(PROVISIONER) == PD_CSI and found.get(SELECTED_NODE, "").startswith(_NODE_PREFIX)
+    return on_gke and not claim["spec"].get("volumeName")

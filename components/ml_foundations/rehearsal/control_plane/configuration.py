@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 import shutil
 import socket
@@ -11,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from string import Template
 
 import yaml
 
@@ -39,12 +40,14 @@ _KWOK_STAGES = (
     "pod/fast/pod-delete.yaml",
 )
 """kwok's own Stage documents that a replica uses as they are; the others are in ``control_plane/stages``."""
+_PORTS = "ports.json"
 _OWN_STAGES = Path(__file__).parent / "stages"
+_TEMPLATE = Path(__file__).parent / "kwokctl.yaml"
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Where the API server is, and the administrator's way in."""
+    """The API server's address and the administrator's certificate."""
 
     server: str
     ca: Path
@@ -73,8 +76,10 @@ def cluster_folder(rehearsal: Rehearsal) -> Path:
 
 def is_current(rehearsal: Rehearsal, tools: Tools) -> bool:
     """Whether the cluster was set up whole, with these tools, options and stages."""
-    wanted = _configuration(rehearsal, tools, ports(rehearsal))
-    return read_text(config_file(rehearsal)) == wanted and _has_certificates(rehearsal)
+    known = ports(rehearsal)
+    if not known or read_text(config_file(rehearsal)) != _configuration(rehearsal, tools, known):
+        return False
+    return _has_certificates(rehearsal)
 
 
 def configure(rehearsal: Rehearsal, tools: Tools) -> None:
@@ -86,7 +91,7 @@ def configure(rehearsal: Rehearsal, tools: Tools) -> None:
     (cluster / "kwok.yaml").unlink(missing_ok=True)
     shutil.rmtree(cluster / "bin", ignore_errors=True)
     chosen = free_ports(_PORT_OPTIONS, ports(rehearsal))
-    write_json(_ports_file(rehearsal), chosen)
+    write_json(rehearsal.cluster_dir / _PORTS, chosen)
     write(config_file(rehearsal), _configuration(rehearsal, tools, chosen))
 
 
@@ -129,11 +134,7 @@ def _is_free(port: int) -> bool:
 
 def ports(rehearsal: Rehearsal) -> dict[str, int]:
     """The ports of the last start; none before the first."""
-    return read_json(_ports_file(rehearsal), {})
-
-
-def _ports_file(rehearsal: Rehearsal) -> Path:
-    return rehearsal.cluster_dir / "ports.json"
+    return read_json(rehearsal.cluster_dir / _PORTS, {})
 
 
 def config_file(rehearsal: Rehearsal) -> Path:
@@ -142,91 +143,10 @@ def config_file(rehearsal: Rehearsal) -> Path:
 
 
 def _configuration(rehearsal: Rehearsal, tools: Tools, ports: Mapping[str, int]) -> str:
-    """Everything that kwokctl and kwok are told, as one stream of YAML documents."""
-    api_version = "config.kwok.x-k8s.io/v1alpha1"
-    kwokctl = {
-        "apiVersion": api_version,
-        "kind": "KwokctlConfiguration",
-        "options": {
-            "runtime": "binary",
-            "bindAddress": LOOPBACK,
-            "securePort": True,
-            "kubeAuthorization": True,
-            "disableQPSLimits": True,
-            # kwok's heartbeats come every 10 minutes: of nodes that cannot fail, none need be missed.
-            "kubeControllerManagerNodeMonitorGracePeriodMilliseconds": 3_600_000,
-            "etcdBinary": str(tools.etcd),
-            "kubeApiserverBinary": str(tools.kube_apiserver),
-            "kubeControllerManagerBinary": str(tools.kube_controller_manager),
-            "kubeSchedulerBinary": str(tools.kube_scheduler),
-            "kwokControllerBinary": str(tools.kwok),
-            "kubectlBinary": str(tools.kubectl),
-            **ports,
-        },
-        "componentsPatches": _component_patches(cluster_folder(rehearsal) / "pki", ports),
-    }
-    kwok = {
-        "apiVersion": api_version,
-        "kind": "KwokConfiguration",
-        "options": {
-            "podPlayStageParallelism": 32,
-            "nodePlayStageParallelism": 16,
-        },
-    }
+    values = {"loopback": LOOPBACK, "pki": cluster_folder(rehearsal) / "pki"} | vars(tools) | dict(ports)
+    quoted = {name: json.dumps(str(value))[1:-1] for name, value in values.items()}
     stages = [tools.kwok_stages / name for name in _KWOK_STAGES] + sorted(_OWN_STAGES.glob("*.yaml"))
-    documents = [yaml.safe_dump(kwokctl), yaml.safe_dump(kwok), *(stage.read_text() for stage in stages)]
-    return "---\n".join(documents)
-
-
-def _component_patches(pki: Path, ports: Mapping[str, int]) -> list[dict[str, Any]]:
-    """The flags that differ from kwokctl's own."""
-    if not ports:
-        return []
-    ca, cert, key = str(pki / "ca.crt"), str(pki / "admin.crt"), str(pki / "admin.key")
-    client, peer = (f"https://{LOOPBACK}:{ports[option]}" for option in ("etcdPort", "etcdPeerPort"))
-    # kwokctl's etcd speaks plain HTTP, open to every user of the machine; here it asks for the admin certificate.
-    etcd = {
-        "cert-file": cert,
-        "key-file": key,
-        "trusted-ca-file": ca,
-        "client-cert-auth": "true",
-        "peer-cert-file": cert,
-        "peer-key-file": key,
-        "peer-trusted-ca-file": ca,
-        "peer-client-cert-auth": "true",
-    }
-    etcd_urls = {
-        "listen-client-urls": client,
-        "advertise-client-urls": client,
-        "listen-peer-urls": peer,
-        "initial-advertise-peer-urls": peer,
-        "initial-cluster": f"node0={peer}",
-    }
-    apiserver = {
-        "etcd-cafile": ca,
-        "etcd-certfile": cert,
-        "etcd-keyfile": key,
-        "anonymous-auth": "false",
-        "enable-admission-plugins": "ExtendedResourceToleration",
-        # No pod connects to the API server, and a machine without a network has no address to advertise.
-        "advertise-address": LOOPBACK,
-        "endpoint-reconciler-type": "none",
-    }
-    # With one process of each kind, a lease would only make its successor wait after a crash.
-    alone = {"leader-elect": "false"}
-    return [
-        _patch("etcd", etcd, overridden=etcd_urls),
-        _patch("kube-apiserver", apiserver, overridden={"etcd-servers": client}),
-        _patch("kube-controller-manager", {"concurrent-job-syncs": "20", **alone}),
-        _patch("kube-scheduler", alone),
-        _patch("kwok-controller", {}, overridden={"node-lease-duration-seconds": "0"}),
-    ]
-
-
-def _patch(component: str, added: Mapping[str, str], overridden: Mapping[str, str] | None = None) -> dict[str, Any]:
-    arguments = [{"key": key, "value": value, "override": False} for key, value in added.items()]
-    arguments += [{"key": key, "value": value, "override": True} for key, value in (overridden or {}).items()]
-    return {"name": component, "extraArgs": arguments}
+    return "---\n".join([Template(_TEMPLATE.read_text()).substitute(quoted), *(stage.read_text() for stage in stages)])
 
 
 def write_kubeconfig(rehearsal: Rehearsal) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import shutil
-import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.control_plane import configuration, kwok
 from ml_foundations.rehearsal.control_plane.configuration import LOOPBACK
-from ml_foundations.rehearsal.control_plane.processes import Process
 from ml_foundations.rehearsal.files import read_json, write, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.progress import RehearsalError, step
+from ml_foundations.rehearsal.processes import Process, run
+from ml_foundations.rehearsal.progress import Step
 from ml_foundations.rehearsal.tools import groups, toolchain
 from ml_foundations.rehearsal.tools.groups import Group
 from ml_foundations.rehearsal.tools.toolchain import Tools
@@ -36,6 +35,9 @@ _INSTALLED = ("CustomResourceDefinition", "MutatingWebhookConfiguration", "Secre
 """The kinds of a chart that a replica needs as they are; of the others, a process takes the place."""
 _CERTIFICATE_FILES = ("tls.key", "tls.crt")
 """The certificate comes last: a controller takes both as there when it is."""
+
+_CONFIG, _PORTS, _CERTIFICATES = "config.yaml", "ports.json", "certificates"
+"""The files of each controller, in its folder."""
 
 Object = dict[str, Any]
 
@@ -49,22 +51,16 @@ class Controller:
     settings: Mapping[str, Any]
     """What its configuration says beside the chart's defaults."""
     makes_certificate: bool
-    """Whether it makes its webhooks' certificate itself; otherwise it is the control plane's, which is good for it."""
-    is_asked_for: Callable[[Any], bool]
-    """Whether a section of a stack file needs it."""
+    """Whether it makes its webhooks' certificate itself; otherwise it uses the control plane's."""
+    key: str
+    """The key of stack files that asks for it, ..."""
+    values: tuple[type, ...]
+    """... and the types of its values."""
 
     @property
     def name(self) -> str:
         """The name of the controller, its binary and its chart."""
         return self.group.name
-
-
-def _queues(section: Any) -> bool:
-    return isinstance(section, dict) and "queue" in section
-
-
-def _is_job_set(section: Any) -> bool:
-    return isinstance(section, dict) and section.get("jobset") is True
 
 
 KUEUE = Controller(
@@ -74,7 +70,8 @@ KUEUE = Controller(
     {"featureGates": {"VisibilityOnDemand": False}, "integrations": {"frameworks": list(FRAMEWORKS)}},
     # Otherwise it insists on a certificate for its metrics in /etc/kueue.
     makes_certificate=True,
-    is_asked_for=_queues,
+    key="queue",
+    values=(dict, str),
 )
 JOBSET = Controller(
     groups.JOBSET,
@@ -82,20 +79,21 @@ JOBSET = Controller(
     {"internalCertManagement": {"enable": False}},
     # Otherwise it insists on a certificate in /tmp, which rehearsals would share.
     makes_certificate=False,
-    is_asked_for=_is_job_set,
+    key="jobset",
+    values=(bool,),
 )
 CONTROLLERS = (JOBSET, KUEUE)
 
 
 def wanted(rehearsal: Rehearsal, stack_file: Path) -> list[Controller]:
     """The controllers that a stack file asks for, and those whose webhooks are in the replica already."""
-    config = (yaml.safe_load(stack_file.read_text()) or {}).get("config", {})
-    sections = list(_sections(config))
-    return [
-        controller
-        for controller in CONTROLLERS
-        if _is_installed(rehearsal, controller) or any(map(controller.is_asked_for, sections))
-    ]
+    sections = list(_mappings(yaml.safe_load(stack_file.read_text())))
+
+    def is_asked_for(controller: Controller) -> bool:
+        found = [section.get(controller.key) for section in sections]
+        return any(isinstance(value, controller.values) and value for value in found)
+
+    return [each for each in CONTROLLERS if is_asked_for(each) or _is_installed(rehearsal, each)]
 
 
 def start(rehearsal: Rehearsal, tools: Tools, controllers: Iterable[Controller]) -> None:
@@ -105,24 +103,21 @@ def start(rehearsal: Rehearsal, tools: Tools, controllers: Iterable[Controller])
         RehearsalError: one of them could not be built, or did not become ready.
     """
     for controller in controllers:
-        folder = toolchain.build(controller.group)
-        command = [folder / controller.name, f"--config={_config(rehearsal, controller)}"]
-        command += [f"--kubeconfig={rehearsal.kubeconfig}"]
+        built, folder = toolchain.build(controller.group), _folder(rehearsal, controller)
+        command = [built / controller.name, f"--config={folder / _CONFIG}", f"--kubeconfig={rehearsal.kubeconfig}"]
         # Another binary, or another way to the API server, takes another process.
         version = hashlib.sha256("\0".join([*map(str, command), rehearsal.kubeconfig.read_text()]).encode()).hexdigest()
-        if _process(rehearsal, controller).is_current(version) and _is_ready(rehearsal, controller):
-            continue
-        with step(f"starting {controller.name}"):
-            _process(rehearsal, controller).stop()
-            _install(rehearsal, tools, controller, folder)
 
-            def is_ready(controller: Controller = controller) -> bool:
-                _mount_certificate(rehearsal, controller)
-                return _is_ready(rehearsal, controller)
+        def is_ready(controller: Controller = controller, folder: Path = folder) -> bool:
+            _mount_certificate(rehearsal, controller)
+            return kwok.probe(read_json(folder / _PORTS, {})["health"], "/readyz") is None
 
-            _process(rehearsal, controller).start(
-                command, version, is_ready, _READY_SECONDS, cwd=_folder(rehearsal, controller)
-            )
+        process = _process(rehearsal, controller)
+        if not (process.is_current(version) and is_ready()):
+            with Step(f"starting {controller.name}"):
+                process.stop()
+                _install(rehearsal, tools, controller, built)
+                process.start(command, version, is_ready, _READY_SECONDS, cwd=folder)
 
 
 def stop(rehearsal: Rehearsal) -> None:
@@ -136,41 +131,30 @@ def processes(rehearsal: Rehearsal) -> list[Process]:
     return [_process(rehearsal, controller) for controller in CONTROLLERS if _is_installed(rehearsal, controller)]
 
 
-def _sections(value: Any) -> Iterator[Any]:
-    """Every mapping in a stack file."""
+def _mappings(value: Any) -> Iterator[Object]:
     if isinstance(value, dict):
         yield value
-        for item in value.values():
-            yield from _sections(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _sections(item)
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _mappings(item)
 
 
-# --- What is installed
-
-
-def _install(rehearsal: Rehearsal, tools: Tools, controller: Controller, folder: Path) -> None:
-    """Put into the replica and into files all that the process needs."""
-    ports = configuration.free_ports(("health", "webhook"), _ports(rehearsal, controller))
-    write_json(_ports_file(rehearsal, controller), ports)
+def _install(rehearsal: Rehearsal, tools: Tools, controller: Controller, built: Path) -> None:
+    folder = _folder(rehearsal, controller)
+    ports = configuration.free_ports(("health", "webhook"), read_json(folder / _PORTS, {}))
+    write_json(folder / _PORTS, ports)
     # A certificate of before the replica lost its data would be no good.
-    shutil.rmtree(_certificates(rehearsal, controller), ignore_errors=True)
-    chart = _chart(tools, controller, folder)
-    _apply(rehearsal, tools, _objects(rehearsal, controller, chart, ports["webhook"]))
-    settings = _configuration(rehearsal, controller, chart, ports)
-    write(_config(rehearsal, controller), yaml.safe_dump(settings))
+    shutil.rmtree(folder / _CERTIFICATES, ignore_errors=True)
+    command = [tools.helm, "template", controller.name, built / "chart", "--namespace", controller.namespace]
+    rendered = run([*command, "--include-crds"], f"the chart of {controller.name} cannot be rendered")
+    chart = [item for item in yaml.safe_load_all(rendered) if item]
+    to = [f"--kubeconfig={rehearsal.kubeconfig}", f"--cache-dir={rehearsal.kubectl_cache_dir}"]
+    how = ["--server-side", "--force-conflicts", "--field-manager=rehearsal", "--filename=-"]
+    objects = yaml.safe_dump_all(_objects(rehearsal, controller, chart, ports["webhook"]))
+    run([tools.kubectl, *to, "apply", *how], "kubectl apply failed", input=objects)
+    write(folder / _CONFIG, yaml.safe_dump(_configuration(folder, controller, chart, ports)))
     if not controller.makes_certificate:
         _mount_certificate(rehearsal, controller)
-
-
-def _chart(tools: Tools, controller: Controller, folder: Path) -> list[Object]:
-    """The objects of the controller's own chart."""
-    command = [tools.helm, "template", controller.name, folder / "chart", "--namespace", controller.namespace]
-    done = subprocess.run([*command, "--include-crds"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RehearsalError(f"the chart of {controller.name} cannot be rendered:\n{done.stderr.strip()}")
-    return [item for item in yaml.safe_load_all(done.stdout) if item]
 
 
 def _objects(rehearsal: Rehearsal, controller: Controller, chart: list[Object], port: int) -> list[Object]:
@@ -180,11 +164,11 @@ def _objects(rehearsal: Rehearsal, controller: Controller, chart: list[Object], 
     objects = [
         {key: part for key, part in item.items() if key != "data"} for item in chart if item["kind"] in _INSTALLED
     ]
-    webhooks = [webhook for item in objects for webhook in _webhooks(item)]
-    for webhook in webhooks:
-        webhook["service"]["port"] = port
+    clients = [found["clientConfig"] for found in _mappings(objects) if "service" in (found.get("clientConfig") or {})]
+    for client in clients:
+        client["service"]["port"] = port
         if not controller.makes_certificate:
-            webhook["caBundle"] = base64.b64encode(configuration.credentials(rehearsal).ca.read_bytes()).decode()
+            client["caBundle"] = base64.b64encode(configuration.credentials(rehearsal).ca.read_bytes()).decode()
     services = [
         {
             "apiVersion": "v1",
@@ -192,62 +176,27 @@ def _objects(rehearsal: Rehearsal, controller: Controller, chart: list[Object], 
             "metadata": {"name": name, "namespace": controller.namespace},
             "spec": {"type": "ExternalName", "externalName": LOOPBACK},
         }
-        for name in sorted({webhook["service"]["name"] for webhook in webhooks})
+        for name in sorted({client["service"]["name"] for client in clients})
     ]
     return [namespace, *services, *objects]
 
 
-def _apply(rehearsal: Rehearsal, tools: Tools, objects: list[Object]) -> None:
-    to = [f"--kubeconfig={rehearsal.kubeconfig}", f"--cache-dir={rehearsal.kubectl_cache_dir}"]
-    how = ["--server-side", "--force-conflicts", "--field-manager=rehearsal", "--filename=-"]
-    done = subprocess.run(
-        [tools.kubectl, *to, "apply", *how],
-        input=yaml.safe_dump_all(objects),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RehearsalError(f"kubectl apply failed: {done.stderr.strip()}")
-
-
-def _webhooks(value: Any) -> Iterator[Object]:
-    """Where each webhook in an object is called."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _webhooks(item)
-    elif isinstance(value, dict):
-        if "service" in (value.get("clientConfig") or {}):
-            yield value["clientConfig"]
-        for key, item in value.items():
-            if key != "clientConfig":
-                yield from _webhooks(item)
-
-
-def _configuration(rehearsal: Rehearsal, controller: Controller, chart: list[Object], ports: Mapping[str, int]) -> Any:
+def _configuration(folder: Path, controller: Controller, chart: list[Object], ports: Mapping[str, int]) -> Object:
     """The chart's own configuration, on loopback and for one process alone."""
     [text] = [text for item in chart if item["kind"] == "ConfigMap" for text in item["data"].values()]
-    config: Object = yaml.safe_load(text)
     return {
-        **config,
+        **yaml.safe_load(text),
         **controller.settings,
         "health": {"healthProbeBindAddress": f"{LOOPBACK}:{ports['health']}"},
         "metrics": {"bindAddress": "0"},
-        "webhook": {
-            "host": LOOPBACK,
-            "port": ports["webhook"],
-            "certDir": str(_certificates(rehearsal, controller)),
-        },
+        "webhook": {"host": LOOPBACK, "port": ports["webhook"], "certDir": str(folder / _CERTIFICATES)},
         "leaderElection": {"leaderElect": False},
     }
 
 
-# --- The process
-
-
 def _mount_certificate(rehearsal: Rehearsal, controller: Controller) -> None:
     """Do what the kubelet does with the Secret of the webhooks' certificate, once the controller has filled it."""
-    folder = _certificates(rehearsal, controller)
+    folder = _folder(rehearsal, controller) / _CERTIFICATES
     if folder.exists():
         return
     if controller.makes_certificate:
@@ -264,38 +213,15 @@ def _mount_certificate(rehearsal: Rehearsal, controller: Controller) -> None:
             (folder / name).write_bytes(data[name])
 
 
-def _is_ready(rehearsal: Rehearsal, controller: Controller) -> bool:
-    return kwok.probe(_ports(rehearsal, controller)["health"], "/readyz") is None
-
-
-# --- Files
-
-
 def _folder(rehearsal: Rehearsal, controller: Controller) -> Path:
-    return rehearsal.controllers_dir / controller.name
+    return rehearsal.root / "controllers" / controller.name
 
 
 def _process(rehearsal: Rehearsal, controller: Controller) -> Process:
-    file, log = _folder(rehearsal, controller) / "process.pid", rehearsal.log_dir / f"{controller.name}.log"
-    return Process(controller.name, file, log)
+    log = rehearsal.log_dir / f"{controller.name}.log"
+    return Process(controller.name, _folder(rehearsal, controller) / "process.pid", log)
 
 
 def _is_installed(rehearsal: Rehearsal, controller: Controller) -> bool:
     """Whether its webhooks may be in the replica: the ports are chosen before."""
-    return _ports_file(rehearsal, controller).exists()
-
-
-def _ports(rehearsal: Rehearsal, controller: Controller) -> dict[str, int]:
-    return read_json(_ports_file(rehearsal, controller), {})
-
-
-def _ports_file(rehearsal: Rehearsal, controller: Controller) -> Path:
-    return _folder(rehearsal, controller) / "ports.json"
-
-
-def _config(rehearsal: Rehearsal, controller: Controller) -> Path:
-    return _folder(rehearsal, controller) / "config.yaml"
-
-
-def _certificates(rehearsal: Rehearsal, controller: Controller) -> Path:
-    return _folder(rehearsal, controller) / "certificates"
+    return (_folder(rehearsal, controller) / _PORTS).exists()

@@ -18,10 +18,10 @@ from pathlib import Path
 import psutil
 
 from ml_foundations.rehearsal.control_plane import configuration
-from ml_foundations.rehearsal.control_plane.processes import Process, command_of, end
 from ml_foundations.rehearsal.files import read_text
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.progress import RehearsalError, Step, step
+from ml_foundations.rehearsal.processes import Process, end
+from ml_foundations.rehearsal.progress import RehearsalError, Step
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
@@ -42,7 +42,7 @@ def start(rehearsal: Rehearsal, tools: Tools) -> None:
     rehearsal.make()
     if configuration.is_current(rehearsal, tools) and not _missing(rehearsal):
         return
-    with step("starting the control plane") as progress:
+    with Step("starting the control plane") as progress:
         for _ in range(_PORT_ATTEMPTS):
             stop(rehearsal)
             configuration.configure(rehearsal, tools)
@@ -97,8 +97,8 @@ def _started(rehearsal: Rehearsal) -> Iterator[psutil.Process]:
     folder = configuration.cluster_folder(rehearsal) / "bin"
     known = {found.pid: found for process in processes(rehearsal) if (found := process.find())}
     yield from known.values()
-    for process in psutil.process_iter():
-        command = command_of(process)
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"]
         if command and Path(command[0]).parent == folder and process.pid not in known:
             yield process
 

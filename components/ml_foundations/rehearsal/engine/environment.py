@@ -13,7 +13,6 @@ import shlex
 import shutil
 import ssl
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +27,18 @@ from ml_foundations.rehearsal.progress import RehearsalError, console, user_erro
 from ml_foundations.rehearsal.tools.groups import LANGUAGE_YAML
 from ml_foundations.rehearsal.tools.toolchain import Tools, build
 
+_SEEN = "stack-file.seen"
+"""The project's stack file as it was when it was copied. Times are no guide: an older file may come back."""
+_CA_BUNDLE = "ca-bundle.crt"
 _PLUGINS = "ml_foundations.rehearsal.plugins"
-_CLOUD_VARIABLES = (
-    "GOOGLE_",
-    "CLOUDSDK_",
-    "GCLOUD_",
-    "GCP_",
-    "AWS_",
-    "ARM_",
-    "AZURE_",
-    "HELM_",
-    "PULUMI_",
-    "KUBE",
-)
+_CLOUD_VARIABLES = ("GOOGLE_", "CLOUDSDK_", "GCLOUD_", "GCP_", "AWS_", "ARM_", "AZURE_", "HELM_", "PULUMI_", "KUBE")
 """Prefixes of the variables that a rehearsal drops: credentials, and settings that would lead out of the replica."""
 
-_NO_CREDENTIALS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("CLOUDSDK_CONFIG", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AZURE_CONFIG_DIR"), os.devnull
-    ),
+_NO_CREDENTIALS = {
+    "CLOUDSDK_CONFIG": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_CONFIG_FILE": os.devnull,
+    "AZURE_CONFIG_DIR": os.devnull,
     "NO_GCE_CHECK": "true",
     "METADATA_SERVER_DETECTION": "none",
     "AWS_EC2_METADATA_DISABLED": "true",
@@ -54,9 +46,9 @@ _NO_CREDENTIALS: Mapping[str, str] = {
 """What keeps a program from credentials that lie in the user's home, or that the machine itself has in a cloud."""
 
 
-def _variables(rehearsal: Rehearsal, ambient: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that a rehearsal sets, over an ambient environment without those that ``_dropped`` names."""
-    path = [entry for entry in ambient.get("PATH", "").split(os.pathsep) if not _is_a_rehearsals(Path(entry))]
+def _variables(rehearsal: Rehearsal) -> dict[str, str]:
+    """The variables that a rehearsal sets, over the environment without those that ``_dropped`` names."""
+    path = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if not _is_a_rehearsals(Path(entry))]
     return {
         "PATH": os.pathsep.join([str(rehearsal.bin_dir), *path]),
         "KUBECONFIG": str(rehearsal.kubeconfig),
@@ -66,7 +58,7 @@ def _variables(rehearsal: Rehearsal, ambient: Mapping[str, str] = os.environ) ->
         "HELM_DATA_HOME": str(rehearsal.root / "helm"),
         "ML_FOUNDATIONS_COMMAND": os.environ.get("ML_FOUNDATIONS_COMMAND", "ml-foundations"),
         "ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root),
-        "SSL_CERT_FILE": str(_ca_bundle(rehearsal)),
+        "SSL_CERT_FILE": str(rehearsal.root / _CA_BUNDLE),
         "PULUMI_HOME": str(rehearsal.pulumi_home),
         # Attributes beside each file are not written atomically: where a run is killed then, no file can be read again.
         "PULUMI_BACKEND_URL": f"file://{rehearsal.backend_dir}?metadata=skip",
@@ -81,20 +73,17 @@ def _variables(rehearsal: Rehearsal, ambient: Mapping[str, str] = os.environ) ->
 
 
 def _is_a_rehearsals(path: Path) -> bool:
-    """Whether a path of the ambient environment was put there by a rehearsal's own shell."""
+    """Whether a rehearsal's own shell put a path into the environment."""
     return ".rehearsal" in path.parts
 
 
-def _dropped(ambient: Mapping[str, str] = os.environ) -> list[str]:
-    """The names of the ambient variables that must not reach a rehearsal."""
-    return sorted(name for name in ambient if name.startswith(_CLOUD_VARIABLES))
+def _dropped() -> list[str]:
+    return sorted(name for name in os.environ if name.startswith(_CLOUD_VARIABLES))
 
 
 def process_environment(rehearsal: Rehearsal) -> dict[str, str]:
     """The whole environment for a child process."""
-    drop = set(_dropped())
-    kept = {name: value for name, value in os.environ.items() if name not in drop}
-    return kept | _variables(rehearsal)
+    return {name: os.environ[name] for name in os.environ.keys() - _dropped()} | _variables(rehearsal)
 
 
 def shell_exports(rehearsal: Rehearsal) -> str:
@@ -114,14 +103,14 @@ def project_settings(project: Path) -> dict[str, Any]:
     """What Pulumi.yaml says.
 
     Raises:
-        RehearsalError: the folder is no Pulumi project.
+        RehearsalError: the folder is not a Pulumi project.
     """
     file = project / "Pulumi.yaml"
     if not file.exists():
-        raise RehearsalError(f"{project} is no Pulumi project: it has no Pulumi.yaml")
+        raise RehearsalError(f"{project} is not a Pulumi project: it has no Pulumi.yaml")
     settings = _read_settings(file)
     if missing := [key for key in ("name", "runtime") if not settings.get(key)]:
-        raise RehearsalError(f"{file} says no {' and no '.join(missing)}")
+        raise RehearsalError(f"{file} has no {' and no '.join(missing)}")
     return settings
 
 
@@ -131,7 +120,7 @@ def _read_settings(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         raise RehearsalError(f"{file} cannot be read: {error}") from None
     if not isinstance(settings, dict):
-        raise RehearsalError(f"{file} is no map of settings")
+        raise RehearsalError(f"{file} is not a map of settings")
     return settings
 
 
@@ -152,7 +141,7 @@ def source_stack_file(rehearsal: Rehearsal) -> Path:
 
 def refresh_stack_file(rehearsal: Rehearsal) -> None:
     """Copy the project's stack file into the rehearsal, with the rehearsal's own encryption salt."""
-    source, target, seen = source_stack_file(rehearsal), stack_file(rehearsal), _seen_stack_file(rehearsal)
+    source, target, seen = source_stack_file(rehearsal), stack_file(rehearsal), rehearsal.root / _SEEN
     text = source.read_bytes() if source.exists() else b""
     if target.exists() and seen.exists() and seen.read_bytes() == text:
         return
@@ -174,11 +163,6 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     write(seen, text.decode())
 
 
-def _seen_stack_file(rehearsal: Rehearsal) -> Path:
-    """The project's stack file as it was when it was copied. Times are no guide: an older file may come back."""
-    return rehearsal.root / "stack-file.seen"
-
-
 def _holds_secrets(config: Any) -> bool:
     """Whether any value is encrypted: ``secure`` alone in a mapping (Pulumi, "Stack settings file reference")."""
     if isinstance(config, dict):
@@ -190,11 +174,7 @@ def trust(rehearsal: Rehearsal) -> None:
     """Let clients trust the replica as they trust the public certificate of a real cluster's DNS endpoint."""
     known = os.environ.get("SSL_CERT_FILE", "") or ssl.get_default_verify_paths().cafile
     public = Path(known).read_text() if known and Path(known).is_file() else ""
-    write(_ca_bundle(rehearsal), public + configuration.credentials(rehearsal).ca.read_text())
-
-
-def _ca_bundle(rehearsal: Rehearsal) -> Path:
-    return rehearsal.root / "ca-bundle.crt"
+    write(rehearsal.root / _CA_BUNDLE, public + configuration.credentials(rehearsal).ca.read_text())
 
 
 def install(rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = False) -> None:
@@ -205,10 +185,8 @@ def install(rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = Fals
     for name in ("kubectl", "helm"):
         _link(rehearsal.bin_dir / name, getattr(tools, name))
     _script(rehearsal.bin_dir / "pulumi", _pulumi_launcher(rehearsal, tools))
-    _script(
-        rehearsal.bin_dir / "gke-gcloud-auth-plugin",
-        _python_module(rehearsal, f"{_PLUGINS}.gke_gcloud_auth_plugin"),
-    )
+    auth = _python_module(rehearsal, f"{_PLUGINS}.gke_gcloud_auth_plugin")
+    _script(rehearsal.bin_dir / "gke-gcloud-auth-plugin", auth)
     _embedded_plugin(rehearsal, "gcp")
     if official_kubernetes:
         _official_kubernetes_plugin(rehearsal)
@@ -216,13 +194,9 @@ def install(rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = Fals
         _embedded_plugin(rehearsal, "kubernetes")
     if not tools.pulumi_is_official:
         language_host.install(rehearsal, tools)
-        if _runtime(rehearsal.project) == "yaml":
+        runtime = project_settings(rehearsal.project)["runtime"]
+        if "yaml" in (runtime, runtime["name"] if isinstance(runtime, dict) else ""):
             _yaml_language_host(rehearsal)
-
-
-def _runtime(project: Path) -> str:
-    runtime = project_settings(project)["runtime"]
-    return runtime if isinstance(runtime, str) else runtime["name"]
 
 
 def _yaml_language_host(rehearsal: Rehearsal) -> None:
@@ -272,7 +246,7 @@ def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
     named = shlex.quote(str(source_stack_file(rehearsal)))
     refresh = f"{_python()} -m ml_foundations.rehearsal.engine.environment {shlex.quote(str(rehearsal.root))}"
     return (
-        f"if [ -e {named} ] && ! cmp -s {named} {shlex.quote(str(_seen_stack_file(rehearsal)))}; then\n"
+        f"if [ -e {named} ] && ! cmp -s {named} {shlex.quote(str(rehearsal.root / _SEEN))}; then\n"
         f"  {refresh} || exit 1\nfi\n"
         f'exec {shlex.quote(str(tools.pulumi))} "$@"\n'
     )
@@ -304,6 +278,5 @@ def _passphrase_file(rehearsal: Rehearsal) -> Path:
 
 
 if __name__ == "__main__":
-    root = Path(sys.argv[1])
     with user_errors():
-        refresh_stack_file(Rehearsal(stack=root.name, root=root))
+        refresh_stack_file(Rehearsal.at(Path(sys.argv[1])))

@@ -10,20 +10,19 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import selectors
 import shlex
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf import empty_pb2
 
-from ml_foundations.rehearsal.engine import serving
+from ml_foundations.rehearsal.engine import protocol
 from ml_foundations.rehearsal.engine.protocol import language_pb2 as lang
 from ml_foundations.rehearsal.engine.protocol import language_pb2_grpc, plugin_pb2
 from ml_foundations.rehearsal.files import write
@@ -119,10 +118,8 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         """Run a plugin written in Python and pass on what it prints."""
         environment = dict(os.environ) | dict(entry.split("=", 1) for entry in request.env)
         command = [interpreter(request.info), "-u", *_plugin_arguments(request)]
-        pipe = subprocess.PIPE
-        with self._process(
-            context, command, cwd=request.pwd or None, env=environment, stdout=pipe, stderr=pipe
-        ) as process:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with self._process(context, command, cwd=request.pwd or None, env=environment, **streams) as process:
             for name, data in _output(process):
                 yield lang.RunPluginResponse(stdout=data) if name == "stdout" else lang.RunPluginResponse(stderr=data)
             yield lang.RunPluginResponse(exitcode=process.wait())
@@ -135,16 +132,15 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     @contextmanager
     def _process(self, context: Any, command: list[Any], **options: Any) -> Iterator[subprocess.Popen[Any]]:
         """A child process, which does not outlive the call that it serves."""
-        process = subprocess.Popen(command, **options)
-        self._running.add(process)
-        try:
-            if not context.add_callback(process.terminate):
+        with subprocess.Popen(command, **options) as process:
+            self._running.add(process)
+            try:
+                if not context.add_callback(process.terminate):
+                    process.terminate()
+                yield process
+            finally:
+                self._running.discard(process)
                 process.terminate()
-            yield process
-        finally:
-            self._running.discard(process)
-            process.terminate()
-            process.wait()
 
 
 def interpreter(info: Any) -> Path:
@@ -210,27 +206,21 @@ def _plugin_arguments(request: Any) -> list[str]:
 
 def _output(process: subprocess.Popen[Any]) -> Iterator[tuple[str, bytes]]:
     """What the process prints on either stream, as it comes."""
-    queue: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
-
-    def pump(name: str, stream: IO[bytes]) -> None:
-        with stream:
-            while data := os.read(stream.fileno(), 65536):
-                queue.put((name, data))
-        queue.put((name, b""))
-
-    streams = {"stdout": process.stdout, "stderr": process.stderr}
-    pumps = [threading.Thread(target=pump, args=pair, daemon=True) for pair in streams.items()]
-    for thread in pumps:
-        thread.start()
-    for _ in pumps:
-        while (item := queue.get())[1]:
-            yield item
+    with selectors.DefaultSelector() as streams:
+        for name in ("stdout", "stderr"):
+            streams.register(getattr(process, name), selectors.EVENT_READ, name)
+        while streams.get_map():
+            for key, _ in streams.select():
+                if data := os.read(key.fd, 65536):
+                    yield key.data, data
+                else:
+                    streams.unregister(key.fileobj)
 
 
 def main() -> None:
     """Start as the engine does: the executor's path, engine flags, and the engine's address last."""
-    host = _LanguageHost(Path(sys.argv.pop(1)), serving.engine_address())
-    serving.serve(lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server))
+    host = _LanguageHost(Path(sys.argv.pop(1)), protocol.engine_address())
+    protocol.serve(lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server))
 
 
 if __name__ == "__main__":

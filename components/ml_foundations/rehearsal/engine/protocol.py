@@ -1,4 +1,4 @@
-"""Pulumi's protocol: the stubs that the SDK carries, without the SDK.
+"""Pulumi's protocol: the stubs that the SDK carries, without the SDK, and a server for plugins and language hosts.
 
 Each ``pulumi`` command starts a language host twice and every plugin once. Importing the whole SDK would take half of
 such a start, and answering calls needs none of it.
@@ -6,12 +6,22 @@ such a start, and answering calls needs none of it.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
+
+import grpc
+
+_THREADS = 1000
+"""Calls served at once; most of them only wait, a plugin's for as long as it runs."""
+_CHECK_SECONDS = 1
 
 
 @contextmanager
@@ -35,24 +45,46 @@ def _bare_packages(*names: str) -> Iterator[None]:
 
 
 with _bare_packages("pulumi", "pulumi.runtime", "pulumi.runtime.proto"):
-    from pulumi.runtime.proto import (
-        engine_pb2,
-        engine_pb2_grpc,
-        language_pb2,
-        language_pb2_grpc,
-        plugin_pb2,
-        provider_pb2,
-        provider_pb2_grpc,
-        status_pb2,
-    )
+    from pulumi.runtime.proto import engine_pb2 as engine_pb2
+    from pulumi.runtime.proto import engine_pb2_grpc as engine_pb2_grpc
+    from pulumi.runtime.proto import language_pb2 as language_pb2
+    from pulumi.runtime.proto import language_pb2_grpc as language_pb2_grpc
+    from pulumi.runtime.proto import plugin_pb2 as plugin_pb2
+    from pulumi.runtime.proto import provider_pb2 as provider_pb2
+    from pulumi.runtime.proto import provider_pb2_grpc as provider_pb2_grpc
+    from pulumi.runtime.proto import status_pb2 as status_pb2
 
-__all__ = [
-    "engine_pb2",
-    "engine_pb2_grpc",
-    "language_pb2",
-    "language_pb2_grpc",
-    "plugin_pb2",
-    "provider_pb2",
-    "provider_pb2_grpc",
-    "status_pb2",
-]
+
+def engine_address() -> str:
+    """The address of the engine: the last argument that is no flag, or empty."""
+    return next((word for word in reversed(sys.argv[1:]) if not word.startswith("-")), "")
+
+
+def serve(
+    register: Callable[[grpc.Server], None], end: Callable[[], None] = lambda: None, grace: float | None = None
+) -> None:
+    """Serve until SIGINT or SIGTERM, or until the engine is gone; the process ends with it.
+
+    Args:
+        register: Adds what is served to the server.
+        end: Called first at the end.
+        grace: The seconds that calls then have to return.
+    """
+    parent = os.getppid()
+    sizes = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    server = grpc.server(ThreadPoolExecutor(_THREADS), options=sizes)
+    register(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    stopped = threading.Event()
+    # A plugin has a process group of its own: this is the engine at its end. Ctrl-C comes as a call of Cancel.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    print(port, flush=True)
+    # An engine that was killed tells its processes nothing, and does not end every host that it starts.
+    while os.getppid() == parent and not stopped.wait(_CHECK_SECONDS):
+        pass
+    end()
+    server.stop(grace).wait()
+    # There is nothing left to do, and the engine waits for it: do not take the interpreter apart.
+    os._exit(0)

@@ -1,4 +1,4 @@
-"""The rehearsed stack: made, brought up by a real ``pulumi up``, and put right after an interruption."""
+"""The rehearsed stack: created, brought up by a real ``pulumi up``, and repaired after an interruption."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
-from ml_foundations.rehearsal.progress import RehearsalError, console, step
+from ml_foundations.rehearsal.processes import run
+from ml_foundations.rehearsal.progress import RehearsalError, Step, console
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 
 def up(rehearsal: Rehearsal, tools: Tools, quiet: bool = False) -> None:
-    """Run ``pulumi up``, after what an interrupted run may have left has been put right.
+    """Run ``pulumi up``, after repairing what an interrupted run may have left.
 
-    Its words go to the terminal; with ``quiet`` only where it fails.
+    Its output goes to the terminal; with ``quiet`` only if it fails.
 
     Raises:
-        RehearsalError: pulumi failed; its own words are on the terminal.
+        RehearsalError: pulumi failed; its output is on the terminal.
     """
     create(rehearsal)
     recover(rehearsal, tools)
@@ -42,11 +43,11 @@ def up(rehearsal: Rehearsal, tools: Tools, quiet: bool = False) -> None:
     if done.returncode != 0:
         print(done.stdout or "", done.stderr or "", sep="", file=sys.stderr, end="")
         again = rehearsal.command("up")
-        raise RehearsalError(f"pulumi up failed; its own words are above. Fix what it names, then run {again}")
+        raise RehearsalError(f"pulumi up failed; its output is above. Fix what it names, then run {again}")
 
 
 def create(rehearsal: Rehearsal) -> None:
-    """Make the stack in the rehearsal's own backend, where it is not there yet."""
+    """Create the stack in the rehearsal's own backend, if it does not exist."""
     if state_file(rehearsal).exists():
         return
     # `stack init` writes into the stack file beside Pulumi.yaml, whatever else it is told: give it one of its own.
@@ -54,7 +55,7 @@ def create(rehearsal: Rehearsal) -> None:
     scratch.mkdir(mode=0o700, exist_ok=True)
     project = environment.project_settings(rehearsal.project)["name"]
     (scratch / "Pulumi.yaml").write_text(yaml.safe_dump({"name": project, "runtime": "python"}))
-    _checked(pulumi(rehearsal, "stack", "init", rehearsal.stack, capture=True, cwd=scratch))
+    _pulumi(rehearsal, "stack", "init", rehearsal.stack, cwd=scratch)
 
 
 def state_file(rehearsal: Rehearsal) -> Path:
@@ -64,7 +65,7 @@ def state_file(rehearsal: Rehearsal) -> Path:
 
 
 def recover(rehearsal: Rehearsal, tools: Tools) -> None:
-    """Release the lock of a run that was killed, and adopt what it created without writing that down."""
+    """Release the lock of a run that was killed, and adopt what it created but did not record."""
     # Every pulumi command takes its second: where the backend's files show no trace of an interruption, none is run.
     locks = list((rehearsal.backend_dir / ".pulumi" / "locks").rglob("*.json"))
     for lock in locks:
@@ -73,10 +74,9 @@ def recover(rehearsal: Rehearsal, tools: Tools) -> None:
         pulumi(rehearsal, "cancel", "--yes", "--stack", rehearsal.stack, capture=True)
     if "pending_operations" not in json.loads(state_file(rehearsal).read_text())["checkpoint"].get("latest", {}):
         return
-    exported = _checked(pulumi(rehearsal, "stack", "export", "--stack", rehearsal.stack, capture=True))
-    export: dict[str, Any] = json.loads(exported)
+    export: dict[str, Any] = json.loads(_pulumi(rehearsal, "stack", "export", "--stack", rehearsal.stack))
     state: dict[str, Any] = export["deployment"]
-    with step("adopting what an interrupted update created"):
+    with Step("adopting what an interrupted update created"):
         # `pulumi refresh --import-pending-creates` drops what it is told to import where there is no terminal (3.250).
         known = {resource["urn"] for resource in state["resources"]}
         created = dict(_created(rehearsal, tools, state["pending_operations"]))
@@ -86,15 +86,10 @@ def recover(rehearsal: Rehearsal, tools: Tools) -> None:
         edited = rehearsal.root / "recovered-state.json"
         write(edited, json.dumps(export))
         try:
-            _checked(
-                pulumi(
-                    *(rehearsal, "stack", "import", "--stack", rehearsal.stack, "--file", str(edited)),
-                    capture=True,
-                )
-            )
+            _pulumi(rehearsal, "stack", "import", "--stack", rehearsal.stack, "--file", str(edited))
         finally:
             edited.unlink()
-        _checked(pulumi(rehearsal, "refresh", "--yes", "--skip-preview", "--stack", rehearsal.stack, capture=True))
+        _pulumi(rehearsal, "refresh", "--yes", "--skip-preview", "--stack", rehearsal.stack)
 
 
 def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
@@ -130,31 +125,29 @@ def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) 
 
 def _is_released(rehearsal: Rehearsal, tools: Tools, operation: str, inputs: dict[str, Any]) -> bool:
     """Whether Helm had ended its work on a release. What it had not is undone: it refuses to go on from there."""
+    to = ["--kubeconfig", rehearsal.kubeconfig, "--namespace", inputs["namespace"]]
 
-    def helm(*args: str) -> subprocess.CompletedProcess[str]:
-        to = ["--kubeconfig", rehearsal.kubeconfig, "--namespace", inputs["namespace"]]
-        return subprocess.run(
-            [tools.helm, *to, *args, inputs["name"]],
-            env=environment.process_environment(rehearsal),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def helm(*args: str) -> str:
+        command = [tools.helm, *to, *args, inputs["name"]]
+        return run(command, f"helm {args[0]} failed", env=environment.process_environment(rehearsal))
 
-    said = helm("status", "--output=json")
-    absent = said.returncode != 0 and "not found" in said.stderr
-    status = "" if absent else json.loads(_checked(said))["info"]["status"]
+    try:
+        status = json.loads(helm("status", "--output=json"))["info"]["status"]
+    except RehearsalError as error:
+        if "not found" not in str(error):
+            raise
+        status = ""
     if operation == "creating" and status not in ("", "deployed"):
-        _checked(helm("uninstall", "--wait"))
+        helm("uninstall", "--wait")
     elif status.startswith("pending-"):
-        _checked(helm("rollback"))
+        helm("rollback")
     return status == "deployed"
 
 
 def pulumi(
     rehearsal: Rehearsal, *args: str, capture: bool = False, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the rehearsal's pulumi in the project; its words go to the terminal, or are captured."""
+    """Run the rehearsal's pulumi in the project; its output goes to the terminal, or is captured."""
     pipe = subprocess.PIPE if capture else None
     command = [str(rehearsal.bin_dir / "pulumi"), *args, "--non-interactive"]
     environ = environment.process_environment(rehearsal)
@@ -179,7 +172,8 @@ def _outlive(process: subprocess.Popen[str]) -> tuple[str, str]:
     return printed
 
 
-def _checked(done: subprocess.CompletedProcess[str]) -> str:
+def _pulumi(rehearsal: Rehearsal, *args: str, cwd: Path | None = None) -> str:
+    done = pulumi(rehearsal, *args, capture=True, cwd=cwd)
     if done.returncode != 0:
-        raise RehearsalError(f"{' '.join(map(str, done.args[1:]))} failed:\n{(done.stderr or done.stdout).strip()}")
+        raise RehearsalError(f"pulumi {' '.join(args)} failed:\n{(done.stderr or done.stdout).strip()}")
     return done.stdout

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from google.protobuf import empty_pb2, struct_pb2
 
-from ml_foundations.rehearsal.engine import serving
+from ml_foundations.rehearsal.engine import protocol
 from ml_foundations.rehearsal.engine.protocol import (
     engine_pb2,
     engine_pb2_grpc,
@@ -221,8 +221,8 @@ def _init_failed_status(error: InitFailedError) -> _Status:
 
 def serve(provider: Provider) -> None:
     """Serve a provider to the engine, until the engine ends this process."""
-    servicer = ProviderServicer(provider, serving.engine_address())
-    serving.serve(
+    servicer = ProviderServicer(provider, protocol.engine_address())
+    protocol.serve(
         lambda server: provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server),
         end=provider.cancelled.set,
         grace=1,

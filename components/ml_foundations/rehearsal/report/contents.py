@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ml_foundations.catalog.versions import DRA_DRIVER, GPU_OPERATOR, NFS_PROVISIONER
-from ml_foundations.kubernetes.manifests import RELEASE
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import RELEASE, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.quantities import WHOLE
+from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api
-from ml_foundations.rehearsal.cloud import overview
+from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.cloud import operator
+from ml_foundations.rehearsal.cloud.autoscaler import is_busy
+from ml_foundations.rehearsal.cloud.nodes import is_simulated
+from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report import workloads
@@ -56,26 +63,65 @@ class Report:
 
 def collect(rehearsal: Rehearsal) -> Report:
     """Read the replica and the simulated Google Cloud."""
-    api = Api(Access(rehearsal.kubeconfig))
+    api, store = Api(Access(rehearsal.kubeconfig)), Store(rehearsal)
+    declared = store.pools()
+    recorded = [{"type": entry["type"], "name": entry["name"]} for entry in store.recorded()]
     return Report(
         stack=rehearsal.stack,
-        pools=overview.pools(rehearsal),
-        workloads=workloads.collect(api, overview.history(rehearsal), overview.pools_without_operator(rehearsal)),
+        pools=_pools(api, declared),
+        workloads=workloads.collect(api, store.history(), _without_operator(rehearsal, api, declared)),
         quotas=_quotas(api),
-        recorded=overview.recorded(rehearsal) + _recorded_releases(rehearsal),
+        recorded=recorded + _recorded_releases(rehearsal),
     )
+
+
+def pools(rehearsal: Rehearsal) -> list[dict[str, Any]]:
+    """The node pools as they are now, with their nodes and GPUs; copied nodes of no pool by their machine type."""
+    return _pools(Api(Access(rehearsal.kubeconfig)), Store(rehearsal).pools())
+
+
+def _pools(api: Api, declared: dict[str, Pool]) -> list[dict[str, Any]]:
+    nodes: defaultdict[tuple[str, bool], list[Object]] = defaultdict(list, {(name, True): [] for name in declared})
+    for node in api.get("/api/v1/nodes")["items"]:
+        found = labels_of(node)
+        name = found.get(labels.GKE_NODE_POOL) or found.get(labels.INSTANCE_TYPE) or "other"
+        # A pool of one's own cluster may have the name of one that is declared, and has its own place.
+        nodes[name, is_simulated(node)].append(node)
+    used: Counter[str] = Counter()
+    for pod in filter(is_busy, api.get("/api/v1/pods")["items"]):
+        used[pod["spec"]["nodeName"]] += pod_requests(pod["spec"]).get(labels.GPU_RESOURCE, 0) // WHOLE
+    return [
+        {
+            "name": name,
+            "machine_type": pool.machine_type if pool else labels_of(mine[0]).get(labels.INSTANCE_TYPE, ""),
+            "nodes": len(mine),
+            "min_nodes": pool.min_nodes if pool else len(mine),
+            "max_nodes": pool.max_nodes if pool else len(mine),
+            "gpus": sum(int(section(node, "status", "capacity").get(labels.GPU_RESOURCE, 0)) for node in mine),
+            "gpus_in_use": sum(used[name_of(node)] for node in mine),
+        }
+        for (name, simulated), mine in nodes.items()
+        for pool in [declared.get(name) if simulated else None]
+    ]
+
+
+def _without_operator(rehearsal: Rehearsal, api: Api, declared: dict[str, Pool]) -> list[str]:
+    """The node pools that have no GPUs because they leave them to the GPU Operator, and it is not installed."""
+    left = [name for name, pool in declared.items() if pool.is_left_to_operator]
+    releases = api.get("/api/v1/secrets", labelSelector=operator.HELM_SECRETS)["items"] if left else []
+    return [] if operator.find(rehearsal, map(operator.read_release, releases)) else left
 
 
 def _quotas(api: Api) -> list[Quota]:
     return [
         Quota(
-            quota["metadata"]["namespace"],
-            quota["metadata"]["name"],
+            namespace_of(quota),
+            name_of(quota),
             quota["status"].get("hard") or quota["spec"].get("hard") or {},
             quota["status"].get("used") or {},
         )
         for quota in api.get("/api/v1/resourcequotas")["items"]
-        if not workloads.is_system(quota["metadata"]["namespace"])
+        if not workloads.is_system(namespace_of(quota))
     ]
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.manifests import RELEASE
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report.contents import Quota, Report
+from ml_foundations.rehearsal.report.contents import Report
 
 
 def show(report: Report, rehearsal: Rehearsal, console: Console) -> None:
@@ -56,7 +56,8 @@ def _tables(report: Report) -> Iterable[RenderableType]:
 
     quotas = _table("\nQuotas (used / hard)", "namespace", "quota", *_QUOTA_COLUMNS.values())
     for quota in report.quotas:
-        quotas.add_row(quota.namespace, quota.name, *_quota_cells(quota))
+        cells = (f"{quota.used.get(k, '0')} / {quota.hard[k]}" if k in quota.hard else "-" for k in _QUOTA_COLUMNS)
+        quotas.add_row(quota.namespace, quota.name, *cells)
     yield quotas
 
     if text := _recorded_text(report.recorded):
@@ -81,10 +82,6 @@ _QUOTA_COLUMNS = {
     "count/jobs.batch": "Jobs",
     "persistentvolumeclaims": "claims",
 }
-
-
-def _quota_cells(quota: Quota) -> list[str]:
-    return [f"{quota.used.get(key, '0')} / {quota.hard[key]}" if key in quota.hard else "-" for key in _QUOTA_COLUMNS]
 
 
 def _table(title: str, *columns: str) -> Table:

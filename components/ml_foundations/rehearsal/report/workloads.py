@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of, section
+from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.rehearsal.api import Api, ApiError, Object, owners
 
 _JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
@@ -42,7 +44,7 @@ def collect(api: Api, history: list[dict[str, Any]], without_operator: list[str]
     """Every workload that somebody declared, those of the system apart."""
 
     def ours(path: str) -> list[Object]:
-        return [item for item in api.get(path)["items"] if not is_system(item["metadata"]["namespace"])]
+        return [item for item in api.get(path)["items"] if not is_system(namespace_of(item))]
 
     pods, jobs = ours("/api/v1/pods"), ours("/apis/batch/v1/jobs")
     unattached = {event["involvedObject"]["uid"]: event["message"] for event in _warnings(api, "FailedAttachVolume")}
@@ -51,9 +53,11 @@ def collect(api: Api, history: list[dict[str, Any]], without_operator: list[str]
         *(_job(job, seen) for job in _declared(jobs)),
         *(_cron_job(cron, _owned_by(cron, jobs), seen) for cron in _declared(ours("/apis/batch/v1/cronjobs"))),
         *(_job_set(item, _owned_by(item, jobs), seen) for item in _declared(_where_served(ours, _JOB_SETS))),
-        *(_replicas("Deployment", item, seen) for item in _declared(ours("/apis/apps/v1/deployments"))),
-        *(_replicas("ReplicaSet", item, seen) for item in _declared(ours("/apis/apps/v1/replicasets"))),
-        *(_replicas("StatefulSet", item, seen) for item in _declared(ours("/apis/apps/v1/statefulsets"))),
+        *(
+            _replicas(kind, item, seen)
+            for kind in ("Deployment", "ReplicaSet", "StatefulSet")
+            for item in _declared(ours(f"/apis/apps/v1/{kind.lower()}s"))
+        ),
         *(_daemon_set(item, seen) for item in _declared(ours("/apis/apps/v1/daemonsets"))),
         *(_pod(pod, seen) for pod in _declared(pods)),
     ]
@@ -70,102 +74,72 @@ def _where_served(list_items: Callable[[str], list[Object]], path: str) -> list[
         raise
 
 
-def _declared(items: list[Object]) -> list[Object]:
-    """Those of the items that somebody declared: no other object made them."""
-    return [item for item in items if not owners(item)]
+def _declared(found: list[Object]) -> list[Object]:
+    """Those that somebody declared: no other object made them."""
+    return [item for item in found if not owners(item)]
 
 
-def _owned_by(owner: Object, items: list[Object]) -> list[Object]:
-    """Those of the items that another object made."""
-    return [item for item in items if owner["metadata"]["uid"] in owners(item)]
+def _owned_by(owner: Object, found: list[Object]) -> list[Object]:
+    return [item for item in found if owner["metadata"]["uid"] in owners(item)]
 
 
 def _warnings(api: Api, reason: str) -> list[Object]:
     return api.get("/api/v1/events", fieldSelector=f"type=Warning,reason={reason}")["items"]
 
 
+@dataclass(frozen=True)
 class _Evidence:
     """What tells where a workload's pods are, were, or why they are not."""
 
-    def __init__(
-        self,
-        pods: list[Object],
-        warnings: list[Object],
-        history: list[dict[str, Any]],
-        without_operator: list[str],
-        unattached: dict[str, str],
-    ) -> None:
-        self._pods = pods
-        self._warnings = warnings
-        self._history = history
-        self._without_operator = without_operator
-        self._unattached = unattached
+    all_pods: list[Object]
+    refused: list[Object]
+    """Events of pods that were not created."""
+    history: list[dict[str, Any]]
+    without_operator: list[str]
+    unattached: dict[str, str]
+    """Why a pod's disks do not attach, by its uid."""
 
     def pods(self, workload: Object) -> list[Object]:
-        selector = workload["spec"]["selector"].get("matchLabels") or {}
+        wanted = section(workload, "spec", "selector", "matchLabels").items()
         return [
             pod
-            for pod in self._pods
-            if pod["metadata"]["namespace"] == workload["metadata"]["namespace"]
-            and selector.items() <= pod["metadata"].get("labels", {}).items()
+            for pod in self.all_pods
+            if namespace_of(pod) == namespace_of(workload) and wanted <= labels_of(pod).items()
         ]
 
     def nodes(self, kind: str, workload: Object) -> list[str]:
         current = {node for pod in self.pods(workload) if (node := pod["spec"].get("nodeName"))}
-        past = {
-            entry["node"]
-            for entry in self._history
-            if kind == "Job"
-            and (entry["namespace"], entry["owner_kind"], entry["owner_name"])
-            == (workload["metadata"]["namespace"], kind, workload["metadata"]["name"])
-        }
-        return sorted(current | past)
+        this = (namespace_of(workload), "Job", name_of(workload))
+        past = {e["node"] for e in self.history if (e["namespace"], e["owner_kind"], e["owner_name"]) == this}
+        return sorted(current | past if kind == "Job" else current)
 
     def reason(self, workload: Object) -> str:
-        unscheduled = filter(None, (self.unscheduled(pod) for pod in self.pods(workload)))
-        refused = (
-            event["message"]
-            for event in self._warnings
-            if event["involvedObject"].get("namespace") == workload["metadata"]["namespace"]
-            and _belongs(event["involvedObject"], workload)
-        )
+        unscheduled = filter(None, map(self.unscheduled, self.pods(workload)))
+        refused = (event["message"] for event in self.refused if _is_about(event["involvedObject"], workload))
         return next(unscheduled, "") or next(refused, "")
-
-    def _not_attached(self, pod: Object) -> str:
-        return "" if pod["spec"].get("nodeName") else self._unattached.get(pod["metadata"]["uid"], "")
 
     def unscheduled(self, pod: Object) -> str:
         """Why a pod has no node: the cause where it is known, then the scheduler's words."""
-        said = _unscheduled(pod) or self._not_attached(pod)
-        if said and self._without_operator and _requests_gpus(pod):
-            pools = ", ".join(self._without_operator)
+        conditions = [c for c in items(pod["status"], "conditions") if c["type"] == "PodScheduled"]
+        said = next((c.get("message", "") for c in conditions if c["status"] == "False"), "")
+        if not pod["spec"].get("nodeName"):
+            said = said or self.unattached.get(pod["metadata"]["uid"], "")
+        if said and self.without_operator and GPU_RESOURCE in pod_requests(pod["spec"]):
+            pools = ", ".join(self.without_operator)
             return f"The GPU Operator is not installed, and these pools leave their GPUs to it: {pools}. {said}"
         return said
 
 
-def _belongs(involved: Object, workload: Object) -> bool:
+def _is_about(involved: Object, workload: Object) -> bool:
     """Whether an event is about a workload, or about the ReplicaSet of a Deployment."""
-    return involved.get("uid") == workload["metadata"]["uid"] or (
-        involved["kind"] == "ReplicaSet" and involved["name"].rpartition("-")[0] == workload["metadata"]["name"]
-    )
+    is_of_deployment = involved["kind"] == "ReplicaSet" and involved["name"].rpartition("-")[0] == name_of(workload)
+    same_namespace = involved.get("namespace") == namespace_of(workload)
+    return involved.get("uid") == workload["metadata"]["uid"] or (is_of_deployment and same_namespace)
 
 
-def _unscheduled(pod: Object) -> str:
-    for condition in pod["status"].get("conditions", []):
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return condition.get("message", "")
-    return ""
-
-
-def _requests_gpus(pod: Object) -> bool:
-    return any(
-        GPU_RESOURCE in container.get("resources", {}).get("limits", {}) for container in pod["spec"]["containers"]
-    )
-
-
-def _met(item: Object) -> dict[str, Object]:
+def _met(item: Object) -> dict[str, Manifest]:
     """The conditions of an object that are true, by type."""
-    conditions: list[Object] = (item.get("status") or {}).get("conditions", [])
+    conditions = items(section(item, "status"), "conditions")
     return {condition["type"]: condition for condition in conditions if condition["status"] == "True"}
 
 
@@ -234,7 +208,7 @@ def _pod(pod: Object, seen: _Evidence) -> Workload:
 
 
 def _row(kind: str, item: Object, state: str, nodes: list[str], reason: str) -> Workload:
-    return Workload(item["metadata"]["namespace"], kind, item["metadata"]["name"], state, nodes, reason)
+    return Workload(namespace_of(item), kind, name_of(item), state, nodes, reason)
 
 
 def is_system(namespace: str) -> bool:

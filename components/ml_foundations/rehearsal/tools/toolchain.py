@@ -1,13 +1,11 @@
 """The tools of a rehearsal, built once from pinned Go modules and kept in the user's cache.
 
-A group of tools is a Go module in a folder beside this file: its go.mod and go.sum pin every line of source. A group
-is built into a folder of its own whose name holds a hash of all that decides the result, so that a finished folder is
-never written again, and an unfinished one never used.
+A group of tools is built into a folder of its own whose name holds a hash of all that decides the result, so that a
+finished folder is never written again, and an unfinished one never used.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -20,12 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ml_foundations.rehearsal.files import write
+from ml_foundations.rehearsal.files import draft_of, locked, write
 from ml_foundations.rehearsal.layout import cache_dir
-from ml_foundations.rehearsal.progress import RehearsalError, Step, console, step, user_errors
+from ml_foundations.rehearsal.progress import RehearsalError, Step, console
 from ml_foundations.rehearsal.tools import go_command
-from ml_foundations.rehearsal.tools.folders import draft_of, locked
-from ml_foundations.rehearsal.tools.groups import GROUPS, HELM, KUBERNETES, PULUMI, Group
+from ml_foundations.rehearsal.tools.groups import HELM, KUBERNETES, PULUMI, Group
 
 _FREE_BYTES = 5 * 1024**3
 """Room that a build takes at most: Go's module and build caches, and the binaries."""
@@ -104,8 +101,6 @@ def build(group: Group) -> Path:
 
 @dataclass(frozen=True)
 class _Go:
-    """The go command, for one build."""
-
     executable: Path
     group: Group
     draft: Path
@@ -153,7 +148,7 @@ def _build(group: Group, target: Path) -> None:
     _require_room(executable, target.parent)
     with (
         draft_of(target) as draft,
-        step(f"building {group.name} (once, up to {group.minutes:g} min on 2 cores)") as progress,
+        Step(f"building {group.name} (once, up to {group.minutes:g} min on 2 cores)") as progress,
     ):
         _install(_Go(executable, group, draft, progress))
         _write_manifest(draft)
@@ -232,22 +227,3 @@ def _stamp(path: Path) -> list[int]:
 def _fingerprint(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def main() -> None:
-    """Build groups of tools and print where they are; without a group, those of a rehearsal."""
-    parser = argparse.ArgumentParser(
-        prog="python -m ml_foundations.rehearsal.tools.toolchain", description=main.__doc__
-    )
-    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], metavar="group", help=", ".join(GROUPS))
-    chosen = parser.parse_args().groups
-    if not chosen:
-        for name, value in vars(ensure()).items():
-            print(f"{name:<24} {value}")
-    for name in chosen:
-        print(build(GROUPS[name]))
-
-
-if __name__ == "__main__":
-    with user_errors():
-        main()

@@ -98,7 +98,7 @@ class Process:
         child = self.launch(command, **options)
         deadline = time.monotonic() + seconds
         while child.poll() is None and time.monotonic() < deadline:
-            if self.running and is_ready():
+            if is_ready():
                 self._version.write_text(version)
                 return
             time.sleep(0.05)
@@ -123,6 +123,18 @@ class Process:
         return self.file.with_suffix(".version")
 
 
+def run(command: Iterable[str | Path], failed: str, **options: Any) -> str:
+    """What a command prints that ends by itself.
+
+    Raises:
+        RehearsalError: it failed, with these words and its own.
+    """
+    done = subprocess.run([*command], capture_output=True, text=True, check=False, **options)
+    if done.returncode != 0:
+        raise RehearsalError(f"{failed}:\n{(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
 def end(processes: Iterable[psutil.Process], patience: float = 0) -> None:
     """End processes by SIGTERM, and after some seconds by SIGKILL; return when they have ended."""
     left = list(processes)
@@ -133,14 +145,6 @@ def end(processes: Iterable[psutil.Process], patience: float = 0) -> None:
         deadline = time.monotonic() + seconds
         while (left := [process for process in left if not _has_ended(process)]) and time.monotonic() < deadline:
             time.sleep(0.02)
-
-
-def command_of(process: psutil.Process) -> list[str]:
-    """The command line of a process; empty where it cannot be read."""
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def _has_ended(process: psutil.Process) -> bool:
