@@ -30,14 +30,13 @@ class Step:
     def detail(self, text: str) -> None:
         """Say how far the step is: live on a terminal, at most every 15 seconds in a log."""
         if self._status is not None:
-            self._status.update(f"{self.title}: {text} [dim]({self.elapsed:.0f} s)[/]")
+            self._status.update(f"{self.title}: {text} [dim]({self._elapsed:.0f} s)[/]")
         elif time.monotonic() - self._last_line >= 15:
             self._last_line = time.monotonic()
-            console.print(f"  … {self.title}: {text} ({self.elapsed:.0f} s)")
+            console.print(f"  … {self.title}: {text} ({self._elapsed:.0f} s)")
 
     @property
-    def elapsed(self) -> float:
-        """Seconds since the step began."""
+    def _elapsed(self) -> float:
         return time.monotonic() - self._started
 
     def __enter__(self) -> Step:
@@ -49,7 +48,7 @@ class Step:
         if self._status is not None:
             self._status.stop()
         mark, style = ("✓", "green") if kind is None else ("✗", "red")
-        console.print(f"[{style}]{mark}[/] {self.title} [dim]({self.elapsed:.1f} s)[/]")
+        console.print(f"[{style}]{mark}[/] {self.title} [dim]({self._elapsed:.1f} s)[/]")
 
 
 @contextmanager

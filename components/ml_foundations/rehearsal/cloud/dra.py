@@ -23,7 +23,7 @@ from ml_foundations.rehearsal.cloud.store import Pool
 CHART = "dra-driver-nvidia-gpu"
 _DRIVER = labels.GPU_DEVICE_CLASS
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
 _TYPES = {_DRIVER: "gpu", labels.MIG_DEVICE_CLASS: "mig"}
@@ -54,7 +54,7 @@ class Driver:
         published = {item["spec"].get("nodeName"): item for item in ours}
         if wanted and not self._has_classes:
             for name, kind in _TYPES.items():
-                self._api.ensure(CLASSES, _device_class(name, kind))
+                self._api.ensure(_CLASSES, _device_class(name, kind))
             self._has_classes = True
         for name in wanted.keys() - published.keys():
             with attempt(f"the devices of node {name}"):

@@ -28,8 +28,8 @@ CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 
-PROVISIONER = "volume.kubernetes.io/storage-provisioner"
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotations by which the controller manager asks for a volume, and the scheduler for one on a node."""
 
 _FIRST_CONSUMER = "WaitForFirstConsumer"
@@ -55,7 +55,7 @@ class Disks:
             populated = sorted({zone for node in by_name.values() if (zone := labels_of(node).get(labels.GKE_ZONE))})
             for claim in waiting:
                 found = classes.get(claim["spec"].get("storageClassName", ""))
-                node = by_name.get(annotations_of(claim)[SELECTED_NODE])
+                node = by_name.get(annotations_of(claim)[_SELECTED_NODE])
                 if found and node:
                     with attempt(f"the volume of claim {name_of(claim)}"):
                         self._provision(claim, found, node, populated, pods)
@@ -204,5 +204,5 @@ def _event(item: Object, kind: str, message: str) -> Object:
 
 def _waits_for_disk(claim: Object) -> bool:
     found = annotations_of(claim)
-    on_gke = found.get(PROVISIONER) == PD_CSI and found.get(SELECTED_NODE, "").startswith(_NODE_PREFIX)
+    on_gke = found.get(_PROVISIONER) == PD_CSI and found.get(_SELECTED_NODE, "").startswith(_NODE_PREFIX)
     return on_gke and not claim["spec"].get("volumeName")
