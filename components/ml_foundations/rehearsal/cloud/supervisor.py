@@ -102,7 +102,9 @@ class Supervisor:
         with attempt("load balancers"):
             self._load_balancers.reconcile()
         with attempt("history"):
-            self._keep_history(pods)
+            for pod in filter(is_finished, pods):
+                self._history.add(pod)
+            self._history.flush({job["metadata"]["uid"] for job in self._jobs.items()})
 
     def _scale(self, pools: Mapping[str, Pool], pods: list[Object], has_dra: bool) -> None:
         """Bring the nodes of each pool to the number that it should have now, and to what it declares."""
@@ -141,12 +143,6 @@ class Supervisor:
             with attempt(f"pool {name}"):
                 templates[name] = {zone: nodes.node_template(pool, zone, self._operator) for zone in pool.zones}
         return templates
-
-    def _keep_history(self, pods: Iterable[Object]) -> None:
-        for pod in pods:
-            if is_finished(pod):
-                self._history.add(pod)
-        self._history.flush({job["metadata"]["uid"] for job in self._jobs.items()})
 
     def _run_daemon_sets(self, cluster: Mapping[str, Any]) -> None:
         running = {name_of(item) for item in self._daemon_sets.items() if namespace_of(item) == addons.NAMESPACE}
