@@ -27,7 +27,7 @@ CONNECTIONS = 48
 SETTLE_SECONDS = 300
 """Far more than a batch needs: a longer wait means that the oracle does not understand what it sees."""
 QUIET_POLLS = 2
-POLL_SECONDS = 1
+POLL_SECONDS = 0.5
 """Each poll makes the API server write out every pod."""
 
 CLUSTER_KINDS = {

@@ -18,7 +18,7 @@ from tests.differential.shrinking import shrink
 
 HERE = Path(__file__).parent
 REGRESSIONS = HERE / "regressions"
-ASKING = ("oracle.py", "replica.py")
+ASKING = ("control_plane.py", "oracle.py", "replica.py")
 """The modules that decide how cases are tried. Planning is not among them: it is asked anew."""
 VERSION = groups.KUBERNETES.pinned("k8s.io/kubernetes")
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
-from tests.differential.schema import control_plane, shrinking
+from tests.differential import control_plane
+from tests.differential.schema import shrinking
 from tests.differential.schema.comparing import compare, features
 from tests.differential.schema.generator import case
 from tests.differential.schema.oracle import Run
@@ -83,11 +84,15 @@ def test_shrinking_leaves_only_what_matters() -> None:
 @pytest.mark.parametrize("path", sorted(HERE.glob("schema/*.py")), ids=lambda path: path.stem)
 def test_it_shares_nothing_with_the_first_generator(path: Path) -> None:
     tree = ast.parse(path.read_text())
-    imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert not [
-        name for name in imported if name.startswith("tests.") and not name.startswith("tests.differential.schema")
-    ]
-    if path.stem in ("oracle", "wanted", "client", "control_plane", "generator", "typed", "unions", "values"):
+    imported = {
+        f"{node.module}.{name.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    shared = ("tests.differential.schema.", "tests.differential.control_plane")
+    assert not [name for name in imported if name.startswith("tests.") and not name.startswith(shared)]
+    if path.stem in ("oracle", "wanted", "client", "generator", "typed", "unions", "values"):
         assert not [name for name in imported if "planning" in name]
 
 

@@ -22,6 +22,9 @@ SCHEDULER_QUEUES = re.compile(r'^scheduler_pending_pods\{queue="(?:active|backof
 CONTROLLER_QUEUES = re.compile(r"^workqueue_(?:depth|unfinished_work_seconds)\{.*\} (\S+)", re.MULTILINE)
 CLAIM_LOOKS = re.compile(r'^workqueue_adds_total\{name="claims"\} (\S+)', re.MULTILINE)
 
+WATCH = {"watch": "true", "allowWatchBookmarks": "true"}
+START = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+
 
 class Client:
     """One control plane's API server, and the metrics of its scheduler and controllers."""
@@ -45,25 +48,30 @@ class Client:
 
     async def watch(self, path: str, seen: dict[tuple[str, str], Object]) -> AsyncIterator[None]:
         """Keep a picture of a collection, by namespace and name; yields at every change."""
-        parameters = {"watch": "true", "allowWatchBookmarks": "true"}
-        since = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        since = START
         while True:
-            async with self._session.get(path, params=parameters | since) as response:
+            async with self._session.get(path, params=WATCH | since) as response:
+                if since is START:
+                    seen.clear()
                 async for line in response.content:
                     event = json.loads(line)
-                    held = event["object"]
                     if event["type"] == "ERROR":
-                        raise ConnectionError(f"the watch of {path} ended: {held}")
-                    since = {"resourceVersion": held["metadata"]["resourceVersion"]}
-                    key = held["metadata"].get("namespace", ""), held["metadata"].get("name", "")
+                        break
+                    metadata = event["object"]["metadata"]
+                    if event["type"] == "BOOKMARK" or since is not START:
+                        since = {"resourceVersion": metadata["resourceVersion"]}
                     if event["type"] == "BOOKMARK":
                         continue
+                    key = metadata.get("namespace", ""), metadata["name"]
                     if event["type"] == "DELETED":
                         seen.pop(key, None)
                     else:
-                        seen[key] = held
+                        seen[key] = event["object"]
                     yield
-            # The API server ends watches that do not keep up; they go on where they were.
+                else:
+                    # The API server ends watches that do not keep up; they go on where they were.
+                    continue
+            since = START
 
     async def is_idle(self) -> bool:
         """Whether the scheduler has no pod to try, and no controller anything in its queue."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.input.documents import UnreadableError, read
 
-from tests.differential.schema.generator import pod_specs
+from tests.differential.schema.generator import BESIDE, pod_specs
 from tests.differential.schema.oracle import Run, title
 
 Object = dict[str, Any]
@@ -40,6 +40,7 @@ class Comparison:
 
 def compare(documents: Sequence[Object], runs: Sequence[Run]) -> Comparison:
     """Judge a case, and compare the verdict with its runs."""
+    runs = [replace(run, refused=_of_judged_kinds(run.refused)) for run in runs]
     outcome = _outcome(runs)
     try:
         verdicts = judge(read("\n---\n".join(map(json.dumps, documents)), "case.yaml"))
@@ -60,11 +61,20 @@ def compare(documents: Sequence[Object], runs: Sequence[Run]) -> Comparison:
         pass
     elif verdict is Verdict.CANNOT_FIT and outcome in ("runs", "one order"):
         wrong = "cannot fit: " + "; ".join(str(finding.message) for finding in verdicts.findings)
-    else:
+    elif not any(run.refused.keys() - _workloads(documents) for run in runs):
         for item in verdicts.workloads:
             if item.verdict is Verdict.CANNOT_FIT and any(_ran(run, documents, item.workload) for run in runs):
                 wrong = f"{item.workload} cannot fit: " + "; ".join(str(finding.message) for finding in item.reasons)
     return Comparison(str(verdict), outcome, wrong, features(documents), rules)
+
+
+def _of_judged_kinds(refused: Mapping[str, str]) -> dict[str, str]:
+    """Refusals without those of kinds about which the proof says nothing."""
+    return {key: why for key, why in refused.items() if key.partition(" ")[0] not in BESIDE}
+
+
+def _workloads(documents: Sequence[Object]) -> set[str]:
+    return {title(document) for document in documents if any(pod_specs(document))}
 
 
 def _outcome(runs: Sequence[Run]) -> str:

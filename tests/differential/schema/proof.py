@@ -50,14 +50,11 @@ def _kind_of(wrong: str) -> str:
 
 def _keep(runs: Runs, documents: list[Object], comparison: Comparison, folder: Path) -> Path:
     """Shrink a case on which the two disagree, and store it."""
-    start = comparison.wrong.split(":")[0].split(" ")[-1]
+    kind = _kind_of(comparison.wrong)[:60]
 
     def disagree(cases: Sequence[list[Object]]) -> list[bool]:
         answers = runs.of(cases, "shrinking") if cases else []
-        return [_is_like(compare(*pair)) for pair in zip(cases, answers, strict=True)]
-
-    def _is_like(other: Comparison) -> bool:
-        return bool(other.wrong) and other.wrong.split(":")[0].split(" ")[-1] == start
+        return [_kind_of(compare(*pair).wrong).startswith(kind) for pair in zip(cases, answers, strict=True)]
 
     def may(case: list[Object]) -> bool:
         return bool(case) and compare(case, []).verdict == comparison.verdict

@@ -13,14 +13,15 @@ from typing import Any
 
 from ml_foundations.rehearsal.tools import groups
 
-from tests.differential.schema import client, control_plane, openapi
+from tests.differential import control_plane
+from tests.differential.schema import client, openapi
 from tests.differential.schema.generator import case, pod_specs
 from tests.differential.schema.openapi import Schema
 from tests.differential.schema.oracle import Oracle, Run
 
 Object = dict[str, Any]
 HERE = Path(__file__).parent
-ASKING = ("client.py", "control_plane.py", "oracle.py", "wanted.py")
+ASKING = ("client.py", "oracle.py", "wanted.py", "../control_plane.py")
 """The modules that decide how cases are tried."""
 VERSION = groups.KUBERNETES.pinned("k8s.io/kubernetes")
 BATCH = 120

@@ -10,7 +10,10 @@ Object = dict[str, Any]
 Path = tuple[Any, ...]
 Disagree = Callable[[Sequence[list[Object]]], Sequence[bool]]
 
-KEPT = frozenset({"apiVersion", "kind", "metadata", "name", "namespace", "case", "status", "conditions", "capacity"})
+KEPT = frozenset(
+    {"apiVersion", "kind", "metadata", "name", "namespace", "labels", "nodeSelector", "case"}
+    | {"status", "conditions", "capacity"}
+)
 """Keys without which a document is none, or a case meets others."""
 AT_ONCE = 100
 ROUNDS = 6

@@ -132,6 +132,8 @@ POOLS: Mapping[str, tuple[Any, ...]] = {
     "ServicePort.port": (80,),
     "ServicePort.nodePort": (0,),
     "StatefulSetOrdinals.start": (0, 2),
+    "StatefulSetPersistentVolumeClaimRetentionPolicy.whenDeleted": ("Retain", "Delete"),
+    "StatefulSetPersistentVolumeClaimRetentionPolicy.whenScaled": ("Retain", "Delete"),
     "StatefulSetSpec.minReadySeconds": (0, 1),
     "StatefulSetSpec.replicas": (1, 2, 3, 0),
     "StatefulSetSpec.serviceName": ("peers",),

@@ -38,7 +38,7 @@ def running(folder: Path) -> Iterator[Rehearsal]:
     """A new control plane for as long as the context lasts."""
     # Memory is cheaper here than the garbage collectors' time; kwokctl hands its environment on.
     os.environ.setdefault("GOGC", "400")
-    rehearsal = Rehearsal.of("schema", folder)
+    rehearsal = Rehearsal.of("bare", folder)
     rehearsal.make()
     kwok.delete(rehearsal)
     try:
