@@ -37,7 +37,7 @@ bench: .venv/.ready ## measure, and print the figures
 	@$(RUN) benchmarks
 
 differential: .venv/.ready ## compare planning with the real scheduler: make differential [N=10000] [GENERATOR=schema]; goes on where it was
-	@$(RUN) tests.differential $(N) $(if $(GENERATOR),--generator "$(GENERATOR)")
+	@$(RUN) tests.differential $(N) $(if $(GENERATOR),--generator "$(GENERATOR)") $(if $(WRITE),--write)
 
 lock: .venv/.ready ## update the lock, after a change of the dependencies in pyproject.toml
 	@$(RUN) uv pip compile pyproject.toml --all-extras --universal --generate-hashes --no-header -q -o requirements.lock

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.differential import proof
+from tests.differential import proof, tables
 from tests.differential.comparing import Comparison, compare
 from tests.differential.generator import batch
 from tests.differential.schema.proof import prove
@@ -25,9 +25,13 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=CHECKOUT / ".differential", help="where the answers are kept")
     parser.add_argument("--no-shrink", action="store_true", help="do not shrink disagreements to regressions")
     parser.add_argument("--generator", choices=("rules", "schema"), default="rules", help="which cases; default rules")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/proof.md")
     options = parser.parse_args()
     if options.generator == "schema":
-        return int(bool(prove(options.cases, options.folder / "schema", not options.no_shrink)))
+        wrong, text = prove(options.cases, options.folder / "schema", not options.no_shrink)
+        if options.write:
+            tables.write("schema", f"make differential GENERATOR=schema N={options.cases}", text)
+        return int(bool(wrong))
     answers = proof.Answers(options.folder)
     comparisons: list[Comparison] = []
     number = 0
@@ -45,7 +49,10 @@ def main() -> int:
         print(
             f"{len(comparisons):,} of {options.cases:,} cases, {total} disagreements, {rate:.1f} a second", flush=True
         )
-    print(f"{proof.summary(comparisons)}\n\n{proof.table(comparisons)}")
+    text = f"{proof.summary(comparisons)}\n\n{proof.table(comparisons)}"
+    print(text)
+    if options.write:
+        tables.write("rules", f"make differential N={options.cases}", text)
     return int(any(not comparison.agrees for comparison in comparisons))
 
 

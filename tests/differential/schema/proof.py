@@ -19,8 +19,8 @@ Object = dict[str, Any]
 VERDICTS = ("fits", "cannot-fit", "undetermined", "refused")
 
 
-def prove(count: int, folder: Path, keep: bool) -> int:
-    """Compare at least so many cases; returns how many the two disagree on."""
+def prove(count: int, folder: Path, keep: bool) -> tuple[int, str]:
+    """Compare at least so many cases. Returns how many the two disagree on, and the tables for the page."""
     runs = Runs(folder)
     comparisons: list[Comparison] = []
     number = 0
@@ -37,10 +37,10 @@ def prove(count: int, folder: Path, keep: bool) -> int:
         number += 1
         wrong = sum(bool(comparison.wrong) for comparison in comparisons)
         print(f"{len(comparisons):,} of {count:,} cases, {wrong} disagreements", flush=True)
-    text = f"{summary(comparisons)}\n\n{table(comparisons)}\n\n{features(comparisons)}\n"
-    (folder / "table.md").write_text(text)
+    (folder / "features.md").write_text(features(comparisons, 1) + "\n")
+    text = f"{summary(comparisons)}\n\n{table(comparisons)}\n\n{features(comparisons, len(comparisons) // 50)}"
     print(text)
-    return sum(bool(comparison.wrong) for comparison in comparisons)
+    return sum(bool(comparison.wrong) for comparison in comparisons), text
 
 
 def _kind_of(wrong: str) -> str:
@@ -89,11 +89,13 @@ def table(comparisons: Sequence[Comparison]) -> str:
     return "\n".join(lines)
 
 
-def features(comparisons: Sequence[Comparison]) -> str:
-    """For every kind and field: in how many cases it is, what planning says of them, and how often wrongly."""
+def features(comparisons: Sequence[Comparison], least: int) -> str:
+    """For kinds and fields in so many cases at least: what planning says of these, and how often wrongly."""
     lines = ["| Feature | Cases | Fits | Cannot fit | Undetermined | Disagreements |", "|-|-:|-:|-:|-:|-:|"]
     for name in sorted({name for comparison in comparisons for name in comparison.features}):
         mine = [comparison for comparison in comparisons if name in comparison.features]
+        if len(mine) < least:
+            continue
         verdicts = Counter(comparison.verdict for comparison in mine)
         wrong = sum(bool(comparison.wrong) for comparison in mine)
         unknown = f"{verdicts['undetermined']:,} ({verdicts['undetermined'] / len(mine):.0%})"
