@@ -2,12 +2,14 @@
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.differential import control_plane
-from tests.differential.schema import shrinking
+from tests.differential.schema import proof, shrinking
 from tests.differential.schema.comparing import compare, features
 from tests.differential.schema.generator import case
 from tests.differential.schema.oracle import Run
@@ -20,6 +22,16 @@ CASES = 60
 @pytest.fixture(scope="module")
 def runs(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(tmp_path_factory.mktemp("schema"))
+
+
+def regressions() -> list[list[dict[str, Any]]]:
+    return [list(yaml.safe_load_all(path.read_text())) for path in sorted(proof.REGRESSIONS.glob("*.yaml"))]
+
+
+def test_regressions_agree(runs: Runs) -> None:
+    cases = regressions()
+    wrong = [compare(*pair).wrong for pair in zip(cases, runs.of(cases, "regressions"), strict=True)]
+    assert not any(wrong), "\n".join(filter(None, wrong))
 
 
 def test_cases_settle_and_tell(runs: Runs) -> None:

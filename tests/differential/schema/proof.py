@@ -16,6 +16,7 @@ from tests.differential.schema.run import VERSION, Runs
 from tests.differential.schema.shrinking import shrink
 
 Object = dict[str, Any]
+REGRESSIONS = Path(__file__).parent / "regressions"
 VERDICTS = ("fits", "cannot-fit", "undetermined", "refused")
 
 
@@ -33,7 +34,7 @@ def prove(count: int, folder: Path, keep: bool) -> tuple[int, str]:
                 print(f"batch {number}: {comparison.wrong[:300]}")
                 if keep and (kind := _kind_of(comparison.wrong)) not in known:
                     known.add(kind)
-                    print(f"  kept as {_keep(runs, documents, comparison, folder)}")
+                    print(f"  kept as {_keep(runs, documents, comparison)}")
         number += 1
         wrong = sum(bool(comparison.wrong) for comparison in comparisons)
         print(f"{len(comparisons):,} of {count:,} cases, {wrong} disagreements", flush=True)
@@ -48,7 +49,7 @@ def _kind_of(wrong: str) -> str:
     return re.sub(r'"[^"]*"|\S*\d\S*', "_", wrong)[:120]
 
 
-def _keep(runs: Runs, documents: list[Object], comparison: Comparison, folder: Path) -> Path:
+def _keep(runs: Runs, documents: list[Object], comparison: Comparison) -> Path:
     """Shrink a case on which the two disagree, and store it."""
     kind = _kind_of(comparison.wrong)[:60]
 
@@ -61,7 +62,7 @@ def _keep(runs: Runs, documents: list[Object], comparison: Comparison, folder: P
 
     small = shrink(documents, disagree, may)
     wrong = compare(small, runs.of([small], "shrinking")[0]).wrong
-    path = folder / "disagreements" / f"{hashlib.sha256(str(small).encode()).hexdigest()[:8]}.yaml"
+    path = REGRESSIONS / f"{hashlib.sha256(str(small).encode()).hexdigest()[:8]}.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"# Planning says {' '.join(wrong.split())}\n---\n{yaml.safe_dump_all(small, sort_keys=False)}")
     return path
