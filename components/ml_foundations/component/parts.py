@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, NamedTuple, cast
 
 import pulumi
@@ -102,16 +101,10 @@ def typed_class(api_version: str, kind: str) -> Any:
     group, _, version = api_version.rpartition("/")
     domain = group.partition(".")[2]
     module = f"pulumi_kubernetes.{group.partition('.')[0] or 'core'}.{version}"
-    if domain not in ("", "k8s.io", "authorization.k8s.io"):
-        return None
-    return getattr(import_module(module), kind, None) if _exists(module) else None
-
-
-def _exists(module: str) -> bool:
     try:
-        return find_spec(module) is not None
+        return getattr(import_module(module), kind, None) if domain in ("", "k8s.io", "authorization.k8s.io") else None
     except ModuleNotFoundError:
-        return False
+        return None
 
 
 def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:

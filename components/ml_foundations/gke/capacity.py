@@ -116,10 +116,8 @@ class CapacitySpec(Spec):
         if self.spot:
             yield "queued_provisioning", "and spot are two ways to buy a machine; choose one"
         if self.min_nodes:
-            yield (
-                "min_nodes",
-                f"is {self.min_nodes}, but a request creates queued nodes when it waits for them: say 0",
-            )
+            reason = f"is {self.min_nodes}, but a request creates queued nodes when it waits for them: say 0"
+            yield "min_nodes", reason
         if self.compact_placement:
             yield "compact_placement", "is not for GPUs with queued_provisioning; leave one of them out"
         if self.location_policy == "BALANCED":

@@ -125,10 +125,8 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
         yield from super().errors()
         yield from self._account_errors()
         if self.endpoint == "public" and not self.authorized_networks:
-            yield (
-                "authorized_networks",
-                "are needed: the public endpoint is closed to all others, yours included",
-            )
+            reason = "are needed: the public endpoint is closed to all others, yours included"
+            yield "authorized_networks", reason
         for zone in self.node_zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "node_zones", f"{zone} is not in {self.location}"

@@ -33,9 +33,9 @@ class _Period(Spec):
         zoneless = [field for field in ("start_time", "end_time") if getattr(self, field).tzinfo is None]
         yield from ((field, "has no time zone; write it as 2026-01-03T02:00:00Z") for field in zoneless)
         if len(zoneless) != 1:
-            yield from self.length_errors(self.end_time - self.start_time)
+            yield from self._length_errors(self.end_time - self.start_time)
 
-    def length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
+    def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
         """Why it may not be so long."""
         raise NotImplementedError
 
@@ -47,7 +47,7 @@ class MaintenanceWindow(_Period):
     """How the window comes again (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
 
     @override
-    def length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
+    def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
         hours = length.total_seconds() / 3600
         rule = {key: value for key, _, value in (part.partition("=") for part in self.recurrence.split(";"))}
         frequency, days = rule.get("FREQ"), re.findall(r"\b(?:MO|TU|WE|TH|FR|SA|SU)\b", rule.get("BYDAY", ""))
@@ -66,14 +66,12 @@ class MaintenanceExclusion(_Period):
     """NO_UPGRADES (30 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
 
     @override
-    def length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
+    def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
         if length <= timedelta(0):
             yield "end_time", "is not after start_time"
         elif self.scope == "NO_UPGRADES" and length.days > _LONGEST_FREEZE_DAYS:
-            yield (
-                "end_time",
-                f"is more than {_LONGEST_FREEZE_DAYS} days after start_time; take another scope for longer",
-            )
+            reason = f"is more than {_LONGEST_FREEZE_DAYS} days after start_time; take another scope for longer"
+            yield "end_time", reason
 
 
 def maintenance_arguments(

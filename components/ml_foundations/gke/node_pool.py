@@ -118,7 +118,7 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         return self.taints
 
     @property
-    def all_taints(self) -> list[Taint]:
+    def _all_taints(self) -> list[Taint]:
         """The taints that the nodes will have: those that are declared, and GKE's own for queued nodes."""
         queued = Taint(key=labels.GKE_QUEUED, value="true")
         return [*self.declared_taints, queued] if self.queued_provisioning else self.declared_taints
@@ -128,7 +128,7 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         """What pods must tolerate to run on the nodes."""
         return [
             {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": TAINT_EFFECTS[taint.effect]}
-            for taint in self.all_taints
+            for taint in self._all_taints
         ]
 
     @property
@@ -144,10 +144,8 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
             if zone.rpartition("-")[0] != self.location:
                 yield "zones", f"{zone} is not in {self.location}, where the cluster is"
         if self.disk_type is not None and machine.attaches(self.disk_type) is False:
-            yield (
-                "disk_type",
-                f"{self.disk_type} is not for {machine.name}; take {' or '.join(machine.disk_types)}",
-            )
+            reason = f"{self.disk_type} is not for {machine.name}; take {' or '.join(machine.disk_types)}"
+            yield "disk_type", reason
         if self.gvnic and self.image_name == "ubuntu":
             yield "gvnic", "is true, but GKE switches it on for the image cos only; leave it out"
         if self.flex_start and self.auto_repair:

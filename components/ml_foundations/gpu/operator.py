@@ -254,10 +254,8 @@ def _chart_errors(spec: GpuOperatorSpec) -> Iterator[tuple[str, str]]:
     if _at(values, "driver", "enabled") and spec.mode != "operator":
         yield "values", f"driver.enabled is true, but in the mode {spec.mode} nodes have Google's driver"
     if _at(values, "devicePlugin", "enabled") and spec.mode == "gke" and not spec.device_plugin.enabled:
-        yield (
-            "values",
-            "devicePlugin.enabled is true, but in the mode gke GKE advertises the GPUs; they would count twice",
-        )
+        reason = "devicePlugin.enabled is true, but in the mode gke GKE advertises the GPUs; they would count twice"
+        yield "values", reason
     if _at(values, "clusterPolicy", "deployCR") is not False and _at(values, "gpuCluster", "deployCR"):
         yield "values", "gpuCluster.deployCR needs clusterPolicy.deployCR: false"
     if _at(values, "cdi", "nriPluginEnabled"):

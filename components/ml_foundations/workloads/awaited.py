@@ -47,10 +47,8 @@ class AwaitedSpec(JobSpec):
         if self.queue is not None:
             yield "wait_for_completion", "a queued Job starts when there is room, which may be days; leave one out"
         if self.may_hang and self.active_deadline_seconds is None:
-            yield (
-                "active_deadline_seconds",
-                f"is required with wait_for_completion and {self.may_hang}, whose failures Pulumi does not see",
-            )
+            reason = f"is required with wait_for_completion and {self.may_hang}, whose failures Pulumi does not see"
+            yield "active_deadline_seconds", reason
 
     def job_part(
         self,

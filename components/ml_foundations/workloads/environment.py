@@ -52,8 +52,8 @@ def environment(
     variables: dict[str, Mapping[str, Any]] = {
         **own,
         **{name: {"valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()},
-        **{name: {"valueFrom": {"secretKeyRef": _key(key)}} for name, key in secrets.items()},
-        **{name: {"valueFrom": {"configMapKeyRef": _key(key)}} for name, key in config_maps.items()},
+        **{name: {"valueFrom": {"secretKeyRef": key.given()}} for name, key in secrets.items()},
+        **{name: {"valueFrom": {"configMapKeyRef": key.given()}} for name, key in config_maps.items()},
         **{name: {"value": value} for name, value in plain.items()},
     }
     return [{"name": name, **variable} for name, variable in variables.items()]
@@ -71,10 +71,6 @@ def environment_sources(sources: list[EnvironmentSource]) -> list[dict[str, Any]
         )
         for source in sources
     ]
-
-
-def _key(key: Key) -> dict[str, Any]:
-    return without_none({"name": key.name, "key": key.key, "optional": key.optional})
 
 
 def _reference(name: str | None, optional: bool | None) -> dict[str, Any] | None:

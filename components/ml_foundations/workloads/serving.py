@@ -69,7 +69,7 @@ class ServerSpec(WorkloadSpec):
         return {self.port_name: self.port} | {port.name: port.port for port in self.ports}
 
     @property
-    def scraped_port(self) -> str:
+    def _scraped_port(self) -> str:
         """The name of the port with the metrics."""
         return self.metrics_port or self.port_name
 
@@ -97,7 +97,7 @@ class ServerSpec(WorkloadSpec):
             if port.name in taken or port.port in taken.values():
                 yield f"ports[{index}]", f"{port.name} ({port.port}) is taken; choose another name and number"
             taken[port.name] = port.port
-        if self.monitoring != "none" and self.scraped_port not in taken:
+        if self.monitoring != "none" and self._scraped_port not in taken:
             yield "metrics_port", f'there is no port "{self.metrics_port}". Ports: {", ".join(taken)}'
         yield from self._renamed_ports()
 
@@ -158,7 +158,7 @@ class ServerSpec(WorkloadSpec):
         if self.callers is not None:
             yield Part("network-policy", _network_policy(self, self.callers))
         if self.monitoring != "none":
-            scraped = (self.app_labels, self.scraped_port, self.metrics_path)
+            scraped = (self.app_labels, self._scraped_port, self.metrics_path)
             yield Part("monitoring", monitor_manifest(self.monitoring, self.metadata(), *scraped))
 
 
