@@ -205,7 +205,12 @@ def running(name: str, priority: int = 0) -> Manifest:
 
 
 def test_running_pods_take_room_unless_they_give_way() -> None:
-    urgent = {"kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 10}
+    urgent = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 10,
+    }
     polite = urgent | {"preemptionPolicy": "Never"}
     assert verdict(deployment("web", 1, template()), node("n"), running("old")) is FITS
     assert verdict(deployment("web", 2, template()), node("n"), running("old")) is CANNOT
@@ -313,7 +318,13 @@ def claim(**spec: Any) -> Manifest:
 
 def storage_class(**fields: Any) -> Manifest:
     provisioner = {"provisioner": "pd.csi.storage.gke.io", "volumeBindingMode": "WaitForFirstConsumer"}
-    return {"kind": "StorageClass", "metadata": {"name": "fast"}, **provisioner, **fields}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "fast"},
+        **provisioner,
+        **fields,
+    }
 
 
 DATA = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
@@ -321,7 +332,12 @@ DATA = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "dat
 
 @pytest.mark.parametrize(("zone", "expected"), [("a", FITS), ("b", CANNOT), ("a__b", FITS)])
 def test_a_bound_volume_keeps_its_pods_in_its_zone(zone: str, expected: Verdict) -> None:
-    volume = {"kind": "PersistentVolume", "metadata": {"name": "pv", "labels": {ZONE: zone}}, "spec": {}}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv", "labels": {ZONE: zone}},
+        "spec": {},
+    }
     nodes = pool("p", 1, {ZONE: "a"})
     assert verdict(deployment("web", 1, template(**DATA)), nodes, volume, claim(volumeName="pv")) is expected
 
@@ -421,7 +437,12 @@ def test_where_the_order_decides_the_stack_is_undetermined() -> None:
 
 
 def test_pods_with_a_higher_priority_find_their_place_among_others() -> None:
-    urgent = {"kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 10}
+    urgent = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 10,
+    }
     picky = deployment("b", 1, template(nodeSelector={"disk": "ssd"}, priorityClassName="urgent"))
     nodes = pool("p", 1), pool("q", 1, {"disk": "ssd"})
     assert judge([deployment("a", 4, template()), picky, urgent, *nodes]).stack is FITS

@@ -6,6 +6,7 @@ from ml_foundations.planning import UNKNOWN, Verdict, judge
 from tests.planning.building import GPU, Manifest, container, deployment, job, namespaced, pool, quota, template
 
 FLAVOR = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
     "kind": "ResourceFlavor",
     "metadata": {"name": "h100"},
     "spec": {"nodeLabels": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]},
@@ -18,9 +19,10 @@ def cluster_queue(name: str = "team", gpus: int = 16, **quota: int) -> Manifest:
     resources = [{"name": GPU, "nominalQuota": gpus, **quota}]
     group = {"coveredResources": [GPU], "flavors": [{"name": "h100", "resources": resources}]}
     return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "ClusterQueue",
         "metadata": {"name": name},
-        "spec": {"cohortName": "all", "resourceGroups": [group]},
+        "spec": {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": [group]},
     }
 
 

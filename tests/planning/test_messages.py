@@ -27,7 +27,12 @@ CPU = pool("cpu", 3, {ZONE: "b"})
 HUNGRY = template(containers=[container(gpu=8, cpu=4)])
 DATA = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
 DISK = [
-    {"kind": "StorageClass", "metadata": {"name": "fast"}, "volumeBindingMode": "WaitForFirstConsumer"},
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "fast"},
+        "volumeBindingMode": "WaitForFirstConsumer",
+    },
     namespaced(
         "v1", "PersistentVolumeClaim", "data", spec={"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
     ),

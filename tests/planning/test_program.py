@@ -66,7 +66,7 @@ FITS, CANNOT, OPEN = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
         ([pool(), web(8)], OPEN),
         ([cluster(), pool("n9-of-tomorrow"), web(1)], OPEN),
         ([cluster(), pool(nodes=UNKNOWN), web(1)], OPEN),
-        ([cluster(), pool(), ("kubernetes:apps/v1:DeploymentPatch", web(8)[1])], FITS),
+        ([cluster(), pool(), ("kubernetes:apps/v1:DeploymentPatch", web(8)[1])], OPEN),
     ],
 )
 def test_clusters_and_their_pools(resources: list[Resource], expected: Verdict) -> None:

@@ -36,6 +36,7 @@ NODES = pool("cpu", 2, {ZONE: "a", "disk": "ssd"})
 TAINTED = pool("h100", 2, {}, [{"key": GPU, "value": "present", "effect": "NoSchedule"}], gpu="8")
 ANYWHERE = {"key": "disk", "operator": "In", "values": ["ssd"]}
 CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
     "metadata": {"name": "fast"},
     "provisioner": "pd.csi.storage.gke.io",
@@ -65,7 +66,12 @@ def mounting(replicas: int = 1) -> Manifest:
 
 
 def volume_in(zone: str) -> Manifest:
-    return {"kind": "PersistentVolume", "metadata": {"name": "pv", "labels": {ZONE: zone}}, "spec": {}}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv", "labels": {ZONE: zone}},
+        "spec": {},
+    }
 
 
 def on_machine(name: str) -> Manifest:
@@ -109,8 +115,13 @@ def queued(gpus: int, *, queue: str = "training") -> list[Manifest]:
     return [
         train,
         TAINTED,
-        {"kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {}},
-        {"kind": "ClusterQueue", "metadata": {"name": "team"}, "spec": {"resourceGroups": groups}},
+        namespaced("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "any", spec={}),
+        namespaced(
+            "kueue.x-k8s.io/v1beta2",
+            "ClusterQueue",
+            "team",
+            spec={"resourceGroups": groups, "namespaceSelector": {}},
+        ),
         namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", "training", spec={"clusterQueue": "team"}),
     ]
 
@@ -118,7 +129,12 @@ def queued(gpus: int, *, queue: str = "training") -> list[Manifest]:
 def evicting(priority: int) -> list[Manifest]:
     running = namespaced("v1", "Pod", "old", spec={"nodeName": "n", "containers": [container(cpu=4)]})
     running["status"] = {"phase": "Running"}
-    urgent = {"kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": priority}
+    urgent = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": priority,
+    }
     return [job("new", 1, template(priorityClassName="urgent")), urgent, running, node("n")]
 
 
@@ -131,6 +147,14 @@ def defaults(*amounts: str) -> list[Manifest]:
 
 CORDONED = node("n") | {"spec": {"unschedulable": True}}
 SKEWED = [pool("a", 1, {ZONE: "a"}), pool("b", 1, {ZONE: "b"})]
+
+
+def webhook(resource: str) -> Manifest:
+    rule = {"apiGroups": ["*"], "operations": ["CREATE"], "resources": [resource]}
+    version = "admissionregistration.k8s.io/v1"
+    return namespaced(version, "ValidatingWebhookConfiguration", "hook", webhooks=[{"rules": [rule]}])
+
+
 EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "resources": ([asks(cpu=5), NODES], [asks(cpu=4), NODES]),
     "nodes": ([web(9), NODES], [web(8), NODES]),
@@ -232,6 +256,15 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [*queued(1), quota(hard={f"requests.{GPU}": "4"})],
     ),
     "beyond-planning": ([web(schedulerName="mine"), NODES], [web(schedulerName="default-scheduler"), NODES]),
+    "unknown-field": (
+        [web(schedulingGroup={"podGroupName": "g"}), NODES],
+        [web(schedulingGroup={}), NODES],
+    ),
+    "unknown-kind": (
+        [web(), NODES, namespaced("example.org/v1", "Service", "s")],
+        [web(), NODES, namespaced("v1", "Service", "s")],
+    ),
+    "unknown-admission": ([web(), NODES, webhook("pods")], [web(), NODES, webhook("jobs")]),
     "unknown-value": ([web(UNKNOWN), NODES], [web(1), NODES]),  # pyright: ignore[reportArgumentType]
 }
 """Of each rule: a stack that trips it, and one that does not."""

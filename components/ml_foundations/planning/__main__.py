@@ -16,6 +16,7 @@ from ml_foundations.planning.verdict.judging import judge
 
 _EXIT_CODES = {Verdict.FITS: 0, Verdict.CANNOT_FIT: 1, Verdict.UNDETERMINED: 3}
 _UNREADABLE = 2
+_NOTHING_TO_JUDGE = 4
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_foundations.planning") -> int:
@@ -23,7 +24,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_found
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Whether workloads fit the nodes, quotas and limits that YAML documents declare.",
-        epilog="Exit code: 0 all fit, 1 something cannot fit, 2 unreadable input, 3 something is undetermined.",
+        epilog="Exit code: 0 all fit, 1 something cannot fit, 2 unreadable input, 3 something is undetermined, "
+        "4 there is no workload to judge.",
     )
     parser.add_argument("files", nargs="*", default=["-"], metavar="FILE", help="YAML documents; - is standard input")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -34,12 +36,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_found
         for text in error.errors:
             print(f"error: {text}", file=sys.stderr)
         return _UNREADABLE
-    if not found:
-        print("error: there is nothing to judge: name files of YAML documents, or pipe them in", file=sys.stderr)
-        return _UNREADABLE
     verdicts = judge(found)
     print(json.dumps(report.as_json(verdicts), indent=2) if given.json else report.as_text(verdicts))
-    return _EXIT_CODES[verdicts.stack]
+    return _NOTHING_TO_JUDGE if verdicts.is_empty else _EXIT_CODES[verdicts.stack]
 
 
 def _read(files: Sequence[str]) -> list[Manifest]:

@@ -148,6 +148,11 @@ class Admission:
             remedy = f"Declare LocalQueue {name} in namespace {namespace}."
             candidate.refuse([Refusal("queue", "metadata.labels", message, remedy, certain=False)])
             return
+        if not queues.takes(queue, self._cluster.namespaces[namespace]):
+            message = f"ClusterQueue {name_of(queue)} takes no workloads of namespace {namespace}"
+            remedy = "Let its namespaceSelector select the namespace."
+            is_declared = any(name_of(each) == namespace for each in self._cluster.by_kind["Namespace"])
+            candidate.refuse([Refusal("queue", "metadata.labels", message, remedy, certain=is_declared)])
         for index, (pod_set, pod) in enumerate(candidate.sets):
             requests = {name: amount * pod_set.count for name, amount in pod.requests.items()}
             candidate.refuse(each._replace(path=pod_set.count_path) for each in queues.refusals(queue, requests))

@@ -99,7 +99,7 @@ class Cluster:
                 yield replace(found, claims=tuple(map(self.volumes.with_default_class, found.claims)))
 
     @cached_property
-    def _namespaces(self) -> Mapping[str, Mapping[str, Any]]:
+    def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
         """The labels of every namespace that is known."""
         known = {namespace_of(document) for kind in WORKLOAD_KINDS for document in self.by_kind[kind]}
         declared = {name_of(namespace): labels_of(namespace) for namespace in self.by_kind["Namespace"]}
@@ -146,7 +146,7 @@ class Cluster:
         claims = self.volumes.exclusive_claims(spec, namespace)
         devices = self.devices.charge(spec, namespace)
         others |= {"priority": priority, "preempts": preempts, "exclusive_claims": claims, "devices": devices}
-        return pod_class(name, namespace, own_labels, spec, self._namespaces, **others)
+        return pod_class(name, namespace, own_labels, spec, self.namespaces, **others)
 
     def _priority(self, spec: Manifest) -> tuple[int, bool]:
         name = spec.get("priorityClassName")

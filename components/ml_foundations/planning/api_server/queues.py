@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import Amounts, format_milli, milli
+from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import PODS
 
@@ -22,6 +24,10 @@ class Queues:
         """The ClusterQueue behind a LocalQueue; None where one of them is not declared."""
         local = self._local.get((namespace, queue))
         return self._cluster.get(section(local, "spec").get("clusterQueue", "")) if local else None
+
+    def takes(self, queue: Manifest, namespace: Mapping[str, Any]) -> bool:
+        """Whether a ClusterQueue takes workloads of a namespace with these labels; without a selector, of none."""
+        return selects(section(queue, "spec").get("namespaceSelector"), namespace)
 
     def refusals(self, queue: Manifest, requests: Amounts) -> Iterable[Refusal]:
         """Resources of which no flavor of a ClusterQueue ever has enough; their path is left empty."""

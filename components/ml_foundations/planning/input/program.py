@@ -9,10 +9,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ml_foundations.catalog import versions
 from ml_foundations.catalog.operator_nodes import Operator
-from ml_foundations.catalog.versions import DRA_DRIVER, GPU_OPERATOR
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import RELEASE, UNKNOWN, Manifest, Unknown, items, section, unknown_paths
+from ml_foundations.kubernetes.manifests import (
+    RELEASE,
+    UNKNOWN,
+    Manifest,
+    Unknown,
+    items,
+    name_of,
+    section,
+    unknown_paths,
+)
+from ml_foundations.planning.input import known
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
 
@@ -22,6 +32,8 @@ NODE_POOL = "gcp:container/nodePool:NodePool"
 Resource = tuple[str, Manifest]
 """Type token and inputs."""
 
+_CHARTS = frozenset(each.name for each in vars(versions).values() if isinstance(each, versions.Chart))
+"""The charts of our components: what they run is taken off the nodes, or runs beside them."""
 _DEFAULT_POOL_NODES = 1
 """The nodes per zone of the pool that GKE makes with a cluster, where nobody says how many."""
 
@@ -31,16 +43,27 @@ def is_judged(type_: str) -> bool:
     return type_ in (CLUSTER, NODE_POOL) or type_.startswith("kubernetes:")
 
 
-def objects_of(resources: Sequence[Resource]) -> list[Manifest]:
-    """The Kubernetes objects. Those that a chart brings are not known, and a patch is no whole object."""
-    return [
-        inputs
-        for type_, inputs in resources
-        if type_.startswith("kubernetes:")
-        and type_ != RELEASE
-        and not type_.endswith("Patch")
-        and isinstance(inputs.get("kind"), str)
-    ]
+def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
+    """The Kubernetes objects, and in their place what is not shown: that of other charts than ours, and of patches."""
+    found: list[Manifest] = []
+    for type_, inputs in resources:
+        if type_ == RELEASE:
+            if _chart(inputs) not in _CHARTS:
+                found.append(_not_shown("Release", f"{inputs.get('name') or _chart(inputs)}"))
+        elif type_.startswith("kubernetes:") and isinstance(inputs.get("kind"), str):
+            if not type_.endswith("Patch"):
+                found.append(inputs)
+            elif known.kind_of(str(inputs.get("apiVersion")), inputs["kind"])[0] != known.HARMLESS:
+                found.append(_not_shown(f"{inputs['kind']}Patch", name_of(inputs)))
+    return found
+
+
+def _not_shown(kind: str, name: str) -> Manifest:
+    return {"apiVersion": "pulumi", "kind": kind, "metadata": {"name": name}}
+
+
+def _chart(release: Manifest) -> str:
+    return str(release.get("chart")).rpartition("/")[2]
 
 
 def nodes_of(resources: Sequence[Resource], existing: Sequence[Resource] = ()) -> list[NodeClass]:
@@ -64,7 +87,7 @@ def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[
     if not clusters:
         there = [inputs for _, inputs in existing]
         mine = [from_node_pool(pool, None, operator or UNKNOWN) for pool in (*there, *pools)]
-        has_nodes = any(item["kind"] == "Node" for item in objects_of(resources))
+        has_nodes = any((o["kind"], o.get("apiVersion")) == ("Node", "v1") for o in objects_of(resources))
         lacks = frozenset([labels.GPU_RESOURCE] if existing else [])
         return mine if has_nodes else [*mine, replace(_unknown_nodes("the cluster's own nodes"), lacks=lacks)]
     cluster = clusters[0]
@@ -89,7 +112,7 @@ def _unknown_nodes(name: str) -> NodeClass:
 
 def _without_devices(nodes: Iterable[NodeClass], resources: Sequence[Resource]) -> Iterable[NodeClass]:
     """The nodes, with what they lack where NVIDIA's driver for DRA is the program's and its pods select others."""
-    values = _values(resources, DRA_DRIVER.name)
+    values = _values(resources, versions.DRA_DRIVER.name)
     known: Manifest = {} if values is None or isinstance(values, Unknown) else values
     selector = section(known, "kubeletPlugin", "nodeSelector")
     for node in nodes:
@@ -100,7 +123,7 @@ def _without_devices(nodes: Iterable[NodeClass], resources: Sequence[Resource]) 
 
 def _operator(resources: Sequence[Resource]) -> Operator | Unknown | None:
     """The GPU Operator, as the values of its release set it."""
-    values = _values(resources, GPU_OPERATOR.name)
+    values = _values(resources, versions.GPU_OPERATOR.name)
     if values is None or isinstance(values, Unknown):
         return values
     return Operator.of(values).beside(o for o in objects_of(resources) if o["kind"] == "DaemonSet")
@@ -109,7 +132,7 @@ def _operator(resources: Sequence[Resource]) -> Operator | Unknown | None:
 def _values(resources: Sequence[Resource], chart: str) -> Manifest | Unknown | None:
     """The values of a chart's release; None where the program has none."""
     for type_, inputs in resources:
-        if type_ == RELEASE and str(inputs.get("chart")).rpartition("/")[2] == chart:
+        if type_ == RELEASE and _chart(inputs) == chart:
             values = section(inputs, "values")
             return UNKNOWN if inputs.get("valueYamlFiles") or any(unknown_paths(values)) else values
     return None

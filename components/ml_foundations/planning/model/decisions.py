@@ -216,6 +216,7 @@ class Candidate:
     Attributes:
         sets: Its sets of pods; those of a DaemonSet with their number on these nodes.
         is_refused: Whether the API server refuses some of its pods.
+        gaps: What planning does not know of it: nothing is certain then.
     """
 
     workload: Workload
@@ -224,11 +225,18 @@ class Candidate:
     reasons: list[tuple[Verdict, Reason]] = field(default_factory=list[tuple[Verdict, Reason]])
     warnings: list[Reason] = field(default_factory=list[Reason])
     is_refused: bool = False
+    gaps: Sequence[Refusal] = ()
 
     def decide(self, verdict: Verdict, *reasons: Reason) -> None:
         """Give the verdict, unless it has a worse one."""
         self.verdict = together([verdict] if self.verdict is None else [verdict, self.verdict])
         self.reasons += [(verdict, reason) for reason in reasons]
+
+    def doubt(self) -> None:
+        """Take back what is decided where something is not known."""
+        if self.gaps:
+            self.verdict = Verdict.UNDETERMINED
+            self.reasons = [(Verdict.UNDETERMINED, reason) for reason in (*self.gaps, *(r for _, r in self.reasons))]
 
     def refuse(self, reasons: Iterable[Refusal | QuotaExceeded]) -> None:
         """Decide what the API server refuses, or may refuse."""

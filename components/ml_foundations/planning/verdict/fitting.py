@@ -37,7 +37,8 @@ class Fitting:
         """Take what the DaemonSets among the candidates need from the nodes."""
         self._cluster = cluster
         self._candidates = candidates
-        daemons = [c.sets[0][1] for c in candidates if c.workload.kind == "DaemonSet" and c.verdict is None]
+        sure = [c for c in candidates if c.verdict is None and not c.gaps]
+        daemons = [c.sets[0][1] for c in sure if c.workload.kind == "DaemonSet"]
         self._daemons = [(pod, cluster.accepting(pod)) for pod in daemons]
 
     def _places_for(self, own: PodClass | None, least_priority: int | None = None) -> list[Place]:
@@ -193,7 +194,7 @@ class Fitting:
         sets = [each for member in company if member.workload.kind != "DaemonSet" for each in member.sets]
         demands = [self._demand(*each) for each in sets if each[0].count]
         outcome = search(demands, self.occupied, each=True)
-        refused = any(member.is_refused for member in company)
+        refused = any(member.is_refused or member.gaps for member in company)
         index = next(number for number, demand in enumerate(demands) if demand.pod is pod)
         if outcome is None or not outcome.exhausted or refused or outcome.least[index] < wanted <= outcome.most[index]:
             candidate.decide(Verdict.UNDETERMINED, Company(pod_set))

@@ -9,6 +9,7 @@ from ml_foundations.kubernetes.quantities import total
 from ml_foundations.planning.api_server.admission import Admission
 from ml_foundations.planning.api_server.cluster import Cluster, Spread
 from ml_foundations.planning.api_server.promises import overpromised
+from ml_foundations.planning.input.closed_world import World
 from ml_foundations.planning.model.decisions import Candidate, Competition, Member, Reason, Verdict, together
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import Demand
@@ -29,19 +30,22 @@ def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = ()) -> Ver
         documents: Manifests: Nodes, ResourceQuotas, LimitRanges, PriorityClasses, volumes and workloads.
         nodes: More nodes, such as those of node pools that are only planned.
     """
-    documents, nodes = list(documents), list(nodes)
-    cluster = Cluster(documents, nodes)
-    found = _judge(cluster)
+    world, nodes = World(documents), list(nodes)
+    cluster = Cluster(world.judged, nodes)
+    found = _judge(world, cluster)
     if found.stack is not Verdict.CANNOT_FIT or not cluster.is_split:
         return found
     # GKE may spread a pool's nodes otherwise: what cannot fit must be so with more nodes, or whatever their zones.
-    return _judge(cluster, [_judge(Cluster(documents, nodes, spread)) for spread in (Spread.FULL, Spread.UNKNOWN)])
+    roomier = [Cluster(world.judged, nodes, spread) for spread in (Spread.FULL, Spread.UNKNOWN)]
+    return _judge(world, cluster, [_judge(world, each) for each in roomier])
 
 
-def _judge(cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
+def _judge(world: World, cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
     """The verdicts on a cluster; ``cannot-fit`` is not certain where it is so in none of some roomier ones."""
     admission = Admission(cluster)
-    candidates = [admission.admit(workload) for workload in cluster.workloads]
+    candidates = [admission.admit(workload) for workload in (*cluster.workloads, *world.foreign)]
+    for candidate in candidates:
+        candidate.gaps = world.gaps(candidate.workload)
     fitting = Fitting(cluster, candidates)
     for candidate in candidates:
         if candidate.verdict is None:
@@ -52,11 +56,16 @@ def _judge(cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
     for index, candidate in enumerate(candidates):
         if _is_uncertain(candidate.verdict, [other.workloads[index].verdict for other in roomier]):
             candidate.verdict = Verdict.UNDETERMINED
+        candidate.refuse(world.doubts(candidate.workload))
+        candidate.doubt()
     verdict, reasons = _Together(cluster, admission, fitting, candidates).judge()
     findings = [explain.finding(reason, of) for of, reason in reasons]
     fits_alone = all(candidate.verdict is not Verdict.CANNOT_FIT for candidate in candidates)
     if fits_alone and _is_uncertain(verdict, [other.stack for other in roomier]):
         verdict, findings = Verdict.UNDETERMINED, [finding.as_warning() for finding in findings]
+    findings += [explain.finding(reason, Verdict.UNDETERMINED) for reason in world.unknown]
+    if world.unknown:
+        verdict = together([verdict, Verdict.UNDETERMINED])
     findings += [explain.finding(reason, verdict) for reason in overpromised(cluster)]
     for claim in cluster.volumes.unused(cluster.workloads):
         refused = cluster.volumes.class_refusals(claim)
@@ -88,7 +97,8 @@ def _reasons(candidate: Candidate, elsewhere: Sequence[WorkloadVerdict]) -> Iter
     certain = {each.rule for other in elsewhere for each in other.reasons if each.severity is Severity.ERROR}
     for verdict, reason in candidate.reasons:
         finding = explain.finding(reason, verdict, candidate.workload)
-        yield finding if finding.rule in certain or not elsewhere else finding.as_warning()
+        is_certain = finding.rule in certain or not elsewhere
+        yield finding if is_certain and not candidate.gaps else finding.as_warning()
 
 
 def _run_cost(fitting: Fitting, candidate: Candidate) -> RunCost | None:
@@ -120,7 +130,7 @@ class _Together:
                 self._decide(candidate.verdict or Verdict.UNDETERMINED, Member(candidate.workload))
         if self._verdict is not Verdict.CANNOT_FIT:
             self._sum_quotas()
-            judged = [c for c in self._candidates if c.sets and c.verdict is not None]
+            judged = [c for c in self._candidates if c.sets and c.verdict is not None and not c.gaps]
             always = [c for c in judged if not c.workload.takes_turns]
             staying = [demand for demand in self._fitting.demands(always, self._places) if demand.places]
             for group in groups(staying):
@@ -159,7 +169,7 @@ class _Together:
 
     def _sum_quotas(self) -> None:
         for namespace, quotas in self._quotas.items():
-            mine = [c for c in self._candidates if c.workload.namespace == namespace and c.sets]
+            mine = [c for c in self._candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
             always = [c for c in mine if not c.workload.takes_turns]
             for quota in quotas:
                 charge = total(map(quota.charge, always))
@@ -174,7 +184,7 @@ class _Together:
 
 def _quotas_left(admission: Admission, candidates: Sequence[Candidate]) -> Iterable[QuotaLeft]:
     for namespace, quotas in admission.quotas.items():
-        mine = [c for c in candidates if c.workload.namespace == namespace and c.sets]
+        mine = [c for c in candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
         for quota in quotas:
             used = total((quota.taken, *map(quota.charge, mine)))
             left = {name: amount - used.get(name, 0) for name, amount in quota.hard.items()}

@@ -11,6 +11,7 @@ from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
+_NOTHING = "There is nothing to judge: no workload is declared."
 _SHOWN = {Verdict.FITS: "fits", Verdict.CANNOT_FIT: "cannot fit", Verdict.UNDETERMINED: "is undetermined"}
 
 
@@ -28,7 +29,10 @@ def as_json(verdicts: Verdicts) -> dict[str, Any]:
             }
             for item in verdicts.workloads
         ],
-        "stack": {"verdict": verdicts.stack, "reasons": _as_json(verdicts.reasons)},
+        "stack": {
+            "verdict": "nothing-to-judge" if verdicts.is_empty else verdicts.stack,
+            "reasons": _as_json(verdicts.reasons),
+        },
         "cost": {
             "currency": verdicts.cost.currency,
             "per_hour_min": _number(verdicts.cost.per_hour_min),
@@ -56,7 +60,7 @@ def as_text(verdicts: Verdicts) -> str:
 
 def as_summary(verdicts: Verdicts) -> str:
     """The verdict on the stack for people, what is left of each quota, and the cost; no findings."""
-    lines = [f"The stack {_SHOWN[verdicts.stack]}."]
+    lines = [_NOTHING if verdicts.is_empty else f"The stack {_SHOWN[verdicts.stack]}."]
     for left in verdicts.quotas:
         amounts = ", ".join(
             f"{name} {format_milli(amount)} of {format_milli(left.hard[name])}"

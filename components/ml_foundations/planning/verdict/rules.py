@@ -44,6 +44,9 @@ RULES: Mapping[str, str] = {
     "queue-quota": "The quotas of a queue admit the workload.",
     "queue-capacity": "Queues promise no more GPUs than nodes have and quotas allow.",
     "beyond-planning": "Nothing decides that these rules do not cover.",
+    "unknown-field": "Planning knows what every field of an object decides.",
+    "unknown-kind": "Planning knows every kind of object.",
+    "unknown-admission": "No webhook or policy may refuse or change what is judged.",
     "unknown-value": "Values that decide are known at preview.",
     "monthly-budget": "The nodes cost no more than the budget.",
 }

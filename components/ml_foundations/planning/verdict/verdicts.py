@@ -44,6 +44,11 @@ class Verdicts:
     quotas: tuple[QuotaLeft, ...] = ()
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to judge: no workload, and no object that planning does not know."""
+        return not self.workloads and self.stack is Verdict.FITS
+
+    @property
     def findings(self) -> list[Finding]:
         """Every finding, those of the stack last."""
         own = [finding for item in self.workloads for finding in (*item.reasons, *item.warnings)]

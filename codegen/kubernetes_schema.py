@@ -1,0 +1,136 @@
+"""Writes the schema of the kinds that planning judges, in short: their fields, and the types of these.
+
+It is the OpenAPI of a replica's API server with Kueue and JobSet. Run it after an update of one of them:
+``python -m codegen.kubernetes_schema``. A test then names the fields of which planning does not say what they decide.
+"""
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ml_foundations.planning.input import known
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.control_plane import controllers, kwok
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.tools import toolchain
+
+from codegen import write
+
+_COLLECTION = re.compile(r"/v\w+/(namespaces/\{namespace\}/)?[a-z]+$")
+_PREFIXES = ("io.k8s.apimachinery.pkg.apis.", "io.k8s.apimachinery.pkg.", "io.k8s.api.", "io.x-k8s.")
+_SCALARS = {
+    "api.resource.Quantity": "quantity",
+    "util.intstr.IntOrString": "integer or string",
+    "meta.v1.Time": "string",
+    "meta.v1.MicroTime": "string",
+}
+_SHARED = {
+    "JobSet.spec.replicatedJobs.template": "batch.v1.JobTemplateSpec",
+    "ClusterQueue.spec.namespaceSelector": "meta.v1.LabelSelector",
+    "ResourceFlavor.spec.nodeTaints": "core.v1.Taint",
+    "ResourceFlavor.spec.tolerations": "core.v1.Toleration",
+}
+"""Types of Kubernetes that CustomResourceDefinitions repeat."""
+
+_Types = dict[str, dict[str, str]]
+
+
+def main() -> None:
+    """Ask a new API server, and write what it says."""
+    tools = toolchain.ensure()
+    with tempfile.TemporaryDirectory() as folder:
+        rehearsal = Rehearsal.of("bare", Path(folder))
+        try:
+            kwok.start(rehearsal, tools)
+            controllers.start(rehearsal, tools, controllers.CONTROLLERS)
+            text = generated(Api(Access(rehearsal.kubeconfig)))
+        finally:
+            controllers.stop(rehearsal)
+            kwok.delete(rehearsal)
+    write({known.SCHEMA: text})
+
+
+def generated(api: Api) -> str:
+    """The text of the schema: a line for each kind that can be created, and for each type that a judged one has."""
+    described: dict[str, Any] = {}
+    kinds: dict[str, str] = {}
+    for path, group in sorted(api.get("/openapi/v3")["paths"].items()):
+        if path.startswith("api"):
+            found = api.get(group["serverRelativeURL"])
+            described |= found.get("components", {}).get("schemas", {})
+            kinds |= dict(_created(found["paths"]))
+    types: _Types = {}
+    for kind in sorted(kinds.keys() & known.judged_kinds()):
+        _collect(kinds[kind], described, types)
+    lines = [f'"version":{json.dumps(api.get("/version")["gitVersion"])}']
+    lines += [f'"{name}":{{\n{_lines(table)}\n}}' for name, table in (("kinds", kinds), ("types", types))]
+    return "{" + ",\n".join(lines) + "}\n"
+
+
+def _lines(table: dict[str, Any]) -> str:
+    return ",\n".join(f"{json.dumps(key)}:{json.dumps(table[key], separators=(',', ':'))}" for key in sorted(table))
+
+
+def _created(paths: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The kinds that can be created, such as "apps/v1 Deployment", with their types."""
+    for path, operations in paths.items():
+        created = operations.get("post", {})
+        if _COLLECTION.search(path) and (of := created.get("x-kubernetes-group-version-kind")):
+            body = created["requestBody"]["content"]
+            api_version = f"{of['group']}/{of['version']}".removeprefix("/")
+            yield f"{api_version} {of['kind']}", _referred(next(iter(body.values()))["schema"])
+
+
+def _referred(schema: Any) -> str:
+    (holder,) = schema.get("allOf", [schema])
+    return _short(holder["$ref"].rpartition("/")[2]) if "$ref" in holder else ""
+
+
+def _short(name: str) -> str:
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return name
+
+
+def _collect(name: str, described: dict[str, Any], types: _Types) -> None:
+    """A type, and all that it leads to."""
+    by_short = {_short(each): schema for each, schema in described.items()}
+
+    def collect(name: str, schema: Any) -> None:
+        if name in types or not schema.get("properties"):
+            return
+        types[name] = {}
+        for field, value in sorted(schema["properties"].items()):
+            types[name][field] = named(f"{name}.{field}", value)
+
+    def named(path: str, schema: Any) -> str:
+        if shared := next((_SHARED[end] for end in _SHARED if path.endswith(f".{end}")), None):
+            collect(shared, by_short[shared])
+            return f"[{shared}]" if schema["type"] == "array" else shared
+        if referred := _referred(schema):
+            if referred in _SCALARS:
+                return _SCALARS[referred]
+            collect(referred, by_short[referred])
+            return referred if referred in types else "any"
+        if schema.get("type") == "array":
+            return f"[{named(path, schema['items'])}]"
+        if isinstance(of := schema.get("additionalProperties"), dict):
+            return f"{{{named(path, of)}}}"
+        if schema.get("properties"):
+            collect(path, schema)
+            return path
+        if schema.get("x-kubernetes-int-or-string"):
+            return "quantity" if "pattern" in schema else "integer or string"
+        values = " ".join(filter(None, schema.get("enum", ())))
+        return f"string: {values}" if values else schema.get("type", "any")
+
+    collect(name, by_short[name])
+
+
+if __name__ == "__main__":
+    main()

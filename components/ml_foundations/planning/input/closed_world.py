@@ -1,0 +1,183 @@
+"""A closed world: what planning does not know of the documents makes verdicts undetermined."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.selectors import selects
+from ml_foundations.planning.input import gpu_models, known
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.workloads import PodSet, Workload, is_running, read_fields
+
+_NAMESPACE_NAME = "kubernetes.io/metadata.name"
+_REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
+_MAKES: Mapping[str, Sequence[str]] = {
+    "Deployment": ("apps/replicasets",),
+    "CronJob": ("batch/jobs",),
+    "JobSet": ("batch/jobs",),
+}
+"""What a workload's controller makes besides pods: group and resource."""
+
+
+class World:
+    """Documents by what planning knows of them.
+
+    Attributes:
+        judged: Those of the kinds that planning judges, or judges by.
+        foreign: Workloads of other kinds: what holds a pod template. One pod of each stands for them.
+        unknown: Other objects of kinds that planning does not know.
+    """
+
+    def __init__(self, documents: Iterable[Manifest]) -> None:
+        self.judged: list[Manifest] = []
+        self.foreign: list[Workload] = []
+        self.unknown: list[Refusal] = []
+        self._everywhere: list[Refusal] = []
+        self._in_namespace: defaultdict[str, list[Refusal]] = defaultdict(list)
+        self._admission: list[Manifest] = []
+        for document in documents:
+            section_name, reason = known.kind_of(str(document.get("apiVersion")), document["kind"])
+            match section_name:
+                case known.HARMLESS:
+                    continue
+                case known.ADMISSION:
+                    self._admission.append(document)
+                case known.UNKNOWN_KIND:
+                    self._add_unknown(document, reason)
+                case _:
+                    self.judged.append(document)
+                    self._add_gaps(document, section_name)
+        self._namespaces = {name_of(d): labels_of(d) for d in self.judged if d["kind"] == "Namespace"}
+        self._policies = {name_of(d) for d in self._admission if d["kind"].endswith("Policy")}
+        self._bindings: defaultdict[str, list[Manifest]] = defaultdict(list)
+        for binding in self._admission:
+            self._bindings[section(binding, "spec").get("policyName", "")].append(section(binding, "spec"))
+
+    def gaps(self, workload: Workload) -> list[Refusal]:
+        """What planning does not know of a workload, or of what decides about it: with it, all may be otherwise."""
+        if workload in self.foreign:
+            own = [_unknown_kind(workload.manifest)]
+        else:
+            own = [_as_refusal(note) for note in known.notes(workload.manifest)]
+        changing = self._matching(workload, "may refuse or change it", validates=False)
+        return [*own, *self._in_namespace[workload.namespace], *self._everywhere, *changing]
+
+    def doubts(self, workload: Workload) -> list[Refusal]:
+        """What may refuse a workload, and changes nothing."""
+        return self._matching(workload, "may refuse it", validates=True)
+
+    def _matching(self, workload: Workload, what: str, *, validates: bool) -> list[Refusal]:
+        return [
+            Refusal("unknown-admission", "kind", f"{each['kind']} {name_of(each)} {what}", _REMEDY, certain=False)
+            for each in self._admission
+            if each["kind"].startswith("Validating") is validates and self._matches(each, workload)
+        ]
+
+    def _add_unknown(self, document: Manifest, reason: str) -> None:
+        pods = tuple(_templates(document, ""))
+        if not pods:
+            self.unknown.append(_unknown_kind(document, reason))
+            return
+        group = str(document.get("apiVersion")).rpartition("/")[0]
+        kind = f"{document['kind']}.{group}".rstrip(".")
+        self.foreign.append(Workload(kind, namespace_of(document), name_of(document), document, pods))
+
+    def _add_gaps(self, document: Manifest, section_name: str) -> None:
+        if section_name == known.WORKLOADS and not is_running(document):
+            return  # its own, if it is judged
+        about = f"{document['kind']} {name_of(document)}"
+        found = [_as_refusal(note, about) for note in known.notes(document)]
+        if section_name == known.NAMESPACED:
+            self._in_namespace[namespace_of(document)] += found
+        elif document["kind"] == "Namespace":
+            self._in_namespace[name_of(document)] += found
+        else:
+            self._everywhere += found
+
+    def _matches(self, document: Manifest, workload: Workload) -> bool:
+        """Whether a webhook, a policy or a definition may refuse or change a workload or its pods."""
+        spec = section(document, "spec")
+        match document["kind"]:
+            case "CustomResourceDefinition":
+                return section(spec, "names").get("kind") == workload.kind and spec.get("group") == _group(workload)
+            case "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration":
+                return any(self._is_about(hook, "rules", workload) for hook in items(document, "webhooks"))
+            case "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy":
+                if gpu_models.is_rule(document) and all(gpu_models.allows(document, p.spec) for p in workload.pods):
+                    return False
+                is_about = self._is_about(section(spec, "matchConstraints"), "resourceRules", workload)
+                return is_about and self._is_bound(name_of(document), workload)
+            case _:
+                return spec.get("policyName") not in self._policies
+
+    def _is_bound(self, policy: str, workload: Workload) -> bool:
+        """Whether a policy holds for a workload; one without a binding here may have one elsewhere."""
+        bindings = self._bindings[policy]
+        return not bindings or any(
+            "Deny" in (binding.get("validationActions") or ["Deny"])
+            and self._is_in(section(binding, "matchResources"), workload.namespace)
+            for binding in bindings
+        )
+
+    def _is_about(self, holder: Manifest, rules: str, workload: Workload) -> bool:
+        own = f"{_group(workload)}/{workload.kind.partition('.')[0].lower()}s".lstrip("/")
+        made = (own, "pods", *_MAKES.get(workload.kind, ()), *(("persistentvolumeclaims",) if workload.claims else ()))
+        if not any(_covers(rule, resource) for rule in items(holder, rules) for resource in made):
+            return False
+        labels = [labels_of(workload.manifest), *(pods.labels for pods in workload.pods)]
+        return any(selects(section(holder, "objectSelector"), each) for each in labels) and self._is_in(
+            holder, workload.namespace
+        )
+
+    def _is_in(self, holder: Manifest, namespace: str) -> bool:
+        """Whether a namespace selector may select a namespace; labels of one that is not declared are not known."""
+        selector, name = section(holder, "namespaceSelector"), {_NAMESPACE_NAME: namespace}
+        if namespace in self._namespaces:
+            return selects(selector, {**name, **self._namespaces[namespace]})
+        by_name = [each for each in items(selector, "matchExpressions") if each.get("key") == _NAMESPACE_NAME]
+        wanted = section(selector, "matchLabels").get(_NAMESPACE_NAME, namespace)
+        return wanted == namespace and selects({"matchExpressions": by_name}, name)
+
+
+def _as_refusal(note: known.Note, about: str = "") -> Refusal:
+    path = f"{about}.{note.path}".lstrip(".")
+    return Refusal("unknown-field", path, f"{path}: {note.reason}", _REMEDY, certain=False)
+
+
+def _unknown_kind(document: Manifest, reason: str = "planning does not know this kind") -> Refusal:
+    kind = f"{document['kind']} ({document.get('apiVersion')})"
+    name = "/".join(filter(None, (section(document, "metadata").get("namespace"), name_of(document))))
+    remedy = "Its pods, if it makes any, are not counted: check it by a rehearsal."
+    return Refusal("unknown-kind", "kind", f"{kind} {name}: {reason}", remedy, certain=False)
+
+
+def _group(workload: Workload) -> str:
+    return str(workload.manifest.get("apiVersion")).rpartition("/")[0]
+
+
+def _covers(rule: Manifest, resource: str) -> bool:
+    """Whether a rule of a webhook or policy is about the creation of a resource, such as "apps/deployments"."""
+    group, _, plural = resource.rpartition("/")
+    return (
+        bool({"*", "CREATE"}.intersection(rule.get("operations") or ()))
+        and bool({"*", group}.intersection(rule.get("apiGroups") or ()))
+        and bool({"*", "*/*", plural}.intersection(rule.get("resources") or ()))
+    )
+
+
+def _templates(tree: Any, path: str) -> Iterator[PodSet]:
+    """The pod templates in an object of a kind that planning does not know, each as one pod."""
+    if isinstance(tree, list):
+        for index, item in enumerate(cast("list[Any]", tree)):
+            yield from _templates(item, f"{path}[{index}]")
+    elif isinstance(tree, Mapping):
+        held = cast("Manifest", tree)
+        spec = held.get("spec")
+        if isinstance(spec, Mapping) and not any(note.is_error for note in known.notes_of("core.v1.PodSpec", spec)):
+            yield PodSet(read_fields(cast("Manifest", spec)), labels_of(held), 1, f"{path}.spec".lstrip("."), path)
+            return
+        for key, item in held.items():
+            yield from _templates(item, f"{path}.{key}".lstrip("."))

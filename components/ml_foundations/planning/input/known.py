@@ -1,0 +1,234 @@
+"""What planning knows of Kubernetes: its kinds and fields, by ``fields.yaml`` and, for their types, ``schema.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import yaml
+
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest
+from ml_foundations.kubernetes.quantities import parse_quantity
+
+FIELDS = Path(__file__).with_name("fields.yaml")
+SCHEMA = Path(__file__).with_name("schema.json")
+WORKLOADS, NAMESPACED, CLUSTER, ADMISSION, HARMLESS, UNKNOWN_KIND = (
+    *("workloads", "namespaced", "cluster", "admission"),
+    *("harmless", "unknown"),
+)
+"""What a kind is to planning: the sections of ``kinds``."""
+
+
+class Note(NamedTuple):
+    """What is wrong with a field, or not known of it."""
+
+    path: str
+    reason: str
+    is_error: bool
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field that decides, or of which planning does not know what it decides.
+
+    Attributes:
+        type: What it holds, or what its items or values are.
+        shape: "[" of a list, "{" of a map.
+        unknown: Why planning does not follow it.
+        values: Those that planning follows, where there are others.
+        keys: Those that decide, and those that planning does not follow.
+        least: The smallest number.
+    """
+
+    type: str
+    shape: str = ""
+    unknown: str = ""
+    values: frozenset[Any] = field(default_factory=frozenset[Any])
+    keys: str = ""
+    least: int = 0
+
+
+_NO_FIELD = _Field("any", unknown="Kubernetes has no such field")
+_Type = tuple[Mapping[str, _Field | None], Iterable[str]]
+"""The fields of a type, None for harmless ones, and those that are required."""
+
+
+@cache
+def table() -> Mapping[str, Any]:
+    """What planning makes of kinds and fields."""
+    # The libyaml loader takes a tenth of the time.
+    return yaml.load(FIELDS.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+@cache
+def schema() -> Mapping[str, Any]:
+    """The kinds of Kubernetes, Kueue and JobSet, and the types of those that are judged."""
+    return json.loads(SCHEMA.read_text())
+
+
+@cache
+def judged_kinds() -> frozenset[str]:
+    """The kinds that are judged field by field, such as "apps/v1 Deployment"."""
+    return frozenset(kind for section in (WORKLOADS, NAMESPACED, CLUSTER) for kind in table()["kinds"][section])
+
+
+@cache
+def kind_of(api_version: str, kind: str) -> tuple[str, str]:
+    """What a kind is to planning, and why where it is harmless or not known."""
+    for section, listed in table()["kinds"].items():
+        reasons = cast("Mapping[str, list[str]]", listed if isinstance(listed, dict) else {"": listed})
+        for reason, patterns in reasons.items():
+            if any(fnmatchcase(f"{api_version} {kind}", pattern) for pattern in patterns):
+                return section, reason
+    return UNKNOWN_KIND, "planning does not know this kind"
+
+
+def is_judged(manifest: Manifest) -> bool:
+    """Whether an object is of a kind that is judged field by field."""
+    return f"{manifest.get('apiVersion')} {manifest.get('kind')}" in judged_kinds()
+
+
+def notes(manifest: Manifest) -> Iterator[Note]:
+    """What is wrong with the fields of a judged object, and what planning does not know of them."""
+    return notes_of(schema()["kinds"][f"{manifest['apiVersion']} {manifest['kind']}"], manifest)
+
+
+def notes_of(type_name: str, value: Any) -> Iterator[Note]:
+    """What is wrong with the fields of a value of a type, and what planning does not know of them."""
+    return _in_object(type_name, value, "")
+
+
+@cache
+def types() -> Mapping[str, _Type]:
+    """The types that decided fields lead to."""
+    return {name: _type(name, rules) for names, rules in table()["types"].items() for name in names.split()}
+
+
+def _type(name: str, rules: Mapping[str, Any]) -> _Type:
+    own: Mapping[str, str] = schema()["types"][name]
+    found: dict[str, _Field | None] = {key: None for keys in rules.get("harmless", {}).values() for key in keys}
+    unknown = {key: reason for reason, keys in rules.get("unknown", {}).items() for key in keys}
+    for key in (*rules.get("decided", ()), *unknown):
+        if key in own:
+            type_, shape = own[key].partition(":")[0].strip("[]{}"), own[key][0].strip("abcdefghijklmnopqrstuvwxyz")
+            found[key] = _Field(
+                type_,
+                shape,
+                unknown.get(key, ""),
+                frozenset(rules.get("values", {}).get(key, ())),
+                rules.get("keys", {}).get(key, ""),
+                rules.get("least", {}).get(key, 0),
+            )
+    return found, rules.get("required", ())
+
+
+def _in_object(name: str, value: Any, path: str) -> Iterator[Note]:
+    if not isinstance(value, Mapping):
+        yield Note(path, f"must be a mapping, not {shown(value)}", is_error=True)
+        return
+    fields, required = types()[name]
+    held = cast("Manifest", value)
+    for key in required:
+        if held.get(key) is None:
+            yield Note(f"{path}.{key}".lstrip("."), "is required", is_error=True)
+    for key, item in held.items():
+        rule = fields.get(key, _NO_FIELD)
+        if rule is not None and item is not None and item is not UNKNOWN:
+            yield from _in_field(rule, item, f"{path}.{key}".lstrip("."))
+
+
+def _in_field(rule: _Field, value: Any, path: str) -> Iterator[Note]:
+    if rule.unknown:
+        if value not in ("", [], {}):  # which is as good as not there
+            yield Note(path, rule.unknown, is_error=False)
+    elif rule.shape == "[" and isinstance(value, list):
+        for index, item in enumerate(cast("list[Any]", value)):
+            if item is None:
+                yield Note(f"{path}[{index}]", "must not be empty", is_error=True)
+            else:
+                yield from _in_value(rule, item, f"{path}[{index}]")
+    elif rule.shape == "{" and isinstance(value, Mapping):
+        for key, item in cast("Manifest", value).items():
+            if item is not None and item is not UNKNOWN:
+                yield from _in_value(rule, item, f"{path}.{key}")
+            if rule.keys and not is_known(rule.keys, key):
+                yield Note(f"{path}.{key}", "planning does not know what it decides", is_error=False)
+    elif rule.shape:
+        yield Note(path, f"must be a {'list' if rule.shape == '[' else 'mapping'}, not {shown(value)}", is_error=True)
+    else:
+        yield from _in_value(rule, value, path)
+
+
+def _in_value(rule: _Field, value: Any, path: str) -> Iterator[Note]:
+    if value is UNKNOWN:
+        return
+    if rule.type in schema()["types"]:
+        yield from _in_object(rule.type, value, path)
+    elif problem := _CHECKS[rule.type](value, rule.least):
+        yield Note(path, problem, is_error=True)
+    elif rule.values and value not in rule.values and value != "":
+        yield Note(path, f"planning does not know what {shown(value)} decides", is_error=False)
+
+
+@cache
+def is_known(table_name: str, key: str) -> bool:
+    """Whether planning knows what a key of a map decides: an annotation, a label or a resource of a quota."""
+    rules = table()["keys"][table_name]
+
+    def is_in(section: str) -> bool:
+        return any(fnmatchcase(key, pattern) for pattern in rules[section])
+
+    # A pattern without a wildcard goes before one with it.
+    return is_in("decided") or (key not in rules["unknown"] and is_in("harmless")) or not is_in("unknown")
+
+
+def shown(value: Any) -> str:
+    """A value in a message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def is_integer(value: Any, least: int = 0) -> bool:
+    """Whether a value is a whole number of at least so much."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _integer(value: Any, least: int) -> str:
+    return "" if is_integer(value, least) else f"must be a whole number of at least {least}, not {shown(value)}"
+
+
+def _percentage(value: Any, _least: int) -> str:
+    is_share = isinstance(value, str) and value.endswith("%") and value[:-1].isdigit()
+    wanted = 'a whole number or a percentage such as "25%"'
+    return "" if is_share or is_integer(value) else f"must be {wanted}, not {shown(value)}"
+
+
+def _quantity(value: Any, _least: int) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return f"{shown(value)} is not a Kubernetes quantity, such as 500m, 2 or 16Gi"
+    try:
+        return f"must not be negative, as {shown(value)} is" if parse_quantity(value) < 0 else ""
+    except ValueError as error:
+        return str(error)
+
+
+def _string(value: Any, _least: int) -> str:
+    return "" if isinstance(value, str) else f"must be a string, not {shown(value)}; put it in quotes"
+
+
+def _boolean(value: Any, _least: int) -> str:
+    return "" if isinstance(value, bool) else f"must be true or false, not {shown(value)}"
+
+
+_CHECKS: Mapping[str, Callable[[Any, int], str]] = {
+    "boolean": _boolean,
+    "integer": _integer,
+    "integer or string": _percentage,
+    "quantity": _quantity,
+    "string": _string,
+}

@@ -1,0 +1,323 @@
+"""What planning does not know makes a verdict undetermined, and the finding names it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations.component.data import yaml_file
+from ml_foundations.planning import Verdict, judge
+from ml_foundations.planning.__main__ import main
+from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.planning.verdict.verdicts import Verdicts
+
+from tests.planning.building import (
+    Manifest,
+    container,
+    daemon_set,
+    deployment,
+    job,
+    namespaced,
+    node,
+    pool,
+    quota,
+    stateful_set,
+    template,
+    workload,
+)
+
+NODE = node("n", gpu=2)
+WEB = deployment("web", 1, template())
+MASTER = {"replicas": 1, "template": template(containers=[container(gpu=2)])}
+
+
+def cluster_wide(version: str, kind: str, name: str, **fields: Any) -> Manifest:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **fields}
+
+
+def named(found: Verdicts) -> list[tuple[str, str]]:
+    """The rules and the fields of all that is not known."""
+    return [(finding.rule, finding.path) for finding in found.findings if finding.rule.startswith("unknown")]
+
+
+def python_torch_job(workers: int = 1, gpus: int = 2) -> Manifest:
+    replicas = {
+        "Master": MASTER,
+        "Worker": {"replicas": workers, "template": template(containers=[container(gpu=gpus)])},
+    }
+    return workload("kubeflow.org/v1", "PyTorchJob", "train", {"pytorchReplicaSpecs": replicas})
+
+
+@pytest.mark.parametrize(
+    ("changed", "path"),
+    [
+        (template(schedulingGroup={"podGroupName": "g"}), "spec.template.spec.schedulingGroup"),
+        (template(os={"name": "windows"}), "spec.template.spec.os.name"),
+        (template(volumes=[{"name": "d", "rbd": {"image": "i"}}]), "spec.template.spec.volumes[0].rbd"),
+        (template(nodeselector={"a": "b"}), "spec.template.spec.nodeselector"),
+        (
+            template(tolerations=[{"key": "k", "operator": "Gt", "value": "1"}]),
+            "spec.template.spec.tolerations[0].operator",
+        ),
+    ],
+)
+def test_an_unknown_field_is_named_with_its_path(changed: Manifest, path: str) -> None:
+    found = judge([deployment("web", 1, changed), NODE])
+    assert found.stack is Verdict.UNDETERMINED
+    assert named(found) == [("unknown-field", path)]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        template(os={"name": "linux"}, dnsPolicy="None", volumes=[{"name": "d", "emptyDir": {}}]),
+        template(schedulingGroup={}, tolerations=[{"key": "k", "operator": "Exists", "tolerationSeconds": 5}]),
+    ],
+)
+def test_what_decides_nothing_or_is_empty_changes_nothing(known: Manifest) -> None:
+    assert judge([deployment("web", 1, known), NODE]).stack is Verdict.FITS
+
+
+def test_what_cannot_fit_is_not_certain_where_a_field_is_not_known() -> None:
+    (found,) = judge([deployment("web", 9, template(schedulingGroup={"podGroupName": "g"})), NODE]).workloads
+    assert found.verdict is Verdict.UNDETERMINED
+    assert {finding.rule for finding in found.reasons} == {"unknown-field", "nodes"}
+    assert {finding.severity for finding in found.reasons} == {"warning"}
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        (quota(hard={"widgets": "1"}), "ResourceQuota quota.spec.hard.widgets"),
+        (quota(hard={"count/events": "9"}), "ResourceQuota quota.spec.hard.count/events"),
+        (quota(hard={"pods": "9"}, scopes=["Brave"]), "ResourceQuota quota.spec.scopes[0]"),
+        (
+            namespaced("v1", "LimitRange", "lr", spec={"limits": [{"type": "Image", "max": {"storage": "1Gi"}}]}),
+            "LimitRange lr.spec.limits[0].type",
+        ),
+        (
+            cluster_wide("storage.k8s.io/v1", "CSIDriver", "d", spec={"storageCapacity": True}),
+            "CSIDriver d.spec.storageCapacity",
+        ),
+        (
+            cluster_wide("resource.k8s.io/v1", "DeviceClass", "c", spec={"extendedResourceName": "example.com/gpu"}),
+            "DeviceClass c.spec.extendedResourceName",
+        ),
+    ],
+)
+def test_an_unknown_field_of_another_object_touches_the_workloads_that_it_may_decide(
+    document: Manifest, path: str
+) -> None:
+    elsewhere = {**WEB, "metadata": {"name": "web", "namespace": "other"}}
+    found = judge([WEB, elsewhere, document, NODE])
+    mine, others = (item.verdict for item in found.workloads)
+    assert mine is Verdict.UNDETERMINED
+    assert others is (Verdict.FITS if "namespace" in document["metadata"] else Verdict.UNDETERMINED)
+    assert set(named(found)) == {("unknown-field", path)}
+
+
+@pytest.mark.parametrize("key", ["count/widgets.example.com", "services", "requests.nvidia.com/gpu", "count/pods"])
+def test_quotas_on_what_workloads_do_not_make_decide_nothing(key: str) -> None:
+    assert judge([WEB, quota(hard={key: "9"}), NODE]).stack is Verdict.FITS
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        ("scheduler.alpha.kubernetes.io/node-selector", Verdict.UNDETERMINED),
+        ("kueue.x-k8s.io/podset-required-topology", Verdict.UNDETERMINED),
+        ("kubectl.kubernetes.io/last-applied-configuration", Verdict.FITS),
+        ("example.com/owner", Verdict.FITS),
+    ],
+)
+def test_annotations_of_kubernetes_decide_unless_they_are_known(annotation: str, expected: Verdict) -> None:
+    pods = template()
+    pods["metadata"]["annotations"] = {annotation: "x"}
+    found = judge([deployment("web", 1, pods), NODE])
+    assert found.stack is expected
+    named_path = [("unknown-field", f"spec.template.metadata.annotations.{annotation}")]
+    assert named(found) == (named_path if expected is Verdict.UNDETERMINED else [])
+
+
+def test_a_foreign_node_adds_no_capacity() -> None:
+    foreign = {**node("big", gpu=8), "apiVersion": "example.org/v1"}
+    found = judge([deployment("web", 1, template(containers=[container(gpu=8)])), foreign, NODE])
+    assert found.workloads[0].verdict is Verdict.CANNOT_FIT
+    assert ("unknown-kind", "kind") in named(found)
+
+
+@pytest.mark.parametrize(
+    ("document", "kind"),
+    [
+        ({**stateful_set("web", 9, template()), "apiVersion": "apps.kruise.io/v1beta1"}, "StatefulSet.apps.kruise.io"),
+        ({**daemon_set("web", template()), "apiVersion": "apps.kruise.io/v1alpha1"}, "DaemonSet.apps.kruise.io"),
+        ({**job("web", 9, template()), "apiVersion": "batch/v2"}, "Job.batch"),
+        (
+            workload("batch.volcano.sh/v1alpha1", "Job", "web", {"tasks": [MASTER]}),
+            "Job.batch.volcano.sh",
+        ),
+        (
+            workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "web",
+                     {"replicas": 800, "leaderWorkerTemplate": {"size": 8, "workerTemplate": template()}}),
+            "LeaderWorkerSet.leaderworkerset.x-k8s.io",
+        ),
+        (
+            workload("ray.io/v1", "RayCluster", "web", {"headGroupSpec": MASTER, "workerGroupSpecs": [MASTER]}),
+            "RayCluster.ray.io",
+        ),
+    ],
+)  # fmt: skip
+def test_workloads_of_kinds_that_planning_does_not_know_are_named(document: Manifest, kind: str) -> None:
+    found = judge([document, NODE])
+    assert [str(item.workload) for item in found.workloads] == [f"{kind} team/{document['metadata']['name']}"]
+    assert found.stack is Verdict.UNDETERMINED
+    assert named(found) == [("unknown-kind", "kind")]
+
+
+def test_their_pod_templates_are_judged_on_their_own() -> None:
+    (fine,) = judge([python_torch_job(workers=800), NODE, node("m", gpu=2)]).workloads
+    assert [finding.rule for finding in fine.reasons] == ["unknown-kind"]
+    (found,) = judge([python_torch_job(gpus=8), NODE]).workloads
+    assert found.verdict is Verdict.UNDETERMINED
+    kind, short = found.reasons
+    assert "PyTorchJob (kubeflow.org/v1) team/train" in kind.message
+    assert (short.rule, short.severity) == ("resources", "warning")
+    assert short.path.startswith("spec.pytorchReplicaSpecs.Worker.template.spec")
+
+
+def test_an_object_of_an_unknown_kind_keeps_the_stack_from_fitting_and_names_itself() -> None:
+    found = judge([WEB, cluster_wide("karpenter.sh/v1", "NodePool", "gpus", spec={}), NODE])
+    assert [item.verdict for item in found.workloads] == [Verdict.FITS]
+    assert found.stack is Verdict.UNDETERMINED
+    assert "NodePool (karpenter.sh/v1) gpus" in found.reasons[0].message
+
+
+def webhook(resource: str, group: str = "", kind: str = "Mutating", **selectors: Manifest) -> Manifest:
+    rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [resource]}
+    hooks = [{"name": "h.example.com", "rules": [rule], **selectors}]
+    version = "admissionregistration.k8s.io/v1"
+    return cluster_wide(version, f"{kind}WebhookConfiguration", "hook", webhooks=hooks)
+
+
+def policy(kind: str = "Validating") -> Manifest:
+    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments"]}
+    version, spec = "admissionregistration.k8s.io/v1", {"matchConstraints": {"resourceRules": [rule]}}
+    return cluster_wide(version, f"{kind}AdmissionPolicy", "hook", spec=spec)
+
+
+def definition(group: str, kind: str) -> Manifest:
+    return cluster_wide(
+        "apiextensions.k8s.io/v1", "CustomResourceDefinition", "c", spec={"group": group, "names": {"kind": kind}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (webhook("pods"), Verdict.UNDETERMINED),
+        (webhook("pods", kind="Validating"), Verdict.UNDETERMINED),
+        (webhook("deployments", "apps"), Verdict.UNDETERMINED),
+        (webhook("replicasets", "apps"), Verdict.UNDETERMINED),
+        (webhook("*", "*"), Verdict.UNDETERMINED),
+        (webhook("jobs", "batch"), Verdict.FITS),
+        (webhook("pods/exec"), Verdict.FITS),
+        (webhook("pods", namespaceSelector={"matchLabels": {"inject": "yes"}}), Verdict.UNDETERMINED),
+        (webhook("pods", namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "x"}}), Verdict.FITS),
+        (webhook("pods", objectSelector={"matchLabels": {"app": "web"}}), Verdict.UNDETERMINED),
+        (webhook("pods", objectSelector={"matchLabels": {"app": "db"}}), Verdict.FITS),
+        (policy(), Verdict.UNDETERMINED),
+        (policy("Mutating"), Verdict.UNDETERMINED),
+        (definition("jobset.x-k8s.io", "JobSet"), Verdict.FITS),
+        (definition("apps", "Deployment"), Verdict.UNDETERMINED),
+    ],
+)
+def test_what_may_refuse_or_change_a_workload_is_named_where_it_matches(document: Manifest, expected: Verdict) -> None:
+    found = judge([WEB, document, NODE])
+    assert found.stack is expected
+    assert named(found) == ([("unknown-admission", "kind")] if expected is Verdict.UNDETERMINED else [])
+
+
+def test_what_only_refuses_leaves_what_cannot_fit_as_it_is() -> None:
+    big = deployment("web", 9, template())
+    assert judge([big, webhook("pods", kind="Validating"), NODE]).stack is Verdict.CANNOT_FIT
+    assert judge([big, webhook("pods"), NODE]).stack is Verdict.UNDETERMINED
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"policyName": "hook", "validationActions": ["Deny"]}, Verdict.UNDETERMINED),
+        ({"policyName": "hook", "validationActions": ["Warn", "Audit"]}, Verdict.FITS),
+        (
+            {
+                "policyName": "hook",
+                "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "x"}}},
+            },
+            Verdict.FITS,
+        ),
+    ],
+)
+def test_a_policy_holds_where_it_is_bound(spec: Manifest, expected: Verdict) -> None:
+    version = "admissionregistration.k8s.io/v1"
+    binding = cluster_wide(version, "ValidatingAdmissionPolicyBinding", "b", spec=spec)
+    assert judge([WEB, policy(), binding, NODE]).stack is expected
+    assert judge([WEB, binding, NODE]).stack is Verdict.UNDETERMINED  # the policy is not shown
+
+
+@pytest.mark.parametrize(("product", "expected"), [("L4", Verdict.FITS), ("A100", Verdict.UNDETERMINED)])
+def test_the_rule_of_gpu_models_is_followed(product: str, expected: Verdict) -> None:
+    spec = yaml_file("tenancy", "gpu_models_policy.yaml", models="{'l4': 'L4'}", label="nvidia.com/gpu.product")
+    rule = cluster_wide("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "models", spec=spec)
+    pods = template(nodeSelector={"nvidia.com/gpu.product": product}, priorityClassName="l4")
+    high = cluster_wide("scheduling.k8s.io/v1", "PriorityClass", "l4", value=0)
+    nodes = node("n", {"nvidia.com/gpu.product": product})
+    assert judge([deployment("web", 1, pods), rule, high, nodes]).stack is expected
+
+
+def test_labels_of_a_declared_namespace_say_whether_a_webhook_matches() -> None:
+    hook = webhook("pods", namespaceSelector={"matchLabels": {"inject": "yes"}})
+    assert judge([WEB, hook, NODE, cluster_wide("v1", "Namespace", "team")]).stack is Verdict.FITS
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [],
+        [pool("p", 1)],
+        [pool("p", 1), quota(), cluster_wide("v1", "ConfigMap", "c", data={})],
+    ],
+)
+def test_no_workload_is_nothing_to_judge(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[Manifest]
+) -> None:
+    file = tmp_path / "documents.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    assert main([str(file)]) == 4
+    printed = capsys.readouterr().out
+    assert "There is nothing to judge" in printed
+    assert "fits" not in printed
+    assert main([str(file), "--json"]) == 4
+    assert '"verdict": "nothing-to-judge"' in capsys.readouterr().out
+
+
+def test_programs_go_through_it() -> None:
+    def found(*documents: Manifest) -> Verdict:
+        return judge_program([(f"kubernetes:{d['apiVersion']}:{d['kind']}", d) for d in documents]).stack
+
+    assert found(WEB, NODE) is Verdict.FITS
+    assert found(deployment("web", 1, template(schedulingGroup={"podGroupName": "g"})), NODE) is Verdict.UNDETERMINED
+    assert found(WEB, NODE, python_torch_job()) is Verdict.UNDETERMINED
+
+
+@pytest.mark.parametrize(
+    ("type_", "inputs", "expected"),
+    [
+        ("kubernetes:helm.sh/v3:Release", {"chart": "redis", "name": "cache"}, Verdict.UNDETERMINED),
+        ("kubernetes:helm.sh/v3:Release", {"chart": "oci://registry.k8s.io/kueue/charts/kueue"}, Verdict.FITS),
+        ("kubernetes:core/v1:ResourceQuotaPatch", {"apiVersion": "v1", "kind": "ResourceQuota"}, Verdict.UNDETERMINED),
+        ("kubernetes:core/v1:ServiceAccountPatch", {"apiVersion": "v1", "kind": "ServiceAccount"}, Verdict.FITS),
+    ],
+)
+def test_what_a_program_does_not_show_is_not_known(type_: str, inputs: Manifest, expected: Verdict) -> None:
+    shown = [("kubernetes:apps/v1:Deployment", WEB), ("kubernetes:core/v1:Node", NODE)]
+    assert judge_program([*shown, (type_, inputs)]).stack is expected
