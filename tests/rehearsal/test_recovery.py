@@ -74,13 +74,13 @@ def test_ctrl_c_leaves_pulumi_the_time_to_end(tmp_path: Path) -> None:
     assert "interrupted: run the same command again" in said
 
 
-def test_what_google_cloud_had_made_when_pulumi_was_killed_is_adopted(project: Project, tools: Tools) -> None:
+def test_what_google_cloud_had_made_when_pulumi_was_killed_is_adopted(project: Project) -> None:
     body = """
         import pulumi_gcp as gcp
         gcp.storage.Bucket("data", location="US", project="p")
         """
     project.up(body)
     project.as_if_killed("data")
-    stack.recover(project.rehearsal, tools)
+    stack.recover(project.rehearsal)
     assert "3 unchanged" in project.up(body)
     assert len(Store(project.rehearsal).resources()) == 1

@@ -24,7 +24,6 @@ from ml_foundations.rehearsal.plugins.values import UNKNOWN_ON_THE_WIRE
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report.contents import Report, collect
 from ml_foundations.rehearsal.report.workloads import Workload
-from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support import recording
 from tests.support.checkout import COMMAND, Checkout
@@ -319,7 +318,7 @@ def test_down_leaves_no_process_and_no_file(copy_checkout: Callable[[], Checkout
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(checkout.root) in " ".join(p.info["cmdline"] or [])]
 
 
-def test_an_update_that_is_under_way_is_left_alone(tools: Tools, tmp_path: Path) -> None:
+def test_an_update_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
     """The lock of a pulumi that lives is no leftover."""
     (tmp_path / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
     rehearsal = Rehearsal.of("dev", tmp_path)
@@ -330,7 +329,7 @@ def test_an_update_that_is_under_way_is_left_alone(tools: Tools, tmp_path: Path)
         lock.write_text(json.dumps({"pid": holder.pid, "hostname": socket.gethostname()}))
         try:
             with pytest.raises(RehearsalError, match=rf"already at work on dev \(process {holder.pid}\)"):
-                stack.recover(rehearsal, tools)
+                stack.recover(rehearsal)
         finally:
             holder.kill()
 

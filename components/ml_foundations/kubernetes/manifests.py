@@ -17,6 +17,9 @@ class Unknown:
     def __repr__(self) -> str:
         return "UNKNOWN"
 
+    def __deepcopy__(self, memo: object) -> Unknown:
+        return self  # There is but one: it is told by its identity.
+
 
 UNKNOWN: Final = Unknown()
 """Stands anywhere in a manifest for a value that is not known yet, such as a Pulumi output at preview."""

@@ -16,6 +16,7 @@ from typing import Any
 import urllib3
 import yaml
 
+from ml_foundations.rehearsal.files import read_map
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _CONNECTIONS = 64
@@ -82,14 +83,9 @@ def server_of(kubeconfig: str, context: str = "") -> str:
 
 def read_kubeconfig(value: str) -> dict[str, Any]:
     """The kubeconfig that a provider was given, as a path or as the document itself."""
-    try:
-        text = value if "\n" in value or value.lstrip().startswith("{") else Path(value).expanduser().read_text()
-        document = yaml.safe_load(text)
-    except OSError as error:
-        raise RehearsalError(f"the kubeconfig cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise RehearsalError(f"the kubeconfig is not YAML: {error}") from None
-    if not isinstance(document, dict) or not document.get("clusters"):
+    is_document = "\n" in value or value.lstrip().startswith("{")
+    document = read_map(value if is_document else Path(value), "the kubeconfig")
+    if not document.get("clusters"):
         raise RehearsalError("the kubeconfig names no cluster")
     return document
 

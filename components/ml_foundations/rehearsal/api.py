@@ -121,6 +121,12 @@ def owners(item: Object) -> set[str]:
     return {owner["uid"] for owner in item["metadata"].get("ownerReferences") or []}
 
 
+def condition(item: Object, name: str) -> Object:
+    """A condition in the status of an object; empty if it has none of that type."""
+    conditions = item.get("status", {}).get("conditions") or []
+    return next((found for found in conditions if found["type"] == name), {})
+
+
 def _message(answer: bytes) -> str:
     """What the server says of a failure: a Status, or plain text of a path that it does not serve."""
     try:

@@ -45,7 +45,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     if args.nodes:
         brought_nodes.copy(rehearsal, args.nodes)
     controllers.start(rehearsal, tools, controllers.wanted(rehearsal, environment.stack_file(rehearsal)))
-    stack.up(rehearsal, tools, quiet=args.quiet)
+    stack.up(rehearsal, quiet=args.quiet)
     result = _settle(rehearsal)
     tables.show(result, rehearsal, _stdout())
     _show_hints(rehearsal)

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ml_foundations.rehearsal.progress import console
+import yaml
+
+from ml_foundations.rehearsal.progress import RehearsalError, console
 
 KEY_LENGTH = 16
 """The hexadecimal digits at the end of a cached folder's name: a hash of all that decides what is in it."""
@@ -44,6 +46,21 @@ def read_text(path: Path) -> str:
         return path.read_text(errors="replace")
     except FileNotFoundError:
         return ""
+
+
+def read_map(document: str | Path, title: str) -> dict[str, Any]:
+    """The mapping that a YAML document holds, given as text or by its path.
+
+    Raises:
+        RehearsalError: it cannot be read, or holds something else; the message calls it by its title.
+    """
+    try:
+        found = yaml.safe_load(document if isinstance(document, str) else document.expanduser().read_text()) or {}
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise RehearsalError(f"{title} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise RehearsalError(f"{title} is not a mapping")
+    return found
 
 
 def read_json(path: Path, default: Any) -> Any:

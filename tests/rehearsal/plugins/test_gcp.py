@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.rehearsal.cloud import life
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.control_plane import configuration
@@ -24,7 +25,7 @@ from ml_foundations.rehearsal.plugins.gcp.node_pool import node_pool
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State
-from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties
+from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import contents
 
@@ -281,7 +282,6 @@ def test_a_prefix_begins_the_name(offline: GcpProvider) -> None:
 
 
 def test_names_are_made_as_the_user_has_them_made(offline: GcpProvider) -> None:
-    assert offline.takes_names
     pool = resource(container.NODE_POOL)
     proposed = replace(pool, proposed_name="Team-" + "p" * 60)
     made = offline.check(proposed, {}, {}, b"seed")

@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import textwrap
@@ -13,9 +14,10 @@ from typing import Any
 
 import psutil
 import pytest
+from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError, Object
-from ml_foundations.rehearsal.engine import stack
+from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
 from ml_foundations.rehearsal.plugins.kubernetes import readiness, waiting
@@ -23,7 +25,7 @@ from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, token_of
-from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties, write_struct
+from ml_foundations.rehearsal.plugins.values import Properties, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
@@ -58,6 +60,24 @@ def test_create_unchanged_update_and_delete(project: Project) -> None:
     assert level_of(project) == "2"
     project.up("")
     assert project.kubectl("get", "configmap", "settings") is None
+
+
+def test_a_plugin_of_the_users_own_folder_serves_the_program(
+    project: Project, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedded one stands for Pulumi's own: an executable of another version."""
+    [embedded] = (project.rehearsal.pulumi_home / "plugins").glob("resource-kubernetes-*")
+    own = shutil.copytree(embedded, tmp_path / "plugins" / "resource-kubernetes-v99.0.0")
+    launcher = own / "pulumi-resource-kubernetes"
+    launcher.write_text(launcher.read_text().replace("exec", f"touch {tmp_path / 'started'}\nexec"))
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
+    try:
+        environment.install(project.rehearsal, tools, official_kubernetes=True)
+        project.up(CONFIG_MAP.format(level="3"))
+        assert "3 unchanged" in project.up(CONFIG_MAP.format(level="3"))
+        assert (tmp_path / "started").exists()
+    finally:
+        environment.install(project.rehearsal, tools)
 
 
 AUTONAMED = """
@@ -141,6 +161,7 @@ class ClusterOfOne:
         self.live: Object | None = None
         self.refusals: list[ApiError] = []
         self.deleted: list[Object] = []
+        self.asked: list[dict[str, Any]] = []
         self.reads = 0
 
     def is_namespaced(self, api_version: str, kind: str) -> bool:
@@ -151,7 +172,14 @@ class ClusterOfOne:
         assert self.reads < 30, "it waits for too long"
         return self.live
 
+    def is_as_created(self, live: Object) -> bool:
+        return False
+
+    def create(self, obj: Object, **options: Any) -> Object:
+        return self.apply(obj, created=True, **options)
+
     def apply(self, obj: Object, **options: Any) -> Object:
+        self.asked.append(options)
         if self.refusals:
             raise self.refusals.pop()
         self.live = obj | {"metadata": obj["metadata"] | {"uid": "1"}}
@@ -288,9 +316,6 @@ def test_all_else_is_left_to_the_api_server_to_change_or_to_refuse(kind: str, ol
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("timeoutSeconds", "10m"),
-        ("timeoutSeconds", "1.5"),
-        ("timeoutSeconds", "0"),
         ("waitFor", "Ready"),
         ("waitFor", "jsonpath=.status.phase"),
         ("waitFor", "jsonpath={.status.conditions[*].type}"),
@@ -313,6 +338,8 @@ def test_an_annotation_that_could_not_be_awaited_is_refused_before_anything_is_m
     "annotations",
     [
         {"pulumi.com/timeoutSeconds": "600"},
+        {"pulumi.com/timeoutSeconds": "10m"},
+        {"pulumi.com/waitFor": "jsonpath={.metadata.labels['a.b/c']}=d"},
         {"pulumi.com/waitFor": "condition=Ready"},
         {"pulumi.com/waitFor": '["condition=Ready=False", "jsonpath={ $.status.ports[0].port }=80"]'},
         {"pulumi.com/waitFor": "whatever", "pulumi.com/skipAwait": "true"},
@@ -451,9 +478,9 @@ def test_a_deletion_waits_as_long_as_the_annotation_says() -> None:
     inputs = named(annotations={"pulumi.com/timeoutSeconds": "1"})
     with pytest.raises(RehearsalError, match="still being deleted"):
         provider_of(client).delete(CONFIG_MAPS, State("default/x", inputs, {}))
-    assert waiting.deletion_seconds(inputs, 7) == 7
-    assert waiting.deletion_seconds(named(annotations={"pulumi.com/timeoutSeconds": "soon"}), 0) == 600
-    assert waiting.deletion_seconds({"apiVersion": "v1", "kind": "PersistentVolumeClaim"}, 0) == 600
+    assert waiting.seconds(inputs, 7) == 7
+    assert waiting.seconds(named(annotations={"pulumi.com/timeoutSeconds": "soon"}), 0) == 600
+    assert waiting.seconds({"apiVersion": "v1", "kind": "PersistentVolumeClaim"}, 0) == 600
 
 
 @pytest.mark.parametrize(("available", "done"), [(None, False), (1, False), (2, True)])
@@ -462,7 +489,7 @@ def test_a_replication_controller_is_ready_with_all_of_its_replicas(available: i
     spec = {"replicas": 2}
     live = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {}, "spec": spec, "status": status}
     client: Any = ClusterOfOne()
-    assert readiness.progress(client, live).done is done
+    assert (readiness.missing(client, live) == "") is done
 
 
 def test_a_null_is_kept_where_it_means_something() -> None:
@@ -505,6 +532,113 @@ def test_an_ignored_field_stays_with_whoever_changed_it(project: Project) -> Non
     project.up("")
 
 
+def test_what_is_no_longer_declared_goes(project: Project) -> None:
+    project.up(CONFIG_MAP.format(level="1"))
+    project.up(CONFIG_MAP.format(level="1").replace(', "labels": {"level": "1"}', ""))
+    assert "labels" not in project.kubectl("get", "configmap", "settings")["metadata"]
+
+
+def test_an_update_of_what_somebody_else_deleted_fails_until_a_refresh(project: Project) -> None:
+    project.up("")
+    project.up(CONFIG_MAP.format(level="1"))
+    project.kubectl("delete", "configmap", "settings")
+    assert "is gone. Run pulumi refresh" in project.fails(CONFIG_MAP.format(level="2"))
+    project.pulumi("refresh", "--yes", "--stack", "t")
+    assert "1 created" in project.up(CONFIG_MAP.format(level="2"))
+
+
+def test_of_two_resources_of_one_name_the_second_fails(project: Project) -> None:
+    two = CONFIG_MAP.format(level="1") + CONFIG_MAP.format(level="2").replace('("settings"', '("again"')
+    project.up("")
+    assert 'configmaps "settings" already exists' in project.fails(two)
+
+
+def test_a_list_with_equal_keys_is_created_as_the_api_server_takes_it(project: Project) -> None:
+    variables = '"image": "busybox", "env": [{{"name": "A", "value": "1"}}, {{"name": "A", "value": "2"}}]'
+    body = DEPLOYMENT.replace('"image": "busybox"', variables).replace("timeoutSeconds", "skipAwait")
+    project.up(body.format(opts="here").replace('"2"}}', '"true"}}', 1))
+    [container] = project.kubectl("get", "deployment", "stuck")["spec"]["template"]["spec"]["containers"]
+    assert len(container["env"]) == 2
+    project.up("")
+
+
+def test_a_provider_may_take_over_objects_and_fields() -> None:
+    client = ClusterOfOne()
+    provider_of(client).create(CONFIG_MAPS, named())
+    provider_of(client, upsertExistingObjects="true").create(CONFIG_MAPS, named())
+    provider_of(client, enablePatchForce="true").update(CONFIG_MAPS, State("default/x", named(), {}), named())
+    assert client.asked == [
+        {"created": True, "dry_run": False},
+        {"dry_run": False, "force": False},
+        {"dry_run": False, "force": True},
+    ]
+
+
+@pytest.mark.parametrize("setting", ["renderYamlToDirectory", "helmReleaseSettings"])
+def test_a_setting_of_the_provider_that_would_be_ignored_is_refused(setting: str) -> None:
+    with pytest.raises(CheckError, match=f"{setting}: is not supported in a rehearsal"):
+        KubernetesProvider().check_config({setting: "x"})
+    KubernetesProvider().check_config({"namespace": "x"})
+
+
+HERE, THERE = (
+    json.dumps(
+        {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": {}}],
+        }
+    )
+    for server in ("https://here", "https://there")
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "replaces"),
+    [
+        ({}, {"kubeconfig": HERE}, []),
+        ({"kubeconfig": HERE}, {"kubeconfig": HERE + " "}, []),
+        ({"kubeconfig": HERE}, {"kubeconfig": THERE}, ["kubeconfig"]),
+        ({"kubeconfig": HERE}, {"kubeconfig": "broken"}, []),
+        ({"kubeconfig": HERE}, {"kubeconfig": UNKNOWN}, ["kubeconfig"]),
+        ({"kubeconfig": HERE, "clusterIdentifier": "a"}, {"kubeconfig": THERE, "clusterIdentifier": "a"}, []),
+        (
+            {"kubeconfig": HERE, "clusterIdentifier": "a"},
+            {"kubeconfig": HERE, "clusterIdentifier": "b"},
+            ["clusterIdentifier"],
+        ),
+        ({"kubeconfig": HERE}, {"kubeconfig": HERE, "clusterIdentifier": "b"}, []),
+    ],
+)
+def test_a_provider_is_replaced_where_it_moves_to_another_cluster(old: Any, new: Any, replaces: list[str]) -> None:
+    assert KubernetesProvider().diff_config(old, new).replaces == replaces
+
+
+def test_metadata_that_the_server_writes_is_left_to_it() -> None:
+    exported = named(uid="1", resourceVersion="2", creationTimestamp="3", generation=4, managedFields=[], labels={})
+    assert provider_of().check(CONFIG_MAPS, {}, exported, b"")["metadata"].keys() == {"name", "namespace", "labels"}
+
+
+FORBIDDEN = """
+k8s.core.v1.Namespace("full", metadata={"name": "full"}, opts=here)
+k8s.core.v1.ResourceQuota("none", metadata={"name": "none", "namespace": "full"}, spec={"hard": {"configmaps": "1"}}, opts=here)
+"""
+
+
+def test_what_is_forbidden_at_preview_may_be_allowed_when_it_is_made(project: Project) -> None:
+    project.up(FORBIDDEN)
+    more = FORBIDDEN + (
+        'k8s.core.v1.ConfigMap("one", metadata={"name": "one", "namespace": "full"}, opts=here)\n'
+        'k8s.core.v1.ConfigMap("two", metadata={"name": "two", "namespace": "full"}, opts=here)\n'
+    )
+    project.program(more)
+    done = project.pulumi("preview", "--stack", "t")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "exceeded quota: none" in project.fails(more)
+    project.up("")
+
+
 def test_what_somebody_else_deleted_is_made_again(project: Project) -> None:
     project.up("")
     project.up(CONFIG_MAP.format(level="1"))
@@ -519,7 +653,7 @@ def test_an_object_that_exists_is_not_taken_over_but_can_be_imported(project: Pr
         'k8s.core.v1.ConfigMap("foreign", metadata={"name": "foreign", "namespace": "default"}, data={"a": "1"}, opts='
     )
     printed = project.fails(body + "here)")
-    assert "default/foreign already exists" in printed
+    assert 'configmaps "foreign" already exists. Import it' in printed
     project.up(body + 'options(import_="default/foreign"))')
     assert "unchanged" in project.up(body + "here)")
 
@@ -556,7 +690,7 @@ def test_a_secret_that_nobody_marked_is_hidden_too_and_so_is_an_imported_one(pro
     project.up(body)
     state = project.pulumi("stack", "export", "--stack", "t").stdout
     project.pulumi("state", "delete", project.urn("bare"), "--yes", "--stack", "t")
-    project.up(body.replace("here", 'options(import_="default/bare")'))
+    project.up(body.replace("opts=here", 'type="Opaque", opts=options(import_="default/bare")'))
     assert "aHVudGVyMg==" not in state + project.pulumi("stack", "export", "--stack", "t").stdout
 
 
@@ -600,6 +734,9 @@ def test_a_deployment_that_does_not_get_ready_is_in_the_state_and_can_be_mended(
     printed = project.fails(DEPLOYMENT.format(opts="here"))
     assert "0/1 replicas ready" in printed
     assert "stuck" in [r["urn"].rpartition("::")[2] for r in project.resources()]
+    refreshed = project.pulumi("refresh", "--yes", "--stack", "t")
+    assert "unhealthy state" in refreshed.stdout + refreshed.stderr
+    assert next(r for r in project.resources() if r["urn"].endswith("::stuck"))["initErrors"]
     printed = project.up(
         DEPLOYMENT.format(opts="here").replace('"pulumi.com/timeoutSeconds": "2"', '"pulumi.com/skipAwait": "true"')
     )
@@ -622,12 +759,25 @@ def test_a_job_is_updated_where_it_can_be_and_replaced_where_it_must(project: Pr
     assert project.kubectl("get", "job", "train")["spec"]["template"]["spec"]["containers"][0]["image"] == "b"
 
 
-def test_a_job_that_is_not_awaited_is_replaced_though_its_deletion_takes_a_while(project: Project) -> None:
-    foreground = JOB.replace(',\n    "pulumi.com/deletionPropagationPolicy": "background"', "")
-    assert foreground != JOB
+def test_a_replacement_meets_an_old_job_whose_deletion_is_not_awaited(project: Project) -> None:
+    held = JOB.replace('"annotations"', '"finalizers": ["example.com/hold"], "annotations"')
     project.up("")
-    project.up(foreground.format(ttl=1000, image="a"))
-    assert "1 replaced" in project.up(foreground.format(ttl=1000, image="b"))
+    project.up(held.format(ttl=1000, image="a"))
+    assert "object is being deleted" in project.fails(held.format(ttl=1000, image="b"))
+    project.patch("job", "train", {"metadata": {"finalizers": None}})
+    assert "1 replaced" in project.up(JOB.format(ttl=1000, image="b"))
+
+
+def test_the_deletion_of_other_kinds_is_awaited_whatever_they_say() -> None:
+    skipping = {"annotations": {"pulumi.com/skipAwait": "true", "pulumi.com/timeoutSeconds": "1"}}
+    client = ClusterOfOne()
+    client.live = named(namespace="default", uid="1")
+    with pytest.raises(RehearsalError, match="still being deleted"):
+        provider_of(client).delete(CONFIG_MAPS, State("default/x", named(**skipping), {}))
+    job = named(**skipping) | {"apiVersion": "batch/v1", "kind": "Job"}
+    jobs = Resource(urn="", type="kubernetes:batch/v1:Job", name="x")
+    provider_of(client).delete(jobs, State("default/x", job, {}))
+    assert len(client.deleted) == 2
 
 
 AWAITED_JOB = """
@@ -815,20 +965,18 @@ def test_an_unknown_value_of_a_recorded_chart_is_refused(project: Project, comma
     assert "valueYamlFiles[0].toolkit.versoin" in printed
 
 
-def test_a_release_that_helm_had_ended_when_pulumi_was_killed_is_adopted(
-    project: Project, tools: Tools, tmp_path: Path
-) -> None:
+def test_a_release_that_helm_had_ended_when_pulumi_was_killed_is_adopted(project: Project, tmp_path: Path) -> None:
     body = release(tmp_path, CHART, 'values={"level": 5}')
     project.up(body)
     project.as_if_killed("r")
-    stack.recover(replace_kubeconfig(project), tools)
+    stack.recover(replace_kubeconfig(project))
     assert project.urn("r")
     assert "3 unchanged" in project.up(body)
     assert [item["metadata"]["labels"]["version"] for item in releases(project)] == ["1"]
 
 
 def test_a_release_that_helm_had_not_ended_makes_room(
-    project: Project, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HELM_KUBEAPISERVER", "https://127.0.0.1:9")  # The user's own cluster, for all that Helm knows.
     body = release(tmp_path, CHART, 'values={"level": 5}')
@@ -838,10 +986,11 @@ def test_a_release_that_helm_had_not_ended_makes_room(
     record = json.loads(gzip.decompress(base64.b64decode(base64.b64decode(secret["data"]["release"]))))
     record["info"]["status"] = "pending-install"
     packed = base64.b64encode(base64.b64encode(gzip.compress(json.dumps(record).encode()))).decode()
-    project.patch("secret", secret["metadata"]["name"], {"data": {"release": packed}})
-    stack.recover(replace_kubeconfig(project), tools)
-    assert not releases(project)
+    labels = {"status": "pending-install"}
+    project.patch("secret", secret["metadata"]["name"], {"metadata": {"labels": labels}, "data": {"release": packed}})
+    stack.recover(replace_kubeconfig(project))
     assert "1 created" in project.up(body)
+    assert [item["metadata"]["labels"]["status"] for item in releases(project)] == ["deployed"]
 
 
 def releases(project: Project) -> list[dict[str, Any]]:
@@ -910,7 +1059,7 @@ def test_pulumi_killed_during_an_update_leaves_no_process_and_the_next_up_conver
     assert plugins
     assert not psutil.wait_procs(plugins, timeout=10)[1]
     uid = project.kubectl("get", "deployment", "stuck")["metadata"]["uid"]
-    stack.recover(replace_kubeconfig(project), tools)
+    stack.recover(replace_kubeconfig(project))
     project.up(body.replace('"pulumi.com/timeoutSeconds": "600"', '"pulumi.com/skipAwait": "true"'))
     assert project.kubectl("get", "deployment", "stuck")["metadata"]["uid"] == uid
     assert "3 unchanged" in project.pulumi("refresh", "--yes", "--stack", "t").stdout

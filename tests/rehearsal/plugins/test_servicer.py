@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ import grpc.aio
 import psutil
 import pytest
 from google.protobuf import empty_pb2
+from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
@@ -23,7 +25,6 @@ from ml_foundations.rehearsal.plugins.servicer import ProviderServicer
 from ml_foundations.rehearsal.plugins.values import (
     SECRET_SIGNATURE,
     SIGNATURE,
-    UNKNOWN,
     Properties,
     Secret,
     read_struct,
@@ -37,9 +38,6 @@ URN = "urn:pulumi:s::p::my:index:Parent$test:index:Thing::a"
 
 class Fake(Provider):
     """Remembers what it was asked, and answers as the test says."""
-
-    name: ClassVar[str] = "test"
-    version: ClassVar[str] = "1.0.0"
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,10 +180,15 @@ def test_what_a_rehearsal_does_not_do_is_named(method: str) -> None:
     assert (caught.value.details() or "").startswith("t:x")
 
 
+def test_the_engine_may_propose_names() -> None:
+    assert ask(Fake(), lambda stub: stub.Configure(provider_pb2.ConfigureRequest())).supports_autonaming_configuration
+
+
 def schema_of(provider: Provider) -> dict[str, Any]:
     """The schema that a provider answers, for programs that are no Python."""
     schema = json.loads(ask(provider, lambda stub: stub.GetSchema(provider_pb2.GetSchemaRequest())).schema)
-    assert (schema["name"], schema["version"]) == (provider.name, provider.version)
+    package = provider.sdk.package
+    assert (schema["name"], schema["version"]) == (package, version(f"pulumi-{package}"))
     return schema
 
 

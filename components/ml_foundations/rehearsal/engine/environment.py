@@ -21,7 +21,7 @@ from packaging.version import Version
 
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.engine import language_host
-from ml_foundations.rehearsal.files import write
+from ml_foundations.rehearsal.files import read_map, write
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, console, user_errors
 from ml_foundations.rehearsal.tools.groups import LANGUAGE_YAML
@@ -43,7 +43,7 @@ _NO_CREDENTIALS = {
     "METADATA_SERVER_DETECTION": "none",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-"""What keeps a program from credentials that lie in the user's home, or that the machine itself has in a cloud."""
+"""Keeps a program from credentials in the user's home, and from those of a machine in a cloud."""
 
 
 def _variables(rehearsal: Rehearsal) -> dict[str, str]:
@@ -78,7 +78,8 @@ def _is_a_rehearsals(path: Path) -> bool:
 
 
 def _dropped() -> list[str]:
-    return sorted(name for name in os.environ if name.startswith(_CLOUD_VARIABLES))
+    dropped = (name for name in os.environ if name.startswith(_CLOUD_VARIABLES))
+    return sorted(name for name in dropped if not name.startswith("PULUMI_K8S_"))
 
 
 def process_environment(rehearsal: Rehearsal) -> dict[str, str]:
@@ -100,7 +101,7 @@ def stack_file(rehearsal: Rehearsal) -> Path:
 
 
 def project_settings(project: Path) -> dict[str, Any]:
-    """What Pulumi.yaml says.
+    """The settings in Pulumi.yaml.
 
     Raises:
         RehearsalError: the folder is not a Pulumi project.
@@ -108,24 +109,14 @@ def project_settings(project: Path) -> dict[str, Any]:
     file = project / "Pulumi.yaml"
     if not file.exists():
         raise RehearsalError(f"{project} is not a Pulumi project: it has no Pulumi.yaml")
-    settings = _read_settings(file)
+    settings = read_map(file, str(file))
     if missing := [key for key in ("name", "runtime") if not settings.get(key)]:
         raise RehearsalError(f"{file} has no {' and no '.join(missing)}")
     return settings
 
 
-def _read_settings(file: Path) -> dict[str, Any]:
-    try:
-        settings = yaml.safe_load(file.read_text()) or {}
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
-        raise RehearsalError(f"{file} cannot be read: {error}") from None
-    if not isinstance(settings, dict):
-        raise RehearsalError(f"{file} is not a map of settings")
-    return settings
-
-
 def source_stack_file(rehearsal: Rehearsal) -> Path:
-    """The stack file in the project, where it has any.
+    """The stack file in the project, if it has any.
 
     Raises:
         RehearsalError: the project has stack files, but none of this stack; the message names those that exist.
@@ -145,19 +136,17 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     text = source.read_bytes() if source.exists() else b""
     if target.exists() and seen.exists() and seen.read_bytes() == text:
         return
-    settings = _read_settings(source) if text else {}
-    name = source.relative_to(rehearsal.project)
-    if _holds_secrets(settings.get("config")):
-        raise RehearsalError(
-            f"{name} holds encrypted values, and a rehearsal has no key to them. "
-            "Give a rehearsal plain stand-ins in a stack file of its own, and rehearse that stack."
-        )
-    if "environment" in settings:
-        raise RehearsalError(
-            f"{name} imports environments, which are kept in Pulumi Cloud. "
-            "Give a rehearsal their values in a stack file of its own, and rehearse that stack."
-        )
-    salt = _read_settings(target).get("encryptionsalt") if target.exists() else None
+    settings = read_map(source, str(source)) if text else {}
+    for foreign, why in (
+        (_holds_secrets(settings.get("config")), "holds encrypted values, and a rehearsal has no key to them"),
+        ("environment" in settings, "imports environments, which are kept in Pulumi Cloud"),
+    ):
+        if foreign:
+            raise RehearsalError(
+                f"{source.relative_to(rehearsal.project)} {why}. "
+                "Give a rehearsal plain values in a stack file of its own, and rehearse that stack."
+            )
+    salt = read_map(target, str(target)).get("encryptionsalt") if target.exists() else None
     copy = {"config": settings.get("config") or {}} | ({"encryptionsalt": salt} if salt else {})
     write(target, yaml.safe_dump(copy, sort_keys=False))
     write(seen, text.decode())
@@ -178,7 +167,7 @@ def trust(rehearsal: Rehearsal) -> None:
 
 
 def install(rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = False) -> None:
-    """Put everything in place that the environment names: tools, plugins, the language host, the stack file."""
+    """Install what the environment names: tools, plugins, the language host, the stack file."""
     rehearsal.make()
     _passphrase_file(rehearsal)
     refresh_stack_file(rehearsal)
@@ -207,25 +196,21 @@ def _yaml_language_host(rehearsal: Rehearsal) -> None:
 
 
 def _plugin_folder(rehearsal: Rehearsal, package: str) -> Path:
-    """Where the engine looks for the version that the SDK asks for; empty, whatever was there before."""
+    """Where the engine looks for the version that the SDK asks for, emptied."""
     version = importlib.metadata.version(f"pulumi-{package}")
     folder = rehearsal.pulumi_home / "plugins" / f"resource-{package}-v{version}"
-    folder.parent.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink():
-        folder.unlink()
-    elif folder.exists():
+    if folder.exists():
         shutil.rmtree(folder)
     return folder
 
 
 def _embedded_plugin(rehearsal: Rehearsal, package: str) -> None:
     folder = _plugin_folder(rehearsal, package)
-    folder.mkdir(mode=0o700)
     _script(folder / f"pulumi-resource-{package}", _python_module(rehearsal, f"{_PLUGINS}.{package}"))
 
 
 def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
-    """Take the newest kubernetes plugin of the user's own plugin folder, under the version that the SDK asks for."""
+    """Copy the newest kubernetes plugin of the user's plugin folder, as the version that the SDK asks for."""
     home = Path(os.environ.get("PULUMI_HOME", ""))
     # In a rehearsal's own shell it names the rehearsal's, with the embedded plugin.
     if not home.parts or _is_a_rehearsals(home):
@@ -237,12 +222,13 @@ def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
             "Install it: pulumi plugin install resource kubernetes"
         )
     newest = max(found, key=lambda path: Version(path.name.removeprefix("resource-kubernetes-v")))
-    _plugin_folder(rehearsal, "kubernetes").symlink_to(newest.resolve())
+    # The engine finds no plugin in a folder that is a link.
+    shutil.copytree(newest, _plugin_folder(rehearsal, "kubernetes"))
     console.print(f"using the official kubernetes plugin {newest.name.rpartition('-')[2]}")
 
 
 def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
-    """The real CLI, after an edited stack file has been copied: an edit is never rehearsed stale."""
+    """A script that copies the stack file if it was edited, then runs the real CLI."""
     named = shlex.quote(str(source_stack_file(rehearsal)))
     refresh = f"{_python()} -m ml_foundations.rehearsal.engine.environment {shlex.quote(str(rehearsal.root))}"
     return (
@@ -257,7 +243,7 @@ def _python_module(rehearsal: Rehearsal, module: str) -> str:
 
 
 def _python() -> str:
-    """This interpreter with this checkout's modules, whatever the caller's own PYTHONPATH or folder."""
+    """This interpreter with these modules, independent of the caller's PYTHONPATH and folder."""
     return f"env PYTHONPATH={shlex.quote(str(SOURCE_ROOT))} {shlex.quote(sys.executable)} -P"
 
 

@@ -1,4 +1,4 @@
-"""The rehearsed stack: created, brought up by a real ``pulumi up``, and repaired after an interruption."""
+"""The rehearsed stack: created, deployed by a real ``pulumi up``, and repaired after an interruption."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ import psutil
 import yaml
 
 from ml_foundations.kubernetes.manifests import RELEASE
-from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.access import Access, private_file
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment
-from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.kubernetes import helm
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
-from ml_foundations.rehearsal.processes import run
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console
-from ml_foundations.rehearsal.tools.toolchain import Tools
 
 
-def up(rehearsal: Rehearsal, tools: Tools, quiet: bool = False) -> None:
-    """Run ``pulumi up``, after repairing what an interrupted run may have left.
+def up(rehearsal: Rehearsal, quiet: bool = False) -> None:
+    """Repair what an interrupted run left, then run ``pulumi up``.
 
     Its output goes to the terminal; with ``quiet`` only if it fails.
 
@@ -37,7 +35,7 @@ def up(rehearsal: Rehearsal, tools: Tools, quiet: bool = False) -> None:
         RehearsalError: pulumi failed; its output is on the terminal.
     """
     create(rehearsal)
-    recover(rehearsal, tools)
+    recover(rehearsal)
     console.print(f"[bold]pulumi up[/] --stack {rehearsal.stack}")
     done = pulumi(rehearsal, "up", "--yes", "--stack", rehearsal.stack, capture=quiet)
     if done.returncode != 0:
@@ -47,7 +45,7 @@ def up(rehearsal: Rehearsal, tools: Tools, quiet: bool = False) -> None:
 
 
 def create(rehearsal: Rehearsal) -> None:
-    """Create the stack in the rehearsal's own backend, if it does not exist."""
+    """Create the stack in the rehearsal's backend, unless it exists."""
     if state_file(rehearsal).exists():
         return
     # `stack init` writes into the stack file beside Pulumi.yaml, whatever else it is told: give it one of its own.
@@ -55,7 +53,7 @@ def create(rehearsal: Rehearsal) -> None:
     scratch.mkdir(mode=0o700, exist_ok=True)
     project = environment.project_settings(rehearsal.project)["name"]
     (scratch / "Pulumi.yaml").write_text(yaml.safe_dump({"name": project, "runtime": "python"}))
-    _pulumi(rehearsal, "stack", "init", rehearsal.stack, cwd=scratch)
+    _quietly(rehearsal, "stack", "init", cwd=scratch)
 
 
 def state_file(rehearsal: Rehearsal) -> Path:
@@ -64,8 +62,8 @@ def state_file(rehearsal: Rehearsal) -> Path:
     return rehearsal.backend_dir / ".pulumi" / "stacks" / project / f"{rehearsal.stack}.json"
 
 
-def recover(rehearsal: Rehearsal, tools: Tools) -> None:
-    """Release the lock of a run that was killed, and adopt what it created but did not record."""
+def recover(rehearsal: Rehearsal) -> None:
+    """Release the lock of a run that was killed, and adopt what it created without writing that down."""
     # Every pulumi command takes its second: where the backend's files show no trace of an interruption, none is run.
     locks = list((rehearsal.backend_dir / ".pulumi" / "locks").rglob("*.json"))
     for lock in locks:
@@ -74,26 +72,22 @@ def recover(rehearsal: Rehearsal, tools: Tools) -> None:
         pulumi(rehearsal, "cancel", "--yes", "--stack", rehearsal.stack, capture=True)
     if "pending_operations" not in json.loads(state_file(rehearsal).read_text())["checkpoint"].get("latest", {}):
         return
-    export: dict[str, Any] = json.loads(_pulumi(rehearsal, "stack", "export", "--stack", rehearsal.stack))
+    export: dict[str, Any] = json.loads(_quietly(rehearsal, "stack", "export"))
     state: dict[str, Any] = export["deployment"]
     with Step("adopting what an interrupted update created"):
         # `pulumi refresh --import-pending-creates` drops what it is told to import where there is no terminal (3.250).
         known = {resource["urn"] for resource in state["resources"]}
-        created = dict(_created(rehearsal, tools, state["pending_operations"]))
+        created = dict(_created(rehearsal, state["pending_operations"]))
         pending = {operation["resource"]["urn"]: operation["resource"] for operation in state["pending_operations"]}
         state["resources"] += [pending[urn] | {"id": created[urn]} for urn in created if urn not in known]
         state["pending_operations"] = []
-        edited = rehearsal.root / "recovered-state.json"
-        write(edited, json.dumps(export))
-        try:
-            _pulumi(rehearsal, "stack", "import", "--stack", rehearsal.stack, "--file", str(edited))
-        finally:
-            edited.unlink()
-        _pulumi(rehearsal, "refresh", "--yes", "--skip-preview", "--stack", rehearsal.stack)
+        with private_file(json.dumps(export)) as edited:
+            _quietly(rehearsal, "stack", "import", "--file", str(edited))
+        _quietly(rehearsal, "refresh", "--yes", "--skip-preview")
 
 
 def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
-    """Fail where the pulumi that holds a lock of the backend still lives."""
+    """Fail if the pulumi that holds a lock of the backend still runs."""
     holder = json.loads(lock.read_text())
     with suppress(psutil.NoSuchProcess):
         if holder["hostname"] == socket.gethostname() and psutil.Process(holder["pid"]).name().startswith("pulumi"):
@@ -103,45 +97,23 @@ def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
             )
 
 
-def _created(rehearsal: Rehearsal, tools: Tools, pending: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """The urn and id of each resource that an interrupted create did make."""
+def _created(rehearsal: Rehearsal, pending: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The urn and id of each resource that an interrupted create made nevertheless."""
     in_google_cloud = {found["urn"]: found["id"] for found in Store(rehearsal).resources()}
     client = Client(Api(Access(rehearsal.kubeconfig)))
-    for operation in pending:
-        resource = operation["resource"]
+    for resource in (operation["resource"] for operation in pending if operation["type"] == "creating"):
         urn, inputs = resource["urn"], resource.get("inputs", {})
-        if resource["type"] == RELEASE and operation["type"] in ("creating", "updating"):
-            found = object_id(inputs) if _is_released(rehearsal, tools, operation["type"], inputs) else None
-        elif operation["type"] != "creating":
-            continue
+        if resource["type"] == RELEASE:
+            # What Helm had not ended, the plugin ends when it installs the release again.
+            status = helm.status(client, inputs["namespace"], inputs["name"])
+            found = object_id(inputs) if status == "deployed" else None
         elif "apiVersion" in inputs:
             live = client.get(inputs) if inputs.get("metadata", {}).get("name") else None
             found = object_id(live["metadata"]) if live else None
         else:
             found = in_google_cloud.get(urn)
-        if found and operation["type"] == "creating":
+        if found:
             yield urn, found
-
-
-def _is_released(rehearsal: Rehearsal, tools: Tools, operation: str, inputs: dict[str, Any]) -> bool:
-    """Whether Helm had ended its work on a release. What it had not is undone: it refuses to go on from there."""
-    to = ["--kubeconfig", rehearsal.kubeconfig, "--namespace", inputs["namespace"]]
-
-    def helm(*args: str) -> str:
-        command = [tools.helm, *to, *args, inputs["name"]]
-        return run(command, f"helm {args[0]} failed", env=environment.process_environment(rehearsal))
-
-    try:
-        status = json.loads(helm("status", "--output=json"))["info"]["status"]
-    except RehearsalError as error:
-        if "not found" not in str(error):
-            raise
-        status = ""
-    if operation == "creating" and status not in ("", "deployed"):
-        helm("uninstall", "--wait")
-    elif status.startswith("pending-"):
-        helm("rollback")
-    return status == "deployed"
 
 
 def pulumi(
@@ -159,7 +131,7 @@ def pulumi(
 
 
 def _outlive(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What a process prints. A terminal sends Ctrl-C to it as well, and it then ends as it should: it is waited for."""
+    """What a process prints. On Ctrl-C the terminal interrupts it too: wait until it has ended properly."""
     interrupted = False
     while True:
         try:
@@ -172,8 +144,9 @@ def _outlive(process: subprocess.Popen[str]) -> tuple[str, str]:
     return printed
 
 
-def _pulumi(rehearsal: Rehearsal, *args: str, cwd: Path | None = None) -> str:
-    done = pulumi(rehearsal, *args, capture=True, cwd=cwd)
+def _quietly(rehearsal: Rehearsal, *args: str, cwd: Path | None = None) -> str:
+    """What a pulumi command on the stack prints, which is shown only if it fails."""
+    done = pulumi(rehearsal, *args, "--stack", rehearsal.stack, capture=True, cwd=cwd)
     if done.returncode != 0:
         raise RehearsalError(f"pulumi {' '.join(args)} failed:\n{(done.stderr or done.stdout).strip()}")
     return done.stdout

@@ -13,16 +13,12 @@ _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 _STEP = re.compile(r'\["([^"]+)"\]|([^.\[\]]+)')
 
 
-def _equal(old: Any, new: Any, path: str) -> bool:
-    return old == new
-
-
 def changed_paths(
     old: Any,
     new: Any,
     path: str = "",
     *,
-    same: Callable[[Any, Any, str], bool] = _equal,
+    same: Callable[[Any, Any, str], bool] = lambda old, new, _: old == new,
     enter_blocks: bool = False,
 ) -> Iterator[str]:
     """The paths at which two values differ, as deep as both sides go.
@@ -32,7 +28,7 @@ def changed_paths(
         new: The other one.
         path: Where both are.
         same: Whether two values at a path mean the same.
-        enter_blocks: Whether a map that appears or goes counts as what is in it; an empty one is itself the change.
+        enter_blocks: Whether an added or removed map counts as its entries; an empty one is itself the change.
     """
     if enter_blocks:
         old = {} if old is _ABSENT and isinstance(new, Mapping) and new else old

@@ -33,7 +33,7 @@ def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
 
 
 def main() -> None:
-    """Print the credential, or say on standard error why there is none."""
+    """Print the credential; on failure, print the reason on standard error."""
     try:
         found = credential(Rehearsal.of_this_process(), os.environ.get("KUBERNETES_EXEC_INFO", ""))
     except (RehearsalError, OSError) as error:

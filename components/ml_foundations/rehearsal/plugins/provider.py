@@ -69,12 +69,8 @@ class InitFailedError(Exception):
 class Provider:
     """What an embedded plugin implements. Methods may block: each call has a thread of its own."""
 
-    name: ClassVar[str]
-    version: ClassVar[str]
     sdk: ClassVar[Sdk]
     """The resource types, whose schema programs in other languages get."""
-    takes_names: ClassVar[bool] = False
-    """Whether it gives the names that the engine proposes."""
     keeps_nulls: ClassVar[bool] = False
     """Whether a null inside a property is a value of its own, as in Helm's values; otherwise it is dropped."""
 
@@ -83,6 +79,9 @@ class Provider:
         """Set when the user interrupts the update: every wait must end soon."""
         self.log: Callable[[Resource, str, str], None] = lambda resource, severity, message: None
         """Tell the user something about a resource: severity is debug, info, warning, error or status."""
+
+    def check_config(self, config: Properties) -> None:
+        """Check the provider's own configuration; raises CheckError."""
 
     def diff_config(self, old: Properties, new: Properties) -> Diff:
         """What a change of the provider's own configuration means; by default it replaces nothing."""

@@ -1,4 +1,4 @@
-"""What the stock SDKs say of resource types: their inputs and outputs, as written by ``make generate``.
+"""The resource types of the stock SDKs: their inputs and outputs, as written by ``make generate``.
 
 The data are of the SDK versions that the lock pins. A type or property that only another version has is not known here:
 the gcp plugin refuses it by name, and the kubernetes plugin takes a kind that it does not know for a custom resource's
@@ -29,15 +29,22 @@ class ResourceType:
     id_format: str
     """The id as the SDK documents it, ``projects/{project}/topics/{name}``; empty if it does not."""
     is_namespaced: bool
+    replaced_for: tuple[str, ...]
+    """The properties whose change replaces a resource; empty where they follow from its id."""
+    filled_in: tuple[str, ...]
+    """The inputs that the cloud fills in if the program leaves them out."""
+    longest_name: int
+    constants: Mapping[str, Any]
+    """Outputs that are the same for every resource, unless its inputs set them."""
 
     @property
     def computed(self) -> frozenset[str]:
-        """The outputs that are no inputs."""
+        """The outputs that are not inputs."""
         return self.outputs - self.inputs
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Its schema for programs in languages other than Python, with properties untyped."""
+        """Its part of that schema, with properties untyped."""
         return {
             "inputProperties": {name: self._property(name) for name in sorted(self.inputs)},
             "requiredInputs": sorted(self.required),
@@ -57,14 +64,14 @@ class Sdk:
     """The resource types of one package."""
 
     def __init__(self, package: str) -> None:
-        self._package = package
+        self.package = package
 
     def __contains__(self, token: str) -> bool:
         return token in self._data["types"]
 
     def __getitem__(self, token: str) -> ResourceType:
         """A resource type, such as ``gcp:container/nodePool:NodePool``."""
-        return _resource_type(token, self._data["types"][token])
+        return _resource_type(token, self._data["types"][token] | self._more.get(token, {}))
 
     @property
     def version(self) -> str:
@@ -72,18 +79,27 @@ class Sdk:
         return self._data["version"]
 
     @property
-    def schemas(self) -> dict[str, Any]:
-        """The schema of each resource type, by its token."""
-        return {token: self[token].schema for token in self._data["types"]}
-
-    @property
-    def provider_schema(self) -> dict[str, Any]:
-        """The schema of the provider itself."""
-        return {"inputProperties": _resource_type("", self._data["provider"]).schema["inputProperties"]}
+    def schema(self) -> dict[str, Any]:
+        """The schema of the package, for programs in languages other than Python."""
+        return {
+            "name": self.package,
+            "version": self.version,
+            "provider": {"inputProperties": _resource_type("", self._data["provider"]).schema["inputProperties"]},
+            "resources": {token: self[token].schema for token in self._data["types"]},
+        }
 
     @cached_property
     def _data(self) -> dict[str, Any]:
-        return json.loads(Path(__file__).with_name(self._package).joinpath("sdk.json").read_text())
+        return json.loads(self._file("sdk.json").read_text())
+
+    @cached_property
+    def _more(self) -> dict[str, Any]:
+        """What the SDK does not tell of types, or tells wrongly; kept by hand."""
+        file = self._file("types.json")
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    def _file(self, name: str) -> Path:
+        return Path(__file__).with_name(self.package) / name
 
 
 GCP = Sdk("gcp")
@@ -91,7 +107,7 @@ KUBERNETES = Sdk("kubernetes")
 
 
 def api_version_and_kind(token: str) -> tuple[str, str]:
-    """What a token of the kubernetes package says: ``kubernetes:core/v1:Pod`` is a Pod of v1."""
+    """The apiVersion and kind of a token: ``kubernetes:core/v1:Pod`` is a Pod of v1."""
     api_version, _, kind = token.removeprefix("kubernetes:").rpartition(":")
     return api_version.removeprefix("core/"), kind
 
@@ -110,4 +126,8 @@ def _resource_type(token: str, entry: Mapping[str, Any]) -> ResourceType:
         outputs=required | optional | computed,
         id_format=entry.get("id", ""),
         is_namespaced=not entry.get("cluster_scoped", False),
+        replaced_for=tuple(entry.get("replaced_for", ())),
+        filled_in=tuple(entry.get("filled_in", ("project",))),
+        longest_name=entry.get("longest_name", 63),
+        constants=entry.get("constants", {}),
     )

@@ -36,36 +36,23 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def Handshake(self, request: Any, context: Any) -> Any:
         self._connect(request.engine_address)
-        return provider_pb2.ProviderHandshakeResponse(
-            accept_secrets=False,
-            accept_resources=False,
-            supports_autonaming_configuration=self._provider.takes_names,
-        )
-
-    def Attach(self, request: Any, context: Any) -> Any:
-        self._connect(request.address)
-        return empty_pb2.Empty()
+        return provider_pb2.ProviderHandshakeResponse(supports_autonaming_configuration=True)
 
     def GetPluginInfo(self, request: Any, context: Any) -> Any:
-        return plugin_pb2.PluginInfo(version=self._provider.version)
+        return plugin_pb2.PluginInfo(version=self._provider.sdk.version)
 
     def GetSchema(self, request: Any, context: Any) -> Any:
-        schema = {
-            "name": self._provider.name,
-            "version": self._provider.version,
-            "provider": self._provider.sdk.provider_schema,
-            "resources": self._provider.sdk.schemas,
-        }
-        return provider_pb2.GetSchemaResponse(schema=json.dumps(schema))
-
-    def GetMapping(self, request: Any, context: Any) -> Any:
-        return provider_pb2.GetMappingResponse()
+        return provider_pb2.GetSchemaResponse(schema=json.dumps(self._provider.sdk.schema))
 
     def Cancel(self, request: Any, context: Any) -> Any:
         self._provider.cancelled.set()
         return empty_pb2.Empty()
 
     def CheckConfig(self, request: Any, context: Any) -> Any:
+        try:
+            self._provider.check_config(self._read(request.news))
+        except CheckError as error:
+            return _check_failures(request, error)
         return provider_pb2.CheckResponse(inputs=request.news)
 
     def DiffConfig(self, request: Any, context: Any) -> Any:
@@ -74,12 +61,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def Configure(self, request: Any, context: Any) -> Any:
         self._call(context, self._provider.configure, self._read(request.args))
-        return provider_pb2.ConfigureResponse(
-            acceptSecrets=False,
-            supportsPreview=True,
-            acceptOutputs=False,
-            supports_autonaming_configuration=self._provider.takes_names,
-        )
+        return provider_pb2.ConfigureResponse(supportsPreview=True, supports_autonaming_configuration=True)
 
     def Invoke(self, request: Any, context: Any) -> Any:
         context.abort(
@@ -98,8 +80,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         try:
             inputs = self._call(context, self._provider.check, _resource(request), old, new, bytes(request.randomSeed))
         except CheckError as error:
-            failures = [provider_pb2.CheckFailure(property=path, reason=reason) for path, reason in error.failures]
-            return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
+            return _check_failures(request, error)
         return provider_pb2.CheckResponse(inputs=write_struct(inputs))
 
     def Diff(self, request: Any, context: Any) -> Any:
@@ -120,7 +101,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             outputs = self._call(context, self._provider.preview, resource, old, new)
         else:
-            outputs = (self._call(context, self._provider.update, resource, old, new)).outputs
+            outputs = self._call(context, self._provider.update, resource, old, new).outputs
         return provider_pb2.UpdateResponse(properties=write_struct(outputs))
 
     def Read(self, request: Any, context: Any) -> Any:
@@ -160,7 +141,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         try:
             return method(*args)
         except InitFailedError as error:
-            context.abort_with_status(_init_failed_status(error))
+            context.set_trailing_metadata((("grpc-status-details-bin", _details(error)),))
+            context.abort(grpc.StatusCode.UNKNOWN, str(error))
         except RehearsalError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
@@ -181,6 +163,11 @@ def _resource(request: Any) -> Resource:
     )
 
 
+def _check_failures(request: Any, error: CheckError) -> Any:
+    failures = [provider_pb2.CheckFailure(property=path, reason=reason) for path, reason in error.failures]
+    return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
+
+
 def _diff_response(diff: Diff) -> Any:
     kinds = provider_pb2.PropertyDiff
     replaces = set(diff.replaces)
@@ -197,16 +184,7 @@ def _diff_response(diff: Diff) -> Any:
     )
 
 
-class _Status(grpc.Status):
-    """A gRPC status with details, as Pulumi's engine reads them."""
-
-    def __init__(self, code: grpc.StatusCode, message: str, details: bytes) -> None:
-        self.code = code
-        self.details = message
-        self.trailing_metadata = (("grpc-status-details-bin", details),)
-
-
-def _init_failed_status(error: InitFailedError) -> _Status:
+def _details(error: InitFailedError) -> bytes:
     """ErrorResourceInitFailed: how the engine learns of a resource that exists and is not well."""
     detail = provider_pb2.ErrorResourceInitFailed(
         id=error.state.id,
@@ -216,7 +194,7 @@ def _init_failed_status(error: InitFailedError) -> _Status:
     )
     status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
     status.details.add().Pack(detail)
-    return _Status(grpc.StatusCode.UNKNOWN, str(error), status.SerializeToString())
+    return status.SerializeToString()
 
 
 def serve(provider: Provider) -> None:

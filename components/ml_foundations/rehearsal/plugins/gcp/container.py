@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
 from ml_foundations.rehearsal.cloud.store import Pool
+from ml_foundations.rehearsal.control_plane.configuration import Credentials
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
 from ml_foundations.rehearsal.plugins.gcp.place import Place, check_zones, default_zones, is_zone, region_of
+from ml_foundations.rehearsal.plugins.sdk import GCP
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
@@ -20,16 +22,6 @@ _GKE_VERSION = KUBERNETES_VERSION.removeprefix("v")
 Inputs = Mapping[str, Any]
 
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """How the replica's API server is reached."""
-
-    address: str
-    """Host and port, without a scheme."""
-    ca_certificate: str
-    """The certificate of its authority, as base64 of PEM."""
 
 
 def cluster_id(inputs: Inputs, place: Place) -> str:
@@ -61,8 +53,9 @@ def check_name(what: str, name: str) -> None:
         )
 
 
-def cluster_outputs(inputs: Inputs, place: Place, endpoint: Endpoint) -> dict[str, Any]:
+def cluster_outputs(inputs: Inputs, place: Place, api_server: Credentials) -> dict[str, Any]:
     """The outputs of a cluster: its inputs and what Google computes."""
+    address = api_server.server.removeprefix("https://")
     identity = cluster_id(inputs, place)
     project, location, name = place.project_of(inputs), place.location_of(inputs), inputs["name"]
     resource_labels = dict(inputs.get("resourceLabels") or {})
@@ -70,48 +63,37 @@ def cluster_outputs(inputs: Inputs, place: Place, endpoint: Endpoint) -> dict[st
     dns = ((inputs.get("controlPlaneEndpointsConfig") or {}).get("dnsEndpointConfig")) or {}
     zones = [zone for zone in inputs.get("nodeLocations") or default_zones(location) if zone != location]
     return {
-        "clusterIpv4Cidr": "10.4.0.0/14",
+        **GCP[CLUSTER].constants,
         "controlPlaneEndpointsConfig": {
             **(inputs.get("controlPlaneEndpointsConfig") or {}),
-            "dnsEndpointConfig": {"allowExternalTraffic": False, **dns, "endpoint": endpoint.address},
-            "ipEndpointsConfig": {"privateEndpoint": endpoint.address, "publicEndpoint": endpoint.address},
+            "dnsEndpointConfig": {"allowExternalTraffic": False, **dns, "endpoint": address},
+            "ipEndpointsConfig": {"privateEndpoint": address, "publicEndpoint": address},
         },
-        "datapathProvider": "LEGACY_DATAPATH",
-        "deletionProtection": True,
         "effectiveLabels": managed,
-        "emulatedVersion": "",
-        "enableShieldedNodes": True,
-        "endpoint": endpoint.address,
-        "initialNodeCount": 1,
+        "endpoint": address,
         "labelFingerprint": _digest(identity, str(sorted(managed.items()))),
         "location": location,
-        "loggingService": "logging.googleapis.com/kubernetes",
         "masterVersion": _GKE_VERSION,
-        "monitoringService": "monitoring.googleapis.com/kubernetes",
         "name": name,
-        "networkingMode": "VPC_NATIVE",
         "nodeVersion": _GKE_VERSION,
-        "operation": "",
         "project": project,
         "pulumiLabels": managed,
         "selfLink": _self_link(project, location, f"clusters/{name}"),
-        "servicesIpv4Cidr": "34.118.224.0/20",
         "subnetwork": f"projects/{project}/regions/{region_of(location)}/subnetworks/default",
-        "tpuIpv4CidrBlock": "",
         **{key: value for key, value in inputs.items() if key not in ("controlPlaneEndpointsConfig", "nodeLocations")},
         "masterAuth": {
             "clientCertificate": "",
             "clientCertificateConfig": {"issueClientCertificate": False},
             "clientKey": "",
-            "clusterCaCertificate": endpoint.ca_certificate,
+            "clusterCaCertificate": base64.b64encode(api_server.ca.read_bytes()).decode(),
         },
         "network": _network(inputs.get("network") or "default", project),
         "nodeLocations": zones,
         "privateClusterConfig": {
             **(inputs.get("privateClusterConfig") or {}),
             "peeringName": "",
-            "privateEndpoint": endpoint.address,
-            "publicEndpoint": endpoint.address,
+            "privateEndpoint": address,
+            "publicEndpoint": address,
         },
     }
 
@@ -126,12 +108,11 @@ def pool_outputs(inputs: Inputs, place: Place, pool: Pool) -> dict[str, Any]:
     ]
     per_zone = pool.initial_nodes // len(pool.zones)
     return {
+        **GCP[NODE_POOL].constants,
         "initialNodeCount": per_zone,
         "location": location,
-        "management": {"autoRepair": True, "autoUpgrade": True},
         "maxPodsPerNode": pool.max_pods,
         "nodeCount": per_zone,
-        "operation": "",
         "project": project,
         "version": _GKE_VERSION,
         **inputs,

@@ -9,7 +9,6 @@ class GoogleApiError(RehearsalError):
     """An answer of a Google API that is not a success."""
 
     def __init__(self, code: int, message: str) -> None:
-        self.code = code
         super().__init__(f"googleapi: Error {code}: {message}")
 
 

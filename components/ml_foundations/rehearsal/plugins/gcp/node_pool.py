@@ -71,7 +71,7 @@ def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
 
 
 def default_pool(cluster: Inputs, place: Place) -> Pool | None:
-    """The pool that GKE makes with a cluster, unless the program has it removed."""
+    """The pool that GKE creates with a cluster, unless the program removes it."""
     if cluster.get("removeDefaultNodePool") or not cluster.get("initialNodeCount"):
         return None
     inputs = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import importlib.metadata
 import secrets
 import threading
 import time
@@ -13,8 +11,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import UNKNOWN, unknown_paths
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.api import Api, Object, condition
 from ml_foundations.rehearsal.cloud import life, nodes
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import configuration
@@ -23,11 +22,10 @@ from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.gcp import container, node_pool, recorded
 from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER, NODE_POOL
 from ml_foundations.rehearsal.plugins.gcp.errors import already_exists, not_found
-from ml_foundations.rehearsal.plugins.gcp.force_new import FORCES_NEW
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import GCP, Sdk
-from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties, has_unknown
+from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _DEFAULTS = "__defaults"
@@ -35,26 +33,14 @@ _DEFAULTS = "__defaults"
 
 _TIMEOUT_SECONDS = 300
 _POLL_SECONDS = 0.2
-_LONGEST_NAME = {CLUSTER: 40, NODE_POOL: 40}
 _PREFIXED_DIGITS = 26
 """The length of what the provider appends to a namePrefix."""
-_COMPUTED_INPUTS: Mapping[str, tuple[str, ...]] = {
-    CLUSTER: (
-        *("clusterIpv4Cidr", "controlPlaneEndpointsConfig", "datapathProvider", "location", "masterAuth", "network"),
-        *("nodeLocations", "nodeVersion", "project", "subnetwork"),
-    ),
-    NODE_POOL: ("initialNodeCount", "location", "maxPodsPerNode", "nodeCount", "nodeLocations", "project", "version"),
-}
-"""Inputs that Google fills in if the program leaves them out."""
 
 
 class GcpProvider(Provider):
     """Clusters and node pools act on the replica; every other resource is recorded."""
 
-    name: ClassVar[str] = "gcp"
-    version: ClassVar[str] = importlib.metadata.version("pulumi-gcp")
     sdk: ClassVar[Sdk] = GCP
-    takes_names: ClassVar[bool] = True
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         super().__init__()
@@ -85,15 +71,14 @@ class GcpProvider(Provider):
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
         """Compare inputs; some properties cannot change in place."""
         changed = list(changed_paths(_declared(old.inputs), _declared(new), enter_blocks=True))
-        forcing = FORCES_NEW.get(resource.type) or recorded.forces_new(resource.type)
-        replaces = [path for path in changed if is_below(path, forcing)]
+        replaces = [path for path in changed if is_below(path, recorded.replaced_for(resource.type))]
         return Diff(changed, replaces, delete_before_replace=bool(replaces) and self._is_taken(resource, old, new))
 
     def _is_taken(self, resource: Resource, old: State, new: Properties) -> bool:
         """Whether the old resource must be deleted first, because the new one has the same name or id."""
         if "name" in new and "name" not in new.get(_DEFAULTS, []):
             return new["name"] == old.inputs.get("name")
-        if resource.type in (CLUSTER, NODE_POOL) or has_unknown(new):
+        if resource.type in (CLUSTER, NODE_POOL) or any(unknown_paths(new)):
             return False
         return recorded.identity(resource.type, _declared(new), self._place, resource.urn) == old.id
 
@@ -103,7 +88,7 @@ class GcpProvider(Provider):
             gone = old.inputs.keys() - new.keys()
             return {key: value for key, value in old.outputs.items() if key not in gone} | _declared(new)
         kind = GCP[resource.type]
-        filled = {*kind.computed, *_COMPUTED_INPUTS.get(resource.type, ("project",))} & kind.outputs
+        filled = {*kind.computed, *kind.filled_in} & kind.outputs
         return dict.fromkeys(filled, UNKNOWN) | _declared(new)
 
     def create(self, resource: Resource, new: Properties) -> State:
@@ -154,7 +139,7 @@ class GcpProvider(Provider):
 
     def _save_cluster(self, resource: Resource, new: Properties) -> State:
         inputs = _declared(new)
-        outputs = container.cluster_outputs(inputs, self._place, self._endpoint())
+        outputs = container.cluster_outputs(inputs, self._place, configuration.credentials(self._rehearsal))
         state = State(container.cluster_id(inputs, self._place), new, outputs)
         self._store.save_cluster(inputs["name"], _as_resource(resource, state))
         return state
@@ -259,11 +244,6 @@ class GcpProvider(Provider):
             "API server here. Give one another name (a default-pool has none of its own: removeDefaultNodePool)"
         )
 
-    def _endpoint(self) -> container.Endpoint:
-        found = configuration.credentials(self._rehearsal)
-        authority = base64.b64encode(found.ca.read_bytes()).decode()
-        return container.Endpoint(found.server.removeprefix("https://"), authority)
-
     def _nodes(self, pool: str) -> list[Object]:
         api = Api(Access(self._rehearsal.kubeconfig))
         found = api.get("/api/v1/nodes", labelSelector=f"{labels.GKE_NODE_POOL}={pool}")["items"]
@@ -277,7 +257,9 @@ class GcpProvider(Provider):
         def are_ready() -> bool:
             found = self._nodes(pool.name)
             return len(found) >= min(least, pool.max_nodes) and all(
-                _is_ready(node) and wanted.items() <= node["metadata"]["annotations"].items() for node in found
+                condition(node, "Ready").get("status") == "True"
+                and wanted.items() <= node["metadata"]["annotations"].items()
+                for node in found
             )
 
         self._wait(resource, f"the nodes of pool {pool.name}", are_ready)
@@ -300,9 +282,9 @@ def _declared(inputs: Mapping[str, Any]) -> Properties:
 def _new_name(resource: Resource, prefix: Any, seed: bytes) -> Any:
     """A name if the program gives none: after its prefix, as the engine proposes it, or one of our own."""
     digits = hashlib.sha256(seed).hexdigest() if seed else secrets.token_hex(16)
-    longest = _LONGEST_NAME.get(resource.type, 63)
+    longest = GCP[resource.type].longest_name
     if prefix is not None:
-        return UNKNOWN if has_unknown(prefix) else f"{prefix}{digits[:_PREFIXED_DIGITS]}"
+        return UNKNOWN if prefix is UNKNOWN else f"{prefix}{digits[:_PREFIXED_DIGITS]}"
     if resource.must_be_named:
         raise CheckError([("name", f"autonaming is disabled (pulumi:autonaming): give {resource.name} a name")])
     if resource.proposed_name:
@@ -311,20 +293,9 @@ def _new_name(resource: Resource, prefix: Any, seed: bytes) -> Any:
 
 
 def _as_resource(resource: Resource, state: State) -> Properties:
-    return {
-        "type": resource.type,
-        "id": state.id,
-        "urn": resource.urn,
-        "inputs": state.inputs,
-        "outputs": state.outputs,
-    }
+    return {"type": resource.type, "urn": resource.urn, **vars(state)}
 
 
 def _record_key(token: str, identity: str) -> str:
     readable = f"{token.rpartition(':')[2]}.{identity.rpartition('/')[2]}"[:80]
     return f"{readable}.{hashlib.sha256(f'{token} {identity}'.encode()).hexdigest()[:8]}"
-
-
-def _is_ready(node: Object) -> bool:
-    conditions = node["status"].get("conditions") or []
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

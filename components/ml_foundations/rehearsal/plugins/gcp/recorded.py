@@ -17,21 +17,6 @@ Inputs = Mapping[str, Any]
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
 
-_ID_FORMATS = {
-    ACCOUNT: "projects/{project}/serviceAccounts/{accountId}@{project}.iam.gserviceaccount.com",
-    "gcp:compute/regionInstanceGroupManager:RegionInstanceGroupManager": (
-        "projects/{project}/regions/{region}/instanceGroupManagers/{name}"
-    ),
-    "gcp:compute/routerNat:RouterNat": "{project}/{region}/{router}/{name}",
-    "gcp:dns/recordSet:RecordSet": "projects/{project}/managedZones/{managedZone}/rrsets/{name}/{type}",
-    "gcp:organizations/iAMCustomRole:IAMCustomRole": "organizations/{orgId}/roles/{roleId}",
-    "gcp:projects/iAMCustomRole:IAMCustomRole": "projects/{project}/roles/{roleId}",
-    "gcp:storage/bucket:Bucket": "{name}",
-    "gcp:storage/bucketObject:BucketObject": "{bucket}-{name}",
-    "gcp:workflows/workflow:Workflow": "projects/{project}/locations/{region}/workflows/{name}",
-}
-"""Ids as the provider forms them, where the SDK's documentation does not say it, or says it otherwise."""
-
 _SERVICE = "gcp:projects/service:Service"
 _IAM = re.compile(r":\w*(IAM|Iam)(Member|Binding|Policy|AuditConfig)$")
 _GRANTED = {"members", "policyData", "auditLogConfigs"}
@@ -42,7 +27,7 @@ _FIELD = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the computed outputs of one resource are made of."""
+    """What the computed outputs of one resource are derived from."""
 
     token: str
     inputs: Inputs
@@ -79,41 +64,31 @@ CREATED = ("createTime", "creationTimestamp", "timeCreated")
 """Outputs that an update keeps."""
 
 _COMPUTED: Mapping[str, Callable[[_Facts], Any]] = {
-    "addressId": lambda facts: int(facts.number(16)),
-    "createTime": lambda facts: facts.now,
-    "creationTimestamp": lambda facts: facts.now,
-    "effectiveLabels": _Facts.labels,
+    **dict.fromkeys((*CREATED, "updateTime", "updated"), lambda facts: facts.now),
+    **dict.fromkeys(("effectiveLabels", "pulumiLabels"), _Facts.labels),
+    **dict.fromkeys(("etag", "fingerprint", "labelFingerprint"), lambda facts: facts.digest(12)),
+    **dict.fromkeys(("gatewayIpv4", "ipv6CidrRange", "ipv6GceEndpoint"), lambda facts: ""),
+    **dict.fromkeys(("addressId", "subnetworkId"), lambda facts: int(facts.number(16))),
+    **dict.fromkeys(("networkId", "numericId"), lambda facts: facts.number(19)),
     "email": lambda facts: facts.values["email"],
-    "etag": lambda facts: facts.digest(12),
-    "fingerprint": lambda facts: facts.digest(12),
     "gatewayAddress": _gateway,
-    "gatewayIpv4": lambda facts: "",
-    "ipv6CidrRange": lambda facts: "",
-    "ipv6GceEndpoint": lambda facts: "",
-    "labelFingerprint": lambda facts: facts.digest(12),
     "member": lambda facts: f"serviceAccount:{facts.values['email']}",
     "name": _name,
-    "networkId": lambda facts: facts.number(19),
-    "numericId": lambda facts: facts.number(19),
     "projectNumber": lambda facts: int(str(int(hashlib.sha256(facts.project.encode()).hexdigest(), 16))[:12]),
-    "pulumiLabels": _Facts.labels,
     "registryUri": lambda facts: f"{facts.values['location']}-docker.pkg.dev/{facts.project}/{_name(facts)}",
     "selfLink": _self_link,
     "state": lambda facts: "READY",
-    "subnetworkId": lambda facts: int(facts.number(16)),
-    "timeCreated": lambda facts: facts.now,
     "uniqueId": lambda facts: facts.number(21),
-    "updateTime": lambda facts: facts.now,
-    "updated": lambda facts: facts.now,
     "url": lambda facts: f"gs://{facts.id}",
     "users": lambda facts: [],
 }
-"""Outputs that only Google computes, by name. What is not here is missing from a state, and a test says so."""
+"""Outputs that only Google computes, by name. A test finds those that are missing here."""
 
 
-def forces_new(token: str) -> tuple[str, ...]:
-    """The properties whose change replaces a resource: those that make its id, and its place."""
-    return tuple(sorted((_id_inputs(token) | _PLACE | {"namePrefix"}) & GCP[token].inputs))
+def replaced_for(token: str) -> tuple[str, ...]:
+    """The properties whose change replaces a resource: those of its data, or those that make its id, and its place."""
+    kind = GCP[token]
+    return kind.replaced_for or tuple(sorted((_id_inputs(token) | _PLACE | {"namePrefix"}) & kind.inputs))
 
 
 def is_shared(token: str) -> bool:
@@ -130,9 +105,9 @@ def identity(token: str, inputs: Inputs, place: Place, urn: str) -> str:
         return "/".join(str(part) for part in (*holder, values.get("role"), values.get("member"), condition) if part)
     fields = _id_fields(token)
     if fields and values.keys() >= fields:
-        return _id_format(token).format_map(values)
+        return GCP[token].id_format.format_map(values)
     collection = token.split(":")[1].rpartition("/")[2]
-    chosen = hashlib.sha256(repr([urn, *(values.get(key) for key in forces_new(token))]).encode()).hexdigest()[:12]
+    chosen = hashlib.sha256(repr([urn, *(values.get(key) for key in replaced_for(token))]).encode()).hexdigest()[:12]
     return f"projects/{values['project']}/{collection}s/{chosen}"
 
 
@@ -168,16 +143,12 @@ def _is_iam(token: str) -> bool:
     return _IAM.search(token) is not None
 
 
-def _id_format(token: str) -> str:
-    return _ID_FORMATS.get(token) or GCP[token].id_format
-
-
 def _id_fields(token: str) -> set[str]:
-    return set(_FIELD.findall(_id_format(token)))
+    return set(_FIELD.findall(GCP[token].id_format))
 
 
 def _id_inputs(token: str) -> set[str]:
-    """The inputs that make an id."""
+    """The inputs that an id consists of."""
     kind, fields = GCP[token], _id_fields(token)
     if _is_iam(token):
         return ({*kind.required, *_PLACE, "name", "condition"} & kind.inputs) - _GRANTED

@@ -1,4 +1,4 @@
-"""The annotations of an object that say how it is named, applied, awaited and deleted: Pulumi's own."""
+"""Pulumi's annotations: how an object is named, applied, awaited and deleted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import re
 from collections.abc import Mapping
 
-from ml_foundations.rehearsal.api import Object
+from ml_foundations.rehearsal.api import Object, condition
 from ml_foundations.rehearsal.plugins.changes import value_at
+from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 
 AUTONAMED = "pulumi.com/autonamed"
 FORCE = "pulumi.com/patchForce"
@@ -17,10 +18,15 @@ _SKIP = "pulumi.com/skipAwait"
 _TIMEOUT = "pulumi.com/timeoutSeconds"
 _WAIT_FOR = "pulumi.com/waitFor"
 
+_GOES_UNAWAITED = {
+    *("DaemonSet.apps", "Deployment.apps", "Job.batch", "Namespace", "Pod", "ReplicationController"),
+    "StatefulSet.apps",
+}
+"""allowsSkipAwaitWithDelete of pulumi-kubernetes, provider/pkg/metadata/overrides.go."""
 _WHOLE_NUMBER = re.compile(r"[1-9]\d*", re.ASCII)
 _CONDITION = re.compile(r"condition=([^=]+)(?:=(.*))?")
-_JSONPATH = re.compile(r"jsonpath=\{\s*\$?((?:\.[A-Za-z_]\w*|\[\d+\])+)\s*\}(?:=([^=]+))?")
-"""The paths that are read here: those without wildcards, filters and quotes."""
+_JSONPATH = re.compile(r"""jsonpath=\{\s*\$?((?:\.[A-Za-z_]\w*|\[(?:\d+|'[^']+'|"[^"]+")\])+)\s*\}(?:=([^=]+))?""")
+"""The paths that are read here: those without wildcards and filters."""
 
 
 def annotation(obj: Object, name: str) -> str:
@@ -41,6 +47,11 @@ def is_skipped(obj: Object) -> bool:
     return is_set(obj, _SKIP)
 
 
+def is_deletion_skipped(obj: Object) -> bool:
+    """Whether nothing waits until it is gone: the annotation counts for these kinds only."""
+    return is_skipped(obj) and group_kind(obj) in _GOES_UNAWAITED
+
+
 def propagation_policy(obj: Object) -> str:
     """What is deleted along with an object, and when."""
     chosen = annotation(obj, _PROPAGATION)
@@ -48,34 +59,21 @@ def propagation_policy(obj: Object) -> str:
 
 
 def timeout(obj: Object) -> float:
-    """The seconds to wait; 0 if not given or invalid: ``errors`` refuses invalid ones in a program."""
+    """The seconds to wait; 0 if not given or invalid, which the official plugin ignores too."""
     value = annotation(obj, _TIMEOUT)
     return float(value) if _WHOLE_NUMBER.fullmatch(value) else 0
 
 
-def errors(obj: Object) -> list[str]:
-    """What is wrong with the annotations that say how to wait."""
-    found: list[str] = []
-    if (value := annotation(obj, _TIMEOUT)) and not timeout(obj):
-        found.append(f"the annotation {_TIMEOUT} must be a whole number of seconds (got {value!r})")
+def check(obj: Object) -> None:
+    """Raise a ValueError if it could not be told what to wait for."""
     if (value := annotation(obj, _WAIT_FOR)) and not is_skipped(obj):
-        try:
-            _conditions(value)
-        except ValueError as error:
-            found.append(str(error))
-    return found
+        _conditions(value)
 
 
 def waits_for(live: Object) -> list[str] | None:
-    """The conditions of the user's own that a live object does not meet; None where the user gave none."""
+    """The user's own conditions that a live object does not meet; None if the user gave none."""
     value = annotation(live, _WAIT_FOR)
     return [wanted.string for wanted in _conditions(value) if not _meets(live, wanted)] if value else None
-
-
-def condition(live: Object, name: str) -> Object:
-    """A condition in the status of a live object; empty if it has none of that type."""
-    conditions = live.get("status", {}).get("conditions") or []
-    return next((item for item in conditions if item["type"] == name), {})
 
 
 def _conditions(text: str) -> list[re.Match[str]]:
@@ -99,7 +97,7 @@ def _meets(live: Object, wanted: re.Match[str]) -> bool:
     name, value = wanted.groups()
     if wanted.re is _CONDITION:
         return condition(live, name).get("status") == (value or "True")
-    actual = value_at(live, name)
+    actual = value_at(live, name.replace("'", '"'))
     if value is None or actual is None:
         return actual is not None
     return (actual if isinstance(actual, str) else json.dumps(actual)) == value

@@ -1,4 +1,4 @@
-"""The Kubernetes API as this plugin needs it: by kind and name, with server-side apply and discovery."""
+"""The Kubernetes API as this plugin needs it: by kind and name, with discovery."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from ml_foundations.rehearsal.api import Api, ApiError, Object
 
-FIELD_MANAGER = "pulumi-kubernetes"
+_FIELD_MANAGER = "pulumi-kubernetes"
 
 
 class UnknownKindError(ApiError):
@@ -34,12 +34,25 @@ class Client:
                 return None
             raise
 
+    def create(self, obj: Object, *, dry_run: bool = False) -> Object:
+        """Create an object that must not be there, with strict validation of the fields."""
+        metadata = {key: value for key, value in obj["metadata"].items() if key != "name"}
+        return self._api.request("POST", self.path(obj | {"metadata": metadata}), _query(dry_run), obj)
+
     def apply(self, obj: Object, *, dry_run: bool = False, force: bool = False) -> Object:
         """Server-side apply, with strict validation of the fields."""
-        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", "force": "true" if force else "false"}
-        if dry_run:
-            query["dryRun"] = "All"
+        query = _query(dry_run) | {"force": "true" if force else "false"}
         return self._api.request("PATCH", self.path(obj), query, obj, "application/apply-patch+yaml")
+
+    def is_as_created(self, live: Object) -> bool:
+        """Whether an object of this plugin was never applied."""
+        return any(map(_is_creation, live["metadata"].get("managedFields", [])))
+
+    def own(self, live: Object) -> None:
+        """Make what a creation owns what server-side apply owns, which then changes and removes it."""
+        fields = live["metadata"].get("managedFields", [])
+        applied = [entry | {"operation": "Apply"} if _is_creation(entry) else entry for entry in fields]
+        self._api.patch(self.path(live), {"metadata": {"managedFields": applied}})
 
     def delete(self, obj: Object, propagation: str) -> None:
         """Request the deletion of an object; one that is already gone is not an error."""
@@ -81,6 +94,17 @@ class Client:
                 raise
             listed = []
         return {item["kind"]: (item["name"], item["namespaced"]) for item in listed if "/" not in item["name"]}
+
+
+def _query(dry_run: bool) -> dict[str, str]:
+    query = {"fieldManager": _FIELD_MANAGER, "fieldValidation": "Strict"}
+    return query | {"dryRun": "All"} if dry_run else query
+
+
+def _is_creation(entry: Object) -> bool:
+    """Whether an entry of managedFields says what this plugin set when it created the object."""
+    created = entry["manager"] == _FIELD_MANAGER and entry["operation"] == "Update"
+    return created and not entry.get("subresource")
 
 
 def _root(api_version: str) -> str:

@@ -5,8 +5,10 @@ It updates in place for all others, and the API server refuses what it cannot ch
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from ml_foundations.kubernetes.quantities import parse_quantity
@@ -19,51 +21,11 @@ _QUANTITIES = re.compile(r"\b(requests|limits|capacity|hard|default|defaultReque
 _PLAIN = re.compile(r"^(data|stringData|parameters)\b|\bmetadata\b|\b(env|args|command)\[")
 """The places where a string is only a string, whatever its key is called."""
 
-_FORCE_NEW: Mapping[str, tuple[str, ...]] = {
-    "ClusterRoleBinding.rbac.authorization.k8s.io": ("roleRef",),
-    "DaemonSet.apps": ("spec.selector",),
-    "Deployment.apps": ("spec.selector",),
-    "Job.batch": ("spec.completions", "spec.parallelism", "spec.selector", "spec.template"),
-    "PersistentVolume": (
-        *("spec.awsElasticBlockStore", "spec.azureDisk", "spec.azureFile", "spec.cephfs", "spec.cinder", "spec.csi"),
-        *("spec.fc", "spec.flexVolume", "spec.flocker", "spec.gcePersistentDisk", "spec.glusterfs", "spec.hostPath"),
-        *("spec.iscsi", "spec.local", "spec.nfs", "spec.photonPersistentDisk", "spec.portworxVolume", "spec.quobyte"),
-        *("spec.rbd", "spec.scaleIO", "spec.storageos", "spec.vsphereVolume"),
-    ),
-    "PersistentVolumeClaim": ("spec.accessModes", "spec.selector", "spec.storageClassName", "spec.volumeName"),
-    "Pod": (
-        *("spec.affinity", "spec.automountServiceAccountToken", "spec.dnsConfig", "spec.dnsPolicy"),
-        *("spec.enableServiceLinks", "spec.hostAliases", "spec.hostIPC", "spec.hostNetwork", "spec.hostPID"),
-        *("spec.hostname", "spec.imagePullSecrets", "spec.nodeName", "spec.nodeSelector", "spec.overhead"),
-        *("spec.preemptionPolicy", "spec.priority", "spec.priorityClassName", "spec.readinessGates"),
-        *("spec.restartPolicy", "spec.runtimeClassName", "spec.schedulerName", "spec.securityContext"),
-        *("spec.serviceAccount", "spec.serviceAccountName", "spec.shareProcessNamespace", "spec.subdomain"),
-        *("spec.terminationGracePeriodSeconds", "spec.volumes"),
-    ),
-    "ResourceQuota": ("spec.scopes",),
-    "RoleBinding.rbac.authorization.k8s.io": ("roleRef",),
-    "Secret": ("type",),
-    "Service": ("spec.clusterIP",),
-    "StatefulSet.apps": (
-        "spec.podManagementPolicy",
-        "spec.revisionHistoryLimit",
-        "spec.selector",
-        "spec.serviceName",
-        "spec.volumeClaimTemplates",
-    ),
-    "StorageClass.storage.k8s.io": ("parameters", "provisioner"),
-}
-"""Fields for which the official plugin replaces, by kind and group: these, and no others.
+_REPLACED_FOR: Mapping[str, list[str]] = json.loads(Path(__file__).with_name("replaced_for.json").read_text())
+"""Fields for which the official plugin replaces, by kind and group, and those of a Pod's containers: no others.
 
 From forceNewProperties of pulumi-kubernetes, provider/pkg/provider/diff.go.
 """
-
-_FORCE_NEW_CONTAINER = (
-    *("args", "command", "env", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "ports", "readinessProbe"),
-    *("resources", "securityContext", "stdin", "stdinOnce", "terminationMessagePath", "terminationMessagePolicy"),
-    *("tty", "volumeDevices", "volumeMounts", "workingDir"),
-)
-"""Fields of a Pod's containers for which it replaces too."""
 _CONTAINER = re.compile(r"spec\.(containers|initContainers)(?:\[(\d+)\](?:\.(\w+).*)?)?$")
 
 _CONTENT: Mapping[str, tuple[str, ...]] = {"ConfigMap": ("binaryData", "data"), "Secret": ("data", "stringData")}
@@ -79,7 +41,7 @@ def group_kind(obj: Mapping[str, Any]) -> str:
 def replaced_paths(changed: list[str], new: Mapping[str, Any], mutable: Collection[str] = ()) -> list[str]:
     """The changed paths for which an object must be replaced; the content of mutable kinds may change."""
     kind = group_kind(new)
-    fields = (*_IDENTITY, *_FORCE_NEW.get(kind, ()))
+    fields = (*_IDENTITY, *_REPLACED_FOR.get(kind, ()))
     if kind not in mutable or new.get("immutable"):
         fields = (*fields, *_CONTENT.get(kind, ()))
     return [path for path in changed if is_below(path, fields) or (kind == "Pod" and _replaces_container(path, new))]
@@ -91,7 +53,7 @@ def _replaces_container(path: str, pod: Mapping[str, Any]) -> bool:
         return False
     containers, index, field = found.groups()
     if field:
-        return field in _FORCE_NEW_CONTAINER
+        return field in _REPLACED_FOR["Container"]
     return index is None or int(index) < len(pod["spec"][containers])
 
 

@@ -9,21 +9,23 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ml_foundations.kubernetes.manifests import RELEASE, UNKNOWN
 from ml_foundations.rehearsal.access import private_file
 from ml_foundations.rehearsal.control_plane import controllers
-from ml_foundations.rehearsal.files import write
+from ml_foundations.rehearsal.files import read_map, write
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths
+from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import same
+from ml_foundations.rehearsal.plugins.kubernetes.settings import Settings
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
-from ml_foundations.rehearsal.plugins.values import UNKNOWN, Properties
+from ml_foundations.rehearsal.plugins.sdk import KUBERNETES
+from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools import toolchain
 
@@ -35,22 +37,16 @@ _DEFAULT_SECONDS = 300
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 30
 """What Helm gets beyond its own timeout, and to end when it is asked to."""
-_SWITCHES = (
-    *("atomic", "cleanupOnFail", "createNamespace", "dependencyUpdate", "devel", "disableOpenapiValidation"),
-    *("disableWebhooks", "forceUpdate", "renderSubchartNotes", "resetValues", "reuseValues", "skipCrds"),
-    *("takeOwnership", "verify", "waitForJobs"),
-)
-"""Inputs that turn on a switch of Helm's."""
-_OPTIONS = ("description", "keyring", "maxHistory")
-"""Inputs whose value Helm has an option for."""
 _REPOSITORY_OPTIONS = ("repo", "caFile", "certFile", "keyFile", "username", "password")
 _RENAMED: Mapping[str, str] = {"disableWebhooks": "no-hooks", "forceUpdate": "force", "maxHistory": "history-max"}
 """Helm's names for what it calls otherwise; the others are its own in kebab case."""
-_OUR_OWN = (
+_USED_OTHERWISE = {
     *("chart", "name", "namespace", "values", "valueYamlFiles", "version", "repositoryOpts"),
     *("skipAwait", "timeout", "compat", "lint", "resourceNames"),
-)
-"""Inputs that are used otherwise, or do not matter to an install."""
+}
+_UNSUPPORTED = {"allowNullValues", "disableCRDHooks", "manifest", "postrender", "recreatePods", "replace"}
+_OPTIONS = sorted(KUBERNETES[RELEASE].inputs - _USED_OTHERWISE - _UNSUPPORTED)
+"""Inputs that are options or switches of Helm."""
 _UNREACHABLE = re.compile(
     r"took over|no such host|dial tcp|connection refused|i/o timeout|TLS handshake timeout|network is unreachable|"
     r"proxyconnect|context deadline exceeded|Temporary failure in name resolution"
@@ -61,12 +57,9 @@ _UNREACHABLE = re.compile(
 class Helm:
     """Installs, reads and removes releases with the ``helm`` on PATH."""
 
-    def __init__(
-        self, provider: Provider, kubeconfig: Callable[[], AbstractContextManager[Path]], namespace: Callable[[], str]
-    ) -> None:
+    def __init__(self, provider: Provider, settings: Settings) -> None:
         self._provider = provider
-        self._namespace = namespace
-        self._kubeconfig = kubeconfig
+        self._settings = settings
         self._unreachable: set[str] = set()
 
     def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
@@ -74,10 +67,10 @@ class Helm:
         if not new.get("chart"):
             raise CheckError([("chart", "is required")])
         set_ = {key for key, value in new.items() if value and not key.startswith("__")}
-        if foreign := sorted(set_ - {*_SWITCHES, *_OPTIONS, *_OUR_OWN}):
+        if foreign := sorted(set_ - _USED_OTHERWISE - {*_OPTIONS}):
             raise CheckError([(key, "is not supported in a rehearsal") for key in foreign])
         name = new.get("name") or old.get("name") or f"{resource.name}-{hashlib.sha256(seed).hexdigest()[:8]}"
-        return new | {"name": name, "namespace": new.get("namespace") or self._namespace()}
+        return new | {"name": name, "namespace": new.get("namespace") or self._settings.namespace}
 
     def diff(self, old: State, new: Properties) -> Diff:
         """A release is upgraded in place, unless it moves."""
@@ -105,7 +98,7 @@ class Helm:
                 values = [word for file in _value_files(inputs, files) for word in ("--values", file)]
                 self._helm(*_install_arguments(inputs, seconds), *values, seconds=seconds + _GRACE_SECONDS)
         except RehearsalError as error:
-            if not self._provider.cancelled.is_set() and not self._status(name, namespace):
+            if not self._provider.cancelled.is_set() and not status(self._settings.client, namespace, name):
                 raise
             raise InitFailedError(self._recorded(inputs), [str(error)]) from None
         return self._recorded(inputs)
@@ -132,7 +125,7 @@ class Helm:
         if not path.exists():
             return None
         record = json.loads(path.read_text())
-        if record["installed"] and not self._status(name, namespace):
+        if record["installed"] and not status(self._settings.client, namespace, name):
             return None
         inputs = old.inputs or {key: record[key] for key in ("name", "namespace", "chart", "version", "values")}
         return State(f"{namespace}/{name}", inputs, _outputs(inputs, record["installed"]))
@@ -163,29 +156,19 @@ class Helm:
                 self._unreachable.add(home)
         return f"{home} cannot be reached"
 
-    def _status(self, name: str, namespace: str) -> str:
-        """Helm's status of the release, such as ``deployed``; empty if there is no such release."""
-        try:
-            printed = self._helm("status", name, "--namespace", namespace, "--output", "json", seconds=60)
-        except RehearsalError as error:
-            if "not found" in str(error):
-                return ""
-            raise
-        return json.loads(printed)["info"]["status"]
-
     def _end_interrupted(self, name: str, namespace: str) -> None:
         """Clean up after a run that was killed, since Helm would refuse to go on; only this stack can have run it."""
-        status = self._status(name, namespace)
-        if status == "pending-install":
+        found = status(self._settings.client, namespace, name)
+        if found == "pending-install":
             self._helm("uninstall", name, "--namespace", namespace, "--wait", seconds=_DEFAULT_SECONDS)
-        elif status.startswith("pending-"):
+        elif found.startswith("pending-"):
             self._helm("rollback", name, "--namespace", namespace, seconds=_DEFAULT_SECONDS)
 
     def _helm(self, *args: str, seconds: float) -> str:
         """Run Helm; it is asked to end when the user interrupts the update, or after those seconds."""
         deadline = time.monotonic() + seconds
         with (
-            self._kubeconfig() as kubeconfig,
+            self._settings.access.kubeconfig_file() as kubeconfig,
             subprocess.Popen(
                 ["helm", "--kubeconfig", str(kubeconfig), *args],
                 stdin=subprocess.DEVNULL,
@@ -222,8 +205,15 @@ class Helm:
         return State(f"{inputs['namespace']}/{inputs['name']}", inputs, _outputs(inputs, not instead))
 
 
+def status(client: Client, namespace: str, name: str) -> str:
+    """Helm's status of a release, such as ``deployed``: a label of its last revision; empty if there is no release."""
+    revisions = client.list("v1", "Secret", namespace, labelSelector=f"owner=helm,name={name}")
+    labels = [revision["metadata"]["labels"] for revision in revisions]
+    return max(labels, key=lambda found: int(found["version"]))["status"] if labels else ""
+
+
 def unknown_keys(chart: str, values: Mapping[str, Any], place: str = "values") -> Iterator[str]:
-    """An error for each value that the chart does not have, by the list of its keys where there is one."""
+    """An error for each value that the chart does not have, if its keys are listed here."""
     listed = _CHART_KEYS / f"{chart}.txt"
     if not listed.exists():
         return
@@ -265,13 +255,14 @@ def _install_arguments(inputs: Properties, seconds: float) -> list[str]:
         *("upgrade", "--install", str(inputs["name"]), *_chart_arguments(inputs)),
         *("--namespace", str(inputs["namespace"]), "--timeout", f"{seconds:.0f}s"),
         *([] if inputs.get("skipAwait") else ["--wait"]),
-        *(_flag(key) for key in _SWITCHES if inputs.get(key)),
         *_options(_OPTIONS, inputs),
     ]
 
 
 def _options(keys: Iterable[str], inputs: Mapping[str, Any]) -> list[str]:
-    return [word for key in keys if inputs.get(key) for word in (_flag(key), str(inputs[key]))]
+    """Helm's options: a switch is named, any other has its value too."""
+    given = [(_flag(key), inputs[key]) for key in keys if inputs.get(key)]
+    return [word for flag, value in given for word in ([flag] if value is True else [flag, str(value)])]
 
 
 def _flag(key: str) -> str:
@@ -279,24 +270,14 @@ def _flag(key: str) -> str:
 
 
 def _values(inputs: Properties) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The values that are on this machine, each map with the place where it is declared."""
+    """The values on this machine: each map, with the place of its declaration."""
     files = inputs.get("valueYamlFiles")
     for index, asset in enumerate(files if isinstance(files, list) else []):
         if isinstance(asset, Mapping) and ("text" in asset or "path" in asset):
-            yield f"valueYamlFiles[{index}]", _read_values(index, asset)
+            place = f"valueYamlFiles[{index}]"
+            yield place, read_map(asset["text"] if "text" in asset else Path(asset["path"]), place)
     if isinstance(values := inputs.get("values"), Mapping):
         yield "values", values
-
-
-def _read_values(index: int, asset: Mapping[str, str]) -> Mapping[str, Any]:
-    try:
-        text = asset["text"] if "text" in asset else Path(asset["path"]).read_text()
-        values = yaml.safe_load(text) or {}
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
-        raise RehearsalError(f"valueYamlFiles[{index}] cannot be read: {error}") from None
-    if not isinstance(values, Mapping):
-        raise RehearsalError(f"valueYamlFiles[{index}] is no map of values")
-    return values
 
 
 def _value_files(inputs: Properties, files: ExitStack) -> Iterator[str]:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib.metadata
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import ClassVar
 
-from ml_foundations.kubernetes.manifests import RELEASE
-from ml_foundations.rehearsal.api import Api, ApiError, Object
+from ml_foundations.kubernetes.manifests import RELEASE, unknown_paths
+from ml_foundations.rehearsal.api import ApiError, Object
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.kubernetes import annotations, settings, waiting
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client, UnknownKindError
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind, replaced_paths, same
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
 from ml_foundations.rehearsal.plugins.kubernetes.objects import (
+    SERVER_WRITTEN,
     as_declared,
     as_stored,
     content_of,
-    declared_part,
     hidden,
     keep_live,
     object_id,
@@ -30,10 +28,10 @@ from ml_foundations.rehearsal.plugins.kubernetes.objects import (
     title,
     without_nulls,
 )
-from ml_foundations.rehearsal.plugins.kubernetes.readiness import is_complete
+from ml_foundations.rehearsal.plugins.kubernetes.readiness import is_complete, missing_at_refresh
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, Sdk, api_version_and_kind, token_of
-from ml_foundations.rehearsal.plugins.values import Properties, has_unknown
+from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _REPLACE_UNREADY_PATH = f'metadata.annotations["{annotations.REPLACE_UNREADY}"]'
@@ -41,22 +39,23 @@ _NO_GENERATED_NAMES = (
     "metadata.generateName is not supported with Server-Side Apply, which is the provider's default: "
     "give metadata.name, or leave out both, and Pulumi makes a name"
 )
-_RETRY_SECONDS = (0.5, 1, 2)
+_RETRY_SECONDS = (1, 2, 4, 8, 16)
 """The pauses before a new object is tried again while its namespace or kind does not exist yet."""
 
 
 class KubernetesProvider(Provider):
     """Every kind that the cluster serves, and Helm releases."""
 
-    name: ClassVar[str] = "kubernetes"
-    version: ClassVar[str] = importlib.metadata.version("pulumi-kubernetes")
     sdk: ClassVar[Sdk] = KUBERNETES
-    takes_names: ClassVar[bool] = True
     keeps_nulls: ClassVar[bool] = True
 
     def configure(self, config: Properties) -> None:
         """Take the provider's inputs."""
         self._settings = settings.Settings(config)
+
+    def check_config(self, config: Properties) -> None:
+        """Refuse settings that a rehearsal does not honour."""
+        settings.check(config)
 
     def diff_config(self, old: Properties, new: Properties) -> Diff:
         """Another cluster replaces the provider and all it made; another kubeconfig of the same cluster does not."""
@@ -71,11 +70,15 @@ class KubernetesProvider(Provider):
         inputs: Properties = {"apiVersion": api_version, "kind": kind} | copy.deepcopy(new)
         # A custom resource may mean something by a null; of the built-in kinds none does.
         inputs = hidden(without_nulls(inputs) if resource.type in KUBERNETES else inputs)
-        if errors := annotations.errors(inputs):
+        try:
+            annotations.check(inputs)
+        except ValueError as error:
             # Without a property's name: the engine would print its value, and finds that at the top only.
-            raise CheckError([("", error) for error in errors])
+            raise CheckError([("", str(error))]) from None
         metadata = inputs.setdefault("metadata", {})
         if isinstance(metadata, dict):
+            for key in SERVER_WRITTEN:
+                metadata.pop(key, None)
             if not metadata.get("namespace") and self._is_namespaced(inputs):
                 metadata["namespace"] = self._settings.namespace
             if not metadata.get("name"):
@@ -101,24 +104,15 @@ class KubernetesProvider(Provider):
         """What the API server would make of it; the inputs if it cannot tell yet."""
         if resource.type == RELEASE:
             return self._helm.preview(new)
-        if has_unknown(new) or (old is None and not new["metadata"].get("name")):
+        if any(unknown_paths(new)) or (old is None and not new["metadata"].get("name")):
             return new
         with _explained(resource, "the API server refuses it"):
-            return self._previewed(resource, old, new)
-
-    def _previewed(self, resource: Resource, old: State | None, new: Properties) -> Properties:
-        try:
-            wanted = self._located(new, old)
-            live = self._client.get(wanted)
-            # A new object of this name comes after the deletion of the one there is.
-            if old is None and live is not None:
-                return new
-            keep_live(wanted, live, resource.ignore)
-            return outputs_of(self._client.apply(wanted, dry_run=True, force=old is not None), preview=True)
-        except ApiError as error:
-            if error.status == 0 or isinstance(error, UnknownKindError) or _namespace_is_missing(error):
-                return new
-            raise
+            try:
+                return outputs_of(self._applied(resource, new, old, dry_run=True), preview=True)
+            except ApiError as error:
+                if _tells_nothing(error, old):
+                    return new
+                raise
 
     def create(self, resource: Resource, new: Properties) -> State:
         """Create the object, and wait until it is ready."""
@@ -133,9 +127,7 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.install(resource, new)
         with _explained(resource, "it could not be updated"):
-            wanted = self._located(new, old)
-            keep_live(wanted, self._client.get(wanted) if resource.ignore else None, resource.ignore)
-            live = self._client.apply(wanted, force=annotations.is_set(wanted, annotations.FORCE))
+            live = self._applied(resource, new, old)
         return self._await_ready(resource, new, live)
 
     def read(self, resource: Resource, old: State) -> State | None:
@@ -143,12 +135,16 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.read(resource, old)
         with _explained(resource, "it could not be read"):
-            wanted = self._located(old.inputs, old) if old.inputs else self._located(_identity(resource))
-            live = self._client.get(wanted)
+            api_version, kind = api_version_and_kind(resource.type)
+            live = self._client.get(self._located(old.inputs or {"apiVersion": api_version, "kind": kind}, old))
             if live is None:
                 return None
-            inputs = self._refreshed(old.inputs, wanted, live) if old.inputs else without_nulls(declared_part(live))
-        return State(_id(live), hidden(inputs), outputs_of(live))
+            inputs = as_declared(as_stored(old.inputs), live) if old.inputs else without_nulls(content_of(live))
+            lack = missing_at_refresh(self._client, live) if old.inputs else ""
+        state = State(object_id(live["metadata"]), hidden(inputs), outputs_of(live))
+        if lack:
+            raise InitFailedError(state, [f"{title(live)}: {lack}"])
+        return state
 
     def delete(self, resource: Resource, old: State) -> None:
         """Delete the object with all that it owns, and wait until it is gone."""
@@ -159,16 +155,16 @@ class KubernetesProvider(Provider):
         with _explained(resource, "it could not be deleted"), suppress(UnknownKindError):
             obj = self._located(old.inputs or old.outputs, old)
             self._client.delete(obj, annotations.propagation_policy(obj))
-            if not annotations.is_skipped(obj):
+            if not annotations.is_deletion_skipped(obj):
                 waiting.until_gone(self._client, obj, resource.timeout, self.cancelled)
 
     @cached_property
     def _client(self) -> Client:
-        return Client(Api(self._settings.access))
+        return self._settings.client
 
     @cached_property
     def _helm(self) -> Helm:
-        return Helm(self, lambda: self._settings.access.kubeconfig_file(), lambda: self._settings.namespace)
+        return Helm(self, self._settings)
 
     def _name(self, metadata: Properties, resource: Resource, old: Properties, seed: bytes) -> None:
         """Give a name if the program gives none: the one that the object has, or a new one."""
@@ -213,12 +209,10 @@ class KubernetesProvider(Provider):
         given = metadata.pop("namespace", None)
         if self._client.is_namespaced(obj["apiVersion"], obj["kind"]):
             metadata["namespace"] = namespace or given or self._settings.namespace
-        # Server-side apply wants a name, so that a generated one is made here.
-        metadata["name"] = name or metadata.get("name") or f"{metadata.get('generateName', '')}{secrets.token_hex(3)}"
-        return obj
+        return obj | {"metadata": metadata | ({"name": name} if name else {})}
 
     def _created(self, resource: Resource, new: Properties) -> Object:
-        """Apply a new object; try again a few times while its namespace or kind does not exist."""
+        """Create an object; try again for half a minute while its namespace or kind does not exist."""
         for seconds in _RETRY_SECONDS:
             try:
                 return self._applied(resource, new)
@@ -229,19 +223,22 @@ class KubernetesProvider(Provider):
             self.cancelled.wait(seconds)
         return self._applied(resource, new)
 
-    def _applied(self, resource: Resource, new: Properties) -> Object:
-        """Apply a new object once the one that it replaces is gone; never take over an existing one."""
-        wanted = self._located(new)
+    def _applied(self, resource: Resource, new: Properties, old: State | None = None, dry_run: bool = False) -> Object:
+        """Create an object, or apply the new inputs to the one that there is."""
+        wanted = self._located(new, old)
+        force = annotations.is_set(wanted, annotations.FORCE) or self._settings.forces
+        if old is None and self._settings.upserts:
+            return self._client.apply(wanted, dry_run=dry_run, force=force or dry_run)
+        if old is None:
+            return self._client.create(wanted, dry_run=dry_run)
         live = self._client.get(wanted)
-        if live is not None and live["metadata"].get("deletionTimestamp"):
-            # The one that this one replaces, where skipAwait kept its deletion from waiting.
-            waiting.until_gone(self._client, wanted, resource.timeout, self.cancelled)
-        elif live is not None:
-            raise RehearsalError(
-                f"{title(live)} already exists. Import it (pulumi import {resource.type} "
-                f"{resource.name} {_id(live)}), delete it, or give this one another name"
-            )
-        return self._client.apply(wanted, force=annotations.is_set(wanted, annotations.FORCE))
+        if live is None:
+            raise ApiError(404, f"{title(wanted)} is gone. Run pulumi refresh, then try again")
+        keep_live(wanted, live, resource.ignore)
+        is_created = self._client.is_as_created(live)
+        if is_created and not dry_run:
+            self._client.own(live)
+        return self._client.apply(wanted, dry_run=dry_run, force=force or (is_created and dry_run))
 
     def _is_to_be_replaced(self, old: State, new: Properties) -> bool:
         """Whether an incomplete Job asks to be replaced; one that cannot be read stays as it is."""
@@ -253,16 +250,6 @@ class KubernetesProvider(Provider):
             return False
         return live is not None and not is_complete(live)
 
-    def _refreshed(self, inputs: Properties, wanted: Object, live: Object) -> Properties:
-        """The inputs if applying them would change nothing; otherwise with what others changed."""
-        try:
-            applied = self._client.apply(wanted, dry_run=True, force=True)
-        except ApiError:
-            applied = None
-        if applied is not None and content_of(applied) == content_of(live):
-            return inputs
-        return as_declared(as_stored(inputs), live)
-
     def _await_ready(self, resource: Resource, inputs: Properties, live: Object) -> State:
         """Wait by the kind's rule; raise InitFailedError with the reasons where time runs out."""
         reasons: list[str] = []
@@ -270,7 +257,7 @@ class KubernetesProvider(Provider):
             live, reasons = waiting.until_ready(
                 self._client, live, resource.timeout, self.cancelled, lambda text: self.log(resource, "status", text)
             )
-        state = State(_id(live), hidden(inputs), outputs_of(live))
+        state = State(object_id(live["metadata"]), hidden(inputs), outputs_of(live))
         if reasons:
             raise InitFailedError(state, reasons)
         return state
@@ -305,8 +292,13 @@ def _is_autonamed(inputs: Properties) -> bool:
     return annotations.is_set(inputs, annotations.AUTONAMED)
 
 
-def _namespace_is_missing(error: ApiError) -> bool:
-    return error.status == 404 and error.message.startswith("namespaces ")
+def _tells_nothing(error: ApiError, old: State | None) -> bool:
+    """Whether a preview's failure says nothing of the update: what it lacks may be made, allowed or deleted by then."""
+    is_to_come = isinstance(error, UnknownKindError) or (
+        error.status == 404 and error.message.startswith("namespaces ")
+    )
+    is_replaced = error.status == 409 and old is None
+    return is_to_come or is_replaced or error.status in (0, 403) or "does not support dry run" in error.message
 
 
 @contextmanager
@@ -319,17 +311,7 @@ def _explained(resource: Resource, what: str) -> Iterator[None]:
         if error.status == 409 and "conflict" in error.message:
             force = f'{annotations.FORCE}: "true"'
             hint = f". Leave those fields to the other manager (ignore_changes), or annotate it with {force}"
+        elif error.status == 409:
+            hint = ". Import it (pulumi import), delete it, or give this one another name"
         kind = resource.type.rpartition(":")[2]
         raise RehearsalError(f"{kind} {resource.name}: {what}: {error.message}{hint}") from None
-
-
-def _id(obj: Object) -> str:
-    return object_id(obj["metadata"])
-
-
-def _identity(resource: Resource) -> Properties:
-    """The kind and name of an object to import, from its type and id."""
-    api_version, kind = api_version_and_kind(resource.type)
-    namespace, _, name = resource.id.rpartition("/")
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}

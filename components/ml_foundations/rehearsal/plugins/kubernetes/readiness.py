@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
-from ml_foundations.rehearsal.api import Object
+from ml_foundations.rehearsal.api import Object, condition
 from ml_foundations.rehearsal.plugins.kubernetes import annotations
-from ml_foundations.rehearsal.plugins.kubernetes.annotations import condition
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 
-
-@dataclass(frozen=True)
-class Progress:
-    """How far an object is: done, failed for good, or still waiting for something."""
-
-    done: bool
-    failed: bool = False
-    message: str = ""
+_SETTLED = timedelta(seconds=10)
+_REFRESHED = {
+    *("DaemonSet.apps", "Deployment.apps", "Ingress.networking.k8s.io", "Job.batch", "Pod", "Service"),
+    "StatefulSet.apps",
+}
 
 
-_DONE = Progress(True)
+class Failure(str):
+    """Why an object will never be ready."""
 
 
-def progress(client: Client, live: Object) -> Progress:
-    """How far a live object is."""
-    missing = annotations.waits_for(live)
-    if missing is not None:
-        return Progress(not missing, message=f"waiting for {', '.join(missing)}")
+def missing(client: Client, live: Object) -> str:
+    """What a live object lacks to be ready: empty if nothing, a Failure if waiting is in vain."""
+    awaited = annotations.waits_for(live)
+    if awaited is not None:
+        return f"waiting for {', '.join(awaited)}" if awaited else ""
     rule = _RULES.get(group_kind(live))
-    return rule(client, live) if rule else _DONE
+    return rule(client, live) if rule else ""
+
+
+def missing_at_refresh(client: Client, live: Object) -> str:
+    """The same when a refresh reads it, for the kinds that the official plugin then looks at."""
+    kind = group_kind(live)
+    return _RULES[kind](client, live) if kind in _REFRESHED and not annotations.is_skipped(live) else ""
 
 
 def reasons(client: Client, live: Object) -> list[str]:
-    """What keeps an object, or the pods of a workload, from running, in the cluster's own words."""
+    """The cluster's own messages about why an object, or the pods of a workload, do not run."""
     if group_kind(live) == "Pod":
         return _pod_reasons(live)
-    found = _bad_conditions(live)
+    # A Deployment's own conditions may be of an earlier try, so they end no wait.
+    refused, stalled = condition(live, "ReplicaFailure"), condition(live, "Progressing")
+    found = [item["message"] for item, bad in ((refused, "True"), (stalled, "False")) if item.get("status") == bad]
     if labels := (live.get("spec", {}).get("selector") or {}).get("matchLabels"):
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         pods = client.list("v1", "Pod", live["metadata"]["namespace"], labelSelector=selector)
@@ -50,24 +55,22 @@ def is_complete(job: Object) -> bool:
     return condition(job, "Complete").get("status") == "True"
 
 
-def _rollout(client: Client, live: Object) -> Progress:
-    spec, status = live["spec"], live.get("status", {})
-    wanted = spec.get("replicas", 1)
+def _rollout(client: Client, live: Object) -> str:
+    status, wanted = live.get("status", {}), live["spec"].get("replicas", 1)
     ready = status.get("readyReplicas", 0)
     if not _is_updated_by_hand(live):
         ready = min(ready, status.get("updatedReplicas", 0))
-    if _is_observed(live) and ready >= wanted and status.get("replicas", 0) == wanted:
-        return _DONE
-    return Progress(False, message=f"{ready}/{wanted} replicas ready")
+    met = _is_observed(live) and ready >= wanted and status.get("replicas", 0) == wanted
+    return "" if met else f"{ready}/{wanted} replicas ready"
 
 
-def _replication_controller(client: Client, live: Object) -> Progress:
+def _replication_controller(client: Client, live: Object) -> str:
     wanted, available = live["spec"].get("replicas"), live.get("status", {}).get("availableReplicas", 0)
-    return Progress(_is_observed(live) and available == wanted, message=f"{available}/{wanted} replicas available")
+    return "" if _is_observed(live) and available == wanted else f"{available}/{wanted} replicas available"
 
 
 def _is_observed(live: Object) -> bool:
-    """Whether the status speaks of the spec as it is now."""
+    """Whether the status is of the present spec."""
     return live.get("status", {}).get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
 
 
@@ -75,88 +78,94 @@ def _is_updated_by_hand(live: Object) -> bool:
     return (live["spec"].get("updateStrategy") or {}).get("type") == "OnDelete"
 
 
-def _daemon_set(client: Client, live: Object) -> Progress:
+def _daemon_set(client: Client, live: Object) -> str:
     status = live.get("status", {})
     wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
     updated = wanted if _is_updated_by_hand(live) else status.get("updatedNumberScheduled", 0)
-    if _is_observed(live) and ready >= wanted and updated >= wanted:
-        return _DONE
-    return Progress(False, message=f"{ready}/{wanted} pods ready")
+    return "" if _is_observed(live) and min(ready, updated) >= wanted else f"{ready}/{wanted} pods ready"
 
 
-def _job(client: Client, live: Object) -> Progress:
+def _job(client: Client, live: Object) -> str:
     if is_complete(live):
-        return _DONE
+        return ""
     failed = condition(live, "Failed")
     if failed.get("status") == "True":
-        return Progress(False, True, f"{failed.get('reason')}: {failed.get('message')}")
-    succeeded, wanted = live.get("status", {}).get("succeeded", 0), live["spec"].get("completions", 1)
-    return Progress(False, message=f"{succeeded}/{wanted} completions")
+        return Failure(f"{failed.get('reason')}: {failed.get('message')}")
+    return f"{live.get('status', {}).get('succeeded', 0)}/{live['spec'].get('completions', 1)} completions"
 
 
-def _pod(client: Client, live: Object) -> Progress:
-    status = live.get("status", {})
-    if status.get("phase") == "Succeeded" or condition(live, "Ready").get("status") == "True":
-        return _DONE
-    return Progress(False, status.get("phase") == "Failed", f"the pod is {status.get('phase', 'Pending')}")
+def _pod(client: Client, live: Object) -> str:
+    phase = live.get("status", {}).get("phase", "Pending")
+    if phase == "Succeeded" or condition(live, "Ready").get("status") == "True":
+        return ""
+    return (Failure if phase == "Failed" else str)(f"the pod is {phase}")
 
 
-def _claim(client: Client, live: Object) -> Progress:
+def _claim(client: Client, live: Object) -> str:
     if live.get("status", {}).get("phase") == "Bound":
-        return _DONE
+        return ""
     name = live["spec"].get("storageClassName")
     if not name:
-        return Progress(False, message="the claim is not bound, and names no storage class")
+        return "the claim is not bound, and names no storage class"
     storage_class = client.get({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}})
     if storage_class is None:
-        return Progress(False, message=f"the claim is not bound: there is no storage class {name}")
+        return f"the claim is not bound: there is no storage class {name}"
     # Such a claim is bound when a pod uses it, and that pod may come later in the same update.
-    if storage_class.get("volumeBindingMode") == "WaitForFirstConsumer":
-        return _DONE
-    return Progress(False, message="the claim is not bound")
+    waits_for_pod = storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
+    return "" if waits_for_pod else "the claim is not bound"
 
 
-def _volume(client: Client, live: Object) -> Progress:
+def _volume(client: Client, live: Object) -> str:
     phase = live.get("status", {}).get("phase", "Pending")
-    return Progress(phase in ("Available", "Bound"), phase == "Failed", f"the volume is {phase}")
+    if phase in ("Available", "Bound"):
+        return ""
+    return (Failure if phase == "Failed" else str)(f"the volume is {phase}")
 
 
-def _quota(client: Client, live: Object) -> Progress:
+def _quota(client: Client, live: Object) -> str:
     met = live.get("status", {}).get("hard") == live["spec"].get("hard")
-    return Progress(met, message="the quota does not count yet")
+    return "" if met else "the quota does not count yet"
 
 
-def _service(client: Client, live: Object) -> Progress:
+def _service(client: Client, live: Object) -> str:
     spec = live["spec"]
+    if spec.get("type") == "LoadBalancer" and not _has_address(live):
+        return "the load balancer has no address"
     if spec.get("type") == "ExternalName" or spec.get("clusterIP") == "None" or not spec.get("selector"):
-        return _DONE
+        return ""
     slices = client.list(
         "discovery.k8s.io/v1",
         "EndpointSlice",
         live["metadata"]["namespace"],
         labelSelector=f"kubernetes.io/service-name={live['metadata']['name']}",
     )
-    endpoints = [endpoint for item in slices for endpoint in item.get("endpoints") or []]
-    if not any(endpoint.get("conditions", {}).get("ready") for endpoint in endpoints):
-        return Progress(False, message="no pod behind the service is ready")
-    if spec.get("type") == "LoadBalancer" and not live.get("status", {}).get("loadBalancer", {}).get("ingress"):
-        return Progress(False, message="the load balancer has no address")
-    return _DONE
+    endpoints = [endpoint["conditions"] for item in slices for endpoint in item.get("endpoints") or []]
+    if not all(conditions.get("ready") or conditions.get("terminating") for conditions in endpoints):
+        return "pods behind the service are not ready"
+    # A service may do without pods, once those that there will be had the time to appear.
+    created = datetime.fromisoformat(live["metadata"]["creationTimestamp"])
+    is_settled = endpoints or datetime.now(UTC) - created > _SETTLED
+    return "" if is_settled else "no pod is behind the service"
 
 
-def _ingress(client: Client, live: Object) -> Progress:
-    if live.get("status", {}).get("loadBalancer", {}).get("ingress"):
-        return _DONE
-    return Progress(False, message="the ingress has no address")
+def _ingress(client: Client, live: Object) -> str:
+    paths = [path for rule in live["spec"].get("rules") or [] for path in rule.get("http", {}).get("paths", [])]
+    for name in (path["backend"].get("service", {}).get("name") for path in paths):
+        place = {"name": name, "namespace": live["metadata"]["namespace"]}
+        if name and client.get({"apiVersion": "v1", "kind": "Service", "metadata": place}) is None:
+            return f"the ingress has at least one rule with an unavailable target: there is no service {name}"
+    return "" if _has_address(live) else "the ingress has no address"
 
 
-def _crd(client: Client, live: Object) -> Progress:
-    if condition(live, "Established").get("status") == "True":
-        return _DONE
-    return Progress(False, message="the kind is not served yet")
+def _has_address(live: Object) -> bool:
+    return bool(live.get("status", {}).get("loadBalancer", {}).get("ingress"))
 
 
-_RULES: Mapping[str, Callable[[Client, Object], Progress]] = {
+def _crd(client: Client, live: Object) -> str:
+    return "" if condition(live, "Established").get("status") == "True" else "the kind is not served yet"
+
+
+_RULES: Mapping[str, Callable[[Client, Object], str]] = {
     "CustomResourceDefinition.apiextensions.k8s.io": _crd,
     "DaemonSet.apps": _daemon_set,
     "Deployment.apps": _rollout,
@@ -172,19 +181,13 @@ _RULES: Mapping[str, Callable[[Client, Object], Progress]] = {
 }
 
 
-def _bad_conditions(live: Object) -> list[str]:
-    """What a Deployment's own conditions say. They may be of an earlier try, so they end no wait."""
-    refused, stalled = condition(live, "ReplicaFailure"), condition(live, "Progressing")
-    return [item["message"] for item, bad in ((refused, "True"), (stalled, "False")) if item.get("status") == bad]
-
-
 def _pod_reasons(pod: Object) -> list[str]:
-    scheduled = condition(pod, "PodScheduled")
+    name, scheduled = pod["metadata"]["name"], condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
-        return [f"pod {pod['metadata']['name']}: {scheduled.get('reason')}: {scheduled.get('message')}"]
+        return [f"pod {name}: {scheduled.get('reason')}: {scheduled.get('message')}"]
     waiting = [item.get("state", {}).get("waiting") for item in pod.get("status", {}).get("containerStatuses") or []]
     return [
-        f"pod {pod['metadata']['name']}: {item.get('reason')}: {item.get('message', '')}"
+        f"pod {name}: {item.get('reason')}: {item.get('message', '')}"
         for item in waiting
         if item and item.get("reason") not in ("ContainerCreating", "PodInitializing")
     ]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
-from ml_foundations.rehearsal.access import Access, read_kubeconfig, server_of
+from ml_foundations.kubernetes.manifests import UNKNOWN
+from ml_foundations.rehearsal.access import Access, server_of
+from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.provider import Diff
-from ml_foundations.rehearsal.plugins.values import Properties, has_unknown
+from ml_foundations.rehearsal.plugins.kubernetes.client import Client
+from ml_foundations.rehearsal.plugins.provider import CheckError, Diff
+from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _MUTABLE: Mapping[str, tuple[str, str]] = {
@@ -18,17 +20,19 @@ _MUTABLE: Mapping[str, tuple[str, str]] = {
     "Secret": ("enableSecretMutable", "PULUMI_K8S_ENABLE_SECRET_MUTABLE"),
 }
 """What makes a kind mutable: an input of the provider or, if that is not given, an environment variable."""
+_WAYS = ("kubeconfig", "context", "cluster")
+"""The inputs that lead to a cluster."""
 
 
 class Settings:
-    """The inputs of a provider; the cluster is not asked before it is needed."""
+    """The inputs of a provider. The cluster is asked only when it is needed."""
 
     def __init__(self, config: Properties) -> None:
         self._config = config
 
     @property
     def namespace(self) -> str:
-        """Where objects are whose inputs name no namespace."""
+        """The namespace of objects whose inputs name none."""
         return str(self._config.get("namespace") or "default")
 
     @property
@@ -37,13 +41,23 @@ class Settings:
         return [kind for kind, option in _MUTABLE.items() if self._option(*option, "false")]
 
     @property
+    def forces(self) -> bool:
+        """Whether updates take fields from other managers."""
+        return self._option("enablePatchForce", "PULUMI_K8S_ENABLE_PATCH_FORCE", "false")
+
+    @property
+    def upserts(self) -> bool:
+        """Whether a create takes over an object that exists."""
+        return self._option("upsertExistingObjects", "PULUMI_K8S_UPSERT_EXISTING_OBJECTS", "false")
+
+    @property
     def applies_server_side(self) -> bool:
         """Whether the user wants server-side apply, which is the default."""
         return self._option("enableServerSideApply", "PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "true")
 
     @cached_property
     def access(self) -> Access:
-        """The cluster: whichever the program names, in a rehearsal the replica stands for it."""
+        """The cluster: in a rehearsal the replica, whichever cluster the program names."""
         # Of the environment only what a rehearsal sets itself: never the user's own ~/.kube/config.
         kubeconfig = self._config.get("kubeconfig") or os.environ.get("KUBECONFIG")
         if not kubeconfig:
@@ -51,37 +65,45 @@ class Settings:
                 "the kubernetes provider has no kubeconfig. Give the resource a provider of your cluster"
             )
         context, replica = str(self._config.get("context", "")), Rehearsal.of_this_process().kubeconfig
-        if replica.exists() and not _leads_to(str(replica), str(kubeconfig), context):
+        if replica.exists() and _server({"kubeconfig": kubeconfig, "context": context}) != server_of(str(replica)):
             return Access(str(replica))
         return Access(str(kubeconfig), context)
 
+    @cached_property
+    def client(self) -> Client:
+        """Requests to the cluster."""
+        return Client(Api(self.access))
+
     def _option(self, key: str, variable: str, default: str) -> bool:
-        """What an input of the provider says, or else an environment variable."""
+        """The value of an input of the provider or, if it is not given, of an environment variable."""
         return str(self._config.get(key, os.environ.get(variable, default))).lower() == "true"
 
 
+def check(config: Properties) -> None:
+    """Raise a CheckError for settings that would be ignored."""
+    if ignored := [key for key in ("helmReleaseSettings", "renderYamlToDirectory") if config.get(key)]:
+        raise CheckError([(key, "is not supported in a rehearsal") for key in ignored])
+
+
 def diff(old: Properties, new: Properties) -> Diff:
-    """Another cluster replaces the provider and all it made; another kubeconfig of the same cluster does not."""
+    """Another cluster replaces the provider and all it made; another way to the same cluster does not.
+
+    DiffConfig of pulumi-kubernetes, provider/pkg/provider/provider.go.
+    """
     changed = [key for key in sorted({*old, *new}) if key != "version" and old.get(key) != new.get(key)]
-    replaces = [key for key in changed if key == "clusterIdentifier"]
-    known = not has_unknown(new.get("kubeconfig"))
-    if "kubeconfig" in changed and known and not new.get("clusterIdentifier") and _servers(old) != _servers(new):
-        replaces.append("kubeconfig")
-    return Diff(changed, replaces)
+    given = [identity for config in (old, new) if (identity := config.get("clusterIdentifier"))]
+    if len(given) == 2:
+        return Diff(changed, ["clusterIdentifier"] if given[0] != given[1] else [])
+    if unknown := [key for key in _WAYS if new.get(key) is UNKNOWN]:
+        return Diff(changed, unknown)
+    before, after = _server(old), _server(new)
+    moved = bool(before and after) and before != after
+    return Diff(changed, [key for key in _WAYS if moved and key in changed])
 
 
-def _leads_to(replica: str, kubeconfig: str, context: str) -> bool:
-    """Whether a kubeconfig is of the replica; one that cannot be read is of some other cluster."""
+def _server(config: Properties) -> str:
+    """Where the API server of a kubeconfig is; empty if that cannot be read."""
     try:
-        return server_of(kubeconfig, context) == server_of(replica)
+        return server_of(str(config.get("kubeconfig", "")), str(config.get("context", "")))
     except RehearsalError:
-        return False
-
-
-def _servers(config: Properties) -> Any:
-    """Where the clusters of a kubeconfig are; the kubeconfig itself if it cannot be read."""
-    try:
-        clusters = read_kubeconfig(str(config.get("kubeconfig", "")))["clusters"]
-    except RehearsalError:
-        return config.get("kubeconfig")
-    return [entry["cluster"].get("server") for entry in clusters]
+        return ""

@@ -11,7 +11,7 @@ from ml_foundations.rehearsal.plugins.kubernetes import annotations
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 from ml_foundations.rehearsal.plugins.kubernetes.objects import title
-from ml_foundations.rehearsal.plugins.kubernetes.readiness import Progress, progress, reasons
+from ml_foundations.rehearsal.plugins.kubernetes.readiness import Failure, missing, reasons
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _SECONDS = 600
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.25
 def until_ready(
     client: Client, live: Object, allowed: float, cancelled: threading.Event, say: Callable[[str], None]
 ) -> tuple[Object, list[str]]:
-    """The object as it is in the end, and why it is not ready: no reasons if it is.
+    """The object at the end of the wait, and the reasons why it is not ready, if any.
 
     Args:
         client: The cluster.
@@ -34,20 +34,20 @@ def until_ready(
     Raises:
         RehearsalError: it was deleted meanwhile.
     """
-    deadline, message = time.monotonic() + _seconds(live, allowed), ""
+    usual = _CLAIM_SECONDS if group_kind(live) == "PersistentVolumeClaim" else _SECONDS
+    deadline, said = time.monotonic() + seconds(live, allowed, usual), ""
     while True:
-        latest, found = _look(client, live)
+        latest, lack = _look(client, live)
         if latest is None:
             raise RehearsalError(f"{title(live)} was deleted by somebody else while it was awaited")
         live = latest
-        if found.done:
+        if not lack:
             return live, []
-        if found.failed or time.monotonic() > deadline or cancelled.is_set():
-            reason = "interrupted" if cancelled.is_set() else found.message
-            return live, [f"{title(live)}: {reason}", *_reasons(client, live)]
-        if found.message != message:
-            message = found.message
-            say(message)
+        if isinstance(lack, Failure) or time.monotonic() > deadline or cancelled.is_set():
+            return live, [f"{title(live)}: {'interrupted' if cancelled.is_set() else lack}", *_reasons(client, live)]
+        if lack != said:
+            said = lack
+            say(said)
         cancelled.wait(_POLL_SECONDS)
 
 
@@ -57,7 +57,7 @@ def until_gone(client: Client, obj: Object, allowed: float, cancelled: threading
     Raises:
         RehearsalError: it is not, after the time allowed or when the user interrupts.
     """
-    deadline = time.monotonic() + deletion_seconds(obj, allowed)
+    deadline = time.monotonic() + seconds(obj, allowed)
     first = client.get(obj)
     uid = first["metadata"]["uid"] if first else ""
     while (live := client.get(obj)) is not None and live["metadata"]["uid"] == uid:
@@ -67,30 +67,24 @@ def until_gone(client: Client, obj: Object, allowed: float, cancelled: threading
         cancelled.wait(_POLL_SECONDS)
 
 
-def deletion_seconds(obj: Object, allowed: float) -> float:
-    """How long to wait until it is gone: by customTimeouts, by annotation, or as for any kind."""
-    return allowed or annotations.timeout(obj) or _SECONDS
-
-
-def _seconds(obj: Object, allowed: float) -> float:
-    """How long to wait until it is ready: by customTimeouts, by annotation, or by kind."""
-    usual = _CLAIM_SECONDS if group_kind(obj) == "PersistentVolumeClaim" else _SECONDS
+def seconds(obj: Object, allowed: float, usual: float = _SECONDS) -> float:
+    """How long to wait: by customTimeouts, by annotation, or as usual."""
     return allowed or annotations.timeout(obj) or usual
 
 
-def _look(client: Client, live: Object) -> tuple[Object | None, Progress]:
-    """The object as it is now, or None if it is gone, and how far it is.
+def _look(client: Client, live: Object) -> tuple[Object | None, str]:
+    """The object as it is now, or None if it is gone, and what it lacks.
 
     Nothing is raised: the object is there, so it must get into the state whatever happens.
     """
     try:
         latest = client.get(live)
-        return latest, progress(client, latest) if latest else Progress(False)
+        return latest, missing(client, latest) if latest else ""
     except ApiError as error:
         # The API server may come back.
-        return live, Progress(False, message=error.message)
+        return live, str(error)
     except Exception as error:
-        return live, Progress(False, failed=True, message=f"it cannot be awaited: {error}")
+        return live, Failure(f"it cannot be awaited: {error}")
 
 
 def _reasons(client: Client, live: Object) -> list[str]:
