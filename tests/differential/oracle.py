@@ -48,6 +48,7 @@ NAMESPACED_KINDS = {
     "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
     "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
+    "ControllerRevision": "/apis/apps/v1/namespaces/{}/controllerrevisions",
 }
 CONSTRAINTS = ("LimitRange", "ResourceQuota")
 REFUSALS = re.compile(
@@ -143,27 +144,32 @@ class Oracle:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _constraints_known(self, by_kind: Mapping[str, list[Document]], namespaces: set[str]) -> list[str]:
-        """Pods need their namespace's service account, and a quota counts only once its status is there."""
+        """Pods need their namespace's service account, claims a volume's phase, and a quota counts by its status."""
         accounts = await self._list("/api/v1/serviceaccounts")
         missing = namespaces - {account["metadata"]["namespace"] for account in accounts}
         if by_kind.get("ResourceQuota"):
             known = {_place(quota) for quota in await self._list("/api/v1/resourcequotas") if "hard" in quota["status"]}
             missing |= {"/".join(_place(quota)) for quota in by_kind["ResourceQuota"] if _place(quota) not in known}
+        if by_kind.get("PersistentVolume"):
+            volumes = await self._list("/api/v1/persistentvolumes")
+            missing |= {volume["metadata"]["name"] for volume in volumes if volume["status"]["phase"] == "Pending"}
         return sorted(missing)
 
     async def _nodes_and_claims_ready(self, by_kind: Mapping[str, list[Document]]) -> list[str]:
-        """New nodes carry a taint until a controller has seen them ready; claims with a volume wait to be bound."""
+        """New nodes carry a taint until a controller has seen them ready; a claim is bound, or it is said why not."""
         declared = {node["metadata"]["name"]: node for node in by_kind.get("Node", [])}
         missing = [
             node["metadata"]["name"]
             for node in await self._list("/api/v1/nodes")
             if node["metadata"]["name"] in declared and not _is_settled(node, declared[node["metadata"]["name"]])
         ]
-        wanted = {_place(claim) for claim in by_kind.get("PersistentVolumeClaim", []) if "volumeName" in claim["spec"]}
-        if wanted:
-            claims = await self._list("/api/v1/persistentvolumeclaims")
-            bound = {_place(claim) for claim in claims if claim["status"].get("phase") == "Bound"}
-            missing += ["/".join(place) for place in wanted - bound]
+        if wanted := {_place(claim) for claim in by_kind.get("PersistentVolumeClaim", [])}:
+            claims, events = await asyncio.gather(
+                *map(self._list, ("/api/v1/persistentvolumeclaims", "/api/v1/events"))
+            )
+            said = {_place({"metadata": event["involvedObject"]}) for event in events if _is_about_claim(event)}
+            said |= {_place(claim) for claim in claims if claim["status"].get("phase") == "Bound"}
+            missing += ["/".join(place) for place in wanted - said]
         return missing
 
     # --- Pods
@@ -221,6 +227,8 @@ class Oracle:
         """
         for document in _next_objects(workload):
             outcome.refused = outcome.refused or await self._create(document, "?dryRun=All")
+        if outcome.refused:
+            outcome.expected = abs(outcome.expected)
 
     # --- HTTP
 
@@ -337,13 +345,29 @@ def _next_objects(workload: Document) -> list[Document]:
     metadata = {"generateName": workload["metadata"]["name"] + "-", "namespace": workload["metadata"]["namespace"]}
     template = pod_template(workload)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | metadata, "spec": template["spec"]}
-    if workload["kind"] != "Deployment":
-        return [pod]
-    spec = {"replicas": 0, "selector": workload["spec"]["selector"], "template": template}
-    return [pod, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}]
+    match workload["kind"]:
+        case "Deployment":
+            spec = {"replicas": 0, "selector": workload["spec"]["selector"], "template": template}
+            return [pod, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}]
+        case "StatefulSet" | "DaemonSet":
+            revision = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata} | {
+                "data": {},
+                "revision": 1,
+            }
+            claims = [
+                {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim["spec"]}
+                for claim in workload["spec"].get("volumeClaimTemplates", [])
+            ]
+            return [pod, revision, *claims]
+        case _:
+            return [pod]
 
 
 # --- Reading
+
+
+def _is_about_claim(event: Document) -> bool:
+    return event["involvedObject"]["kind"] == "PersistentVolumeClaim"
 
 
 def _is_settled(node: Document, declared: Document) -> bool:

@@ -13,6 +13,7 @@ from ml_foundations.rehearsal.tools.toolchain import Tools
 from tests.differential import case, oracle, proof, replica, shrinking
 from tests.differential.case import Case, isolated, read
 from tests.differential.comparing import WITHOUT, Comparison, compare
+from tests.differential.edges import edges
 from tests.differential.generator import batch, generate
 from tests.differential.oracle import Outcome
 from tests.support.checkout import CHECKOUT
@@ -24,13 +25,14 @@ PER_RULE = 8
 Compared = list[tuple[Case, Comparison]]
 
 
-def regressions() -> list[Case]:
-    return [part for path in sorted(proof.REGRESSIONS.glob("*.yaml")) for part in read(path).parts()]
+def told() -> list[Case]:
+    """The cases that are not generated: what once was wrong, and what each rule is about."""
+    return [*(part for path in sorted(proof.REGRESSIONS.glob("*.yaml")) for part in read(path).parts()), *edges()]
 
 
 @pytest.fixture(scope="module")
 def compared(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    cases = [*regressions(), *batch(NUMBER, PER_RULE)]
+    cases = [*told(), *batch(NUMBER, PER_RULE)]
     answers = replica.try_out(cases, tmp_path_factory.mktemp("differential"), NUMBER)
     return [(case, compare(case, outcomes)) for case, outcomes in zip(cases, answers, strict=True)]
 
@@ -41,7 +43,7 @@ def test_verdicts_agree_with_the_scheduler(compared: Compared) -> None:
 
 
 def test_the_cases_are_worth_comparing(compared: Compared) -> None:
-    generated = [comparison for _, comparison in compared[len(regressions()) :]]
+    generated = [comparison for _, comparison in compared[len(told()) :]]
     verdicts = [comparison.verdict for comparison in generated]
     assert len(generated) > 200
     assert 0.3 <= verdicts.count("cannot-fit") / len(generated) <= 0.7

@@ -53,7 +53,7 @@ def python_torch_job(workers: int = 1, gpus: int = 2) -> Manifest:
     [
         (template(schedulingGroup={"podGroupName": "g"}), "spec.template.spec.schedulingGroup"),
         (template(os={"name": "windows"}), "spec.template.spec.os.name"),
-        (template(volumes=[{"name": "d", "rbd": {"image": "i"}}]), "spec.template.spec.volumes[0].rbd"),
+        (template(volumes=[{"name": "d", "tape": {"reel": "i"}}]), "spec.template.spec.volumes[0].tape"),
         (template(nodeselector={"a": "b"}), "spec.template.spec.nodeselector"),
         (
             template(tolerations=[{"key": "k", "operator": "Gt", "value": "1"}]),
@@ -89,7 +89,7 @@ def test_what_cannot_fit_is_not_certain_where_a_field_is_not_known() -> None:
     ("document", "path"),
     [
         (quota(hard={"widgets": "1"}), "ResourceQuota quota.spec.hard.widgets"),
-        (quota(hard={"count/events": "9"}), "ResourceQuota quota.spec.hard.count/events"),
+        (quota(hard={"count/serviceaccounts": "9"}), "ResourceQuota quota.spec.hard.count/serviceaccounts"),
         (quota(hard={"pods": "9"}, scopes=["Brave"]), "ResourceQuota quota.spec.scopes[0]"),
         (
             namespaced("v1", "LimitRange", "lr", spec={"limits": [{"type": "Image", "max": {"storage": "1Gi"}}]}),

@@ -150,7 +150,9 @@ def test_an_autoscaler_and_a_rollout_only_warn() -> None:
 def test_daemon_sets_take_their_part_of_every_node_that_they_match() -> None:
     agent = daemon_set("agent", template({"app": "agent"}, nodeSelector={"disk": "ssd"}))
     assert verdict(deployment("web", 4, template()), pool("p", 1), agent) is FITS
-    assert verdict(deployment("web", 4, template()), pool("p", 1, {"disk": "ssd"}), agent) is CANNOT
+    beside = deployment("web", 4, template()), pool("p", 1, {"disk": "ssd"}), agent
+    assert verdict(*beside) is OPEN, "whichever comes first"
+    assert judge(beside).stack is CANNOT
     assert verdict(agent, pool("p", 9, {"disk": "ssd"}, cpu="900m")) is CANNOT
     assert warnings(agent, pool("p", 9)) == ["daemon-set-without-nodes"]
     assert (rules(agent, unsure := pool("p", 9, {"disk": UNKNOWN})), warnings(agent, unsure)) == (["node-selector"], [])  # pyright: ignore[reportArgumentType]
@@ -336,7 +338,7 @@ def test_a_bound_volume_keeps_its_pods_in_its_zone(zone: str, expected: Verdict)
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": "pv", "labels": {ZONE: zone}},
-        "spec": {},
+        "spec": {"accessModes": ["ReadWriteOnce"]},
     }
     nodes = pool("p", 1, {ZONE: "a"})
     assert verdict(deployment("web", 1, template(**DATA)), nodes, volume, claim(volumeName="pv")) is expected

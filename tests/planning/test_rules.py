@@ -70,8 +70,17 @@ def volume_in(zone: str) -> Manifest:
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": "pv", "labels": {ZONE: zone}},
-        "spec": {},
+        "spec": {"accessModes": ["ReadWriteOnce"]},
     }
+
+
+def claiming_volumes(replicas: int) -> list[Manifest]:
+    """A set whose pods each need the one free volume."""
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+    claims = [{"metadata": {"name": "data"}, "spec": spec}]
+    local = CLASS | {"metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner"}
+    free = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec}
+    return [stateful_set("db", replicas, template(), volumeClaimTemplates=claims), local, free, NODES]
 
 
 def on_machine(name: str) -> Manifest:
@@ -180,6 +189,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [mounting(2), claim("ReadWriteOncePod", storageClassName="fast"), CLASS, NODES],
         [mounting(1), claim("ReadWriteOncePod", storageClassName="fast"), CLASS, NODES],
     ),
+    "volume-binding": (claiming_volumes(2), claiming_volumes(1)),
     "volume-zone": (
         [mounting(), claim(volumeName="pv"), volume_in("b"), NODES],
         [mounting(), claim(volumeName="pv"), volume_in("a"), NODES],

@@ -11,7 +11,7 @@ from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluste
 from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defaults
 from ml_foundations.planning.api_server.limits import claim_refusals, pod_refusals
 from ml_foundations.planning.api_server.quotas import Quota
-from ml_foundations.planning.model.decisions import Candidate, GrowthStops, InTurns, Verdict
+from ml_foundations.planning.model.decisions import Candidate, GrowthStops, InTurns, Verdict, needed_claims
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet, Workload
@@ -47,7 +47,7 @@ class Admission:
 
     def admit(self, workload: Workload) -> Candidate:
         """Make the pods' classes, or decide what the API server and values that are not known decide."""
-        candidate = Candidate(workload)
+        candidate = Candidate(workload, claims=self._cluster.volumes.claims_of(workload))
         if workload.unknown:
             candidate.refuse(map(_unknown_value, workload.unknown))
             return candidate
@@ -58,7 +58,8 @@ class Admission:
             self._queue(candidate, workload.queue)
         if ambiguous := ambiguous_defaults(limit_ranges):
             candidate.refuse([_ambiguous(workload.namespace, ambiguous)])
-        for claim in (*workload.claims, *self._cluster.volumes.claims_of(workload)):
+        made = {id(claim): claim for _, pod in candidate.sets for claim in pod.made_claims}
+        for claim in (*made.values(), *candidate.claims):
             prefix = f"the API server refuses the claim {name_of(claim)}: "
             refused = claim_refusals(claim, limit_ranges)
             candidate.refuse(_below("PersistentVolumeClaim.spec", each, prefix) for each in refused)
@@ -67,8 +68,13 @@ class Admission:
                     candidate.refuse([each])
                 else:  # the volume is larger than the claim
                     candidate.warnings.append(each)
+        if workload.kind != "DaemonSet":
+            candidate.refuse(self._cluster.volumes.shortage(needed_claims([candidate])))
         for quota in self.quotas.get(workload.namespace, []):
-            candidate.refuse(quota.exceeded(quota.objects_charge(candidate)))
+            exceeded = quota.exceeded(quota.objects_charge([candidate]))
+            candidate.refuse(exceeded)
+            if not exceeded and (contested := quota.contested([candidate])):
+                candidate.decide(Verdict.UNDETERMINED, *contested)
             _charge_pods(candidate, quota)
         candidate.is_refused = candidate.verdict is Verdict.CANNOT_FIT
         return candidate
@@ -85,6 +91,8 @@ class Admission:
             recreated=workload.kind != "Pod",
             one_per_node=workload.kind == "DaemonSet",
             declared_spec=declared,
+            made_claims=self._cluster.volumes.made_claims(spec, workload),
+            volumes=self._cluster.volumes.requests(spec, workload),
             volume_refusals=self._cluster.volumes.refusals(spec, workload),
         )
         if workload.kind == "DaemonSet":
@@ -161,7 +169,7 @@ class Admission:
 
 def _charge_pods(candidate: Candidate, quota: Quota) -> None:
     """Count the pods of a workload alone against a quota, and warn where it stops more pods than at first."""
-    workload, covered = candidate.workload, [(s, pod) for s, pod in candidate.sets if quota.covers(pod)]
+    workload, covered = candidate.workload, [(s, pod) for s, pod in candidate.sets if s.count and quota.covers(pod)]
     for pod_set, pod in covered:
         candidate.refuse(_below(pod_set.path, each) for each in quota.refusals(pod))
     exceeded = quota.exceeded(quota.pods_charge(candidate))

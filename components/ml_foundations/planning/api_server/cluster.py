@@ -16,7 +16,7 @@ from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.api_server.queues import Queues
 from ml_foundations.planning.model.alike import mentions, together
 from ml_foundations.planning.model.devices import DeviceClaims
-from ml_foundations.planning.model.nodes import NodeClass, by_zone, from_manifests
+from ml_foundations.planning.model.nodes import SHARED_HOSTNAME, NodeClass, by_host, by_zone, from_manifests
 from ml_foundations.planning.model.places import Place, PodClass, carrying, pod_class
 from ml_foundations.planning.model.volumes import Volumes
 from ml_foundations.planning.model.workloads import (
@@ -74,10 +74,13 @@ class Cluster:
         if self.is_split and spread is not Spread.UNKNOWN:
             parts = (part for node in self.declared for part in by_zone(node, most=spread is Spread.FULL))
             nodes = [part for part in parts if part.count]
+        nodes = by_host(nodes)
+        self._shares_hosts = any(SHARED_HOSTNAME in node.labels for node in nodes[:1])
         self.volumes = Volumes(self.by_kind)
         self.devices = DeviceClaims(self.by_kind)
         self.queues = Queues(self.by_kind)
         self.workloads = list(self._workloads(documents))
+        nodes = self.volumes.settle(self.workloads, nodes)
         self.running = self._running_pods()
         self.places = [carrying(*each) for each in together(nodes, self.running, self._mentioned())]
         self._accepted: dict[str, list[int]] = {}
@@ -136,7 +139,7 @@ class Cluster:
         repelling = [
             section(pod.spec, "affinity").get("podAntiAffinity") for pods in self.running.values() for pod in pods
         ]
-        return mentions([*declared, *pending, *repelling])
+        return mentions([*declared, *pending, *repelling, SHARED_HOSTNAME])
 
     def pod_class(
         self, name: str, namespace: str, own_labels: Mapping[str, Any], spec: Manifest, **others: Any
@@ -146,7 +149,17 @@ class Cluster:
         claims = self.volumes.exclusive_claims(spec, namespace)
         devices = self.devices.charge(spec, namespace)
         others |= {"priority": priority, "preempts": preempts, "exclusive_claims": claims, "devices": devices}
-        return pod_class(name, namespace, own_labels, spec, self.namespaces, **others)
+        found = pod_class(name, namespace, own_labels, spec, self.namespaces, **others)
+        if not self._shares_hosts:
+            return found
+        rules = {
+            field: tuple(
+                replace(rule, key=SHARED_HOSTNAME) if rule.key == labels.HOSTNAME else rule
+                for rule in getattr(found, field)
+            )
+            for field in ("affinity", "anti_affinity", "spread")
+        }
+        return replace(found, **rules)
 
     def _priority(self, spec: Manifest) -> tuple[int, bool]:
         name = spec.get("priorityClassName")

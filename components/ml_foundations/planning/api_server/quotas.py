@@ -15,16 +15,24 @@ from ml_foundations.planning.model.resources import is_extended, is_pod_level, p
 from ml_foundations.planning.model.workloads import Workload
 
 _OBJECT_COUNTS: Mapping[str, tuple[str, ...]] = {
-    "Deployment": ("count/deployments.apps", "count/replicasets.apps"),
+    "Deployment": ("count/deployments.apps",),
     "ReplicaSet": ("count/replicasets.apps",),
     "StatefulSet": ("count/statefulsets.apps",),
     "DaemonSet": ("count/daemonsets.apps",),
     "Job": ("count/jobs.batch",),
-    "CronJob": ("count/cronjobs.batch", "count/jobs.batch"),
+    "CronJob": ("count/cronjobs.batch",),
     "ReplicationController": ("count/replicationcontrollers", "replicationcontrollers"),
     "JobSet": ("count/jobsets.jobset.x-k8s.io",),
 }
-"""What the objects of a workload count against; a Deployment makes a ReplicaSet, a run of a CronJob a Job."""
+"""What a workload itself counts against."""
+_MADE_COUNTS: Mapping[str, str] = {
+    "Deployment": "count/replicasets.apps",
+    "StatefulSet": "count/controllerrevisions.apps",
+    "DaemonSet": "count/controllerrevisions.apps",
+    "CronJob": "count/jobs.batch",
+    "JobSet": "count/jobs.batch",
+}
+"""What the objects count against that a workload's controller makes before its pods."""
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -42,10 +50,12 @@ class Quota:
         self.hard = millis(section(manifest, "spec", "hard"))
         self._scopes = list(_scopes(manifest))
         namespace = namespace_of(manifest)
+        mine = [claim for claim in claims if namespace_of(claim) == namespace and not self._scopes]
+        self._claims = {name_of(claim): claim for claim in mine if not section(claim, "status")}
         self.taken = millis(section(manifest, "status", "used")) or total(
             (
                 *(_pod_charge(pod.spec) for pod in running if pod.namespace == namespace and self.covers(pod)),
-                *(_claim_charge(c) for c in claims if namespace_of(c) == namespace and not self._scopes),
+                *(_claim_charge(claim) for claim in mine if section(claim, "status")),
             )
         )
 
@@ -62,39 +72,44 @@ class Quota:
         ]
         return total(charges)
 
-    def objects_charge(self, candidate: Candidate) -> Amounts:
-        """What a workload's other objects count against, claims included; scopes are about pods alone."""
+    def objects_charge(self, candidates: Sequence[Candidate]) -> Amounts:
+        """What other objects of workloads count against, declared claims included; scopes are about pods alone."""
         if self._scopes:
             return {}
-        workload, count = candidate.workload, sum(pod_set.count for pod_set, _ in candidate.sets)
-        objects = dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE)
-        volumes = (_times(_claim_charge(claim), count) for claim in workload.claims)
-        # Of a Job, one pod at a time is enough.
-        devices = (
-            _times(pod.devices, min(s.count, 1) if workload.is_partial else s.count) for s, pod in candidate.sets
-        )
-        return total((objects, *volumes, *devices))
+        claims = (_claim_charge(self._claims[name]) for name in self._mounted(candidates))
+        return total((*map(_objects_charge, candidates), *claims))
 
-    def charge(self, candidate: Candidate, most: int | None = None) -> Amounts:
-        """What a workload counts against in all."""
-        return total((self.pods_charge(candidate, most), self.objects_charge(candidate)))
+    def charge(self, candidates: Sequence[Candidate]) -> Amounts:
+        """What workloads count against in all."""
+        return total((*map(self.pods_charge, candidates), self.objects_charge(candidates)))
+
+    def other_claims(self, candidates: Sequence[Candidate]) -> Amounts:
+        """What the declared claims count against that none of some workloads mounts."""
+        mounted = self._mounted(candidates)
+        return total(_claim_charge(claim) for name, claim in self._claims.items() if name not in mounted)
+
+    def contested(self, candidates: Sequence[Candidate], workloads: Iterable[Workload] = ()) -> list[QuotaExceeded]:
+        """What claims that workloads need are refused for, if the other declared claims come first."""
+        others = self.other_claims(candidates)
+        charge = {name: amount + others.get(name, 0) for name, amount in self.objects_charge(candidates).items()}
+        return self.exceeded(charge, workloads)
+
+    def _mounted(self, candidates: Sequence[Candidate]) -> set[str]:
+        return {name_of(claim) for each in candidates for claim in each.claims} & self._claims.keys()
 
     def exceeded(self, charge: Mapping[str, int], workloads: Iterable[Workload] = ()) -> list[QuotaExceeded]:
         """What a charge takes too much of."""
         return [
             QuotaExceeded(self.manifest, name, amount, free, self.hard[name], tuple(workloads))
             for name, amount in charge.items()
-            if name in self.hard and amount > (free := self.hard[name] - self.taken.get(name, 0))
+            if name in self.hard and amount > max(0, free := self.hard[name] - self.taken.get(name, 0))
         ]
 
     def most_pods(self, pod: PodClass, wanted: int) -> int:
         """How many pods of a class the quota accepts."""
         for name, amount in _pod_charge(pod.spec).items():
-            free = self.hard[name] - self.taken.get(name, 0) if name in self.hard else 0
-            if free < 0:
-                return 0
             if name in self.hard and amount:
-                wanted = min(wanted, free // amount)
+                wanted = min(wanted, max(0, self.hard[name] - self.taken.get(name, 0)) // amount)
         return wanted
 
     def growth(self, pod: PodClass, count: int) -> list[QuotaExceeded]:
@@ -121,6 +136,19 @@ class Quota:
                         f"and container {who} does not",
                         f"Set resources.{given} of container {who}, or give a default in a LimitRange.",
                     )
+
+
+def _objects_charge(candidate: Candidate) -> Amounts:
+    """What a workload counts against itself, and what is made for it: objects, and claims for each of its pods."""
+    workload = candidate.workload
+    objects = dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE)
+    if workload.kind in _MADE_COUNTS and any(pod_set.count for pod_set, _ in candidate.sets):
+        jobs = items(section(workload.manifest, "spec"), "replicatedJobs")
+        objects[_MADE_COUNTS[workload.kind]] = (sum(job.get("replicas", 1) for job in jobs) or 1) * WHOLE
+    # Of a Job, one pod at a time is enough.
+    devices = (_times(pod.devices, min(s.count, 1) if workload.is_partial else s.count) for s, pod in candidate.sets)
+    claims = (_times(_claim_charge(claim), count) for claim, count in candidate.made_claims)
+    return total((objects, *devices, *claims))
 
 
 def _pod_charge(spec: Manifest) -> Amounts:

@@ -215,17 +215,26 @@ class Candidate:
 
     Attributes:
         sets: Its sets of pods; those of a DaemonSet with their number on these nodes.
+        claims: The declared claims that its pods mount.
         is_refused: Whether the API server refuses some of its pods.
         gaps: What planning does not know of it: nothing is certain then.
     """
 
     workload: Workload
     sets: list[tuple[PodSet, PodClass]] = field(default_factory=list[tuple[PodSet, PodClass]])
+    claims: Sequence[Manifest] = ()
     verdict: Verdict | None = None
     reasons: list[tuple[Verdict, Reason]] = field(default_factory=list[tuple[Verdict, Reason]])
     warnings: list[Reason] = field(default_factory=list[Reason])
     is_refused: bool = False
     gaps: Sequence[Refusal] = ()
+
+    @property
+    def made_claims(self) -> Iterable[tuple[Manifest, int]]:
+        """The claims that are made for its pods, with their number: of a Job, one pod at a time is enough."""
+        for pod_set, pod in self.sets:
+            count = min(pod_set.count, 1) if self.workload.is_partial else pod_set.count
+            yield from ((claim, count) for claim in pod.made_claims)
 
     def decide(self, verdict: Verdict, *reasons: Reason) -> None:
         """Give the verdict, unless it has a worse one."""
@@ -243,3 +252,9 @@ class Candidate:
         for reason in reasons:
             certain = not isinstance(reason, Refusal) or reason.certain
             self.decide(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED, reason)
+
+
+def needed_claims(candidates: Sequence[Candidate]) -> list[tuple[Manifest, int]]:
+    """The claims of some workloads' pods, with their number; a declared one is the same for all."""
+    declared = {id(claim): (claim, 1) for candidate in candidates for claim in candidate.claims}
+    return [*declared.values(), *(made for candidate in candidates for made in candidate.made_claims)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ MAX_NODES = "ml-foundations/max-nodes"
 """The annotation that makes a Node a template for that many nodes, each with its own name and host name."""
 MIN_NODES = "ml-foundations/min-nodes"
 """The annotation with the fewest nodes that such a template stands for; default 0."""
+SHARED_HOSTNAME = f"{labels.HOSTNAME} (shared)"
+"""Stands for the label of the host name where it does not tell the nodes apart."""
 HOURLY_PRICE = "ml-foundations/usd-per-hour"
 """The annotation with the price of one such node, where the catalog does not know it."""
 
@@ -116,6 +118,25 @@ def by_zone(node: NodeClass, *, most: bool = False) -> list[NodeClass]:
             fewest=_part(node.fewest, index, len(node.zones)),
         )
         for index, zone in enumerate(node.zones)
+    ]
+
+
+def by_host(nodes: Sequence[NodeClass]) -> list[NodeClass]:
+    """The nodes, where some share a host name: each by itself, with the name as any other topology label."""
+    hosts = [node.labels.get(labels.HOSTNAME) for node in nodes if not node.is_template]
+    if len(set(hosts)) == len(hosts):
+        return list(nodes)
+    return [
+        replace(
+            node,
+            manifest=_with_labels(node.manifest, {SHARED_HOSTNAME: f"{node.name} {index}"}),
+            count=1,
+            fewest=int(index < node.fewest),
+        )
+        if node.is_template
+        else replace(node, manifest=_with_labels(node.manifest, {SHARED_HOSTNAME: node.labels[labels.HOSTNAME]}))
+        for node in nodes
+        for index in range(node.count)
     ]
 
 

@@ -16,11 +16,14 @@ from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import scheduled_requests
+from ml_foundations.planning.model.workloads import DISK_FIELDS
 
 HOSTNAME = labels.HOSTNAME
 _ANY_ADDRESS = "0.0.0.0"
 _Port = tuple[str, str, int]
 """Host address, protocol and number."""
+_Disk = tuple[Any, ...]
+"""Kind and names of a disk, and whether it is only read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,10 @@ class PodClass:
     spread: tuple[SpreadConstraint, ...] = ()
     exclusive_claims: frozenset[str] = frozenset()
     """Claims with the access mode ReadWriteOncePod: one pod at a time, in the whole cluster."""
+    made_claims: tuple[Manifest, ...] = ()
+    """The claims that are made for each pod: of a StatefulSet's templates, and of generic ephemeral volumes."""
+    volumes: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What each pod takes of free volumes that its node alone reaches, by their names as a resource."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
     """What the device claims that are made for each pod count against, by the names of quotas."""
     volume_refusals: Callable[[NodeClass], list[Refusal]] | None = field(default=None, repr=False)
@@ -92,7 +99,7 @@ class PodClass:
     @cached_property
     def requests(self) -> Amounts:
         """What each pod takes of a node, the pod itself as ``pods`` included."""
-        return scheduled_requests(self.spec)
+        return {**scheduled_requests(self.spec), **self.volumes}
 
     @cached_property
     def most_gpus(self) -> int:
@@ -105,6 +112,11 @@ class PodClass:
     def ports(self) -> frozenset[_Port]:
         """The host ports of each pod."""
         return frozenset(_ports(self.spec))
+
+    @cached_property
+    def disks(self) -> frozenset[_Disk]:
+        """The disks that each pod mounts by name: pods of one node share them only to read."""
+        return frozenset(_disks(self.spec))
 
     @cached_property
     def node_key(self) -> str:
@@ -120,20 +132,22 @@ class PodClass:
         """Whether nothing but the room on a node decides, once the node accepts the pod at all."""
         return not (self.affinity or self.anti_affinity or self.spread or self.exclusive_claims)
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether the pods may keep others from their node that would have the room."""
+        return bool(self.anti_affinity or self.ports or self.disks)
+
     @cached_property
     def excludes_itself_per_node(self) -> bool:
-        """Whether a node takes one of these pods at most: by a host port, or by anti-affinity."""
-        return (
-            self.one_per_node
-            or bool(self.ports)
-            or any(term.key == HOSTNAME and term.matches(self) for term in self.anti_affinity)
-        )
+        """Whether a node takes one of these pods at most: by a host port, a disk, or by anti-affinity."""
+        return self.one_per_node or (self.is_exclusive and self.excludes_on_node(self))
 
     def excludes_on_node(self, other: PodClass) -> bool:
-        """Whether a node cannot hold both: host ports collide, or anti-affinity of one is about the other."""
+        """Whether a node cannot hold both: ports or disks collide, or anti-affinity of one is about the other."""
         return (
             (self is other and self.one_per_node)
             or _collide(self.ports, other.ports)
+            or _conflict(self.disks, other.disks)
             or any(term.key == HOSTNAME and term.matches(other) for term in self.anti_affinity)
             or any(term.key == HOSTNAME and term.matches(self) for term in other.anti_affinity)
         )
@@ -298,6 +312,19 @@ def _ports(spec: Manifest) -> Iterable[_Port]:
             number = port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else 0)
             if number:
                 yield port.get("hostIP") or _ANY_ADDRESS, port.get("protocol") or "TCP", int(number)
+
+
+def _disks(spec: Manifest) -> Iterable[_Disk]:
+    for volume in items(spec, "volumes"):
+        for kind, fields in DISK_FIELDS.items():
+            if disk := section(volume, kind):
+                names = [disk.get(name) or "rbd" for name in fields]  # the default of rbd's pool
+                for monitor in disk.get("monitors") or [None]:
+                    yield kind, *names, monitor, kind != "awsElasticBlockStore" and bool(disk.get("readOnly"))
+
+
+def _conflict(one: frozenset[_Disk], other: frozenset[_Disk]) -> bool:
+    return any(disk == taken and not (is_read and reads) for *disk, is_read in one for *taken, reads in other)
 
 
 def _collide(one: frozenset[_Port], other: frozenset[_Port]) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from ml_foundations.catalog.disks import PD_CSI, ClassFacts, class_facts
 from ml_foundations.kubernetes import labels
@@ -12,21 +12,25 @@ from ml_foundations.kubernetes.manifests import (
     Manifest,
     annotations_of,
     items,
-    labels_of,
     name_of,
     namespace_of,
     section,
     unknown_paths,
 )
-from ml_foundations.kubernetes.quantities import milli
-from ml_foundations.kubernetes.selectors import REQUIRED, selects_node
+from ml_foundations.kubernetes.quantities import Amounts, milli
+from ml_foundations.planning.model.free_volumes import (
+    FreeVolumes,
+    Need,
+    access_modes,
+    claim_of,
+    is_large_enough,
+    out_of_reach,
+)
 from ml_foundations.planning.model.nodes import NodeClass, machine_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import Workload
 
-_NO_PROVISIONER = "kubernetes.io/no-provisioner"
-_ZONAL_PROVISIONERS = (PD_CSI, _NO_PROVISIONER, "kubernetes.io/gce-pd")
-_TOPOLOGY_LABELS = (labels.ZONE, labels.REGION, labels.OLD_ZONE, labels.OLD_REGION)
+_ZONAL_PROVISIONERS = (PD_CSI, "kubernetes.io/gce-pd")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
@@ -45,6 +49,36 @@ class Volumes:
         )
         self.claims = [self.with_default_class(claim) for claim in by_kind.get("PersistentVolumeClaim", ())]
         self._claims = {(namespace_of(claim), name_of(claim)): claim for claim in self.claims}
+        self._free = FreeVolumes(self._volumes.values(), self._classes)
+
+    def settle(self, workloads: Sequence[Workload], nodes: Sequence[NodeClass]) -> list[NodeClass]:
+        """Learn which claims compete for free volumes; the nodes, with the volumes that only they reach."""
+        return self._free.settle(self._needs(workloads, sum(node.count for node in nodes)), nodes)
+
+    def _needs(self, workloads: Sequence[Workload], everywhere: int) -> Iterable[Need]:
+        mounts = Counter[tuple[str, str]]()
+        owners: dict[tuple[str, str], set[str]] = {}
+        for workload in workloads:
+            for pods in workload.pods:
+                count = everywhere if workload.kind == "DaemonSet" else pods.count
+                for claim in self.made_claims(pods.spec, workload):
+                    yield Need(claim, count, frozenset({str(workload)}))
+                for claim in self._mounted(pods.spec, workload.namespace) if count else ():
+                    key = workload.namespace, name_of(claim)
+                    mounts[key] += count
+                    owners.setdefault(key, set()).add(str(workload))
+        for key, claim in self._claims.items():
+            if self._volume_of(claim) is None and (mounts[key] or not self._free.waits(claim)):
+                yield Need(claim, 1, frozenset(owners.get(key, ())), is_shared=mounts[key] > 1)
+
+    def requests(self, spec: Manifest, workload: Workload) -> Amounts:
+        """What each pod takes of the free volumes that only one node reaches, by their names as a resource."""
+        return self._free.requests(self._unbound(spec, workload))
+
+    def shortage(self, claims: Iterable[tuple[Manifest, int]]) -> Iterable[Refusal]:
+        """Claims that get no volume for certain, where so many of each kind need one at once."""
+        known = (each for each in claims if self._volume_of(each[0]) is None and not any(self._not_known_of(each[0])))
+        return self._free.shortage(known)
 
     def with_default_class(self, claim: Manifest) -> Manifest:
         """A claim as the API server stores it: one that names no class gets the default one."""
@@ -63,19 +97,19 @@ class Volumes:
         return frozenset(
             f"{namespace}/{name}"
             for name in claim_names(spec)
-            if "ReadWriteOncePod" in _access_modes(self._claims.get((namespace, name), {}))
+            if "ReadWriteOncePod" in access_modes(self._claims.get((namespace, name), {}))
         )
 
     def on_one_node(self, workload: Workload) -> list[str]:
         """The claims that a workload's pods mount and that one node at a time may attach."""
-        return [name_of(c) for c in self.claims_of(workload) if set(_access_modes(c)) == {"ReadWriteOnce"}]
+        return [name_of(c) for c in self.claims_of(workload) if set(access_modes(c)) == {"ReadWriteOnce"}]
 
     def refusals(self, spec: Manifest, workload: Workload) -> Callable[[NodeClass], list[Refusal]] | None:
         """Why volumes keep pods from nodes, as a function of the node; None for pods without such volumes."""
-        claims = [*self._claims_in(spec, workload.namespace), *workload.claims]
+        claims = [*self._mounted(spec, workload.namespace), *self.made_claims(spec, workload)]
         if not claims:
             return None
-        return lambda node: [_as_known(r, node) for claim in claims for r in self._refused(claim, node)]
+        return lambda node: [_as_known(r, node) for claim in claims for r in self._refused(claim, workload, node)]
 
     def unused(self, workloads: Iterable[Workload]) -> list[Manifest]:
         """The declared claims that no pod of some workloads mounts."""
@@ -89,12 +123,12 @@ class Volumes:
         if facts is None or any(unknown_paths(spec)):
             return
         volume, driver = self._volume_of(claim), storage_class.get("provisioner")
-        is_made = volume is None and not spec.get("volumeName") and not self._candidates(claim)
+        is_made = volume is None and not spec.get("volumeName") and not self._free.satisfying(claim)
         if not is_made and section(volume or {}, "spec", "csi").get("driver") != driver:
             return
         about = f"PersistentVolumeClaim {namespace_of(claim)}/{name}" if claim in self.claims else ""
         of_class = f"volumes of the class {name_of(storage_class)}"
-        for mode in _access_modes(claim) if spec.get("volumeMode") != "Block" else ():
+        for mode in access_modes(claim) if spec.get("volumeMode") != "Block" else ():
             if mode not in facts.access_modes:
                 message = f"the claim {name} asks for {mode}, and {of_class} are {' or '.join(facts.access_modes)}"
                 others = [n for n, c in self._classes.items() if (f := _facts(c)) and mode in f.access_modes]
@@ -114,87 +148,69 @@ class Volumes:
         for name in claim_names(spec):
             if (workload.namespace, name) not in self._claims and name not in own:
                 yield _not_known(f"the claim {name} is not declared", f"Declare the PersistentVolumeClaim {name}.")
-        for claim in (*self._claims_in(spec, workload.namespace), *workload.claims):
-            if self._volume_of(claim) is None:
-                yield from self._not_known_of(claim)
+        for claim in self._unbound(spec, workload):
+            yield from self._not_known_of(claim)
+
+    def _unbound(self, spec: Manifest, workload: Workload) -> list[Manifest]:
+        claims = (*self._mounted(spec, workload.namespace), *self.made_claims(spec, workload))
+        return [claim for claim in claims if self._volume_of(claim) is None]
 
     def _not_known_of(self, claim: Manifest) -> Iterable[Refusal]:
         name, spec = name_of(claim), section(claim, "spec")
         wanted = spec.get("storageClassName")
         found = self._classes.get(wanted or "")
-        if bound := spec.get("volumeName"):
+        if self._volumes and (path := next(iter(unknown_paths(spec)), "")):
+            yield _not_known(f"{path} of claim {name} is not known yet", f"Give {path} a plain value.")
+        elif bound := spec.get("volumeName"):
+            if bound in self._volumes:
+                return
             message = f"the volume {bound} of claim {name} is not declared"
             yield _not_known(message, f"Declare the PersistentVolume {bound}.")
-        elif found is None and not (wanted == "" and self._candidates(claim)):
+        elif found is None and not (wanted == "" and self._volumes):
             message = f"the storage class {wanted or '(none)'} of claim {name} is not declared"
             yield _not_known(message, f"Declare the StorageClass {wanted}." if wanted else "Name a storage class.")
         elif (
             found is not None
+            and not self._free.satisfying(claim)
             and found.get("volumeBindingMode") != "WaitForFirstConsumer"
             and found.get("provisioner") in _ZONAL_PROVISIONERS
         ):
             message = f"the storage class {wanted} of claim {name} picks a zone before there is a pod"
             yield _not_known(message, "Set volumeBindingMode: WaitForFirstConsumer.")
 
-    def _claims_in(self, spec: Manifest, namespace: str) -> Iterable[Manifest]:
-        for volume in items(spec, "volumes"):
-            if template := section(volume, "ephemeral", "volumeClaimTemplate"):
-                # Its claim has the names of pod and volume (Kubernetes, "Ephemeral Volumes").
-                named = {"metadata": {**section(template, "metadata"), "name": f"<pod>-{volume.get('name')}"}}
-                yield self.with_default_class({**template, **named})
-        for name in claim_names(spec):
-            if claim := self._claims.get((namespace, name)):
-                yield claim
+    def made_claims(self, spec: Manifest, workload: Workload) -> tuple[Manifest, ...]:
+        """The claims that are made for each pod: of a StatefulSet's templates, and of generic ephemeral volumes."""
+        return *workload.claims, *map(self.with_default_class, _ephemeral_claims(spec))
+
+    def _mounted(self, spec: Manifest, namespace: str) -> list[Manifest]:
+        """The declared claims of a pod, each once."""
+        names = dict.fromkeys(claim_names(spec))
+        return [claim for name in names if (claim := self._claims.get((namespace, name)))]
 
     def _volume_of(self, claim: Manifest) -> Manifest | None:
-        """The volume that a claim is bound to, or will be: by its own choice or by the volume's."""
-        if name := section(claim, "spec").get("volumeName"):
+        """The volume that a claim is bound to, or will be: both, or the volume alone, name the other."""
+        name = section(claim, "spec").get("volumeName")
+        if name and section(claim, "status").get("phase") == "Bound":
             return self._volumes.get(name)
-        mine = namespace_of(claim), name_of(claim)
         for volume in self._volumes.values():
-            owner = section(volume, "spec", "claimRef")
-            if owner and (owner.get("namespace", "default"), owner.get("name")) == mine:
+            is_mine = claim_of(volume) == (namespace_of(claim), name_of(claim))
+            if is_mine and (name == name_of(volume) or (not name and is_large_enough(volume, claim))):
                 return volume
         return None
 
-    def _refused(self, claim: Manifest, node: NodeClass) -> Iterable[Refusal]:
+    def _refused(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         volume = self._volume_of(claim)
         storage_class = self._class_of(claim)
         if volume is not None:
-            yield from _volume_refused(volume, node, name_of(claim))
+            yield from out_of_reach(volume, node, name_of(claim))
             storage_class = self._class_of(volume) or storage_class
-        elif storage_class is not None or self._candidates(claim):
-            yield from self._unbound_refused(claim, storage_class, node)
+        elif not any(self._not_known_of(claim)):
+            yield from self._free.refusals(claim, workload, node)
         if storage_class is not None:
             yield from _disk_refused(storage_class, node)
 
     def _class_of(self, claim_or_volume: Manifest) -> Manifest | None:
         return self._classes.get(section(claim_or_volume, "spec").get("storageClassName") or "")
-
-    def _candidates(self, claim: Manifest) -> list[Manifest]:
-        """The free volumes that would satisfy a claim."""
-        spec = section(claim, "spec")
-        wanted = section(spec, "resources", "requests").get("storage", 0)
-        return [
-            volume
-            for volume in self._volumes.values()
-            if (section(volume, "spec").get("storageClassName") or "") == (spec.get("storageClassName") or "")
-            and not section(volume, "spec", "claimRef")
-            and set(_access_modes(claim)) <= set(_access_modes(volume))
-            and milli(section(volume, "spec", "capacity").get("storage", 0)) >= milli(wanted)
-        ]
-
-    def _unbound_refused(self, claim: Manifest, storage_class: Manifest | None, node: NodeClass) -> Iterable[Refusal]:
-        name = name_of(claim)
-        if any(not list(_volume_refused(volume, node, name)) for volume in self._candidates(claim)):
-            return
-        if storage_class is None or storage_class.get("provisioner") == _NO_PROVISIONER:
-            yield Refusal("volume-zone", "volumes", f"no free volume for claim {name} is reachable from the node")
-            return
-        terms = items(storage_class, "allowedTopologies")
-        if terms and not any(_in_topology(term, node.labels) for term in terms):
-            message = f"storage class {name_of(storage_class)} makes no volume for claim {name} in the node's topology"
-            yield Refusal("volume-zone", "volumes", message)
 
 
 def _facts(storage_class: Manifest) -> ClassFacts | None:
@@ -211,35 +227,19 @@ def _not_known(message: str, remedy: str) -> Refusal:
     return Refusal("beyond-planning", "volumes", message, remedy, certain=False)
 
 
+def _ephemeral_claims(spec: Manifest) -> Iterable[Manifest]:
+    """The claims of generic ephemeral volumes, with the names of pod and volume (Kubernetes, "Ephemeral Volumes")."""
+    for volume in items(spec, "volumes"):
+        if template := section(volume, "ephemeral", "volumeClaimTemplate"):
+            named = {**section(template, "metadata"), "name": f"<pod>-{volume.get('name')}"}
+            yield {**template, "metadata": named}
+
+
 def claim_names(spec: Manifest) -> list[str]:
     """The claims that a pod names."""
     return [
         name for volume in items(spec, "volumes") if (name := section(volume, "persistentVolumeClaim").get("claimName"))
     ]
-
-
-def _access_modes(claim_or_volume: Manifest) -> list[str]:
-    return section(claim_or_volume, "spec").get("accessModes") or []
-
-
-def _in_topology(term: Manifest, node_labels: Mapping[str, Any]) -> bool:
-    return all(
-        node_labels.get(expression["key"]) in (expression.get("values") or [])
-        for expression in items(term, "matchLabelExpressions")
-    )
-
-
-def _volume_refused(volume: Manifest, node: NodeClass, claim: str) -> Iterable[Refusal]:
-    required = section(volume, "spec", "nodeAffinity").get("required")
-    if not selects_node({"affinity": {"nodeAffinity": {REQUIRED: required}}}, node.manifest):
-        message = f"the volume {name_of(volume)} of claim {claim} is out of the node's reach"
-        yield Refusal("volume-zone", "volumes", message)
-    if not any(key in node.labels for key in _TOPOLOGY_LABELS):
-        return
-    for key, value in labels_of(volume).items():
-        if key in _TOPOLOGY_LABELS and node.labels.get(key) not in str(value).split("__"):
-            at = node.labels.get(key, f"no {key}")
-            yield Refusal("volume-zone", "volumes", f"the volume of claim {claim} is in {value}, the node in {at}")
 
 
 def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]:

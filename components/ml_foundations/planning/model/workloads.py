@@ -49,8 +49,15 @@ _READ_FIELDS = frozenset(
     }
 )
 """The fields of a pod's spec that decide where it may run."""
+DISK_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "gcePersistentDisk": ("pdName",),
+    "awsElasticBlockStore": ("volumeID",),
+    "iscsi": ("iqn",),
+    "rbd": ("pool", "image"),
+}
+"""The kinds of volumes that pods of one node exclude each other from, with what tells two of them apart."""
 _READ_CONTAINER_FIELDS = frozenset({"name", "ports", "resources", "restartPolicy"})
-_READ_VOLUME_FIELDS = frozenset({"name", "persistentVolumeClaim", "ephemeral", "gcePersistentDisk"})
+_READ_VOLUME_FIELDS = frozenset({"name", "persistentVolumeClaim", "ephemeral", *DISK_FIELDS})
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +111,12 @@ class Workload:
     def is_finite(self) -> bool:
         """Whether its pods end and make room for others."""
         return self.kind in _RUN_TO_COMPLETION
+
+    @property
+    def may_end(self) -> bool:
+        """Whether its pods end, or may end."""
+        restarts = section(self.manifest, "spec").get("restartPolicy", "Always") == "Always"
+        return self.is_finite or (self.kind == "Pod" and not restarts)
 
     @property
     def deadline(self) -> int | None:

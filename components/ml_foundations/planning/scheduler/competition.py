@@ -225,7 +225,7 @@ class _Shares:
         self._crowds: dict[frozenset[int], _Crowd] = {}
         for demand in demands:
             requests = {name: amount * demand.count for name, amount in demand.pod.requests.items()}
-            exclusive = demand.count if demand.pod.anti_affinity or demand.pod.ports else 0
+            exclusive = demand.count if demand.pod.is_exclusive else 0
             crowd = self._crowds.setdefault(frozenset(map(id, demand.places)), _Crowd())
             crowd.add(_Crowd(demand.count, exclusive, requests))
         self._around: dict[frozenset[int], _Crowd] = {}
@@ -269,7 +269,7 @@ class _Shares:
         crowd, nodes = self._crowd_around(frozenset(map(id, places))), sum(place.count for place in places)
         if crowd.count - 1 < nodes:
             return True
-        if demand.pod.anti_affinity or demand.pod.ports:
+        if demand.pod.is_exclusive:
             return False
         filled = crowd.exclusive * _SHARE
         for name, wanted in demand.pod.requests.items():

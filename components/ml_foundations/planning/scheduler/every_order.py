@@ -175,9 +175,9 @@ class _Board:
                         yield self._with(without, slot, index, 1)
 
     def _loses_for_good(self, placed: Sequence[int]) -> bool:
-        """Whether a pod that no controller replaces may be evicted."""
+        """Whether a pod may be evicted that no controller replaces, or whose claims keep their volumes."""
         return any(
-            victim.priority < pod.priority and pod.preempts and not victim.recreated
+            victim.priority < pod.priority and pod.preempts and (victim.volumes or not victim.recreated)
             for pod, count, now in zip(self.pending, self.counts, placed, strict=True)
             if now < count
             for victim, present in zip(self.pending, placed, strict=True)

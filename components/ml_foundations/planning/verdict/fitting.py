@@ -1,8 +1,9 @@
-"""Whether each workload finds its place: alone, with the DaemonSets and the pods that run already."""
+"""Whether each workload finds its place: beside the pods that run already, and DaemonSets that come first or later."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from ml_foundations.planning.api_server.cluster import Cluster
@@ -23,9 +24,10 @@ from ml_foundations.planning.model.decisions import (
     Verdict,
 )
 from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.competition import judge_together
-from ml_foundations.planning.scheduler.every_order import search
+from ml_foundations.planning.scheduler.every_order import Outcome, search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.one_class import Capacity, capacity
 
@@ -37,15 +39,24 @@ class Fitting:
         """Take what the DaemonSets among the candidates need from the nodes."""
         self._cluster = cluster
         self._candidates = candidates
-        sure = [c for c in candidates if c.verdict is None and not c.gaps]
-        daemons = [c.sets[0][1] for c in sure if c.workload.kind == "DaemonSet"]
-        self._daemons = [(pod, cluster.accepting(pod)) for pod in daemons]
+        daemons = [c.sets[0][1] for c in candidates if c.workload.kind == "DaemonSet" and c.sets and _may_run(c)]
+        self._daemons = [Demand(pod, 0, self._of_daemon(pod), everywhere=True) for pod in daemons]
 
-    def _places_for(self, own: PodClass | None, least_priority: int | None = None) -> list[Place]:
-        """All places with the DaemonSets' pods; without running pods that pods of a priority may evict."""
+    def _of_daemon(self, pod: PodClass) -> list[Place]:
+        """The places where the pods of a DaemonSet run, or may run."""
+        wanted = [*self._cluster.accepting(pod), *self._cluster.perhaps(pod)]
+        able = (place for place in wanted if place.room(pod))
+        return list({id(p): p for p in able if not (pod.volume_refusals and pod.volume_refusals(p.node))}.values())
+
+    def _places_for(self, daemons: Iterable[Demand], least_priority: int | None = None) -> list[Place]:
+        """All places with DaemonSets' pods; without running pods that pods of a priority may evict."""
+        of_place: dict[int, list[PodClass]] = {}
+        for daemon in daemons:
+            for place in daemon.places:
+                of_place.setdefault(id(place), []).append(daemon.pod)
         found: list[Place] = []
         for place in self._cluster.places:
-            mine = [pod for pod, accepting in self._daemons if pod is not own and any(place is p for p in accepting)]
+            mine = of_place.get(id(place), ())
             stay = [pod for pod in place.running if least_priority is None or pod.priority >= least_priority]
             is_same = not mine and len(stay) == len(place.running)
             found.append(place if is_same else carrying(place.node, (*stay, *mine)))
@@ -54,7 +65,16 @@ class Fitting:
     @cached_property
     def occupied(self) -> list[Place]:
         """All places with the pods of the DaemonSets."""
-        return self._places_for(None)
+        return self._places_for(self._daemons)
+
+    def _rivals(self, pods: Iterable[PodClass]) -> list[Demand]:
+        """The DaemonSets that do not evict all of some pods: whichever comes first takes the room."""
+        highest = max(pod.priority for pod in pods)
+        return [each for each in self._daemons if not (each.pod.preempts and each.pod.priority > highest)]
+
+    def _without(self, rivals: Sequence[Demand], least_priority: int | None = None) -> list[Place]:
+        """All places as pods find them that come before some DaemonSets."""
+        return self._places_for([each for each in self._daemons if each not in rivals], least_priority)
 
     def place(self, candidate: Candidate) -> None:
         """Give a workload's verdict."""
@@ -115,12 +135,12 @@ class Fitting:
         if not pod_set.count:
             candidate.decide(Verdict.FITS)
             return
-        found = self._capacity(pod, self.occupied)
+        wanted = 1 if workload.is_partial else pod_set.count
+        found = self._bounds(pod, wanted)
         if not found.is_exact and found.least < pod_set.count <= found.most:
-            outcome = search([self._demand(pod_set, pod)], self.occupied, each=True)
+            outcome = self._search([(pod_set, pod)])
             if outcome and outcome.exhausted:
                 found = Capacity(outcome.least[0], outcome.most[0], found.limited_by)
-        wanted = 1 if workload.is_partial else pod_set.count
         if found.least < wanted:
             self._decide_shortage(candidate, pod_set, pod, found, wanted)
             return
@@ -130,6 +150,24 @@ class Fitting:
         for rule, count in workload.ceilings:
             if count > found.most:
                 candidate.warnings.append(GrowthStops(rule, pod_set, pod, count, found.most))
+
+    def _bounds(self, pod: PodClass, wanted: int, least_priority: int | None = None) -> Capacity:
+        """How many pods find a place, whether DaemonSets come before them or after."""
+        late = self.occupied if least_priority is None else self._places_for(self._daemons, least_priority)
+        found = self._capacity(pod, late)
+        counted = any(constraint.counts(pod, each.pod) for constraint in pod.spread for each in self._daemons)
+        rivals = self._rivals([pod]) if found.least < wanted or counted else []
+        if not rivals:
+            return found
+        early = self._capacity(pod, free := self._without(rivals, least_priority))
+        most = sum(place.count * place.room(pod) for place in free) if counted else max(found.most, early.most)
+        return Capacity(0 if counted else min(found.least, early.least), most, found.limited_by)
+
+    def _search(self, sets: Iterable[tuple[PodSet, PodClass]]) -> Outcome | None:
+        """What becomes of sets of pods and of the DaemonSets, in every order."""
+        demands = [self._demand(*each, self._cluster.places) for each in sets]
+        daemons = [replace(each, count=sum(place.count for place in each.places)) for each in self._daemons]
+        return search([*demands, *daemons], self._cluster.places, each=True)
 
     def _capacity(self, pod: PodClass, occupied: Sequence[Place]) -> Capacity:
         rooms = [(place, place.room(pod)) for place in self._cluster.accepting(pod, occupied)]
@@ -142,9 +180,9 @@ class Fitting:
         if pod.preempts and any(
             other.priority < pod.priority for place in self._cluster.places for other in place.running
         ):
-            evicting = self._capacity(pod, self._places_for(pod, pod.priority))
+            evicting = self._bounds(pod, wanted, pod.priority)
             is_alone = len(candidate.sets) == 1 and not pod.spread and not pod.affinity
-            if is_alone and evicting.is_exact and evicting.least >= wanted:
+            if is_alone and evicting.least >= wanted:
                 candidate.decide(Verdict.FITS)
                 candidate.warnings.append(Eviction(pod_set, pod))
                 return
@@ -191,15 +229,17 @@ class Fitting:
         for member in company:
             for _, theirs in member.sets:
                 company += [friend for friend in self._friends(member, theirs) if friend not in company]
-        sets = [each for member in company if member.workload.kind != "DaemonSet" for each in member.sets]
-        demands = [self._demand(*each) for each in sets if each[0].count]
-        outcome = search(demands, self.occupied, each=True)
+        members = [member for member in company if member.workload.kind != "DaemonSet"]
+        sets = [each for member in members for each in member.sets if each[0].count]
+        outcome = self._search(sets)
         refused = any(member.is_refused or member.gaps for member in company)
-        index = next(number for number, demand in enumerate(demands) if demand.pod is pod)
+        index = next(number for number, (_, theirs) in enumerate(sets) if theirs is pod)
         if outcome is None or not outcome.exhausted or refused or outcome.least[index] < wanted <= outcome.most[index]:
             candidate.decide(Verdict.UNDETERMINED, Company(pod_set))
         elif outcome.least[index] >= wanted:
-            candidate.decide(Verdict.FITS)
+            # Pods that have ended are no company.
+            ends = any(member.workload.may_end for member in members if member is not candidate)
+            candidate.decide(Verdict.UNDETERMINED if ends else Verdict.FITS, *([Company(pod_set)] if ends else ()))
         else:
             found = Capacity(outcome.least[index], outcome.most[index], "pod-affinity")
             self._decide_by_capacity(candidate, pod_set, pod, found, wanted)
@@ -207,12 +247,17 @@ class Fitting:
     def _place_sets(self, candidate: Candidate) -> None:
         """A JobSet: all its sets at once."""
         for pod_set, pod in candidate.sets:
-            found = self._capacity(pod, self.occupied)
+            found = self._bounds(pod, pod_set.count)
             if pod_set.count > found.most:
                 self._decide_shortage(candidate, pod_set, pod, found, pod_set.count)
         if candidate.verdict is None:
             demands = self.demands([candidate], self.occupied)
             verdict, shortfall = self.judge_together(demands, self.occupied)
+            rivals = self._rivals(pod for _, pod in candidate.sets) if verdict is Verdict.CANNOT_FIT else ()
+            if rivals:
+                early = self._without(rivals)
+                verdict, shortfall = self.judge_together(demands := self.demands([candidate], early), early)
+                verdict = Verdict.UNDETERMINED if verdict is Verdict.FITS else verdict
             candidate.decide(verdict)
             if verdict is not Verdict.FITS:
                 candidate.decide(verdict, Competition(demands, shortfall, of_one=True))
@@ -232,3 +277,8 @@ class Fitting:
         """What workloads need at once, of these places."""
         sets = [each for candidate in candidates for each in candidate.sets]
         return [self._demand(*each, among) for each in sets if each[0].count]
+
+
+def _may_run(candidate: Candidate) -> bool:
+    """Whether the API server accepts pods of a workload, be it too few of them."""
+    return not any(v is Verdict.CANNOT_FIT and isinstance(reason, Refusal) for v, reason in candidate.reasons)

@@ -10,7 +10,15 @@ from ml_foundations.planning.api_server.admission import Admission
 from ml_foundations.planning.api_server.cluster import Cluster, Spread
 from ml_foundations.planning.api_server.promises import overpromised
 from ml_foundations.planning.input.closed_world import World
-from ml_foundations.planning.model.decisions import Candidate, Competition, Member, Reason, Verdict, together
+from ml_foundations.planning.model.decisions import (
+    Candidate,
+    Competition,
+    Member,
+    Reason,
+    Verdict,
+    needed_claims,
+    together,
+)
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import Demand
 from ml_foundations.planning.scheduler.competition import groups
@@ -119,6 +127,7 @@ class _Together:
     ) -> None:
         self._places = cluster.places
         self._quotas = admission.quotas
+        self._volumes = cluster.volumes
         self._fitting = fitting
         self._candidates = candidates
         self._reasons: _Reasons = []
@@ -130,6 +139,8 @@ class _Together:
                 self._decide(candidate.verdict or Verdict.UNDETERMINED, Member(candidate.workload))
         if self._verdict is not Verdict.CANNOT_FIT:
             self._sum_quotas()
+            counted = [c for c in self._candidates if c.workload.kind != "DaemonSet" and not c.workload.takes_turns]
+            self._decide(Verdict.CANNOT_FIT, *self._volumes.shortage(needed_claims(counted)))
             judged = [c for c in self._candidates if c.sets and c.verdict is not None and not c.gaps]
             always = [c for c in judged if not c.workload.takes_turns]
             staying = [demand for demand in self._fitting.demands(always, self._places) if demand.places]
@@ -172,20 +183,22 @@ class _Together:
             mine = [c for c in self._candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
             always = [c for c in mine if not c.workload.takes_turns]
             for quota in quotas:
-                charge = total(map(quota.charge, always))
-                exceeded = quota.exceeded(charge, [c.workload for c in always])
+                names = [c.workload for c in always]
+                exceeded = quota.exceeded(quota.charge(always), names)
                 self._decide(Verdict.CANNOT_FIT, *exceeded)
+                self._decide(Verdict.UNDETERMINED, *(quota.contested(always, names) if not exceeded else ()))
                 for job in mine if not exceeded else ():
                     if job.workload.takes_turns:
-                        one = total((charge, quota.charge(job, 1 if job.workload.is_partial else None)))
-                        workloads = [c.workload for c in (*always, job)]
-                        self._decide(Verdict.UNDETERMINED, *quota.exceeded(one, workloads))
+                        pods = quota.pods_charge(job, 1 if job.workload.is_partial else None)
+                        beside = total((*(quota.pods_charge(c) for c in always), quota.objects_charge([*always, job])))
+                        workloads = [*names, job.workload]
+                        self._decide(Verdict.UNDETERMINED, *quota.exceeded(total((pods, beside)), workloads))
 
 
 def _quotas_left(admission: Admission, candidates: Sequence[Candidate]) -> Iterable[QuotaLeft]:
     for namespace, quotas in admission.quotas.items():
         mine = [c for c in candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
         for quota in quotas:
-            used = total((quota.taken, *map(quota.charge, mine)))
+            used = total((quota.taken, quota.charge(mine), quota.other_claims(mine)))
             left = {name: amount - used.get(name, 0) for name, amount in quota.hard.items()}
             yield QuotaLeft(namespace, name_of(quota.manifest), left, quota.hard)

@@ -18,6 +18,7 @@ RULES: Mapping[str, str] = {
     "topology-spread": "Spread constraints leave a place for each pod.",
     "volume-access": "A volume that one node at a time may attach is mounted by pods of one node.",
     "volume-class": "The class of a claim can give such a volume.",
+    "volume-binding": "A free volume is left for each claim.",
     "volume-zone": "Nodes reach the zones of their pods' volumes.",
     "shared-gpu": "A container asks for one shared GPU at most.",
     "device-claim": "Some node has the devices that a pod claims.",
