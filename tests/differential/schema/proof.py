@@ -17,6 +17,7 @@ from tests.differential.schema.shrinking import shrink
 
 Object = dict[str, Any]
 REGRESSIONS = Path(__file__).parent / "regressions"
+UNKNOWN = frozenset({"beyond-planning", "unknown-admission", "unknown-field", "unknown-kind"})
 VERDICTS = ("fits", "cannot-fit", "undetermined", "refused")
 
 
@@ -73,9 +74,11 @@ def summary(comparisons: Sequence[Comparison]) -> str:
     verdicts = Counter(comparison.verdict for comparison in comparisons)
     outcomes = Counter(comparison.outcome for comparison in comparisons)
     total = len(comparisons)
+    unknown = sum(bool(UNKNOWN & set(c.rules)) for c in comparisons if c.verdict == "undetermined")
     return (
         f"{total:,} cases on Kubernetes {VERSION}, each in two orders: {verdicts['fits'] / total:.1%} fit, "
-        f"{verdicts['cannot-fit'] / total:.1%} cannot fit, {verdicts['undetermined'] / total:.1%} undetermined, "
+        f"{verdicts['cannot-fit'] / total:.1%} cannot fit, {verdicts['undetermined'] / total:.1%} undetermined "
+        f"({unknown / total:.1%} for something that planning says it does not know), "
         f"{outcomes['unsettled']} without an answer, "
         f"{sum(bool(comparison.wrong) for comparison in comparisons)} disagreements."
     )

@@ -201,6 +201,8 @@ def _spread(draw: Draw) -> Object:
     for name, chance in _SPREAD_CHANCES.items():
         if draw.chance(chance):
             made[name] = draw.field(f"TopologySpreadConstraint.{name}", fields[name])
+    if made.get("nodeAffinityPolicy") == "Ignore":
+        made["topologyKey"] = values.RACK
     if made["whenUnsatisfiable"] == "ScheduleAnyway" and not draw.chance(STRANGE):
         made.pop("minDomains", None)
     return made

@@ -52,6 +52,9 @@ def _persistent_volume(draw: Draw) -> Object:
     ):
         if draw.chance(values.CHANCE.get(f"PersistentVolumeSpec.{name}", 6)):
             made[name] = draw.field(f"PersistentVolumeSpec.{name}", fields[name])
+    if not made.get("storageClassName"):
+        # A volume without a class is any case's: this one waits for its own claim.
+        made["claimRef"] = _claim_reference(draw)
     made["persistentVolumeReclaimPolicy"] = draw.pick("Retain", "Retain", "Delete")
     return made | draw.pick(
         {"hostPath": {"path": "/data"}}, _one(draw, VOLUME_SOURCE_TYPE, "csi"), {"nfs": {"server": "s", "path": "/"}}

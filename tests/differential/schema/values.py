@@ -16,8 +16,10 @@ ZONES = (f"{CASE}-east", f"{CASE}-west")
 NODES = tuple(f"{CASE}-n{index}" for index in range(5))
 APPS = ("a", "b", "c")
 GPU = "nvidia.com/gpu"
-FPGA = "example.com/fpga"
-HOSTNAME, ZONE, RACK = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "example.com/rack"
+FPGA = f"{CASE}.example.com/fpga"
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+RACK = f"{CASE}.example.com/rack"
+"""No other case's nodes have it: for constraints that count all nodes of a cluster."""
 KEYS = ("disk", "gen", "spot")
 
 TOPOLOGY_KEYS = (HOSTNAME, HOSTNAME, ZONE, ZONE, RACK)
