@@ -16,7 +16,7 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.tools import toolchain
+from ml_foundations.rehearsal.tools import groups, toolchain
 
 from codegen import write
 
@@ -54,6 +54,12 @@ def main() -> None:
     write({known.SCHEMA: text})
 
 
+def versions() -> dict[str, str]:
+    """The versions of what the schema is of."""
+    pinned = ((groups.KUBERNETES, "k8s.io/kubernetes"), (groups.KUEUE, "sigs.k8s.io/kueue"))
+    return {module: group.pinned(module) for group, module in (*pinned, (groups.JOBSET, "sigs.k8s.io/jobset"))}
+
+
 def generated(api: Api) -> str:
     """The text of the schema: a line for each kind that can be created, and for each type that a judged one has."""
     described: dict[str, Any] = {}
@@ -66,7 +72,7 @@ def generated(api: Api) -> str:
     types: _Types = {}
     for kind in sorted(kinds.keys() & known.judged_kinds()):
         _collect(kinds[kind], described, types)
-    lines = [f'"version":{json.dumps(api.get("/version")["gitVersion"])}']
+    lines = [f'"versions":{json.dumps(versions())}']
     lines += [f'"{name}":{{\n{_lines(table)}\n}}' for name, table in (("kinds", kinds), ("types", types))]
     return "{" + ",\n".join(lines) + "}\n"
 

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from ml_foundations.planning.input import known
 
+from codegen import kubernetes_schema
+
 TYPES: dict[str, dict[str, str]] = known.schema()["types"]
 RULES: dict[str, dict[str, Any]] = {
     name: rules for names, rules in known.table()["types"].items() for name in names.split()
@@ -34,6 +36,10 @@ def reached() -> set[str]:
             fields = [TYPES[name][field] for field in RULES[name].get("decided", ()) if field in TYPES[name]]
             rest += [type_ for described in fields if (type_ := parts(described)[0]) in TYPES]
     return found
+
+
+def test_the_schema_is_that_of_the_replicas_versions() -> None:
+    assert known.schema()["versions"] == kubernetes_schema.versions()  # python -m codegen.kubernetes_schema
 
 
 def test_every_kind_of_the_server_is_classified() -> None:
