@@ -3,7 +3,18 @@
 import pytest
 from ml_foundations.planning import UNKNOWN, Verdict, judge
 
-from tests.planning.building import GPU, Manifest, container, deployment, job, namespaced, pool, quota, template
+from tests.planning.building import (
+    GPU,
+    Manifest,
+    container,
+    deployment,
+    job,
+    namespaced,
+    node_affinity,
+    pool,
+    quota,
+    template,
+)
 
 FLAVOR = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -80,3 +91,30 @@ def test_queues_promise_what_nodes_have_and_quotas_allow() -> None:
     ]
     unsure = pool("unsure", 1, {"gpu": UNKNOWN}, gpu="8")  # pyright: ignore[reportArgumentType]
     assert findings(cluster_queue("team", 33), unsure) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "taints", "expected"),
+    [
+        ({}, [], Verdict.FITS),
+        ({"nodeSelector": {"gpu": "h100", "disk": "ssd"}}, [], Verdict.CANNOT_FIT),  # no node has the disk
+        ({"nodeSelector": {"gpu": "l4"}}, [], Verdict.CANNOT_FIT),
+        ({"affinity": node_affinity({"key": "gpu", "operator": "In", "values": ["h100", "l4"]})}, [], Verdict.FITS),
+        ({"affinity": node_affinity({"key": "gpu", "operator": "In", "values": ["l4"]})}, [], Verdict.CANNOT_FIT),
+        ({}, [{"key": "owned", "value": "x", "effect": "NoSchedule"}], Verdict.CANNOT_FIT),
+        (
+            {"tolerations": [{"key": "owned", "operator": "Exists"}]},
+            [{"key": "owned", "value": "x", "effect": "NoSchedule"}],
+            Verdict.FITS,
+        ),
+    ],
+)
+def test_a_flavor_takes_pods_that_select_its_labels_and_tolerate_its_taints(
+    spec: Manifest, taints: list[Manifest], expected: Verdict
+) -> None:
+    flavor = {**FLAVOR, "spec": {"nodeLabels": {"gpu": "h100"}, "nodeTaints": taints}}
+    train = queued(1)
+    train["spec"]["template"]["spec"] |= spec
+    nodes = pool("h100", 4, {"gpu": "h100"}, gpu="8")
+    verdicts = judge([train, flavor, LOCAL, nodes, cluster_queue()])
+    assert verdicts.workloads[0].verdict is expected

@@ -163,8 +163,13 @@ class Admission:
             candidate.refuse([Refusal("queue", "metadata.labels", message, remedy, certain=is_declared)])
         for index, (pod_set, pod) in enumerate(candidate.sets):
             requests = {name: amount * pod_set.count for name, amount in pod.requests.items()}
-            candidate.refuse(each._replace(path=pod_set.count_path) for each in queues.refusals(queue, requests))
-            candidate.sets[index] = (pod_set, replace(pod, spec=queues.admitted(pod.spec, queue, requests)))
+            candidate.refuse(
+                each._replace(path=pod_set.count_path) for each in queues.refusals(queue, pod_set.spec, requests)
+            )
+            candidate.sets[index] = (
+                pod_set,
+                replace(pod, spec=queues.admitted(pod.spec, queue, pod_set.spec, requests)),
+            )
 
 
 def _charge_pods(candidate: Candidate, quota: Quota) -> None:

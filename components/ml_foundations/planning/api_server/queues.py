@@ -7,7 +7,8 @@ from typing import Any
 
 from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import Amounts, format_milli, milli
-from ml_foundations.kubernetes.selectors import selects
+from ml_foundations.kubernetes.selectors import REQUIRED, required_node_affinity, selects, selects_node
+from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import PODS
 
@@ -29,24 +30,26 @@ class Queues:
         """Whether a ClusterQueue takes workloads of a namespace with these labels; without a selector, of none."""
         return selects(section(queue, "spec").get("namespaceSelector"), namespace)
 
-    def refusals(self, queue: Manifest, requests: Amounts) -> Iterable[Refusal]:
-        """Resources of which no flavor of a ClusterQueue ever has enough; their path is left empty."""
+    def refusals(self, queue: Manifest, spec: Manifest, requests: Amounts) -> Iterable[Refusal]:
+        """Resources of which no flavor that takes a template ever has enough; their path is left empty."""
         covered: set[str] = set()
         for group in items(section(queue, "spec"), "resourceGroups"):
             names = _covered(group, requests)
             covered.update(names)
-            if names and not self._usable(queue, group, requests):
-                flavors = items(group, "flavors")
+            flavors = [flavor for flavor in items(group, "flavors") if self._takes_pods(flavor["name"], group, spec)]
+            if names and not flavors:
+                yield _taken_by_none(queue)
+            elif names and not self._usable(queue, group, spec, requests):
                 most = {name: max((self._most(queue, f, name) for f in flavors), default=0) for name in names}
                 name = max(names, key=lambda each: requests[each] / max(most[each], 1))
                 yield _refused(queue, name, requests[name], most[name])
         for name in sorted(requests.keys() - covered - {PODS}):
             yield _refused(queue, name, requests[name], 0)
 
-    def admitted(self, spec: Manifest, queue: Manifest, requests: Amounts) -> Manifest:
+    def admitted(self, spec: Manifest, queue: Manifest, template: Manifest, requests: Amounts) -> Manifest:
         """A pod's spec as Kueue admits it, where one flavor alone can: with the flavor's labels and tolerations."""
         for group in items(section(queue, "spec"), "resourceGroups"):
-            usable = self._usable(queue, group, requests)
+            usable = self._usable(queue, group, template, requests)
             if len(usable) != 1 or usable[0] not in self._flavors:
                 continue
             flavor = section(self._flavors[usable[0]], "spec")
@@ -57,12 +60,26 @@ class Queues:
             }
         return spec
 
-    def _usable(self, queue: Manifest, group: Manifest, requests: Amounts) -> list[str]:
-        """The flavors of a group that have enough of every resource they cover."""
+    def _takes_pods(self, name: str, group: Manifest, spec: Manifest) -> bool:
+        """Whether a flavor takes pods of a template: by its taints, and by labels that flavors of its group have.
+
+        Follows checkFlavorForPodSets in Kueue's pkg/scheduler/flavorassigner.
+        """
+        own = section(self._flavors.get(name, {}), "spec")
+        flavors = [section(self._flavors.get(each["name"], {}), "spec") for each in items(group, "flavors")]
+        keys = {key for each in flavors for key in section(each, "nodeLabels")}
+        tolerations = [*items(spec, "tolerations"), *items(own, "tolerations")]
+        is_tolerated = not untolerated_taints(tolerations, items(own, "nodeTaints"))
+        node: Manifest = {"metadata": {"labels": section(own, "nodeLabels")}}
+        return name not in self._flavors or (is_tolerated and selects_node(_about(keys, spec), node))
+
+    def _usable(self, queue: Manifest, group: Manifest, template: Manifest, requests: Amounts) -> list[str]:
+        """The flavors of a group that take pods of a template and have enough of every resource they cover."""
         return [
             flavor["name"]
             for flavor in items(group, "flavors")
-            if all(requests[name] <= self._most(queue, flavor, name) for name in _covered(group, requests))
+            if self._takes_pods(flavor["name"], group, template)
+            and all(requests[name] <= self._most(queue, flavor, name) for name in _covered(group, requests))
         ]
 
     def _most(self, queue: Manifest, flavor: Manifest, resource: str) -> int:
@@ -81,6 +98,26 @@ class Queues:
                         nominal, _, lending = quota_of(offered, resource)
                         lent += nominal if lending is None else min(nominal, lending)
         return own + (lent if limit is None else min(lent, limit))
+
+
+def _about(keys: set[str], spec: Manifest) -> Manifest:
+    """What a pod's spec wants of some labels of nodes."""
+    terms = [
+        {"matchExpressions": [each for each in items(term, "matchExpressions") if each["key"] in keys]}
+        for term in items(required_node_affinity(spec) or {}, "nodeSelectorTerms")
+    ]
+    selector = {key: value for key, value in section(spec, "nodeSelector").items() if key in keys}
+    affinity = {REQUIRED: {"nodeSelectorTerms": terms}} if all(term["matchExpressions"] for term in terms) else {}
+    return {"nodeSelector": selector, "affinity": {"nodeAffinity": affinity if terms else {}}}
+
+
+def _taken_by_none(queue: Manifest) -> Refusal:
+    return Refusal(
+        "queue",
+        "",
+        f"no flavor of ClusterQueue {name_of(queue)} has the labels that its pods select and the taints they tolerate",
+        "Correct the node selector or the tolerations, or add a flavor for such nodes.",
+    )
 
 
 def _refused(queue: Manifest, resource: str, wanted: int, most: int) -> Refusal:
