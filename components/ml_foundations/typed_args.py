@@ -797,6 +797,8 @@ class VolumeArgs(TypedDict):
     """A disk that exists: `projects/<project>/zones/<zone>/disks/<name>`. Its class says the disk's type."""
     bucket: NotRequired[pulumi.Input[str]]
     """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
+    labels: NotRequired[dict[str, str]]
+    """Labels of the claim."""
     mount_options: NotRequired[list[str]]
     """Options of the mount of a disk or bucket, such as implicit-dirs."""
 
@@ -995,6 +997,8 @@ class MountArgs(TypedDict):
     """The part of the volume to mount; default is all of it."""
     mount_options: NotRequired[str]
     """For a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
+    attributes: NotRequired[dict[str, str]]
+    """For a bucket: further volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
 
 
 class TaskArgs(TypedDict):
@@ -1026,6 +1030,10 @@ class TaskArgs(TypedDict):
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
     gpu: NotRequired[str]
     """The GPU model, by any of its names; without it, any GPU will do."""
+    gpu_models: NotRequired[list[str]]
+    """GPU models of which any will do, by any of their names; in place of gpu."""
+    accelerator_label: NotRequired[bool]
+    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -1040,8 +1048,12 @@ class TaskArgs(TypedDict):
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
     """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
+    side_containers: NotRequired[list[dict[str, Any]]]
+    """Further containers of its pods, as Kubernetes writes them."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    affinity: NotRequired[dict[str, Any]]
+    """Affinity of its pods, as Kubernetes writes it; what the GPUs need of nodes is added to each of its terms."""
     tolerations: NotRequired[list[TolerationArgs]]
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
@@ -1056,6 +1068,16 @@ class TaskArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    privileged: NotRequired[bool]
+    """Whether its container is privileged, which Pod Security baseline refuses; default false."""
+    host_network: NotRequired[bool]
+    """Whether its pods are in the network of their node; default false."""
+    host_ipc: NotRequired[bool]
+    """Whether its pods share memory with all of their node; default false."""
+    runtime_class: NotRequired[str]
+    """The RuntimeClass of its pods."""
+    scheduler: NotRequired[str]
+    """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
     image_pull_secrets: NotRequired[list[str]]
@@ -1066,6 +1088,8 @@ class TaskArgs(TypedDict):
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, str]]
     """Further labels of its pods."""
+    object_labels: NotRequired[dict[str, str]]
+    """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
@@ -1120,6 +1144,10 @@ class TrainingJobArgs(TypedDict):
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
     gpu: NotRequired[str]
     """The GPU model, by any of its names; without it, any GPU will do."""
+    gpu_models: NotRequired[list[str]]
+    """GPU models of which any will do, by any of their names; in place of gpu."""
+    accelerator_label: NotRequired[bool]
+    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -1134,8 +1162,12 @@ class TrainingJobArgs(TypedDict):
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
     """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
+    side_containers: NotRequired[list[dict[str, Any]]]
+    """Further containers of its pods, as Kubernetes writes them."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    affinity: NotRequired[dict[str, Any]]
+    """Affinity of its pods, as Kubernetes writes it; what the GPUs need of nodes is added to each of its terms."""
     tolerations: NotRequired[list[TolerationArgs]]
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
@@ -1150,6 +1182,16 @@ class TrainingJobArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    privileged: NotRequired[bool]
+    """Whether its container is privileged, which Pod Security baseline refuses; default false."""
+    host_network: NotRequired[bool]
+    """Whether its pods are in the network of their node; default false."""
+    host_ipc: NotRequired[bool]
+    """Whether its pods share memory with all of their node; default false."""
+    runtime_class: NotRequired[str]
+    """The RuntimeClass of its pods."""
+    scheduler: NotRequired[str]
+    """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
     image_pull_secrets: NotRequired[list[str]]
@@ -1160,6 +1202,8 @@ class TrainingJobArgs(TypedDict):
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, str]]
     """Further labels of its pods."""
+    object_labels: NotRequired[dict[str, str]]
+    """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
@@ -1234,6 +1278,10 @@ class DistributedTrainingArgs(TypedDict):
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
     gpu: NotRequired[str]
     """The GPU model, by any of its names; without it, any GPU will do."""
+    gpu_models: NotRequired[list[str]]
+    """GPU models of which any will do, by any of their names; in place of gpu."""
+    accelerator_label: NotRequired[bool]
+    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -1248,8 +1296,12 @@ class DistributedTrainingArgs(TypedDict):
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
     """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
+    side_containers: NotRequired[list[dict[str, Any]]]
+    """Further containers of its pods, as Kubernetes writes them."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    affinity: NotRequired[dict[str, Any]]
+    """Affinity of its pods, as Kubernetes writes it; what the GPUs need of nodes is added to each of its terms."""
     tolerations: NotRequired[list[TolerationArgs]]
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
@@ -1264,6 +1316,16 @@ class DistributedTrainingArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    privileged: NotRequired[bool]
+    """Whether its container is privileged, which Pod Security baseline refuses; default false."""
+    host_network: NotRequired[bool]
+    """Whether its pods are in the network of their node; default false."""
+    host_ipc: NotRequired[bool]
+    """Whether its pods share memory with all of their node; default false."""
+    runtime_class: NotRequired[str]
+    """The RuntimeClass of its pods."""
+    scheduler: NotRequired[str]
+    """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
     image_pull_secrets: NotRequired[list[str]]
@@ -1274,6 +1336,8 @@ class DistributedTrainingArgs(TypedDict):
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, str]]
     """Further labels of its pods."""
+    object_labels: NotRequired[dict[str, str]]
+    """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
@@ -1360,6 +1424,10 @@ class SweepArgs(TypedDict):
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
     gpu: NotRequired[str]
     """The GPU model, by any of its names; without it, any GPU will do."""
+    gpu_models: NotRequired[list[str]]
+    """GPU models of which any will do, by any of their names; in place of gpu."""
+    accelerator_label: NotRequired[bool]
+    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -1374,8 +1442,12 @@ class SweepArgs(TypedDict):
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
     """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
+    side_containers: NotRequired[list[dict[str, Any]]]
+    """Further containers of its pods, as Kubernetes writes them."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    affinity: NotRequired[dict[str, Any]]
+    """Affinity of its pods, as Kubernetes writes it; what the GPUs need of nodes is added to each of its terms."""
     tolerations: NotRequired[list[TolerationArgs]]
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
@@ -1390,6 +1462,16 @@ class SweepArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    privileged: NotRequired[bool]
+    """Whether its container is privileged, which Pod Security baseline refuses; default false."""
+    host_network: NotRequired[bool]
+    """Whether its pods are in the network of their node; default false."""
+    host_ipc: NotRequired[bool]
+    """Whether its pods share memory with all of their node; default false."""
+    runtime_class: NotRequired[str]
+    """The RuntimeClass of its pods."""
+    scheduler: NotRequired[str]
+    """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
     image_pull_secrets: NotRequired[list[str]]
@@ -1400,6 +1482,8 @@ class SweepArgs(TypedDict):
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, str]]
     """Further labels of its pods."""
+    object_labels: NotRequired[dict[str, str]]
+    """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
@@ -1471,6 +1555,10 @@ class ScheduledTrainingArgs(TypedDict):
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
     gpu: NotRequired[str]
     """The GPU model, by any of its names; without it, any GPU will do."""
+    gpu_models: NotRequired[list[str]]
+    """GPU models of which any will do, by any of their names; in place of gpu."""
+    accelerator_label: NotRequired[bool]
+    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -1485,8 +1573,12 @@ class ScheduledTrainingArgs(TypedDict):
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
     """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
+    side_containers: NotRequired[list[dict[str, Any]]]
+    """Further containers of its pods, as Kubernetes writes them."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    affinity: NotRequired[dict[str, Any]]
+    """Affinity of its pods, as Kubernetes writes it; what the GPUs need of nodes is added to each of its terms."""
     tolerations: NotRequired[list[TolerationArgs]]
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
@@ -1501,6 +1593,16 @@ class ScheduledTrainingArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    privileged: NotRequired[bool]
+    """Whether its container is privileged, which Pod Security baseline refuses; default false."""
+    host_network: NotRequired[bool]
+    """Whether its pods are in the network of their node; default false."""
+    host_ipc: NotRequired[bool]
+    """Whether its pods share memory with all of their node; default false."""
+    runtime_class: NotRequired[str]
+    """The RuntimeClass of its pods."""
+    scheduler: NotRequired[str]
+    """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
     image_pull_secrets: NotRequired[list[str]]
@@ -1511,6 +1613,8 @@ class ScheduledTrainingArgs(TypedDict):
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, str]]
     """Further labels of its pods."""
+    object_labels: NotRequired[dict[str, str]]
+    """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
@@ -1619,6 +1723,10 @@ class ShardedSetArgs(TypedDict):
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
     gpu: NotRequired[str]
     """The GPU model, by any of its names; without it, any GPU will do."""
+    gpu_models: NotRequired[list[str]]
+    """GPU models of which any will do, by any of their names; in place of gpu."""
+    accelerator_label: NotRequired[bool]
+    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -1633,8 +1741,12 @@ class ShardedSetArgs(TypedDict):
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
     """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
+    side_containers: NotRequired[list[dict[str, Any]]]
+    """Further containers of its pods, as Kubernetes writes them."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    affinity: NotRequired[dict[str, Any]]
+    """Affinity of its pods, as Kubernetes writes it; what the GPUs need of nodes is added to each of its terms."""
     tolerations: NotRequired[list[TolerationArgs]]
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
@@ -1649,6 +1761,16 @@ class ShardedSetArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    privileged: NotRequired[bool]
+    """Whether its container is privileged, which Pod Security baseline refuses; default false."""
+    host_network: NotRequired[bool]
+    """Whether its pods are in the network of their node; default false."""
+    host_ipc: NotRequired[bool]
+    """Whether its pods share memory with all of their node; default false."""
+    runtime_class: NotRequired[str]
+    """The RuntimeClass of its pods."""
+    scheduler: NotRequired[str]
+    """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
     image_pull_secrets: NotRequired[list[str]]
@@ -1659,6 +1781,8 @@ class ShardedSetArgs(TypedDict):
     """Seconds that a shard has to write its state when it is stopped; default 60."""
     labels: NotRequired[dict[str, str]]
     """Further labels of its pods."""
+    object_labels: NotRequired[dict[str, str]]
+    """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
@@ -1677,6 +1801,8 @@ class ShardedSetArgs(TypedDict):
     """The path that answers when a shard is loaded, or tcp where a connection is enough; default tcp."""
     live_path: NotRequired[str]
     """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
+    probes: NotRequired[dict[str, dict[str, Any] | None]]
+    """Fields of the probes, as Kubernetes writes them, such as {"readiness": {"periodSeconds": 1}}; null for none."""
     load_seconds: NotRequired[int]
     """The most seconds that the model takes to load; default 300. Probes and the rollout wait that long."""
     max_unavailable: NotRequired[int]
@@ -1749,6 +1875,10 @@ class InferenceServiceArgs(TypedDict):
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
     gpu: NotRequired[str]
     """The GPU model, by any of its names; without it, any GPU will do."""
+    gpu_models: NotRequired[list[str]]
+    """GPU models of which any will do, by any of their names; in place of gpu."""
+    accelerator_label: NotRequired[bool]
+    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod; default 1."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -1763,8 +1893,12 @@ class InferenceServiceArgs(TypedDict):
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
     """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
+    side_containers: NotRequired[list[dict[str, Any]]]
+    """Further containers of its pods, as Kubernetes writes them."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    affinity: NotRequired[dict[str, Any]]
+    """Affinity of its pods, as Kubernetes writes it; what the GPUs need of nodes is added to each of its terms."""
     tolerations: NotRequired[list[TolerationArgs]]
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
@@ -1779,6 +1913,16 @@ class InferenceServiceArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    privileged: NotRequired[bool]
+    """Whether its container is privileged, which Pod Security baseline refuses; default false."""
+    host_network: NotRequired[bool]
+    """Whether its pods are in the network of their node; default false."""
+    host_ipc: NotRequired[bool]
+    """Whether its pods share memory with all of their node; default false."""
+    runtime_class: NotRequired[str]
+    """The RuntimeClass of its pods."""
+    scheduler: NotRequired[str]
+    """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
     image_pull_secrets: NotRequired[list[str]]
@@ -1789,6 +1933,8 @@ class InferenceServiceArgs(TypedDict):
     """Seconds until a stopping pod is killed, more than deregister_seconds and drain_seconds together; default 60."""
     labels: NotRequired[dict[str, str]]
     """Further labels of its pods."""
+    object_labels: NotRequired[dict[str, str]]
+    """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, str]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
@@ -1807,6 +1953,8 @@ class InferenceServiceArgs(TypedDict):
     """The path that answers when the model is loaded, or tcp where a connection is enough; default /health."""
     live_path: NotRequired[str]
     """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
+    probes: NotRequired[dict[str, dict[str, Any] | None]]
+    """Fields of the probes, as Kubernetes writes them, such as {"readiness": {"periodSeconds": 1}}; null for none."""
     load_seconds: NotRequired[int]
     """The most seconds that the model takes to load; default 300. Probes and the rollout wait that long."""
     max_unavailable: NotRequired[int]
@@ -1833,6 +1981,8 @@ class InferenceServiceArgs(TypedDict):
     """When there are more pods than replicas; by default never."""
     service_port: NotRequired[int]
     """The port on which the Service answers for the server's own; default 80."""
+    service_type: NotRequired[str]
+    """ClusterIP, NodePort or LoadBalancer: who can reach the Service; default ClusterIP, the cluster."""
     deregister_seconds: NotRequired[int]
     """Seconds that a stopping pod still accepts requests, until all clients know that it stops; default 15."""
     drain_seconds: NotRequired[int]

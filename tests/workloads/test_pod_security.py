@@ -42,7 +42,8 @@ PRIVILEGES: dict[str, Any] = {"name": "main", "securityContext": {"privileged": 
 PRIVILEGED = {
     "GpuMonitor": of_monitor(),
     "GpuMonitor of the operator's driver": of_monitor(driver="operator"),
-    "Task with privileges": building.pod(pod_overrides={"containers": [PRIVILEGES]}),
+    "Task with privileges": building.pod(privileged=True, host_network=True, host_ipc=True),
+    "Task with privileges by overrides": building.pod(pod_overrides={"containers": [PRIVILEGES]}),
     "Task with an init container that adds CAP_SYS_ADMIN": building.pod(
         init_containers=[
             {"name": "mount", "image": "i", "securityContext": {"capabilities": {"add": ["CAP_SYS_ADMIN"]}}}

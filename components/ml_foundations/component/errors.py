@@ -48,7 +48,8 @@ def explain(
             yield path, f"is an Output; it must be known at preview: {_instead(location, spec)}"
         elif item["type"] == "extra_forbidden":
             known = sorted(map(spell, _place(location[:-1], spec, spell)[1].model_fields))
-            yield path, unknown(str(location[-1]), known)
+            more = " Other fields of the PodSpec go into pod_overrides." if "pod_overrides" in known else ""
+            yield path, f"{unknown(str(location[-1]), known)}{more}"
         elif item["type"] == "missing":
             yield path, "is required"
         elif item["type"] == "string_too_long":

@@ -38,6 +38,12 @@ def _checked(value: dict[str, Any], api_type: str) -> dict[str, Any]:
 PodFields = Annotated[dict[str, Any], AfterValidator(partial(_checked, api_type="PodSpecArgs"))]
 """Fields of a PodSpec, as Kubernetes writes them."""
 
+Affinity = Annotated[dict[str, Any], AfterValidator(partial(_checked, api_type="AffinityArgs"))]
+"""The affinity of a pod, as Kubernetes writes it."""
+
+Probe = Annotated[dict[str, Any], AfterValidator(partial(_checked, api_type="ProbeArgs"))]
+"""Fields of a probe, as Kubernetes writes them."""
+
 Container = Annotated[dict[str, Any], AfterValidator(partial(_checked, api_type="ContainerArgs"))]
 """A container, as Kubernetes writes it."""
 
@@ -58,14 +64,15 @@ def object_errors(api_version: str, kind: str, fields: Mapping[str, Any]) -> Ite
     )
 
 
-def container_errors(pod: Mapping[str, Any], made: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+def container_errors(pod: Manifest, made: Mapping[str, Sequence[Manifest]]) -> Iterator[tuple[str, str]]:
     """Containers in ``pod_overrides`` that neither exist nor, by an image, are new.
 
     Args:
         pod: The overrides.
-        made: The names of the component's containers and initContainers.
+        made: The component's containers and initContainers.
     """
-    for field, names in made.items():
+    for field, containers in made.items():
+        names = [container.get("name", "") for container in containers]
         for index, container in enumerate(items(pod, field)):
             if container["name"] not in names and not container.get("image"):
                 known = f"there is {', '.join(names)}" if names else "there is none"

@@ -107,7 +107,8 @@ class GpuMonitorSpec(ComponentSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.monitoring != "none" and not self.port:
             yield "monitoring", f"is {self.monitoring}, but port is 0: there are no metrics"
-        yield from container_errors(self.pod_overrides, {"containers": [self.container_name], "initContainers": []})
+        made = {"containers": [{"name": self.container_name}], "initContainers": []}
+        yield from container_errors(self.pod_overrides, made)
         paths = [host.path for host in self.host_paths]
         yield from taken("host_paths[{}].path", paths, [self.files_path] if self.files else [])
 

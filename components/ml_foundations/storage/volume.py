@@ -48,6 +48,8 @@ class VolumeSpec(ComponentSpec):
     """A disk that exists: `projects/<project>/zones/<zone>/disks/<name>`. Its class says the disk's type."""
     bucket: InputStr = None
     """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
+    labels: dict[str, str] = {}
+    """Labels of the claim."""
     mount_options: list[str] = []
     """Options of the mount of a disk or bucket, such as implicit-dirs."""
 
@@ -116,7 +118,8 @@ def _claim(spec: VolumeSpec) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": spec.claim_name, "namespace": spec.namespace},
+        "metadata": {"name": spec.claim_name, "namespace": spec.namespace}
+        | ({"labels": spec.labels} if spec.labels else {}),
         "spec": body,
     }
 

@@ -37,6 +37,8 @@ class InferenceServiceSpec(ServerSpec):
     """When there are more pods than replicas; by default never."""
     service_port: int = Field(80, ge=1, le=65535)
     """The port on which the Service answers for the server's own; default 80."""
+    service_type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    """ClusterIP, NodePort or LoadBalancer: who can reach the Service; default ClusterIP, the cluster."""
     deregister_seconds: int = Field(15, ge=0)
     """Seconds that a stopping pod still accepts requests, until all clients know that it stops; default 15."""
     drain_seconds: int = Field(30, ge=0)
@@ -115,7 +117,7 @@ class InferenceServiceSpec(ServerSpec):
             custom_timeouts=self.timeouts,
         )
         yield Part("deployment", _deployment(self), [part.role for part in claims], options)
-        yield self.service_part(self.service_name, self.service_port, type="ClusterIP")
+        yield self.service_part(self.service_name, self.service_port, type=self.service_type)
         if self.autoscaling is not None:
             yield Part("autoscaler", self.autoscaling.manifest(self.metadata(), self.deployment, self.replicas))
         yield from self.around_parts()

@@ -41,6 +41,8 @@ class Mount(Spec):
     """The part of the volume to mount; default is all of it."""
     mount_options: str | None = None
     """For a bucket: options of Cloud Storage FUSE; default implicit-dirs."""
+    attributes: dict[str, str] = {}
+    """For a bucket: further volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -49,8 +51,9 @@ class Mount(Spec):
             yield "path", f"has {' and '.join(given) or 'no source'}: give exactly one of {', '.join(_SOURCES)}"
         if self.volume is not None and self.name is None:
             yield "name", "is required beside volume"
-        if self.mount_options is not None and self.bucket is None:
-            yield "mount_options", "are options of a bucket, and there is none"
+        for field in ("mount_options", "attributes"):
+            if getattr(self, field) and self.bucket is None:
+                yield field, f"are {field.removeprefix('mount_')} of a bucket, and there is none"
 
     @property
     def volume_name(self) -> str:
@@ -62,7 +65,7 @@ class Mount(Spec):
 
     def source(self) -> dict[str, Any]:
         """The volume without its name, as Kubernetes writes it."""
-        bucket = {"bucketName": self.bucket, "mountOptions": self.mount_options or "implicit-dirs"}
+        bucket = {"bucketName": self.bucket, "mountOptions": self.mount_options or "implicit-dirs"} | self.attributes
         sources = {
             "claim": {"persistentVolumeClaim": {"claimName": self.claim}},
             "secret": {"secret": {"secretName": self.secret}},

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.overrides import Container, PodFields, container_errors
+from ml_foundations.component.overrides import Affinity, Container, PodFields, container_errors
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.tolerations import Toleration
@@ -53,6 +53,10 @@ class WorkloadSpec(ComponentSpec):
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
     gpu: GpuProduct | None = None
     """The GPU model, by any of its names; without it, any GPU will do."""
+    gpu_models: list[GpuProduct] = []
+    """GPU models of which any will do, by any of their names; in place of gpu."""
+    accelerator_label: bool = False
+    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: int = Field(0, ge=0)
     """GPUs of each pod."""
     gpu_claim: GpuClaim | None = None
@@ -67,8 +71,12 @@ class WorkloadSpec(ComponentSpec):
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: list[Container] = []
     """Init containers, as Kubernetes writes them; with restartPolicy Always they are sidecars."""
+    side_containers: list[Container] = []
+    """Further containers of its pods, as Kubernetes writes them."""
     node_selector: dict[str, str] = {}
     """Labels that its nodes must have, such as GpuNodePool.node_selector."""
+    affinity: Affinity = {}
+    """Affinity of its pods, as Kubernetes writes it; what the GPUs need of nodes is added to each of its terms."""
     tolerations: list[Toleration] = []
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: bool = False
@@ -83,6 +91,16 @@ class WorkloadSpec(ComponentSpec):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: int = Field(1000, ge=0)
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    privileged: bool = False
+    """Whether its container is privileged, which Pod Security baseline refuses; default false."""
+    host_network: bool = False
+    """Whether its pods are in the network of their node; default false."""
+    host_ipc: bool = False
+    """Whether its pods share memory with all of their node; default false."""
+    runtime_class: str | None = None
+    """The RuntimeClass of its pods."""
+    scheduler: str | None = None
+    """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
     image_pull_secrets: list[str] = []
@@ -93,6 +111,8 @@ class WorkloadSpec(ComponentSpec):
     """Seconds that a pod has to finish when it is stopped."""
     labels: dict[str, str] = {}
     """Further labels of its pods."""
+    object_labels: dict[str, str] = {}
+    """Further labels of the objects that it makes."""
     annotations: dict[str, str] = {}
     """Annotations of its pods."""
     pod_overrides: PodFields = {}
@@ -108,9 +128,15 @@ class WorkloadSpec(ComponentSpec):
         return getattr(self, self.name_field or "")
 
     @property
+    def models(self) -> list[str]:
+        """The GPU models of which any will do; empty where all will."""
+        return [self.gpu] if self.gpu is not None else self.gpu_models
+
+    @property
     def takes_gpus(self) -> bool:
-        """Whether any container requests GPUs: the component's, an init container, or one of ``pod_overrides``."""
-        more = [*self.init_containers, *(item for key in _CONTAINERS for item in items(self.pod_overrides, key))]
+        """Whether any container requests GPUs: its own, an init or side container, or one of ``pod_overrides``."""
+        overrides = (item for key in _CONTAINERS for item in items(self.pod_overrides, key))
+        more = [*self.init_containers, *self.side_containers, *overrides]
         amounts = [section(item, "resources", key) for item in more for key in ("requests", "limits")]
         return bool(self.gpus) or any(labels.GPU_RESOURCE in amount for amount in amounts)
 
@@ -128,18 +154,21 @@ class WorkloadSpec(ComponentSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        if self.gpu is not None and not self.takes_gpus:
-            yield "gpus", f"is 0, but gpu is {self.gpu}; say how many each pod needs"
+        if self.models and not self.takes_gpus:
+            yield "gpus", f"is 0, but gpu is {' or '.join(self.models)}; say how many each pod needs"
         elif self.gpu_claim is not None and not self.gpus:
             yield "gpus", "is 0, but there is a gpu_claim; say how many each pod needs"
         if self.queue_priority is not None and self.queue is None:
             yield "queue_priority", "ranks a workload in its queue, and there is no queue"
         yield from self._amount_errors()
         yield from mount_errors(self.mounts, self.own_mounts)
-        for label in self.app_labels.keys() & self.labels.keys():
-            yield f"labels.{label}", "is set by the component, whose selectors know the pods by it; leave it out"
-        names = [[self.container_name], [item.get("name", "") for item in self.init_containers]]
-        yield from container_errors(self.pod_overrides, dict(zip(_CONTAINERS, names, strict=True)))
+        if self.gpu_models and (self.gpu is not None or self.gpu_claim is not None):
+            yield "gpu_models", f"are in place of {'gpu' if self.gpu else 'what gpu_claim selects'}; leave one out"
+        for field in ("labels", "object_labels"):
+            for label in self.app_labels.keys() & getattr(self, field).keys():
+                yield f"{field}.{label}", "is set by the component, whose selectors know it; leave it out"
+        made = [[{"name": self.container_name}, *self.side_containers], self.init_containers]
+        yield from container_errors(self.pod_overrides, dict(zip(_CONTAINERS, made, strict=True)))
 
     def _amount_errors(self) -> Iterator[tuple[str, str]]:
         for field, amounts in (("requests", self.requests), ("limits", self.limits)):
@@ -173,7 +202,8 @@ class WorkloadSpec(ComponentSpec):
     def metadata(self, **others: Any) -> dict[str, Any]:
         """Name, namespace and labels of the main object; ``others`` are added, or replace them."""
         own = {"name": self.workload_name, "namespace": self.namespace, "labels": self.app_labels | self.queue_labels}
-        return own | others
+        made = own | others
+        return made | {"labels": self.object_labels | made["labels"]}
 
     def claim_template(self) -> dict[str, Any] | None:
         """The ResourceClaimTemplate of a ``gpu_claim`` that names none; a template cannot change, so its name does."""

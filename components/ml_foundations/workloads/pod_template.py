@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ml_foundations.catalog.machine_types import gpu_by_name
 from ml_foundations.component.tolerations import GPU_TOLERATION, Toleration, toleration_manifest
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, section
-from ml_foundations.kubernetes.merging import strategic_merge, without_none
-from ml_foundations.kubernetes.selectors import node_affinity
+from ml_foundations.kubernetes.merging import merged, strategic_merge, without_none
+from ml_foundations.kubernetes.selectors import REQUIRED, required_node_affinity
 from ml_foundations.workloads.environment import environment, environment_sources
 from ml_foundations.workloads.gpu_claim import GPU_CLAIM
 from ml_foundations.workloads.mounts import mount_manifests, volume_manifests
@@ -42,14 +43,22 @@ def pod_template(
             "serviceAccountName": spec.service_account,
             "terminationGracePeriodSeconds": spec.grace_seconds,
             "priorityClassName": spec.priority_class,
+            "runtimeClassName": spec.runtime_class,
+            "schedulerName": spec.scheduler,
+            "hostNetwork": spec.host_network or None,
+            "dnsPolicy": "ClusterFirstWithHostNet" if spec.host_network else None,
+            "hostIPC": spec.host_ipc or None,
             "securityContext": _pod_security(spec),
             "imagePullSecrets": [{"name": name} for name in spec.image_pull_secrets] or None,
             "nodeSelector": spec.node_selector or None,
-            "affinity": _affinity(spec),
+            "affinity": _affinity(spec) or None,
             "tolerations": _tolerations(spec),
             "resourceClaims": _resource_claims(spec),
-            "initContainers": [_init_container(spec, item) for item in spec.init_containers] or None,
-            "containers": [_container(spec, env or {}) | dict(container)],
+            "initContainers": [_secured(spec, "initContainers", item) for item in spec.init_containers] or None,
+            "containers": [
+                _container(spec, env or {}) | dict(container),
+                *(_secured(spec, "containers", item) for item in spec.side_containers),
+            ],
             "volumes": [*volume_manifests(spec.mounts), *spec.own_volumes] or None,
         }
     )
@@ -107,6 +116,7 @@ def _overrides_of(spec: WorkloadSpec, field: str, name: str) -> list[Manifest]:
 
 
 def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    overrides = _overrides_of(spec, "containers", spec.container_name)
     return without_none(
         {
             "name": spec.container_name,
@@ -118,14 +128,15 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
             "env": environment(env, spec.field_env, spec.secret_env, spec.config_env, spec.env) or None,
             "envFrom": environment_sources(spec.env_from) or None,
             "resources": _resources(spec),
-            "securityContext": _container_security(spec, _overrides_of(spec, "containers", spec.container_name)),
+            "securityContext": {"privileged": True} if spec.privileged else _container_security(spec, overrides),
             "volumeMounts": [*mount_manifests(spec.mounts), *spec.own_mounts] or None,
         }
     )
 
 
-def _init_container(spec: WorkloadSpec, container: Mapping[str, Any]) -> dict[str, Any]:
-    given = [container, *_overrides_of(spec, "initContainers", container.get("name", ""))]
+def _secured(spec: WorkloadSpec, field: str, container: Mapping[str, Any]) -> dict[str, Any]:
+    """A container of the user's, as safe as the component's own where it does not say otherwise."""
+    given = [container, *_overrides_of(spec, field, container.get("name", ""))]
     return strategic_merge({"securityContext": _container_security(spec, given)}, container)
 
 
@@ -135,13 +146,19 @@ def _annotations(spec: WorkloadSpec) -> dict[str, str]:
     return fuse | spec.annotations
 
 
-def _affinity(spec: WorkloadSpec) -> dict[str, Any] | None:
+def _affinity(spec: WorkloadSpec) -> dict[str, Any]:
     """GPU pods go to nodes of their product, pods without GPUs to no GPU node; a claim says itself what it wants."""
+    own: list[dict[str, Any]] = []
     if not spec.takes_gpus:
-        return node_affinity({"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"})
-    if spec.gpu is not None and spec.gpu_claim is None:
-        return node_affinity({"key": labels.GPU_PRODUCT, "operator": "In", "values": [spec.gpu]})
-    return None
+        own = [{"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}]
+    elif spec.models and spec.gpu_claim is None:
+        types = [gpu_by_name(model).accelerator_type for model in spec.models]
+        key, values = (labels.GKE_ACCELERATOR, types) if spec.accelerator_label else (labels.GPU_PRODUCT, spec.models)
+        own = [{"key": key, "operator": "In", "values": values}]
+    terms = items(required_node_affinity({"affinity": spec.affinity}) or {}, "nodeSelectorTerms") or [{}]
+    joined = [{**term, "matchExpressions": [*items(term, "matchExpressions"), *own]} for term in terms]
+    needed = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": joined}}} if own else {}
+    return merged(spec.affinity, needed)
 
 
 def _tolerations(spec: WorkloadSpec) -> list[dict[str, str]] | None:

@@ -2,16 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.component.overrides import Probe
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.manifests import items
+from ml_foundations.kubernetes.merging import strategic_merge
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
 from ml_foundations.workloads.pod import WorkloadSpec
 
@@ -46,6 +48,8 @@ class ServerSpec(WorkloadSpec):
     """The path that answers when the model is loaded, or tcp where a connection is enough; default /health."""
     live_path: str | None = Field(None, pattern=PROBE)
     """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
+    probes: dict[Literal["startup", "readiness", "liveness"], Probe | None] = {}
+    """Fields of the probes, as Kubernetes writes them, such as {"readiness": {"periodSeconds": 1}}; null for none."""
     load_seconds: int = Field(300, ge=1)
     """The most seconds that the model takes to load; default 300. Probes and the rollout wait that long."""
     max_unavailable: int = Field(1, ge=1)
@@ -116,13 +120,17 @@ class ServerSpec(WorkloadSpec):
         """Ports and probes: liveness is asked only once the startup probe has found the model loaded."""
         ready, live = self._probe(self.health_path), self._probe(self.live_path or self.health_path)
         failures = self.startup_seconds // _PROBE_SECONDS
+        probes = {
+            "startup": ready | {"periodSeconds": _PROBE_SECONDS, "failureThreshold": failures},
+            "readiness": ready | {"periodSeconds": 5, "failureThreshold": 3},
+            "liveness": live | {"periodSeconds": 10, "failureThreshold": 10},
+        }
+        given: dict[str, Any] = {key: {} for key in probes} | dict(self.probes)
         return {
             "ports": [
                 {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in self.port_numbers.items()
             ],
-            "startupProbe": ready | {"periodSeconds": _PROBE_SECONDS, "failureThreshold": failures},
-            "readinessProbe": ready | {"periodSeconds": 5, "failureThreshold": 3},
-            "livenessProbe": live | {"periodSeconds": 10, "failureThreshold": 10},
+            **{f"{key}Probe": strategic_merge(probes[key], more) for key, more in given.items() if more is not None},
         }
 
     def _probe(self, path: str) -> dict[str, Any]:

@@ -1,0 +1,103 @@
+"""What public manifests say, each as an argument of its own."""
+
+from typing import Any
+
+import pulumi
+import pytest
+from ml_foundations.component.spec import check
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.selectors import REQUIRED
+from ml_foundations.storage.volume import VolumeSpec
+
+from tests.support.parts import manifest_of
+from tests.workloads.building import container_of, gang, job, job_spec, pod, pod_of, service_spec
+
+ZONE = {"key": labels.ZONE, "operator": "In", "values": ["us-central1-a"]}
+
+
+def terms(**args: Any) -> Any:
+    return pod_of(job(**args))["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+
+
+def test_any_of_several_gpu_models_will_do() -> None:
+    [term] = terms(gpus=8, gpu_models=["A100", "NVIDIA-H100-SXM5-80GB"])
+    models = ["NVIDIA-A100-SXM4-40GB", "NVIDIA-H100-80GB-HBM3"]
+    assert term["matchExpressions"] == [{"key": labels.GPU_PRODUCT, "operator": "In", "values": models}]
+    for wrong in ({"gpu": "L4"}, {"gpu_claim": {}}):
+        with pytest.raises(pulumi.InputPropertiesError, match="gpu_models: are in place of"):
+            job_spec(gpus=1, gpu_models=["L4"], **wrong)
+
+
+def test_nodes_without_feature_discovery_are_known_by_gkes_label() -> None:
+    [term] = terms(gpus=1, gpu="L4", accelerator_label=True)
+    assert term["matchExpressions"] == [{"key": labels.GKE_ACCELERATOR, "operator": "In", "values": ["nvidia-l4"]}]
+
+
+def test_what_gpus_need_of_nodes_is_added_to_each_term_of_the_users_affinity() -> None:
+    product = {"key": labels.GPU_PRODUCT, "operator": "In", "values": ["NVIDIA-L4"]}
+    given = {
+        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [ZONE]}, {}]}},
+        "podAntiAffinity": {REQUIRED: [{"topologyKey": labels.HOSTNAME}]},
+    }
+    made = pod_of(job(gpus=1, gpu="L4", affinity=given))["affinity"]
+    joined = [{"matchExpressions": [ZONE, product]}, {"matchExpressions": [product]}]
+    assert made["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == joined
+    assert made["podAntiAffinity"] == given["podAntiAffinity"]
+    assert pod_of(job(gpus=1, affinity=given))["affinity"] == given
+
+
+def test_the_pod_has_what_its_arguments_say() -> None:
+    sides = [{"name": "logs", "image": "fluent-bit"}]
+    args = {
+        "privileged": True,
+        "host_network": True,
+        "host_ipc": True,
+        "runtime_class": "gvisor",
+        "scheduler": "volcano",
+    }
+    made = pod(**args, side_containers=sides)["spec"]
+    assert made["containers"][0]["securityContext"] == {"privileged": True}
+    assert (made["hostNetwork"], made["dnsPolicy"], made["hostIPC"]) == (True, "ClusterFirstWithHostNet", True)
+    assert (made["runtimeClassName"], made["schedulerName"]) == ("gvisor", "volcano")
+    assert made["containers"][1]["name"] == "logs"
+    assert made["containers"][1]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    override = {"containers": [{"name": "logs", "env": [{"name": "LEVEL", "value": "debug"}]}]}
+    assert pod(side_containers=sides, pod_overrides=override)["spec"]["containers"][1]["env"][0]["value"] == "debug"
+
+
+def test_objects_have_the_labels_that_are_given_and_their_own() -> None:
+    for manifest in (*gang(object_labels={"team": "ml"}), *service_spec(object_labels={"team": "ml"}).manifests()):
+        assert manifest["metadata"]["labels"]["team"] == "ml"
+        assert "app.kubernetes.io/name" in manifest["metadata"]["labels"]
+    with pytest.raises(pulumi.InputPropertiesError, match=r"object_labels\.app\.kubernetes\.io/name: is set by"):
+        job_spec(object_labels={"app.kubernetes.io/name": "other"})
+
+
+def test_probes_have_the_timings_that_are_given_and_null_removes_one() -> None:
+    spec = service_spec(probes={"startup": None, "readiness": {"periodSeconds": 1}}, service_type="LoadBalancer")
+    container = container_of(manifest_of(spec, "Deployment"))
+    assert "startupProbe" not in container
+    assert container["readinessProbe"] == {
+        "httpGet": {"path": "/health", "port": "http"},
+        "timeoutSeconds": 5,
+        "periodSeconds": 1,
+        "failureThreshold": 3,
+    }
+    assert manifest_of(spec, "Service")["spec"]["type"] == "LoadBalancer"
+
+
+def test_a_bucket_and_a_claim_have_attributes_and_labels() -> None:
+    mount = {"bucket": "models", "path": "/models", "attributes": {"fileCacheCapacity": "100Gi"}}
+    attributes = pod_of(job(mounts=[mount]))["volumes"][0]["csi"]["volumeAttributes"]
+    assert attributes == {"bucketName": "models", "mountOptions": "implicit-dirs", "fileCacheCapacity": "100Gi"}
+    args = {"claim_name": "data", "namespace": "ml", "size": "1Ti", "storage_class": "fast", "labels": {"team": "ml"}}
+    assert manifest_of(check(VolumeSpec, "Volume", args), "PersistentVolumeClaim")["metadata"]["labels"] == {
+        "team": "ml"
+    }
+
+
+def test_an_unknown_argument_is_led_to_pod_overrides() -> None:
+    with pytest.raises(
+        pulumi.InputPropertiesError, match=r"shareProcessNamespace: is not known\. .*go into pod_overrides"
+    ):
+        job_spec(shareProcessNamespace=True)
