@@ -201,8 +201,8 @@ class WorkloadSpec(ComponentSpec):
 
     def metadata(self, **others: Any) -> dict[str, Any]:
         """Name, namespace and labels of the main object; ``others`` are added, or replace them."""
-        own = {"name": self.workload_name, "namespace": self.namespace, "labels": self.app_labels | self.queue_labels}
-        made = own | others
+        ours = self.app_labels | self.queue_labels
+        made: dict[str, Any] = {"name": self.workload_name, "namespace": self.namespace, "labels": ours} | others
         return made | {"labels": self.object_labels | made["labels"]}
 
     def claim_template(self) -> dict[str, Any] | None:
