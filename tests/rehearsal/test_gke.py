@@ -556,7 +556,7 @@ def test_a_disk_that_is_refused_keeps_no_other_claim_waiting() -> None:
                 "name": name,
                 "namespace": "default",
                 "uid": name,
-                "annotations": {volumes.PROVISIONER: volumes.PD_CSI, volumes.SELECTED_NODE: "gke-a"},
+                "annotations": {volumes._PROVISIONER: volumes.PD_CSI, volumes._SELECTED_NODE: "gke-a"},
             },
             "spec": {"storageClassName": "c", "accessModes": [], "resources": {"requests": {"storage": "1Gi"}}},
         }
