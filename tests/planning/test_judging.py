@@ -156,6 +156,27 @@ def test_daemon_sets_take_their_part_of_every_node_that_they_match() -> None:
     assert verdict(agent, pool("p", 9, {"disk": "ssd"}, cpu="900m")) is CANNOT
     assert warnings(agent, pool("p", 9)) == ["daemon-set-without-nodes"]
     assert (rules(agent, unsure := pool("p", 9, {"disk": UNKNOWN})), warnings(agent, unsure)) == (["node-selector"], [])  # pyright: ignore[reportArgumentType]
+    huge = daemon_set("huge", template({"app": "huge"}, containers=[container(cpu=5)]))
+    assert verdict(deployment("web", 4, template()), pool("p", 1), huge) is FITS, "where it cannot run it takes nothing"
+
+
+def test_pods_that_have_ended_are_no_company() -> None:
+    follower = deployment("web", 1, template(affinity=affinity(app="db")))
+    theirs = template({"app": "db"})
+    assert verdict(follower, deployment("db", 1, theirs), node("n")) is FITS
+    assert verdict(follower, job("db", 1, theirs, gang=True), node("n")) is OPEN
+    assert verdict(follower, daemon_set("db", theirs), node("n")) is FITS
+    agent = daemon_set("agent", template({"app": "agent"}, affinity=affinity(app="db")))
+    assert verdict(agent, deployment("db", 1, theirs), node("n")) is FITS
+
+
+def test_which_of_too_many_claims_are_refused_is_not_known() -> None:
+    data, other = claim(storageClassName="fast"), claim(storageClassName="fast")
+    other["metadata"] = {**other["metadata"], "name": "other"}
+    documents = deployment("web", 1, template(**DATA)), node("n"), storage_class(), data, other
+    assert verdict(*documents, quota(hard={"persistentvolumeclaims": "2"})) is FITS
+    assert verdict(*documents, quota(hard={"persistentvolumeclaims": "1"})) is OPEN
+    assert verdict(*documents, quota(hard={"persistentvolumeclaims": "0"})) is CANNOT
 
 
 # --- Pods that look at each other

@@ -27,7 +27,7 @@ from ml_foundations.planning.model.places import Demand, Place, PodClass, carryi
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.competition import judge_together
-from ml_foundations.planning.scheduler.every_order import Outcome, search
+from ml_foundations.planning.scheduler.every_order import search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.one_class import Capacity, capacity
 
@@ -128,7 +128,10 @@ class Fitting:
             demand = Demand(pod, pod_set.count, accepting, everywhere=True)
             verdict, _ = judge_together([demand], self._cluster.places)
             if verdict is not Verdict.FITS and candidate.verdict is Verdict.FITS:
-                candidate.decide(verdict, KeptApart(pod_set))
+                if self._friends(candidate, pod):
+                    self._place_with_friends(candidate, pod_set, pod, pod_set.count)
+                else:
+                    candidate.decide(verdict, KeptApart(pod_set))
 
     def _place_one_set(self, candidate: Candidate) -> None:
         workload, (pod_set, pod) = candidate.workload, candidate.sets[0]
@@ -137,10 +140,9 @@ class Fitting:
             return
         wanted = 1 if workload.is_partial else pod_set.count
         found = self._bounds(pod, wanted)
-        if not found.is_exact and found.least < pod_set.count <= found.most:
-            outcome = self._search([(pod_set, pod)])
-            if outcome and outcome.exhausted:
-                found = Capacity(outcome.least[0], outcome.most[0], found.limited_by)
+        is_open = not found.is_exact and found.least < pod_set.count <= found.most
+        if is_open and (outcome := self._search([(pod_set, pod)], pod)):
+            found = Capacity(*outcome, found.limited_by)
         if found.least < wanted:
             self._decide_shortage(candidate, pod_set, pod, found, wanted)
             return
@@ -163,11 +165,13 @@ class Fitting:
         most = sum(place.count * place.room(pod) for place in free) if counted else max(found.most, early.most)
         return Capacity(0 if counted else min(found.least, early.least), most, found.limited_by)
 
-    def _search(self, sets: Iterable[tuple[PodSet, PodClass]]) -> Outcome | None:
-        """What becomes of sets of pods and of the DaemonSets, in every order."""
+    def _search(self, sets: Iterable[tuple[PodSet, PodClass]], pod: PodClass) -> tuple[int, int] | None:
+        """How many pods of a class find a place beside other sets and the DaemonSets, in every order."""
         demands = [self._demand(*each, self._cluster.places) for each in sets]
-        daemons = [replace(each, count=sum(place.count for place in each.places)) for each in self._daemons]
-        return search([*demands, *daemons], self._cluster.places, each=True)
+        demands += [replace(each, count=sum(place.count for place in each.places)) for each in self._daemons]
+        outcome = search(demands, self._cluster.places, each=True)
+        index = next(number for number, demand in enumerate(demands) if demand.pod is pod)
+        return (outcome.least[index], outcome.most[index]) if outcome and outcome.exhausted else None
 
     def _capacity(self, pod: PodClass, occupied: Sequence[Place]) -> Capacity:
         rooms = [(place, place.room(pod)) for place in self._cluster.accepting(pod, occupied)]
@@ -231,18 +235,17 @@ class Fitting:
                 company += [friend for friend in self._friends(member, theirs) if friend not in company]
         members = [member for member in company if member.workload.kind != "DaemonSet"]
         sets = [each for member in members for each in member.sets if each[0].count]
-        outcome = self._search(sets)
+        outcome = self._search(sets, pod)
+        least, most = outcome or (0, wanted)
+        # Pods that have ended are no company.
+        ends = any(member.workload.may_end for member in members if member is not candidate)
         refused = any(member.is_refused or member.gaps for member in company)
-        index = next(number for number, (_, theirs) in enumerate(sets) if theirs is pod)
-        if outcome is None or not outcome.exhausted or refused or outcome.least[index] < wanted <= outcome.most[index]:
+        if refused or least < wanted <= most or (ends and least >= wanted):
             candidate.decide(Verdict.UNDETERMINED, Company(pod_set))
-        elif outcome.least[index] >= wanted:
-            # Pods that have ended are no company.
-            ends = any(member.workload.may_end for member in members if member is not candidate)
-            candidate.decide(Verdict.UNDETERMINED if ends else Verdict.FITS, *([Company(pod_set)] if ends else ()))
+        elif least >= wanted:
+            candidate.decide(Verdict.FITS)
         else:
-            found = Capacity(outcome.least[index], outcome.most[index], "pod-affinity")
-            self._decide_by_capacity(candidate, pod_set, pod, found, wanted)
+            self._decide_by_capacity(candidate, pod_set, pod, Capacity(least, most, "pod-affinity"), wanted)
 
     def _place_sets(self, candidate: Candidate) -> None:
         """A JobSet: all its sets at once."""
