@@ -40,7 +40,8 @@ class Comparison:
 
 def compare(documents: Sequence[Object], runs: Sequence[Run]) -> Comparison:
     """Judge a case, and compare the verdict with its runs."""
-    runs = [replace(run, refused=_of_judged_kinds(run.refused)) for run in runs]
+    resting = {title(document) for document in documents if _rests(document)}
+    runs = [replace(run, refused=_of_judged_kinds(run.refused), waiting=_without(run.waiting, resting)) for run in runs]
     outcome = _outcome(runs)
     try:
         verdicts = judge(read("\n---\n".join(map(json.dumps, documents)), "case.yaml"))
@@ -56,7 +57,7 @@ def compare(documents: Sequence[Object], runs: Sequence[Run]) -> Comparison:
         wrong = "fits: " + "; ".join(
             sorted({f"{key}: {why}" for run in runs for key, why in (run.refused | run.waiting).items()})
         )
-    elif verdict is not Verdict.FITS and any(map(_rests, documents)):
+    elif verdict is not Verdict.FITS and resting:
         # Planning judges a workload that rests as what it will be when it is resumed; no run shows that.
         pass
     elif verdict is Verdict.CANNOT_FIT and outcome in ("runs", "one order"):
@@ -71,6 +72,11 @@ def compare(documents: Sequence[Object], runs: Sequence[Run]) -> Comparison:
 def _of_judged_kinds(refused: Mapping[str, str]) -> dict[str, str]:
     """Refusals without those of kinds about which the proof says nothing."""
     return {key: why for key, why in refused.items() if key.partition(" ")[0] not in BESIDE}
+
+
+def _without(waiting: Mapping[str, str], resting: set[str]) -> dict[str, str]:
+    """What does not run, without workloads that nobody wants to run yet."""
+    return {key: why for key, why in waiting.items() if key not in resting}
 
 
 def _workloads(documents: Sequence[Object]) -> set[str]:
