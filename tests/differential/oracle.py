@@ -133,7 +133,8 @@ class Oracle:
         await _all(self._create(document) for kind in CONSTRAINTS for document in by_kind.get(kind, []))
         await self._wait_for(self._constraints_known, by_kind, namespaces)
         claims = by_kind.get("PersistentVolumeClaim", [])
-        await _all(self._create(document) for document in claims)
+        refused = await asyncio.gather(*map(self._create, claims))
+        by_kind["PersistentVolumeClaim"] = [claim for claim, said in zip(claims, refused, strict=True) if not said]
         await self._wait_for(self._nodes_and_claims_ready, by_kind)
 
     async def _wait_for(self, condition: Any, *args: Any) -> None:
