@@ -22,7 +22,11 @@ def main() -> None:
     """Declare the environment that the stack file describes."""
     settings = stack_file.load()
     there = settings.node_pools.values() if isinstance(settings.cluster, existing.ExistingCluster) else ()
-    proof = Proof(settings.proof.accept, settings.proof.monthly_budget, settings.places, existing.node_pools(there))
+    with Proof(settings.proof.accept, settings.proof.monthly_budget, settings.places, existing.node_pools(there)):
+        _environment(settings)
+
+
+def _environment(settings: stack_file.Settings) -> None:
     provider = _provider(settings)
     in_cluster = pulumi.ResourceOptions(provider=provider)
     named = {"storage": settings.storage, "gpu-operator": settings.gpu_operator, "devices": settings.device_classes}
@@ -37,7 +41,6 @@ def main() -> None:
         before.append(_declare(stack_file.QUEUES, settings.queues, after_teams))
     for name, team in settings.teams.items():
         _team(name, team, pulumi.ResourceOptions(provider=provider, depends_on=[*before, namespaces[name]]))
-    proof.finish()
 
 
 def _declare(name: str, spec: ComponentSpec, opts: pulumi.ResourceOptions | None = None) -> Any:

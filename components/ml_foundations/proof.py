@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pulumi
 from pulumi.runtime import _callbacks
+from pulumi.runtime.settings import SETTINGS, get_root_resource
 
 from ml_foundations.component.outputs import as_plain, inputs_as_sent
 from ml_foundations.kubernetes.manifests import UNKNOWN
@@ -25,22 +26,24 @@ OF_WORKLOADS = "workload"
 class Proof:
     """Judges every node pool and Kubernetes object of a program, of our components or not, before any is created.
 
-    Make it before the first resource, and call ``finish`` after the last:
+    Make every resource inside of it:
 
-        proof = Proof()
-        ...
-        proof.finish()
+        with Proof():
+            ...
 
-    All constructors of a program run before the engine gets its first registration. ``finish`` judges what they
-    declared, and of a program that it refuses nothing is registered but the stack itself, also under
-    ``pulumi up --skip-preview``. What is an Output by then is unknown; it is judged again once everything is
+    All constructors of a program run before the engine gets its first registration. The end of the block judges what
+    they declared, and of a program that fails in the block or is refused nothing is registered but the stack itself,
+    also under ``pulumi up --skip-preview``. What is an Output by then is unknown; it is judged again once everything is
     registered, which ends a preview, but comes too late for ``--skip-preview``.
 
     Only that second look judges resources that are not yet declared, or not finally, when the program ends: those of
-    remote components and of Kubernetes charts and YAML files, and all of a program with transforms. A program that
-    waits for an invoke has the resources before it registered; so has one that fails before ``finish``, as without a
-    proof. Resources that are made inside of ``apply`` are not seen by the first look: declare node pools outside of it.
-    Register stack transformations of your own before you make it: it sees what they return.
+    remote components and of Kubernetes charts and YAML files, and all of a program with transforms, or with stack
+    transformations that are registered in the block. A program that waits for an invoke has the resources before it
+    registered. Resources that are made inside of ``apply`` are not seen by the first look: declare node pools outside
+    of it.
+
+    Where a block does not suit, call ``finish`` after the last resource; then a program that fails before has its
+    resources registered, as without a proof.
     """
 
     def __init__(
@@ -66,9 +69,24 @@ class Proof:
         self._existing = existing
         self._declared: list[pulumi.ResourceTransformationArgs] = []
         self._registered: list[Resource] = []
-        self._refusal: pulumi.RunError | None = None
+        self._refusal: BaseException | None = None
         pulumi.runtime.register_resource_transform(self._collect)
         pulumi.runtime.register_stack_transformation(self._hold)
+
+    def __enter__(self) -> Self:
+        """The block in which the program declares its resources begins."""
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        """Finish, or register nothing where the block has failed."""
+        if error is None:
+            self.finish()
+        else:
+            # Pulumi would tell of the registrations that fail now, and not of the program's own error.
+            self._refusal = error
+            waited_for = cast("Any", SETTINGS)
+            waited_for.rpc_manager.clear()
+            waited_for.outputs.clear()
 
     def finish(self) -> None:
         """Judge what is declared, and once more when every registration has ended.
@@ -105,13 +123,17 @@ class Proof:
 
     def _as_declared(self) -> list[Resource]:
         """The resources that matter, as they will be registered; none where more are to come or may be changed."""
-        if _transforms() != {self._collect} or any(map(_is_open, self._declared)):
+        if _transforms() != {self._collect} or self._is_followed() or any(map(_is_open, self._declared)):
             return []
         judged = [args for args in self._declared if is_judged(args.type_)]
         try:
             return [(args.type_, inputs_as_sent(type(args.resource), args.props)) for args in judged]
         except (AssertionError, ValueError):
             return []  # the registration fails, and says why
+
+    def _is_followed(self) -> bool:
+        """Whether a stack transformation was registered after this one, which may change what this one has seen."""
+        return cast("Any", get_root_resource())._transformations[-1] != self._hold
 
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
         if is_judged(args.type_):

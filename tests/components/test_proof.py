@@ -165,6 +165,42 @@ def test_nothing_of_a_refused_program_is_registered() -> None:
     assert seen == ["p"]
 
 
+@pytest.mark.parametrize("error", [ValueError("oh"), pulumi.RunError("oh"), SystemExit(1)], ids=repr)
+def test_nothing_of_a_program_that_fails_is_registered(error: BaseException) -> None:
+    seen: list[str] = []
+    registered: list[str] = []
+
+    def program() -> None:
+        pulumi.runtime.register_stack_transformation(lambda args: seen.append(args.name))
+        with Proof():
+            k8s.core.v1.ConfigMap("c", metadata={"name": "c"}).urn.apply(registered.append)
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        declared(program)
+    assert caught.value is error
+    assert (seen, registered) == (["c"], [])
+
+
+def mend(args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult:
+    limits = {"cpu": "2"}
+    mended = {"containers": [{"name": "c", "resources": {"limits": limits, "requests": limits}}]}
+    return pulumi.ResourceTransformationResult(args.props | {"spec": mended}, args.opts)
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_later_stack_transformation_may_mend_what_the_first_look_sees(follows: bool) -> None:
+    def program() -> None:
+        if not follows:
+            pulumi.runtime.register_stack_transformation(mend)
+        with Proof():
+            if follows:
+                pulumi.runtime.register_stack_transformation(mend)
+            k8s.core.v1.Pod("p", **POD)
+
+    assert "p" in declared(program)
+
+
 def test_the_first_look_leaves_alone_a_program_that_is_not_declared_whole() -> None:
     def brings_yaml() -> None:
         proof = Proof()
@@ -173,6 +209,26 @@ def test_the_first_look_leaves_alone_a_program_that_is_not_declared_whole() -> N
         proof.finish()
 
     assert "p" in declared(brings_yaml)
+
+
+FAILS = """
+import pulumi_kubernetes as k8s
+from ml_foundations.proof import Proof
+
+with Proof():
+    k8s.core.v1.ConfigMap("c", metadata={"name": "c"})
+    raise LookupError("no such data")
+"""
+
+
+def test_a_program_that_fails_tells_its_own_error_and_creates_nothing(project: Rehearsal, tools: Tools) -> None:
+    (project.project / "__main__.py").write_text(FAILS)
+    said = preview(project.project, tools)
+    assert not said.ok
+    assert said.created == []
+    (error,) = [text for text in said.of("error") if "no such data" in text]
+    assert "While processing" not in error
+    assert 'raise LookupError("no such data")' in error
 
 
 MENDS = """
