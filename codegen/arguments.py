@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic.fields import FieldInfo
-
 from codegen import ROOT, write
 
 FILE = ROOT / "components" / "ml_foundations" / "typed_args.py"
@@ -80,15 +78,10 @@ def _typed_dict(spec: type[Spec]) -> Iterator[str]:
     for name, field in spec.model_fields.items():
         if name == own == "name":
             continue  # It is the component's name in Pulumi.
-        kind = _field_type(field)
+        kind = _type(Annotated[(field.annotation, None, *field.metadata)])
         yield f"    {name}: {kind if field.is_required() and name != own else f'NotRequired[{kind}]'}"
         assert field.description, f"{spec.__name__}.{name} has no docstring"
         yield '    """' + field.description.replace("\n", "\n    ").replace("\n    \n", "\n\n") + '"""'
-
-
-def _field_type(field: FieldInfo) -> str:
-    marks = [mark for mark in field.metadata if isinstance(mark, InputOf)]
-    return f"pulumi.Input[{marks[0].type.__name__}]" if marks else _type(field.annotation)
 
 
 def _type(annotation: Any) -> str:

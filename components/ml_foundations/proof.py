@@ -10,8 +10,7 @@ import pulumi
 from pulumi.runtime import _callbacks
 from pulumi.runtime.settings import SETTINGS, get_root_resource
 
-from ml_foundations.component.outputs import as_plain, inputs_as_sent
-from ml_foundations.kubernetes.manifests import UNKNOWN
+from ml_foundations.component.outputs import as_plain, inputs_as_sent, known
 from ml_foundations.planning.input.program import Resource, is_judged
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import over_budget
@@ -137,7 +136,7 @@ class Proof:
 
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
         if is_judged(args.type_):
-            self._registered.append((args.type_, await _plain(dict(args.props))))
+            self._registered.append((args.type_, as_plain(known(dict(args.props), secrets=True))))
 
     async def _judge_registered(self) -> str:
         for args in self._declared:  # which may become more meanwhile
@@ -198,15 +197,3 @@ def _merged(findings: Iterable[Finding]) -> Iterable[Finding]:
         alike.setdefault((finding.rule, finding.message, finding.remedy), []).append(finding)
     for first, *others in alike.values():
         yield replace(first, object=f"{first.object} and {len(others)} more") if others else first
-
-
-async def _plain(value: Any) -> Any:
-    """A tree of inputs with ``UNKNOWN`` for what is not known yet."""
-    if isinstance(value, pulumi.Output):
-        output = cast("pulumi.Output[Any]", value)
-        return await _plain(await output.future()) if await output.is_known() else UNKNOWN
-    if isinstance(value, Mapping):
-        return {key: await _plain(item) for key, item in cast("Mapping[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [await _plain(item) for item in cast("list[Any]", value)]
-    return as_plain(value)

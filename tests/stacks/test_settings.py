@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.stack_files import STACKS, changed, refusal, sections, settings
+from tests.support.stack_files import STACKS, changed, errors, refusal, sections, settings
 
 
 @pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
@@ -105,6 +105,10 @@ def test_a_wrong_value_is_refused_with_its_path_and_the_way_out(case: str) -> No
         assert word in str(caught.value), str(caught.value)
 
 
+def test_a_cluster_that_is_made_needs_pools() -> None:
+    assert "nodePools: are required" in errors(changed(("nodePools", {})))
+
+
 def test_null_is_the_same_as_nothing() -> None:
     given = changed(("teams.research.trainingJobs.finetune.graceSeconds", None))
     job = settings.parse(given).teams["research"].training_jobs["finetune"]
@@ -115,7 +119,7 @@ def test_null_is_the_same_as_nothing() -> None:
 def test_a_stack_has_every_key_that_pulumi_takes_for_mandatory(stack: str) -> None:
     declared = yaml.safe_load((STACKS.parent / "Pulumi.yaml").read_text())["config"]
     mandatory = {key.partition(":")[2] for key, what in declared.items() if "type" in what and "default" not in what}
-    assert mandatory == {"cluster", "nodePools"}
+    assert mandatory == {"cluster"}
     assert mandatory <= sections(stack).keys()
 
 

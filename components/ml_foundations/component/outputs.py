@@ -36,7 +36,7 @@ def inputs_as_sent(kind: type[pulumi.Resource], props: Mapping[str, Any]) -> dic
         ValueError: The registration will fail too: a value has a type that no input can have.
         AssertionError: Likewise: the value is no list where there must be one.
     """
-    sent = done(rpc.serialize_properties(_known(dict(props)), {}, typ=arguments_class(kind)))
+    sent = done(rpc.serialize_properties(known(dict(props)), {}, typ=arguments_class(kind)))
     return as_plain(rpc.deserialize_properties(sent, keep_unknowns=True))
 
 
@@ -62,19 +62,19 @@ def arguments_class(kind: type | None) -> type | None:
     return None
 
 
-def _known(value: Any) -> Any:
-    """A tree of inputs with nothing in it that must wait."""
+def known(value: Any, *, secrets: bool = False) -> Any:
+    """A tree of inputs with nothing in it that must wait, and no secret unless they are asked for."""
     if isinstance(value, pulumi.Output):
         output = cast("pulumi.Output[Any]", value)
-        is_open = done(output.is_known()) and not done(output.is_secret())
-        return _known(done(output.future())) if is_open else pulumi.output.Unknown()
+        is_open = done(output.is_known()) and (secrets or not done(output.is_secret()))
+        return known(done(output.future()), secrets=secrets) if is_open else pulumi.output.Unknown()
     if isinstance(value, pulumi.Resource) or inspect.isawaitable(value):
         return pulumi.output.Unknown()
     if isinstance(value, Mapping):
-        return {key: _known(item) for key, item in cast("Mapping[str, Any]", value).items()}
+        return {key: known(item, secrets=secrets) for key, item in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [_known(item) for item in cast("list[Any]", value)]
+        return [known(item, secrets=secrets) for item in cast("list[Any]", value)]
     if types.is_input_type(cast("Any", type(value))):
         value = copy.copy(value)
-        value.__dict__ = _known(vars(value))
+        value.__dict__ = known(vars(value), secrets=secrets)
     return value

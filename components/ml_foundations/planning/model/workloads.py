@@ -211,15 +211,15 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
     if kind == "JobSet":
         yield from unknown_paths(section(document, "spec").get("replicatedJobs"), "spec.replicatedJobs")
         return
-    template_path = _template_path(kind)
+    path = template_path(kind)
     holder: Any = document
-    for key in template_path.split(".") if template_path else ():
+    for key in path.split(".") if path else ():
         holder = cast("Manifest", holder).get(key) or {}
         if holder is UNKNOWN:
-            yield template_path
+            yield path
             return
     template = cast("Manifest", holder)
-    prefix = f"{template_path}.spec".lstrip(".")
+    prefix = f"{path}.spec".lstrip(".")
     if template.get("spec") is UNKNOWN:
         yield prefix
         return
@@ -228,15 +228,16 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
     yield from (f"{prefix}.{key}" for key in unknown_lists)
     if not unknown_lists:
         yield from unknown_paths(read_fields(spec), prefix)
-    yield from unknown_paths(labels_of(template), f"{template_path}.metadata.labels".lstrip("."))
+    yield from unknown_paths(labels_of(template), f"{path}.metadata.labels".lstrip("."))
     if kind == "Pod":
         return
-    parent = section(document, *template_path.split(".")[:-1])
+    parent = section(document, *path.split(".")[:-1])
     for key in ("replicas", "parallelism", "completions", "strategy", "volumeClaimTemplates"):
         yield from unknown_paths(parent.get(key), f"spec.{key}")
 
 
-def _template_path(kind: str) -> str:
+def template_path(kind: str) -> str:
+    """Where the template of a kind's pods is; that of a Pod is the Pod itself."""
     match kind:
         case "Pod":
             return ""
