@@ -27,6 +27,9 @@ _SHARED = {"workloads": "pod.md", "gke": "node-pool.md"}
 """The page of what the components of a room have in common."""
 _TYPES = "types.md"
 
+_OF_ALL = re.compile(r"Give it a kubernetes\s+provider in its\s+options\.\s*")
+"""What components in the cluster say, each of itself; the pages say it once."""
+
 _Properties = Mapping[str, dict[str, Any]]
 _HEADS = {
     "pod.md": "# Arguments of workloads\n\nWhat several of the workload components take.",
@@ -136,21 +139,24 @@ class _Book:
 
     def _index(self) -> list[str]:
         rows = [f"| [{name}]({name}.md) | {_first_sentence(self._entry(name)['description'])} |" for name in self.specs]
-        said = "Python programs write `max_nodes` where others, and stack files, write `maxNodes`."
+        said = (
+            "Python programs write `max_nodes` where others, and stack files, write `maxNodes`. Components other than "
+        )
+        said += "clusters and node pools take a kubernetes provider in their options."
         shared = "Shared: [arguments of workloads](pod.md), [of node pools](node-pool.md), [nested types](types.md)."
         return ["# Components", "", f"{said} {shared}", "", "| component | makes |", "|---|---|", *rows]
 
     def _component(self, name: str, page: str) -> list[str]:
         """What a component is, what it takes, what it gives, and where it is shown at work."""
         entry, spec = self._entry(name), self.specs[name]
-        lines = [f"# {name}", "", *_paragraphs(entry["description"]), ""]
+        lines = [f"# {name}", "", *_paragraphs(_OF_ALL.sub("", entry["description"])), ""]
         if shown := _guides(name):
-            lines += [f"Shown at work in {', '.join(shown)}.", ""]
+            lines += [f"Examples: {', '.join(shown)}.", ""]
         own, *shared = self._declared(spec, entry["inputProperties"]).items()
         lines += ["## Arguments", ""]
         if shared:
             links = [f"[{_title(base)}]({self._page(name, base)}#{_anchor(_title(base))})" for base, _ in shared]
-            lines += [f"Besides these: {', '.join(links)}.", ""]
+            lines += [f"Besides: {', '.join(links)}.", ""]
         lines += self._arguments(spec, own[1], page)
         lines += ["", "## Outputs", ""]
         return lines + [
@@ -190,9 +196,10 @@ class _Book:
             home = self.homes.get(name)
             return f"[{name}]({'' if home == page else home}#{name.lower()})" if home else "anything"
         if value["type"] == "array":
-            return f"list of {self._kind(value['items'], page)}"
+            return f"{self._kind(value['items'], page)}[]"
         if value["type"] == "object":
-            return f"map of {self._kind(value['additionalProperties'], page)}"
+            inner = self._kind(value["additionalProperties"], page)
+            return "object" if inner == "anything" else f"{inner} map"
         return value["type"]
 
 
@@ -209,7 +216,8 @@ def _plain(value: Any) -> Any:
 
 def _title(base: type[Spec]) -> str:
     """The heading of shared arguments, from the docstring of the class that declares them."""
-    return _first_sentence(base.__doc__ or "").rstrip(".")
+    whose = re.sub(r"^(The )?[Aa]rguments (that|of|about) | have$", "", _first_sentence(base.__doc__ or "").rstrip("."))
+    return f"{whose[0].upper()}{whose[1:]}"
 
 
 def _anchor(heading: str) -> str:

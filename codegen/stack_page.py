@@ -66,7 +66,7 @@ def _takes(value: dict[str, Any]) -> str:
             inner = value.get("additionalProperties")
             return f"by name: {_takes(inner)}" if isinstance(inner, dict) else "a map"
         case "array":
-            return f"a list of {_takes(value['items'])}"
+            return f"{_takes(value['items'])}[]"
         case list() as types:
             return " or ".join(types)
         case str() as type_:

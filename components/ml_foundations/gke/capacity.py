@@ -26,7 +26,7 @@ _REGION_ZONES = 3
 
 
 class CapacitySpec(Spec):
-    """The arguments of a node pool about its machines."""
+    """Arguments about a node pool's machines."""
 
     machine_type: MachineTypeName
     """The machine type, such as n2-standard-8 or g2-standard-8; it implies GPU type and count, but for N1."""
