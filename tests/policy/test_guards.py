@@ -135,7 +135,9 @@ def test_the_packs_proof_refuses_gpus_that_the_api_server_refuses(
     spec[field] = [{"name": "gpus", "image": "i:1", "resources": resources}]
     for key in reversed(guards.POD_SPECS[kind].split(".")):
         spec = {key: spec}
-    version = {"Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}.get(kind, "apps/v1")
+    version = {"Pod": "v1", "ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}.get(
+        kind, "apps/v1"
+    )
     item = {"apiVersion": version, "kind": kind, "metadata": {"name": "train", "namespace": "ml"}, **spec}
     verdicts = judge_program([(f"kubernetes:{version}:{kind}", item)])
     (found,) = [finding for finding in verdicts.findings if finding.rule == rule]
