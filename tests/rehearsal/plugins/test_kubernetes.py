@@ -158,6 +158,7 @@ class ClusterOfOne:
 
     def __init__(self, namespaced: bool = True) -> None:
         self.namespaced = namespaced
+        self.created = False
         self.live: Object | None = None
         self.refusals: list[ApiError] = []
         self.deleted: list[Object] = []
@@ -173,7 +174,10 @@ class ClusterOfOne:
         return self.live
 
     def is_as_created(self, live: Object) -> bool:
-        return False
+        return self.created
+
+    def own(self, live: Object) -> None:
+        self.created = False
 
     def create(self, obj: Object, **options: Any) -> Object:
         return self.apply(obj, created=True, **options)
@@ -572,6 +576,48 @@ def test_a_provider_may_take_over_objects_and_fields() -> None:
         {"dry_run": False, "force": False},
         {"dry_run": False, "force": True},
     ]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "tells"),
+    [
+        (ApiError(0, "the API server cannot be reached"), False),
+        (ApiError(400, "admission webhook x does not support dry run"), False),
+        (ApiError(403, "exceeded quota"), False),
+        (ApiError(404, 'namespaces "team" not found'), False),
+        (ApiError(409, 'configmaps "x" already exists'), False),
+        (ApiError(422, "data: Invalid value"), True),
+        (ApiError(500, "failed calling webhook"), True),
+    ],
+)
+def test_a_preview_fails_only_for_what_the_update_would_meet_too(refusal: ApiError, tells: bool) -> None:
+    client = ClusterOfOne()
+    client.refusals = [refusal]
+    if tells:
+        with pytest.raises(RehearsalError, match="the API server refuses it"):
+            provider_of(client).preview(CONFIG_MAPS, None, named())
+    else:
+        assert provider_of(client).preview(CONFIG_MAPS, None, named()) == named()
+
+
+def test_a_preview_is_forced_until_the_first_update_has_taken_over_what_was_created() -> None:
+    client, old = ClusterOfOne(), State("default/x", named(), {})
+    provider = provider_of(client)
+    provider.create(CONFIG_MAPS, named())
+    client.created = True
+    provider.preview(CONFIG_MAPS, old, named())
+    provider.update(CONFIG_MAPS, old, named())
+    provider.preview(CONFIG_MAPS, old, named())
+    assert [asked.get("force") for asked in client.asked] == [None, True, False, False]
+
+
+def test_a_refresh_shows_what_others_changed_even_what_a_webhook_would_change_again() -> None:
+    client = ClusterOfOne()
+    client.live = named(namespace="default", labels={"by": "webhook"}) | {"data": {"a": "2"}}
+    state = provider_of(client).read(CONFIG_MAPS, State("default/x", named() | {"data": {"a": "1"}}, {}))
+    assert state is not None
+    assert (state.inputs["data"], state.inputs["metadata"]) == ({"a": "2"}, {"name": "x"})
+    assert client.asked == []
 
 
 @pytest.mark.parametrize("setting", ["renderYamlToDirectory", "helmReleaseSettings"])
