@@ -201,18 +201,19 @@ def workload(index: int) -> Manifest:
     limits: Manifest = {"cpu": str(draw.randint(1, 8)), "memory": f"{draw.randint(1, 64)}Gi"}
     if index % 2:
         limits[GPU] = str(draw.choice([1, 2, 4, 8]))
-    container = {"name": "main", "resources": {"limits": limits}}
+    container = {"name": "main", "image": "example.com/main", "resources": {"limits": limits}}
     selector = {"size": str(draw.randint(0, 4))} if index % 3 else {}
     kind = draw.choice(["Deployment", "StatefulSet", "ReplicaSet"])
+    labels = {"app": f"workload-{index}"}
     return {
         "apiVersion": "apps/v1",
         "kind": kind,
         "metadata": {"name": f"workload-{index}", "namespace": f"team-{index % 20}"},
         "spec": {
             "replicas": PODS_PER_WORKLOAD,
-            "selector": {"matchLabels": {"app": f"workload-{index}"}},
+            "selector": {"matchLabels": labels},
             "template": {
-                "metadata": {"labels": {"app": f"workload-{index}"}},
+                "metadata": {"labels": labels},
                 "spec": {"containers": [container], "nodeSelector": selector},
             },
         },

@@ -39,6 +39,8 @@ CLUSTER_KINDS = {
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
 }
 NAMESPACED_KINDS = {
+    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
+    "ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
     "LimitRange": "/api/v1/namespaces/{}/limitranges",
     "ResourceQuota": "/api/v1/namespaces/{}/resourcequotas",
     "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
@@ -50,12 +52,7 @@ NAMESPACED_KINDS = {
     "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
     "ControllerRevision": "/apis/apps/v1/namespaces/{}/controllerrevisions",
 }
-CONSTRAINTS = ("LimitRange", "ResourceQuota")
-REFUSALS = re.compile(
-    r"exceeded quota|must specify|(?:maximum|minimum) .* usage|limit to request ratio|must be less than or equal to"
-)
-"""The words with which quotas, limit ranges, and the validation after their defaults refuse a pod."""
-
+CONSTRAINTS = ("LimitRange", "ResourceQuota", "ServiceAccount")
 Key = tuple[str, str, str]
 """Kind, namespace and name of a workload."""
 
@@ -104,7 +101,7 @@ class Oracle:
             order: Shuffles the order in which workloads are created.
 
         Raises:
-            OracleError: an object was refused that no quota or limit forbids, or the batch did not settle.
+            OracleError: an object that workloads need was refused, or the batch did not settle.
         """
         documents = [document for case in cases for document in _expanded(case)]
         await self._prepare(documents)
@@ -127,10 +124,12 @@ class Oracle:
         namespaces = {
             document["metadata"]["namespace"] for document in documents if "namespace" in document["metadata"]
         }
-        for name in namespaces:
+        for name in namespaces - {namespace["metadata"]["name"] for namespace in by_kind.get("Namespace", [])}:
             by_kind.setdefault("Namespace", []).append({"kind": "Namespace", "metadata": {"name": name}})
-        await _all(self._create(document) for kind in CLUSTER_KINDS for document in by_kind.get(kind, []))
-        await _all(self._create(document) for kind in CONSTRAINTS for document in by_kind.get(kind, []))
+        for kinds in (CLUSTER_KINDS, CONSTRAINTS):
+            refusals = await asyncio.gather(*(self._create(each) for kind in kinds for each in by_kind.get(kind, [])))
+            if any(refusals):
+                raise OracleError(f"the API server refused what workloads need: {[*filter(None, refusals)][:5]}")
         await self._wait_for(self._constraints_known, by_kind, namespaces)
         claims = by_kind.get("PersistentVolumeClaim", [])
         refused = await asyncio.gather(*map(self._create, claims))
@@ -234,12 +233,12 @@ class Oracle:
     # --- HTTP
 
     async def _create(self, document: Document, options: str = "") -> str:
-        """Create an object; return the refusal where a quota or a limit forbids it, else nothing."""
+        """Create an object; return the words with which the API server refuses it, else nothing."""
         async with self._session.post(_collection(document) + options, json=document) as response:
             if response.status == 201:
                 return ""
             message = (await response.json())["message"]
-        if response.status in (403, 422) and REFUSALS.search(message):
+        if response.status in (403, 422):
             return message
         raise OracleError(f"the API server answered {response.status}: {message}")
 
@@ -416,5 +415,7 @@ def _is_answered(key: Key, outcomes: Mapping[Key, Outcome]) -> bool:
         return False
     if outcome.created == outcome.expected or outcome.refused:
         return True
+    if key[0] == "Pod":
+        return True  # another one took it over, or evicted it: nobody makes it anew
     # A StatefulSet creates a pod when the one before it runs.
     return key[0] == "StatefulSet" and outcome.created > outcome.scheduled

@@ -41,28 +41,28 @@ def container(**limits: Any) -> Manifest:
 
 
 def template(labels: Manifest | None = None, containers: list[Manifest] | None = None, **spec: Any) -> Manifest:
-    return {
-        "metadata": {"labels": labels or {"app": "web"}},
-        "spec": {"containers": containers or [container(cpu=1)], **spec},
-    }
+    images = [{"image": "example.com/main", **each} for each in containers or [container(cpu=1)]]
+    return {"metadata": {"labels": labels or {"app": "web"}}, "spec": {"containers": images, **spec}}
 
 
 def deployment(name: str, replicas: int, pods: Manifest, **spec: Any) -> Manifest:
-    selector = {"matchLabels": pods["metadata"]["labels"]}
-    return workload(
-        "apps/v1", "Deployment", name, {"replicas": replicas, "selector": selector, "template": pods, **spec}
-    )
+    return workload("apps/v1", "Deployment", name, {"replicas": replicas, **_selecting(pods), **spec})
 
 
 def stateful_set(name: str, replicas: int, pods: Manifest, **spec: Any) -> Manifest:
-    return workload("apps/v1", "StatefulSet", name, {"replicas": replicas, "template": pods, **spec})
+    return workload("apps/v1", "StatefulSet", name, {"replicas": replicas, **_selecting(pods), **spec})
 
 
 def daemon_set(name: str, pods: Manifest) -> Manifest:
-    return workload("apps/v1", "DaemonSet", name, {"template": pods})
+    return workload("apps/v1", "DaemonSet", name, _selecting(pods))
+
+
+def _selecting(pods: Manifest) -> Manifest:
+    return {"selector": {"matchLabels": pods["metadata"]["labels"]}, "template": pods}
 
 
 def job(name: str, parallelism: int, pods: Manifest, *, gang: bool = False, **spec: Any) -> Manifest:
+    pods = {**pods, "spec": {"restartPolicy": "Never", **pods["spec"]}}
     manifest = workload("batch/v1", "Job", name, {"parallelism": parallelism, "template": pods, **spec})
     if gang:
         manifest["metadata"]["annotations"] = {"ml-foundations/gang": "true"}

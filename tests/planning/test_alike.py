@@ -18,7 +18,11 @@ Manifest = dict[str, Any]
 
 def pod(name: str, node_name: str = "", **spec: Any) -> Manifest:
     status = {"status": {"phase": "Running"}} if node_name else {}
-    spec = {"containers": [container(cpu=1)], **({"nodeName": node_name} if node_name else {}), **spec}
+    spec = {
+        "containers": [{"image": "i", **container(cpu=1)}],
+        **({"nodeName": node_name} if node_name else {}),
+        **spec,
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec, **status}
 
 
@@ -54,7 +58,7 @@ def test_nodes_that_share_a_host_name_stay_alone() -> None:
 
 
 def test_a_group_is_named_after_its_first_node() -> None:
-    verdicts = judge([*NODES, pod("a", containers=[container(cpu=8)])])
+    verdicts = judge([*NODES, pod("a", containers=[{"image": "i", **container(cpu=8)}])])
     assert "n0 and 3 like it" in verdicts.workloads[0].reasons[0].message
 
 

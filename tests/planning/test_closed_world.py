@@ -70,8 +70,11 @@ def test_an_unknown_field_is_named_with_its_path(changed: Manifest, path: str) -
 @pytest.mark.parametrize(
     "known",
     [
-        template(os={"name": "linux"}, dnsPolicy="None", volumes=[{"name": "d", "emptyDir": {}}]),
-        template(schedulingGroup={}, tolerations=[{"key": "k", "operator": "Exists", "tolerationSeconds": 5}]),
+        template(os={"name": "linux"}, dnsPolicy="Default", volumes=[{"name": "d", "emptyDir": {}}]),
+        template(
+            schedulingGroup={},
+            tolerations=[{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+        ),
     ],
 )
 def test_what_decides_nothing_or_is_empty_changes_nothing(known: Manifest) -> None:

@@ -93,6 +93,7 @@ def test_pools_that_exist_are_all_that_have_gpus(
 ANYWHERE = {
     "topologyKey": "topology.kubernetes.io/zone",
     "maxSkew": 1,
+    "whenUnsatisfiable": "DoNotSchedule",
     "labelSelector": {"matchLabels": {"app": "web"}},
 }
 

@@ -35,6 +35,17 @@ from tests.support.checkout import CHECKOUT
 NODES = pool("cpu", 2, {ZONE: "a", "disk": "ssd"})
 TAINTED = pool("h100", 2, {}, [{"key": GPU, "value": "present", "effect": "NoSchedule"}], gpu="8")
 ANYWHERE = {"key": "disk", "operator": "In", "values": ["ssd"]}
+SMALL = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "small"},
+    "overhead": {"podFixed": {"cpu": "1"}},
+}
+BASELINE = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": "team", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}},
+}
 CLASS = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
@@ -259,6 +270,13 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [requests({GPU: "1"}, {GPU: "1"}), TAINTED],
     ),
     "extended-resource-fraction": ([asks(gpu="500m"), TAINTED], [asks(gpu="1"), TAINTED]),
+    "invalid": ([web(restartPolicy="Never"), NODES], [web(restartPolicy="Always"), NODES]),
+    "pod-security": ([web(hostPID=True), NODES, BASELINE], [web(hostPID=False), NODES, BASELINE]),
+    "priority-class": ([web(priority=1), NODES], [web(priority=0), NODES]),
+    "runtime-class": (
+        [web(runtimeClassName="small", overhead={"cpu": "2"}), NODES, SMALL],
+        [web(runtimeClassName="small", overhead={"cpu": "1"}), NODES, SMALL],
+    ),
     "queue": (queued(1, queue="trainig"), queued(1)),
     "queue-quota": (queued(5), queued(4)),
     "queue-capacity": (

@@ -9,7 +9,8 @@ from typing import Any
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, labels_of, name_of, section
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-"""The field of an affinity that holds what must be; the other one holds preferences."""
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+"""The fields of an affinity that hold what must be, and preferences."""
 
 
 def node_affinity(*expressions: Manifest) -> dict[str, Any]:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.quantities import millis
+from ml_foundations.kubernetes.selectors import REQUIRED
+from ml_foundations.planning.api_server import pod_security, validation
+from ml_foundations.planning.api_server.adoption import Adoptions
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster
 from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defaults
-from ml_foundations.planning.api_server.limits import claim_refusals, pod_refusals
+from ml_foundations.planning.api_server.limits import claim_refusals, invalid_resources, out_of_range
 from ml_foundations.planning.api_server.quotas import Quota
 from ml_foundations.planning.model.decisions import Candidate, GrowthStops, InTurns, Verdict, needed_claims
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.workloads import PodSet, Workload
+from ml_foundations.planning.model.workloads import PodSet, Workload, one_by_one, told_apart
 
 _DEFAULT_SCHEDULER = "default-scheduler"
+_LONGEST_STATEFUL_SET = 52
+"""The label controller-revision-hash has room for 63 characters: the name, a dash and a hash of up to 10 digits."""
 _DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
     for effect, keys in (
@@ -26,8 +32,6 @@ _DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
     for key in keys
 )
 """What the DaemonSet controller lets its pods tolerate."""
-_PER_POD_LABELS = ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", labels.JOB_INDEX)
-"""Labels that differ from pod to pod of one workload."""
 
 
 class Admission:
@@ -39,6 +43,13 @@ class Admission:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._adoptions = Adoptions(cluster)
+        mentioned = {
+            key for workload in cluster.workloads for pods in workload.pods for key in _selector_keys(pods.spec)
+        }
+        apart = [(each, found) for each in cluster.workloads if (found := told_apart(each) & mentioned)]
+        self._one_by_one = {id(workload): sets for workload, _ in apart if (sets := one_by_one(workload))}
+        self._not_apart = {key for each, found in apart if id(each) not in self._one_by_one for key in found}
         self.quotas: dict[str, list[Quota]] = {}
         running = [pod for pods in cluster.running.values() for pod in pods]
         for manifest in cluster.by_kind["ResourceQuota"]:
@@ -52,8 +63,13 @@ class Admission:
             candidate.refuse(map(_unknown_value, workload.unknown))
             return candidate
         limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
-        for pod_set in workload.pods:
+        invalid = [each for pod_set in workload.pods for each in validation.refusals(workload, pod_set)]
+        candidate.refuse(invalid)
+        if any("ffinity" in each.path or "topologySpread" in each.path for each in invalid):
+            return candidate  # such a selector may be no selector at all
+        for pod_set in self._one_by_one.get(id(workload), workload.pods):
             self._admit_pods(candidate, pod_set, limit_ranges)
+        candidate.refuse(_beyond("metadata.labels", *each) for each in self._adoptions.of(workload))
         if workload.queue is not None:
             self._queue(candidate, workload.queue)
         if ambiguous := ambiguous_defaults(limit_ranges):
@@ -86,7 +102,7 @@ class Admission:
         pod = self._cluster.pod_class(
             str(workload),
             workload.namespace,
-            {**pod_set.labels, **_controller_labels(workload)},
+            pod_set.labels,
             spec,
             recreated=workload.kind != "Pod",
             one_per_node=workload.kind == "DaemonSet",
@@ -98,13 +114,21 @@ class Admission:
         if workload.kind == "DaemonSet":
             pod_set = replace(pod_set, count=sum(place.count for place in self._cluster.accepting(pod)))
         candidate.sets.append((pod_set, pod))
-        refused = pod_refusals(spec, limit_ranges)
+        refused = [] if workload.kind == "Pod" else invalid_resources(pod_set.spec)
+        if pod_set.count:
+            refused += [
+                *invalid_resources(spec),
+                *out_of_range(spec, limit_ranges),
+                *self._against_classes(pod_set, spec),
+            ]
+            refused += pod_security.refusals(self._cluster.namespaces.get(workload.namespace, {}), pod_set.template)
+        refused = dict.fromkeys(refused)
         candidate.refuse(_below(pod_set.path, each, "the API server refuses the pods: ") for each in refused)
         if spec.get("resourceClaims"):
             places = [*self._cluster.accepting(pod), *self._cluster.perhaps(pod)] or self._cluster.places
             found = self._cluster.devices.refusals(spec, workload.namespace, [place.node for place in places])
             candidate.refuse(_below(pod_set.path, each) for each in found)
-        candidate.refuse(_below(pod_set.path, each) for each in self._not_known(workload, pod))
+        candidate.refuse(_below(pod_set.path, each) for each in self._not_known(workload, pod_set, pod))
 
     def _with_controller_fields(self, workload: Workload, pod_set: PodSet) -> Manifest:
         """The spec as the workload's controller completes it, with the name of the default priority class."""
@@ -115,7 +139,7 @@ class Admission:
             spec["tolerations"] = [*items(spec, "tolerations"), *_DAEMON_TOLERATIONS]
         return spec
 
-    def _not_known(self, workload: Workload, pod: PodClass) -> Iterable[Refusal]:
+    def _not_known(self, workload: Workload, pod_set: PodSet, pod: PodClass) -> Iterable[Refusal]:
         """What decides about the pods and is beyond these rules."""
         spec, cluster = pod.spec, self._cluster
         if spec.get("schedulingGates"):
@@ -136,14 +160,46 @@ class Admission:
         if priority and priority not in cluster.priority_classes and priority not in SYSTEM_PRIORITIES:
             message = f"the priority class {priority} is not declared"
             yield _beyond("priorityClassName", message, f"Declare the PriorityClass {priority}.")
-        selectors = [each.selector for each in (*pod.affinity, *pod.anti_affinity, *pod.spread)]
-        if any(key in _PER_POD_LABELS for selector in selectors for key in _selector_keys(selector)):
+        account = section(pod_set.template, "spec").get("serviceAccountName") or "default"
+        if account not in ("default", UNKNOWN) and (workload.namespace, account) not in cluster.service_accounts:
+            message = f"the service account {account} is not declared"
+            yield _beyond("serviceAccountName", message, f"Declare the ServiceAccount {account}.")
+        if workload.kind == "StatefulSet" and len(workload.name) > _LONGEST_STATEFUL_SET:
+            message = "its name and a hash may be too long for the label that tells the revision of its pods"
+            yield _beyond("", message, f"Give it a name of at most {_LONGEST_STATEFUL_SET} characters.")
+        if not self._not_apart.isdisjoint(_selector_keys(spec)):
             message = "a selector tells the pods of one workload apart"
             yield _beyond("affinity", message, "Select the pods by a common label.")
         for key in {each.key for each in (*pod.affinity, *pod.anti_affinity, *pod.spread)} - {labels.HOSTNAME}:
             if any(place.node.labels.get(key) is UNKNOWN and not place.node.zones for place in cluster.places):
                 yield _beyond("affinity", f"the label {key} of some nodes is not known", "Declare the pools' zones.")
         yield from cluster.volumes.not_known(spec, workload)
+
+    def _against_classes(self, pods: PodSet, spec: Manifest) -> Iterable[Refusal]:
+        """What a pod may not say beside its PriorityClass and its RuntimeClass, which say it."""
+        cluster, given = self._cluster, section(pods.template, "spec")
+        name = spec.get("priorityClassName")
+        if not name or name in SYSTEM_PRIORITIES or name in cluster.priority_classes:
+            found = cluster.priority_classes.get(name or "", {})
+            value = SYSTEM_PRIORITIES.get(name or "", found.get("value", 0))
+            policy = found.get("preemptionPolicy") or "PreemptLowerPriority"
+            for key, wanted in (("priority", value), ("preemptionPolicy", policy)):
+                if spec.get(key) not in (None, wanted):
+                    message = f"{key} is {spec[key]}, and its priority class gives {wanted}"
+                    yield Refusal("priority-class", key, message, f"Leave {key} to the PriorityClass.")
+        runtime = cluster.runtime_classes.get(spec.get("runtimeClassName") or "", {})
+        fixed = millis(section(runtime, "overhead", "podFixed"))
+        if (
+            given.get("overhead") is not None
+            and millis(section(given, "overhead")) != fixed
+            and (runtime or not spec.get("runtimeClassName"))
+        ):
+            message = "its overhead is not that of its runtime class"
+            yield Refusal("runtime-class", "overhead", message, "Leave overhead to the RuntimeClass.")
+        for key, value in section(runtime, "scheduling", "nodeSelector").items():
+            if section(given, "nodeSelector").get(key, value) != value:
+                message = f"its runtime class selects nodes with {key}={value}"
+                yield Refusal("runtime-class", f"nodeSelector.{key}", message, f"Leave {key} to the RuntimeClass.")
 
     def _queue(self, candidate: Candidate, name: str) -> None:
         """Ask the quotas of the queue that the workload waits in."""
@@ -190,23 +246,16 @@ def _charge_pods(candidate: Candidate, quota: Quota) -> None:
                 ]
 
 
-def _controller_labels(workload: Workload) -> Mapping[str, str]:
-    """Labels that controllers give to the pods of a workload; hashes stand for themselves."""
-    match workload.kind:
-        case "Deployment":
-            return {"pod-template-hash": f"{workload.namespace}/{workload.name}"}
-        case "StatefulSet" | "DaemonSet":
-            return {"controller-revision-hash": f"{workload.namespace}/{workload.name}"}
-        case "Job":
-            return {labels.JOB_NAME: workload.name, "job-name": workload.name}
-        case _:
-            return {}
-
-
-def _selector_keys(selector: Manifest | None) -> Iterable[str]:
-    if selector:
+def _selector_keys(spec: Manifest) -> Iterable[str]:
+    """The keys of labels that a pod's affinity and spreading look at."""
+    affinity = section(spec, "affinity")
+    terms = (term for kind in ("podAffinity", "podAntiAffinity") for term in items(section(affinity, kind), REQUIRED))
+    for term in (*terms, *items(spec, "topologySpreadConstraints")):
+        selector = section(term, "labelSelector")
         yield from section(selector, "matchLabels")
         yield from (requirement["key"] for requirement in items(selector, "matchExpressions"))
+        yield from term.get("matchLabelKeys") or ()
+        yield from term.get("mismatchLabelKeys") or ()
 
 
 def _below(path: str, refusal: Refusal, prefix: str = "") -> Refusal:

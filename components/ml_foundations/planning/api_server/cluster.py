@@ -118,6 +118,11 @@ class Cluster:
         """The RuntimeClasses by name."""
         return {name_of(runtime): runtime for runtime in self.by_kind["RuntimeClass"]}
 
+    @cached_property
+    def service_accounts(self) -> frozenset[tuple[str, str]]:
+        """The ServiceAccounts that are declared, by namespace and name."""
+        return frozenset((namespace_of(account), name_of(account)) for account in self.by_kind["ServiceAccount"])
+
     def _running_pods(self) -> dict[str, list[PodClass]]:
         """Pods that take room already, but for those of the workloads that are judged here."""
         mine = {(w.kind, w.namespace, w.name) for w in self.workloads}

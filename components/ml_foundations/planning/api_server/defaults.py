@@ -1,6 +1,6 @@
 """What the API server fills into a pod before it stores it: default requests and limits, and tolerations.
 
-Follows the admission plugins RuntimeClass, LimitRanger and ExtendedResourceToleration.
+Follows the admission plugins RuntimeClass, LimitRanger, DefaultTolerationSeconds and ExtendedResourceToleration.
 """
 
 from __future__ import annotations
@@ -11,6 +11,11 @@ from typing import Any
 from ml_foundations.kubernetes.manifests import Manifest, items, section
 from ml_foundations.kubernetes.quantities import format_milli, millis
 from ml_foundations.planning.model.resources import is_extended, is_overcommitted, is_pod_level, of_containers
+
+_FOR_MINUTES = tuple(
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for key in ("not-ready", "unreachable")
+)
 
 
 def admitted(
@@ -30,10 +35,10 @@ def admitted(
         defaulted = _with_limit_range(defaulted, limit_range)
     containers = [*items(defaulted, "containers"), *items(defaulted, "initContainers")]
     requested = {name for container in containers for name in section(container, "resources", "requests")}
-    added = [
+    extended = [
         {"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in sorted(requested) if is_extended(name)
     ]
-    return {**defaulted, "tolerations": [*items(defaulted, "tolerations"), *added]} if added else defaulted
+    return {**defaulted, "tolerations": [*items(defaulted, "tolerations"), *_FOR_MINUTES, *extended]}
 
 
 def ambiguous_defaults(limit_ranges: Sequence[Manifest]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Pods and claims that the API server refuses for what they request: LimitRanges, and requests against limits."""
+"""Pods and claims that the API server refuses for what they request: names, amounts, limits, and LimitRanges."""
 
 from __future__ import annotations
 
@@ -6,27 +6,47 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ml_foundations.kubernetes.manifests import Manifest, items, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, format_milli, milli, millis
+from ml_foundations.planning.api_server.fields import is_valid
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import (
+    HUGE_PAGES,
     Field,
     is_extended,
     is_overcommitted,
+    is_pod_level,
     of_containers,
     without_overhead,
 )
 
 
-def pod_refusals(spec: Manifest, limit_ranges: Sequence[Manifest]) -> list[Refusal]:
-    """Why the API server refuses a pod with an admitted spec; empty where it accepts it."""
-    containers = [
-        (f"{key}[{index}].resources", f"container {container.get('name')}", *_resources(container))
-        for key in ("containers", "initContainers")
-        for index, container in enumerate(items(spec, key))
-    ]
-    found = [refusal for path, _, requests, limits in containers for refusal in _invalid(path, requests, limits)]
+def invalid_resources(spec: Manifest) -> list[Refusal]:
+    """Resources of a pod or a template that the API server refuses whatever the namespace."""
+    found = [each for path, _, requests, limits in _of_each(spec) for each in _invalid(path, requests, limits)]
+    found += _invalid("resources", *_resources(spec), of_pod=True)
+    whole = {field: millis(section(spec, "resources", field)) for field in ("requests", "limits")}
+    sums = of_containers(spec, "requests")
+    huge = {name: sum for name, sum in of_containers(spec, "limits").items() if not is_overcommitted(name)}
+    containers = [(path, limits) for path, _, _, limits in _of_each(spec) if path.startswith("containers")]
+    for field, path, parts in (
+        ("requests", "resources", sums),
+        ("limits", "resources", huge),
+        *(("limits", *each) for each in containers),
+    ):
+        for name, amount in parts.items():
+            if amount > whole[field].get(name, amount):
+                shown, most = format_milli(amount), format_milli(whole[field][name])
+                message = f"its containers have {shown} of {name}, and the {field} of the pod as a whole are {most}"
+                remedy = f"Raise resources.{field}.{name} of the pod to {shown}."
+                found.append(Refusal("invalid", f"{path}.{field}.{name}", message, remedy))
+    return found
+
+
+def out_of_range(spec: Manifest, limit_ranges: Sequence[Manifest]) -> list[Refusal]:
+    """Why the LimitRanges of its namespace refuse a pod with an admitted spec."""
+    found: list[Refusal] = []
     for name, item in _limits(limit_ranges):
         if item.get("type") == "Container":
-            for container in containers:
+            for container in _of_each(spec):
                 found += _outside(name, item, *container)
         elif item.get("type") == "Pod":
             sums = _of_pod(spec, "requests"), _of_pod(spec, "limits")
@@ -53,6 +73,15 @@ def _limits(limit_ranges: Sequence[Manifest]) -> Iterable[tuple[str, Manifest]]:
         yield from ((name_of(limit_range), item) for item in items(section(limit_range, "spec"), "limits"))
 
 
+def _of_each(spec: Manifest) -> list[tuple[str, str, Amounts, Amounts]]:
+    """Requests and limits of each container, with its path and its name."""
+    return [
+        (f"{key}[{index}].resources", f"container {container.get('name')}", *_resources(container))
+        for key in ("containers", "initContainers")
+        for index, container in enumerate(items(spec, key))
+    ]
+
+
 def _resources(container: Manifest) -> tuple[Amounts, Amounts]:
     resources = section(container, "resources")
     return millis(section(resources, "requests")), millis(section(resources, "limits"))
@@ -64,8 +93,15 @@ def _of_pod(spec: Manifest, field: Field) -> Amounts:
     return of_containers(spec, field) | {name: whole[name] for name in ("cpu", "memory") if name in whole}
 
 
-def _invalid(path: str, requests: Amounts, limits: Amounts) -> Iterable[Refusal]:
-    for name, wanted in sorted(requests.items()):
+def _invalid(path: str, requests: Amounts, limits: Amounts, *, of_pod: bool = False) -> Iterable[Refusal]:
+    for name, amount in {*limits.items(), *requests.items()}:
+        size = name.removeprefix(HUGE_PAGES)
+        if not _may_have(name, of_pod) or amount < 0 or (size != name and not _is_multiple(amount, size)):
+            message = f"has {format_milli(amount)} of {name}, which is no amount of a resource that it can have"
+            yield Refusal("invalid", f"{path}.limits.{name}", message, "Correct the name or the amount.")
+    if any(name.startswith(HUGE_PAGES) for name in requests | limits) and not {"cpu", "memory"} & {*requests, *limits}:
+        yield Refusal("invalid", path, "has huge pages without cpu or memory", "Request cpu or memory as well.")
+    for name, wanted in sorted((limits | requests).items()):
         shown, limit = format_milli(wanted), limits.get(name)
         if is_extended(name) and wanted % WHOLE:
             yield Refusal(
@@ -81,7 +117,7 @@ def _invalid(path: str, requests: Amounts, limits: Amounts) -> Iterable[Refusal]
                 f"requests {shown} of {name} without a limit, which the API server refuses",
                 f"Set limits.{name} to {shown}.",
             )
-        elif limit is not None and (wanted > limit or (wanted != limit and not is_overcommitted(name))):
+        elif limit is not None and wanted != limit and (wanted > limit or not is_overcommitted(name)):
             relation = "at most" if is_overcommitted(name) else "exactly"
             yield Refusal(
                 "request-above-limit" if is_overcommitted(name) else "extended-resource-limit",
@@ -89,6 +125,21 @@ def _invalid(path: str, requests: Amounts, limits: Amounts) -> Iterable[Refusal]
                 f"requests {shown} of {name}; with its limit of {format_milli(limit)} it must be {relation} that",
                 f"Set requests.{name} and limits.{name} to the same amount.",
             )
+
+
+def _may_have(name: str, of_pod: bool) -> bool:
+    """Whether a container, or a pod as a whole, may have a resource of this name."""
+    if of_pod or "/" not in name:
+        return is_pod_level(name) or (name == "ephemeral-storage" and not of_pod)
+    is_known = is_extended(name) or "kubernetes.io/" in name
+    return is_known and not name.startswith("requests.") and is_valid("a qualified name", name)
+
+
+def _is_multiple(amount: int, size: str) -> bool:
+    try:
+        return amount % milli(size) == 0
+    except (ValueError, ZeroDivisionError):
+        return False
 
 
 def _outside(

@@ -42,7 +42,8 @@ class World:
             section_name, reason = known.kind_of(str(document.get("apiVersion")), document["kind"])
             match section_name:
                 case known.HARMLESS:
-                    continue
+                    if document["kind"] == "ServiceAccount":  # its name decides, and nothing in it
+                        self.judged.append(document)
                 case known.ADMISSION:
                     self._admission.append(document)
                 case known.UNKNOWN_KIND:
@@ -177,7 +178,9 @@ def _templates(tree: Any, path: str) -> Iterator[PodSet]:
         held = cast("Manifest", tree)
         spec = held.get("spec")
         if isinstance(spec, Mapping) and not any(note.is_error for note in known.notes_of("core.v1.PodSpec", spec)):
-            yield PodSet(read_fields(cast("Manifest", spec)), labels_of(held), 1, f"{path}.spec".lstrip("."), path)
+            yield PodSet(
+                held, read_fields(cast("Manifest", spec)), labels_of(held), 1, f"{path}.spec".lstrip("."), path
+            )
             return
         for key, item in held.items():
             yield from _templates(item, f"{path}.{key}".lstrip("."))

@@ -242,7 +242,10 @@ class Candidate:
         self.reasons += [(verdict, reason) for reason in reasons]
 
     def doubt(self) -> None:
-        """Take back what is decided where something is not known."""
+        """Take back what is decided where something is not known; what is invalid stays so."""
+        is_invalid = any(isinstance(r, Refusal) and r.rule == "invalid" and r.certain for _, r in self.reasons)
+        if is_invalid and all(gap.rule == "unknown-field" for gap in self.gaps):
+            self.gaps = ()
         if self.gaps:
             self.verdict = Verdict.UNDETERMINED
             self.reasons = [(Verdict.UNDETERMINED, reason) for reason in (*self.gaps, *(r for _, r in self.reasons))]

@@ -10,6 +10,8 @@ from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, schedul
 
 PODS = "pods"
 """The resource of which each pod takes one; a node has as many as it may run pods."""
+HUGE_PAGES = "hugepages-"
+"""What the names of huge pages begin with; the size of a page follows."""
 
 Field = Literal["requests", "limits"]
 
@@ -54,19 +56,17 @@ def of_containers(spec: Manifest, field: Field) -> Amounts:
 
 def is_pod_level(name: str) -> bool:
     """Whether a resource may be given for the pod as a whole."""
-    return name in ("cpu", "memory") or name.startswith("hugepages-")
+    return name in ("cpu", "memory") or name.startswith(HUGE_PAGES)
 
 
 def is_extended(name: str) -> bool:
     """Whether a resource is an extended one: of a domain other than kubernetes.io."""
-    domain, slash, _ = name.partition("/")
-    native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
-    return bool(slash) and not native and not name.startswith("requests.")
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
 def is_overcommitted(name: str) -> bool:
     """Whether limits may be above requests."""
-    return not is_extended(name) and not name.startswith("hugepages-")
+    return not is_extended(name) and not name.startswith(HUGE_PAGES)
 
 
 def maximum(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:

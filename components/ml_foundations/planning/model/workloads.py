@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ml_foundations.kubernetes import labels
@@ -24,6 +24,14 @@ WORKLOAD_KINDS = frozenset(
     {"Pod", "Job", "CronJob", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "JobSet"}
 )
 _RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
+
+_POD_NAME, _POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
+_OF_JOB = (labels.JOB_NAME, "job-name", "batch.kubernetes.io/controller-uid", "controller-uid")
+_JOB_SET = "jobset.sigs.k8s.io/"
+_OF_JOB_SET = ("jobset-uid", "job-index", "job-key", "job-global-index", "restart-attempt")
+"""Labels that controllers give to pods (Kubernetes, "Well-known labels"; JobSet, api/jobset/v1alpha2)."""
+_MOST_APART = 24
+"""As many pods as are placed one by one."""
 
 _READ_FIELDS = frozenset(
     {
@@ -65,13 +73,15 @@ class PodSet:
     """Identical pods of a workload.
 
     Attributes:
+        template: What the pods are made of: their ``metadata`` and ``spec``, whole.
         spec: The fields of the pods' spec that decide where they may run.
-        labels: The pods' labels.
+        labels: The pods' labels, with those that controllers add; what they draw by lot stands for itself.
         count: How many run at once: replicas, or parallelism; of a DaemonSet, decided by the nodes.
         path: Where the pods' spec is in the workload's manifest.
         count_path: Where their number is.
     """
 
+    template: Manifest
     spec: Manifest
     labels: Mapping[str, Any]
     count: int
@@ -151,6 +161,51 @@ class Workload:
         return not self.all_at_once
 
 
+def told_apart(workload: Workload) -> frozenset[str]:
+    """The keys of labels whose values differ from pod to pod of a workload."""
+    if workload.kind == "StatefulSet":
+        return frozenset({_POD_NAME, _POD_INDEX})
+    if workload.kind == "JobSet":
+        return frozenset({*_OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in _OF_JOB_SET)})
+    return frozenset({labels.JOB_INDEX} if _is_indexed(workload) else ())
+
+
+def one_by_one(workload: Workload) -> list[PodSet] | None:
+    """A set for each pod of a workload, with the labels that tell it apart; None where those are not known."""
+    pods, spec = workload.pods[0], section(workload.manifest, "spec")
+    if workload.kind == "StatefulSet":
+        first = section(spec, "ordinals").get("start") or 0
+        ordinals = [(str(number), f"{workload.name}-{number}") for number in range(first, first + pods.count)]
+        own = [{_POD_INDEX: number, _POD_NAME: name} for number, name in ordinals]
+    elif _is_indexed(workload) and workload.all_at_once and pods.count == spec.get("completions"):
+        own = [{labels.JOB_INDEX: str(number)} for number in range(pods.count)]
+    else:
+        return None
+    return [replace(pods, count=1, labels={**pods.labels, **each}) for each in own] if len(own) <= _MOST_APART else None
+
+
+def _is_indexed(workload: Workload) -> bool:
+    return workload.kind == "Job" and section(workload.manifest, "spec").get("completionMode") == "Indexed"
+
+
+def _controller_labels(document: Manifest) -> Mapping[str, str]:
+    """Labels that controllers give to all pods of a workload."""
+    by_lot = f"{namespace_of(document)}/{name_of(document)}"
+    match document["kind"]:
+        case "Deployment":
+            return {"pod-template-hash": by_lot}
+        case "StatefulSet":
+            return {"controller-revision-hash": by_lot}
+        case "DaemonSet":
+            return {"controller-revision-hash": by_lot, "pod-template-generation": "1"}
+        case "Job":
+            return dict(zip(_OF_JOB, (name_of(document),) * 2 + (by_lot,) * 2, strict=True))
+        case "CronJob":
+            return dict.fromkeys(_OF_JOB, by_lot)
+        case _:
+            return {}
+
+
 def is_running(document: Manifest) -> bool:
     """Whether a document is a pod that takes room on a node already."""
     return (
@@ -176,11 +231,10 @@ def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Mani
     unknown = tuple(_unknown(document, kind))
     if unknown:
         return Workload(kind, namespace, name, document, (), unknown=unknown)
-    spec = section(document, "spec")
     match kind:
         case "Pod":
-            pods = (PodSet(read_fields(spec), labels_of(document), 1, "spec", "spec"),)
-            return Workload(kind, namespace, name, document, pods)
+            pods = PodSet(document, read_fields(section(document, "spec")), labels_of(document), 1, "spec", "spec")
+            return Workload(kind, namespace, name, document, (pods,))
         case "Job" | "CronJob":
             return _job(document, kind)
         case "JobSet":
@@ -249,7 +303,8 @@ def template_path(kind: str) -> str:
 
 def _pod_set(document: Manifest, count: int, path: str, count_path: str = "") -> PodSet:
     template = section(document, *path.split("."))
-    return PodSet(read_fields(section(template, "spec")), labels_of(template), count, f"{path}.spec", count_path)
+    pod_labels = {**labels_of(template), **_controller_labels(document)}
+    return PodSet(template, read_fields(section(template, "spec")), pod_labels, count, f"{path}.spec", count_path)
 
 
 def _job(document: Manifest, kind: str) -> Workload:
@@ -274,8 +329,13 @@ def _of_job_set(document: Manifest) -> Iterable[PodSet]:
         template = section(job, "template", "spec", "template")
         replicas = job.get("replicas")
         count = (1 if replicas is None else replicas) * _at_once(section(job, "template", "spec"))
+        pod_labels = {
+            **labels_of(template),
+            f"{_JOB_SET}jobset-name": name_of(document),
+            f"{_JOB_SET}replicatedjob-name": job.get("name"),
+        }
         spec = read_fields(section(template, "spec"))
-        yield PodSet(spec, labels_of(template), count, f"{path}.template.spec.template.spec", f"{path}.replicas")
+        yield PodSet(template, spec, pod_labels, count, f"{path}.template.spec.template.spec", f"{path}.replicas")
 
 
 def _replicated(document: Manifest, kind: str, autoscaler: Manifest | None) -> Workload:

@@ -1,0 +1,58 @@
+"""Controllers that take over pods and ReplicaSets which nobody owns, because their selector finds them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from ml_foundations.kubernetes.manifests import (
+    Manifest,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+    unknown_paths,
+)
+from ml_foundations.kubernetes.selectors import selects
+from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.planning.model.workloads import Workload
+
+_TAKES_OVER = {"Deployment": "ReplicaSet"} | dict.fromkeys(
+    ("ReplicaSet", "ReplicationController", "DaemonSet", "StatefulSet"), "Pod"
+)
+"""What the controllers of each kind take over."""
+
+
+class Adoptions:
+    """Who takes over what: how many pods stay then, and which, is up to the controllers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        bare: defaultdict[tuple[str, str], list[Manifest]] = defaultdict(list)
+        for kind in ("Pod", "ReplicaSet"):
+            for document in cluster.by_kind[kind]:
+                if labels_of(document) and not items(section(document, "metadata"), "ownerReferences"):
+                    bare[kind, namespace_of(document)].append(document)
+        for controller in cluster.workloads:
+            for document in bare[_TAKES_OVER.get(controller.kind, ""), controller.namespace]:
+                if _finds(controller, document):
+                    taken = f"{document['kind']} {controller.namespace}/{name_of(document)}"
+                    message = f"{controller} takes over the {taken}, which its selector finds"
+                    for either in (str(controller), taken):
+                        self._found[either].append((message, "Give them labels of their own."))
+
+    def of(self, workload: Workload) -> Iterable[tuple[str, str]]:
+        """What a workload takes over, or by whom it is taken over, and the remedy."""
+        return self._found[str(workload)]
+
+
+def _finds(controller: Workload, document: Manifest) -> bool:
+    selector = section(controller.manifest, "spec").get("selector")
+    if controller.kind == "ReplicationController":
+        selector = {"matchLabels": selector or labels_of(section(controller.manifest, "spec", "template"))}
+    if controller.unknown or not selector or any(unknown_paths(selector)):
+        return False
+    is_member = controller.kind != "StatefulSet" or re.fullmatch(rf"{controller.name}-[0-9]+", name_of(document))
+    return bool(is_member) and selects(selector, labels_of(document))

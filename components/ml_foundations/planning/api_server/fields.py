@@ -1,0 +1,230 @@
+"""Rules about the fields of an object, read from the tables beside this module: which field breaks which rule."""
+
+from __future__ import annotations
+
+import csv
+import ipaddress
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple, cast
+
+from typing_extensions import override
+
+from ml_foundations.kubernetes.manifests import UNKNOWN
+from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED
+
+_RESTRICTED_VOLUMES = "name configMap csi downwardAPI emptyDir ephemeral image persistentVolumeClaim projected secret"
+_OTHERS: Mapping[str, Callable[[Any], Any]] = {
+    "anything": lambda value: True,
+    "left out": lambda value: value in ("", []),
+    "true": lambda value: value is True,
+    "false": lambda value: not value,
+    "labels": lambda value: all(
+        is_valid("a qualified name", key) and is_valid("the value of a label", value[key]) for key in value
+    ),
+    "an IP address": lambda value: ipaddress.ip_address(value),
+    "a port": lambda value: is_valid("the name of a port", value) or is_valid("from 1 to 65535", value),
+    "a quantity": lambda value: parse_quantity(value) >= 0,
+    "a quantity above 0": lambda value: parse_quantity(value) > 0,
+    "a number or a percentage": lambda value: _share(value) >= 0,
+    "a number or at most 100%": lambda value: 0 <= _share(value) <= (100 if isinstance(value, str) else 2**31),
+    "a list with ALL": lambda value: "ALL" in value,
+    "of one type": lambda held: sum(held[key] is not None for key in held if key != "name") <= 1,
+    "of a type that restricted pods may have": lambda held: all(
+        key in _RESTRICTED_VOLUMES.split() for key in held if held[key] is not None
+    ),
+    "without a key in both of matchLabelKeys and mismatchLabelKeys": lambda held: (
+        not {*(held.get("matchLabelKeys") or ())} & {*(held.get("mismatchLabelKeys") or ())}
+    ),
+    "with a maxSurge or a maxUnavailable above 0": lambda held: any(
+        _share(held.get(key, 1)) > 0 for key in ("maxSurge", "maxUnavailable")
+    ),
+    "with either maxSurge or maxUnavailable above 0": lambda held: (
+        (_share(held.get("maxSurge", 0)) > 0) != (_share(held.get("maxUnavailable", 1)) > 0)
+    ),
+    "with more progressDeadlineSeconds than minReadySeconds": lambda held: (
+        held.get("progressDeadlineSeconds", 600) > held.get("minReadySeconds", 0)
+    ),
+}
+
+
+class Broken(NamedTuple):
+    """A field that breaks a rule, or may break one."""
+
+    path: str
+    rule: str
+    known: bool = True
+    """Whether the value is known."""
+
+
+@dataclass
+class Rules:
+    """The rules of a field and of the fields below it."""
+
+    below: dict[str, Rules] = field(default_factory=dict[str, "Rules"])
+    when: dict[str, Rules] = field(default_factory=dict[str, "Rules"])
+    """More rules, by the condition on which they hold."""
+    must: list[str] = field(default_factory=list[str])
+    given: str = ""
+    needed: list[str] = field(default_factory=list[str])
+    """The fields below that must be given."""
+
+    def at(self, path: str) -> Rules:
+        """The rules of a field below."""
+        node = self
+        path = path.replace(".required", f".{REQUIRED}").replace(".preferred", f".{PREFERRED}").replace("[]", ".[]")
+        for key in filter(None, path.split(".")):
+            node = node.below.setdefault(key, Rules())
+        return node
+
+    def add(self, path: str, must: str, given: str) -> None:
+        """Add a rule about a field below."""
+        node = self.at(path)
+        node.must.append(must)
+        node.given = given or node.given
+        if given in ("always", "present"):
+            holder, _, key = path.rpartition(".")
+            self.at(holder).needed.append(key)
+
+    def broken(self, value: Any, path: str = "") -> Iterable[Broken]:
+        """The fields that break a rule."""
+        if value is UNKNOWN:
+            yield Broken(path, "is not known yet", known=False)
+            return
+        for rule in self.must:
+            if (value != "" or self.given == "not empty") and not is_valid(rule, value):
+                yield Broken(path, f"must be {rule}{'' if isinstance(value, dict | list) else f', not {value!r}'}")
+        if isinstance(value, Mapping):
+            held = cast("Mapping[str, Any]", value)
+            for condition, rules in self.when.items():
+                if all(_holds(term, held) for term in condition.split()):
+                    yield from rules.broken(held, path)
+            for key in self.needed:
+                is_empty = held.get(key) in ("", [], {}) and self.below[key].given == "always"
+                if held.get(key) is None or is_empty:
+                    yield Broken(f"{path}.{key}".lstrip("."), "must be given")
+            for key, item in held.items():
+                if key in self.below and item is not None:
+                    yield from self.below[key].broken(item, f"{path}.{key}".lstrip("."))
+        elif isinstance(value, list) and "[]" in self.below:
+            for index, item in enumerate(cast("list[Any]", value)):
+                yield from self.below["[]"].broken(item, f"{path}[{index}]")
+
+
+def _table(name: str, delimiter: str = ",") -> list[dict[str, str]]:
+    lines = (files("ml_foundations.planning.api_server") / name).read_text().splitlines()
+    return list(csv.DictReader((line for line in lines if not line.startswith("#")), delimiter=delimiter))
+
+
+_FORMATS = {
+    row["name"]: re.compile(rf"(?!(?s:.{{{int(row['most']) + 1}}}))(?:{row['expression']})", re.ASCII)
+    for row in _table("formats.csv", ";")
+}
+_PLACES: defaultdict[str, list[str]] = defaultdict(list)
+for place in _table("places.csv"):
+    _PLACES[place["name"]].append(place["path"])
+
+
+@lru_cache
+def pod_spec() -> Rules:
+    """The rules of a pod's spec."""
+    return _rules(_table("pod_fields.csv"))
+
+
+@lru_cache
+def of_workload(kind: str) -> Rules:
+    """The rules of a workload of a kind, its pods apart."""
+    return _rules(row for row in _table("workload_fields.csv") if kind in row["kinds"].split())
+
+
+@lru_cache
+def pod_security(level: str, version: int, let_off: frozenset[str]) -> Rules:
+    """The rules that a Pod Security level has in a minor version; some are not for pods that are let off."""
+    return _rules(
+        row
+        for row in _table("pod_security.csv")
+        if row["level"] in ("baseline", level)
+        and int(row["since"]) <= version < int(row["before"] or version + 1)
+        and row["but"] not in let_off
+    )
+
+
+def _rules(rows: Iterable[Mapping[str, str]]) -> Rules:
+    root = Rules()
+    for row in rows:
+        name, _, inner = row["where"].partition(".")
+        for path in _PLACES[name]:
+            if condition := row.get("when"):
+                node = root.at(f"{path}{inner}").when.setdefault(condition, Rules())
+                node.add(row["field"], row["must"], row["given"])
+            else:
+                root.add(f"{path}{inner}{row['field']}", row["must"], row["given"])
+    return root
+
+
+def _holds(term: str, held: Mapping[str, Any]) -> bool:
+    """Whether a term of a condition holds: field, !field, field=value or field!=value; of what is not known, none."""
+    path, differs, value = re.fullmatch(r"!?([\w.]+)(!?)=?(.*)", term).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    found: Any = held
+    for key in path.split("."):
+        found = cast("Any", found).get(key) if isinstance(found, Mapping) else found
+    if found is UNKNOWN:
+        return False
+    if "=" in term:
+        return ((str(found).lower() if isinstance(found, bool) else found) == value) != bool(differs)
+    return (found is None or found is False or found in ("", [], {})) == term.startswith("!")
+
+
+def is_valid(rule: str, value: Any) -> bool:
+    """Whether a value is as a rule of the tables wants it; one of another type is not."""
+    try:
+        if rule in _FORMATS:
+            return bool(_FORMATS[rule].fullmatch(value))
+        if rule in _OTHERS:
+            return bool(_OTHERS[rule](_Known(value) if isinstance(value, Mapping) else value))  # pyright: ignore[reportUnknownArgumentType]
+        kind, _, words = rule.rpartition(" of ") if " of " in rule else rule.partition(" ")
+        options = words.split()
+        match kind:
+            case "one":
+                return value in options
+            case "one only" | "one at most":
+                found = sum(value.get(option) is not None for option in options)
+                return found == 1 or (found == 0 and kind == "one at most")
+            case "from":
+                number = isinstance(value, int) and not isinstance(value, bool)
+                return number and int(options[0]) <= value <= int(options[-1])
+            case "different":
+                seen = [tuple(item.get(option) for option in options[1:]) for item in value]
+                return all(seen.count(each) == 1 for each in seen if any(each) and UNKNOWN not in each)
+            case _:
+                most = int(options[-2])
+                return len(value) == most if kind == "exactly" else len(value) <= most
+    except _UnknownError:
+        return True
+    except (AttributeError, TypeError, ValueError):
+        return False
+
+
+class _UnknownError(Exception):
+    """A rule asks for a value that is not known."""
+
+
+class _Known(dict[str, Any]):
+    """A mapping that rules ask for values."""
+
+    @override
+    def get(self, key: str, default: Any = None) -> Any:
+        if (value := super().get(key, default)) is UNKNOWN:
+            raise _UnknownError
+        return value
+
+
+def _share(value: Any) -> int:
+    """A number, or the number of a percentage."""
+    match = re.fullmatch(r"([0-9]+)%", value) if isinstance(value, str) else None
+    return int(match[1] if match else value)

@@ -1,0 +1,66 @@
+"""Pod Security: what the API server refuses in a namespace that enforces the level baseline or restricted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, annotations_of, items, section
+from ml_foundations.planning.api_server import fields
+from ml_foundations.planning.api_server.fields import Broken
+from ml_foundations.planning.model.refusals import Refusal
+
+_LABEL = "pod-security.kubernetes.io/"
+_VERSION = re.compile(r"latest|v1\.(0|[1-9][0-9]*)", re.ASCII)
+_LATEST = 1_000
+_ANNOTATIONS = {
+    "container.apparmor.security.beta.kubernetes.io/": (_LATEST, r"|runtime/default|localhost/.*"),
+    "container.seccomp.security.alpha.kubernetes.io/": (18, r"runtime/default|docker/default|localhost/.*"),
+    "seccomp.security.alpha.kubernetes.io/pod": (18, r"runtime/default|docker/default|localhost/.*"),
+}
+"""Annotations that stood for fields: their prefix, the last policy that reads them, and what it accepts."""
+
+
+def refusals(namespace_labels: Manifest, template: Manifest) -> Iterable[Refusal]:
+    """Why the policy of a namespace keeps pods out of it; paths are below the pods' spec."""
+    policy = {key.removeprefix(_LABEL): value for key, value in namespace_labels.items() if key.startswith(_LABEL)}
+    level = policy.get("enforce", "privileged")
+    remedy = "Set what the level wants, or lower the level of the namespace."
+    for path, rule, known in _broken(policy, level, template):
+        message = f"Pod Security {level} of the namespace refuses the pods: {path} {rule}".replace("  ", " ")
+        yield Refusal("pod-security", path, message, remedy, certain=known)
+
+
+def _broken(policy: Manifest, level: str, template: Manifest) -> Iterable[Broken]:
+    for name, value in policy.items():
+        levels = ("privileged", "baseline", "restricted")
+        if value is UNKNOWN or not (_VERSION.fullmatch(value) if name.endswith("-version") else value in levels):
+            return [Broken("", f"its label {_LABEL}{name} is {value}", known=value is not UNKNOWN)]
+    if level == "privileged":
+        return []
+    number = policy.get("enforce-version", "latest").rpartition(".")[2]
+    version, spec = int(number) if number.isdigit() else _LATEST, section(template, "spec")
+    windows = section(spec, "os").get("name") == "windows"
+    let_off = {"hostUsers": spec.get("hostUsers") is False, "windows": windows}
+    let_off["restrictedWindows"] = windows and level == "restricted"
+    rules = fields.pod_security(level, version, frozenset(name for name, holds in let_off.items() if holds))
+    found = [*rules.broken(spec)]
+    for key, value in annotations_of(template).items():
+        for prefix, (last, accepted) in _ANNOTATIONS.items():
+            if key.startswith(prefix) and version <= last and not re.fullmatch(accepted, str(value)):
+                found.append(Broken("", f"the annotation {key} is {value}", known=value is not UNKNOWN))
+    return [*found, *(_unsaid(spec, version, let_off) if level == "restricted" else ())]
+
+
+def _unsaid(spec: Manifest, version: int, let_off: Manifest) -> Iterable[Broken]:
+    """What each container of a restricted pod must say, unless the pod says it for all."""
+    of_pod = section(spec, "securityContext")
+    for key in ("containers", "initContainers"):
+        for index, container in enumerate(items(spec, key)):
+            own = section(container, "securityContext")
+            for name, applies in (
+                ("runAsNonRoot", version < 35 or not let_off["hostUsers"]),
+                ("seccompProfile", version >= 19 and not (version >= 25 and let_off["windows"])),
+            ):
+                if applies and UNKNOWN not in (own, of_pod) and own.get(name) is of_pod.get(name) is None:
+                    yield Broken(f"{key}[{index}].securityContext.{name}", "must be given, here or for the whole pod")

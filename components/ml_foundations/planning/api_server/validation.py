@@ -1,0 +1,156 @@
+"""Pods and workloads that the API server refuses as invalid: single fields by a table, and fields against each other.
+
+Follows pkg/apis/core, apps and batch of Kubernetes v1.36 (validation.go). What is not known breaks no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, labels_of, name_of, section, unknown_paths
+from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
+from ml_foundations.planning.api_server.fields import is_valid, of_workload, pod_spec
+from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.workloads import PodSet, Workload
+
+_Wrong = Iterable[tuple[str, str]]
+"""Fields, each with what is wrong with it."""
+_SELECTING = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet")
+
+
+def refusals(workload: Workload, pods: PodSet) -> list[Refusal]:
+    """Why the API server refuses the pods of a workload, or the workload for their sake."""
+    spec = section(pods.template, "spec")
+    if section(workload.manifest, "metadata").get("uid"):
+        return []  # the API server has stored it
+    found = [(broken.path, broken.rule) for broken in pod_spec().broken(spec) if broken.known]
+    for check in (_container_names, _host_ports, _device_claims):
+        found += check(spec)
+    found += _mounts(spec, [name_of(claim) for claim in workload.claims])
+    found += _label_keys(spec, pods.labels)
+    found = [(f"{pods.path}.{path}", wrong) for path, wrong in found]
+    found += [(path, rule) for path, rule, known in of_workload(workload.kind).broken(workload.manifest) if known]
+    found += _of_workload(workload, pods, spec)
+    return [
+        Refusal("invalid", path, f"the API server refuses it: {path} {wrong}", "Correct it.")
+        for path, wrong in dict.fromkeys(found)
+    ]
+
+
+def _listed(holder: Any, key: str) -> list[tuple[str, Manifest]]:
+    """The mappings of a list, with their paths."""
+    found = holder.get(key) if isinstance(holder, Mapping) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    listed = cast("list[Any]", found) if isinstance(found, list) else []
+    return [(f"{key}[{index}]", item) for index, item in enumerate(listed) if isinstance(item, Mapping)]
+
+
+def _containers(spec: Manifest) -> list[tuple[str, Manifest]]:
+    return [*_listed(spec, "containers"), *_listed(spec, "initContainers")]
+
+
+def _repeated(named: Iterable[tuple[str, Any]], what: str) -> _Wrong:
+    seen: list[Any] = []
+    for path, value in named:
+        if value in seen:
+            yield path, f"must not have the {what} of one before it: {value}"
+        seen.append(value)
+
+
+# --- Fields of a pod's spec against each other
+
+
+def _container_names(spec: Manifest) -> _Wrong:
+    named = ((path, container.get("name")) for path, container in _containers(spec))
+    return _repeated([(path, name) for path, name in named if name not in (None, UNKNOWN)], "name")
+
+
+def _host_ports(spec: Manifest) -> _Wrong:
+    """Ports of a node are taken once, and on the host's network a container's port is the node's."""
+    groups = [_listed(spec, "containers"), *([each] for each in _listed(spec, "initContainers"))]
+    for group in groups:
+        taken: list[tuple[str, Any]] = []
+        for path, port in [(f"{at}.{inner}", port) for at, each in group for inner, port in _listed(each, "ports")]:
+            own, wanted = port.get("containerPort"), port.get("hostPort")
+            if spec.get("hostNetwork") is True and wanted and own != wanted and group is groups[0]:
+                yield f"{path}.hostPort", "must be the containerPort where hostNetwork is true"
+            if number := wanted or (spec.get("hostNetwork") and own):
+                taken.append((f"{path}.hostPort", (port.get("protocol") or "TCP", port.get("hostIP") or "", number)))
+        yield from _repeated(taken, "protocol, address and number")
+
+
+def _mounts(spec: Manifest, claims: Iterable[str]) -> _Wrong:
+    """Containers mount volumes that there are, and as devices only claims."""
+    volumes = _listed(spec, "volumes")
+    names: set[Any] = {*claims, *(volume.get("name") for _, volume in volumes)}
+    blocks: set[Any] = {
+        *claims,
+        *(v.get("name") for _, v in volumes if v.get("persistentVolumeClaim") or v.get("ephemeral")),
+    }
+    for path, container in _containers(spec):
+        mounts, devices = _listed(container, "volumeMounts"), _listed(container, "volumeDevices")
+        mounted = [mount.get("name") for _, mount in mounts]
+        for known, listed in ((names, mounts), (blocks, devices)):
+            for inner, each in listed:
+                if UNKNOWN not in (*names, each.get("name")) and each.get("name") not in known:
+                    yield (
+                        f"{path}.{inner}.name",
+                        f"must be the name of a volume of the right type, not {each.get('name')}",
+                    )
+        for inner, device in devices:
+            if device.get("name") in mounted and device.get("name") is not UNKNOWN:
+                yield f"{path}.{inner}.name", "must not be mounted as a folder as well"
+
+
+def _device_claims(spec: Manifest) -> _Wrong:
+    """Containers use claims that the pod has, each once."""
+    names = [claim.get("name") for _, claim in _listed(spec, "resourceClaims")]
+    for path, container in _containers(spec):
+        seen: list[tuple[Any, Any]] = []
+        for inner, claim in _listed(_sure(container).get("resources"), "claims"):
+            name, request = claim.get("name"), claim.get("request")
+            if UNKNOWN not in (name, request, *names) and name not in names:
+                yield f"{path}.resources.{inner}", "must be the name of one of spec.resourceClaims"
+            if any(name == other and (not request or not theirs or request == theirs) for other, theirs in seen):
+                yield f"{path}.resources.{inner}", "must not be used twice"
+            seen.append((name, request))
+
+
+def _label_keys(spec: Manifest, labels: Manifest) -> _Wrong:
+    """Keys of matchLabelKeys that the pods have become expressions of the selector, which must have none for them."""
+    affinity = section(spec, "affinity")
+    holders = [("", each) for each in _listed(spec, "topologySpreadConstraints")]
+    for kind in ("podAffinity", "podAntiAffinity"):
+        prefix = f"affinity.{kind}."
+        holders += [(prefix, each) for each in _listed(affinity.get(kind), REQUIRED)]
+        for path, weighted in _listed(affinity.get(kind), PREFERRED):
+            holders.append((prefix, (f"{path}.podAffinityTerm", section(weighted, "podAffinityTerm"))))
+    for prefix, (path, holder) in holders:
+        selector = section(holder, "labelSelector")
+        equal = section(selector, "matchLabels")
+        expressions = [requirement.get("key") for requirement in items(selector, "matchExpressions")]
+        for key in holder.get("matchLabelKeys") or ():
+            if (key in equal) + expressions.count(key) + (key in labels) > 1:
+                yield f"{prefix}{path}.matchLabelKeys", f"must not name {key}, which labelSelector names"
+
+
+# --- Workloads
+
+
+def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
+    holder = f"{pods.path.removesuffix('spec')}metadata.labels"
+    labels = labels_of(pods.template)
+    if not is_valid("labels", {key: value for key, value in labels.items() if value is not UNKNOWN}):
+        yield holder, "must be valid labels"
+    own = section(workload.manifest, "spec")
+    selector = own.get("selector")
+    if workload.kind == "ReplicationController":
+        selector = selector and {"matchLabels": selector}
+    known = selector and workload.kind in _SELECTING and not any(unknown_paths([selector, labels]))
+    if known and not selects(selector, labels):
+        yield "spec.selector", "must select the labels of the template"
+
+
+def _sure(container: Manifest) -> Manifest:
+    """A container without what is not known of it."""
+    return {key: value for key, value in container.items() if value is not UNKNOWN}

@@ -1,0 +1,174 @@
+"""What planning says that the API server refuses, the API server refuses, and nothing else: on random workloads."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+from ml_foundations.planning import UNKNOWN, Severity, Verdict, judge
+
+from tests.planning.building import GPU, Manifest, container, deployment, namespaced, node, stateful_set, template
+from tests.planning.mutations import RESTRICTED, workload
+from tests.support.cluster import Cluster
+
+CASES = 1500
+ENFORCE = "pod-security.kubernetes.io/enforce"
+NAMESPACES: dict[str, Manifest] = {
+    "plain": {},
+    "limited": {},
+    **{level: {ENFORCE: level} for level in ("baseline", "restricted")},
+    **{f"baseline-{minor}": {ENFORCE: "baseline", f"{ENFORCE}-version": f"v1.{minor}"} for minor in (18, 26, 30, 33)},
+    **{
+        f"restricted-{minor}": {ENFORCE: "restricted", f"{ENFORCE}-version": f"v1.{minor}"} for minor in (7, 21, 24, 34)
+    },
+}
+PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "LimitRange": "/api/v1/namespaces/{}/limitranges",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
+    "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
+}
+LABELS = {
+    "Deployment": {"pod-template-hash": "h"},
+    "StatefulSet": {"controller-revision-hash": "h"},
+    "DaemonSet": {"controller-revision-hash": "h"},
+}
+"""What controllers add to the labels of pods, as far as the mutations ask for it."""
+REFUSING = {
+    *("invalid", "pod-security", "priority-class", "runtime-class", "request-above-limit", "limit-range-max"),
+    *("extended-resource-limit", "extended-resource-fraction"),
+}
+ROOMY = node("n", {"zone": "a", "a": "b"}, cpu="1k", memory="1Ti", **{GPU: "1k", "hugepages-2Mi": "1Ti"})
+
+
+def classes() -> list[Manifest]:
+    """What the workloads find in the cluster."""
+    scheduling, running = "scheduling.k8s.io/v1", "node.k8s.io/v1"
+    limits = [{"type": "Container", "default": {"cpu": "3"}, "defaultRequest": {"cpu": "1"}}]
+    limit_range = namespaced("v1", "LimitRange", "limits", spec={"limits": limits})
+    limit_range["metadata"]["namespace"] = "limited"
+    return [
+        *(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n, "labels": v}}
+            for n, v in NAMESPACES.items()
+        ),
+        limit_range,
+        {"apiVersion": scheduling, "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100},
+        {"apiVersion": scheduling, "kind": "PriorityClass", "metadata": {"name": "mild"}, "value": 50}
+        | {"preemptionPolicy": "Never"},
+        *(
+            {"apiVersion": running, "kind": "RuntimeClass", "metadata": {"name": name}, "handler": "h", **fields}
+            for name, fields in (
+                ("plain", {}),
+                ("fixed", {"overhead": {"podFixed": {"cpu": "100m"}}}),
+                ("selects", {"scheduling": {"nodeSelector": {"a": "b"}}}),
+            )
+        ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def create(cluster: Cluster) -> Iterator[Callable[..., str]]:
+    """Create an object, or try to: the words with which the API server refuses it."""
+
+    def post(document: Manifest, **query: str) -> str:
+        path = PATHS[document["kind"]].format(document["metadata"].get("namespace"))
+        try:
+            cluster.api.call_api(path, "POST", query_params=[*query.items()], body=document, response_type="object")
+        except ApiException as error:
+            if error.status not in (400, 403, 422):
+                raise
+            return str(error.body)
+        return ""
+
+    for document in classes():
+        assert not post(document)
+    yield post
+
+
+def pod_of(owner: Manifest) -> Manifest:
+    """A pod as the workload's controller makes it."""
+    made = owner["spec"]["template"]
+    labels = {**made["metadata"]["labels"], **LABELS.get(owner["kind"], {})}
+    metadata = {"name": "w-0", "namespace": owner["metadata"]["namespace"], "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made["spec"]}
+
+
+def test_what_planning_refuses_the_api_server_refuses(create: Callable[..., str]) -> None:
+    surroundings, wrong, refused, told = [*classes(), ROOMY], [], 0, 0
+    for seed in range(CASES):
+        document = workload(seed, [*NAMESPACES, "plain", "plain"][seed % (len(NAMESPACES) + 2)])
+        words = create(document, dryRun="All")
+        if not words and document["kind"] != "Pod":
+            words = create(pod_of(document), dryRun="All")
+        verdict = judge([*surroundings, document]).workloads[0]
+        errors = [each for each in verdict.reasons if each.rule in REFUSING and each.severity is Severity.ERROR]
+        refused, told = refused + bool(words), told + (verdict.verdict is not Verdict.UNDETERMINED)
+        if bool(errors) != bool(words) and verdict.verdict is not Verdict.UNDETERMINED:
+            wrong.append(f"{seed}: {words or [each.message for each in errors]}\n{document}")
+    assert not wrong, f"{len(wrong)} are wrong:\n" + "\n".join(wrong[:5])
+    assert 0.2 < refused / CASES < 0.8
+    assert told / CASES > 0.9
+
+
+def found(spec: Manifest, labels: Manifest | None = None) -> list[tuple[str, Severity]]:
+    """The findings on pods in a namespace."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": labels or {}}}
+    made = deployment("web", 1, {"metadata": {"labels": {"app": "web"}}, "spec": spec})
+    return [(each.rule, each.severity) for each in judge([namespace, made, ROOMY]).workloads[0].reasons]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"containers": [{"name": "main", "image": UNKNOWN, "env": UNKNOWN, "volumeMounts": UNKNOWN}]},
+        {"containers": [{"name": "main", "image": "i", "env": [{"name": "A", "value": UNKNOWN}]}]},
+        {
+            "containers": [{"name": "main", "image": "i", "volumeMounts": [{"name": "v", "mountPath": UNKNOWN}]}],
+            "volumes": [{"name": "v", "secret": {"secretName": UNKNOWN}}],
+            "securityContext": {"fsGroup": UNKNOWN, "runAsUser": UNKNOWN},
+            "serviceAccountName": UNKNOWN,
+            "imagePullSecrets": UNKNOWN,
+        },
+    ],
+)
+def test_what_is_not_known_breaks_no_rule(spec: Manifest) -> None:
+    assert found(spec) == []
+
+
+@pytest.mark.parametrize("unknown", [{"securityContext": UNKNOWN}, {"securityContext": {"privileged": UNKNOWN}}])
+def test_pod_security_of_what_is_not_known_is_not_known(unknown: Manifest) -> None:
+    spec: dict[str, Any] = {"containers": [{"name": "main", "image": "i", **unknown}]}
+    assert found(spec) == []
+    assert set(found(spec, {ENFORCE: "baseline"})) == {("pod-security", Severity.WARNING)}
+    assert found(RESTRICTED, {ENFORCE: UNKNOWN}) == [("pod-security", Severity.WARNING)]
+
+
+def test_what_the_api_server_has_stored_it_has_accepted() -> None:
+    stored = deployment("web", 1, template(containers=[container(cpu=1)]))
+    stored["spec"]["selector"] = {"matchLabels": {"app": "other"}}
+    assert [each.rule for each in judge([stored, ROOMY]).workloads[0].reasons] == ["invalid"]
+    stored["metadata"]["uid"] = "7a0f"
+    assert judge([stored, ROOMY]).workloads[0].verdict is Verdict.FITS
+
+
+def test_a_stateful_set_with_a_long_name_may_make_no_pods() -> None:
+    for length, expected in ((52, Verdict.FITS), (53, Verdict.UNDETERMINED), (64, Verdict.CANNOT_FIT)):
+        verdicts = judge([stateful_set("a" * length, 1, template(containers=[container(cpu=1)])), ROOMY])
+        assert verdicts.workloads[0].verdict is expected
+
+
+def test_a_deployment_takes_over_a_replica_set() -> None:
+    pods = template(containers=[container(cpu=1)])
+    bare = namespaced(
+        "apps/v1", "ReplicaSet", "bare", spec={"selector": {"matchLabels": {"app": "web"}}, "template": pods}
+    )
+    for labels, expected in (({"app": "web"}, Verdict.UNDETERMINED), ({"app": "other"}, Verdict.FITS)):
+        bare["metadata"]["labels"] = labels
+        verdicts = judge([deployment("web", 1, pods), bare, ROOMY]).workloads
+        assert [each.verdict for each in verdicts] == [expected, expected]
