@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from ml_foundations.component.data import yaml_file
-from ml_foundations.planning import Verdict, judge
+from ml_foundations.planning import UNKNOWN, Verdict, judge
 from ml_foundations.planning.__main__ import main
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
@@ -324,3 +324,42 @@ def test_programs_go_through_it() -> None:
 def test_what_a_program_does_not_show_is_not_known(type_: str, inputs: Manifest, expected: Verdict) -> None:
     shown = [("kubernetes:apps/v1:Deployment", WEB), ("kubernetes:core/v1:Node", NODE)]
     assert judge_program([*shown, (type_, inputs)]).stack is expected
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        (quota(hard={"pods": UNKNOWN}), "ResourceQuota quota.spec.hard.pods"),
+        (quota(hard=UNKNOWN), "ResourceQuota quota.spec.hard"),  # pyright: ignore[reportArgumentType]
+        (namespaced("v1", "LimitRange", "lr", spec=UNKNOWN), "LimitRange lr.spec"),
+        ({**node("m"), "status": UNKNOWN}, "Node m.status"),
+        ({**node("m"), "spec": {"taints": [UNKNOWN]}}, "Node m.spec.taints[0]"),
+        (
+            cluster_wide("storage.k8s.io/v1", "StorageClass", "s", provisioner="p", parameters={"type": UNKNOWN}),
+            "StorageClass s.parameters.type",
+        ),
+    ],
+)
+def test_values_that_are_not_known_yet_are_told_of_other_objects_too(document: Manifest, path: str) -> None:
+    found = judge([WEB, document, NODE])
+    assert found.stack is Verdict.UNDETERMINED
+    assert named(found) == [("unknown-field", path)]
+
+
+def test_values_that_decide_nothing_need_not_be_known() -> None:
+    parameters = {"network": UNKNOWN}
+    volumes = cluster_wide("storage.k8s.io/v1", "StorageClass", "s", provisioner="p", parameters=parameters)
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": UNKNOWN, "labels": {"owner": UNKNOWN}}}
+    assert judge([WEB, volumes, space, NODE]).stack is Verdict.FITS
+
+
+@pytest.mark.parametrize(
+    ("metadata", "path"),
+    [
+        (UNKNOWN, "metadata"),
+        ({"name": "web", "namespace": "team", "labels": UNKNOWN}, "metadata.labels"),
+        ({"name": "web", "namespace": UNKNOWN}, "metadata.namespace"),
+    ],
+)
+def test_a_workload_with_metadata_that_are_not_known_yet(metadata: Any, path: str) -> None:
+    assert named(judge([{**WEB, "metadata": metadata}, quota(hard={"pods": "9"}), NODE])) == [("unknown-field", path)]

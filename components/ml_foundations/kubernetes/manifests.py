@@ -26,9 +26,10 @@ UNKNOWN: Final = Unknown()
 
 
 def section(manifest: Manifest, *keys: str) -> Manifest:
-    """The mapping below some keys; empty where there is none."""
+    """The mapping below some keys; empty where there is none, or it is not known."""
     for key in keys:
-        manifest = manifest.get(key) or {}
+        found = manifest.get(key)
+        manifest = {} if found is UNKNOWN else found or {}
     return manifest
 
 
@@ -49,12 +50,12 @@ def namespace_of(manifest: Manifest) -> str:
 
 def labels_of(manifest: Manifest) -> Mapping[str, Any]:
     """The object's labels."""
-    return section(manifest, "metadata").get("labels") or {}
+    return section(manifest, "metadata", "labels")
 
 
 def annotations_of(manifest: Manifest) -> Mapping[str, Any]:
     """The object's annotations."""
-    return section(manifest, "metadata").get("annotations") or {}
+    return section(manifest, "metadata", "annotations")
 
 
 def unknown_paths(tree: Any, path: str = "") -> Iterable[str]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.input import gpu_models, known
 from ml_foundations.planning.model.refusals import Refusal
@@ -36,6 +36,7 @@ class World:
         self.foreign: list[Workload] = []
         self.unknown: list[Refusal] = []
         self._everywhere: list[Refusal] = []
+        self._in_namespaces = False
         self._in_namespace: defaultdict[str, list[Refusal]] = defaultdict(list)
         self._admission: list[Manifest] = []
         for document in documents:
@@ -49,8 +50,7 @@ class World:
                 case known.UNKNOWN_KIND:
                     self._add_unknown(document, reason)
                 case _:
-                    self.judged.append(document)
-                    self._add_gaps(document, section_name)
+                    self._add_judged(document, section_name)
         self._namespaces = {name_of(d): labels_of(d) for d in self.judged if d["kind"] == "Namespace"}
         self._policies = {name_of(d) for d in self._admission if d["kind"].endswith("Policy")}
         self._bindings: defaultdict[str, list[Manifest]] = defaultdict(list)
@@ -62,7 +62,14 @@ class World:
         if workload in self.foreign:
             own = [_unknown_kind(workload.manifest)]
         else:
-            own = [_as_refusal(note) for note in known.notes(workload.manifest)]
+            notes = known.notes(workload.manifest)
+            own = [_as_refusal(note) for note in notes if note.reason != known.NOT_YET]  # of those, admission tells
+            metadata, labels = workload.manifest["metadata"], section(workload.manifest, "metadata").get("labels")
+            unknown = {"metadata": metadata, "metadata.labels": labels}
+            if self._in_namespaces:
+                unknown["metadata.namespace"] = workload.namespace
+            missing = [path for path, value in unknown.items() if value is UNKNOWN]
+            own += [_as_refusal(known.Note(path, known.NOT_YET, is_error=False)) for path in missing]
         changing = self._matching(workload, "may refuse or change it", validates=False)
         return [*own, *self._in_namespace[workload.namespace], *self._everywhere, *changing]
 
@@ -86,12 +93,20 @@ class World:
         kind = f"{document['kind']}.{group}".rstrip(".")
         self.foreign.append(Workload(kind, namespace_of(document), name_of(document), document, pods))
 
-    def _add_gaps(self, document: Manifest, section_name: str) -> None:
+    def _add_judged(self, document: Manifest, section_name: str) -> None:
         if section_name == known.WORKLOADS and not is_running(document):
-            return  # its own, if it is judged
+            self.judged.append(document)
+            return  # what is not known of it is its own
+        notes, metadata = list(known.notes(document)), document.get("metadata")
+        if any(note.reason == known.NOT_YET for note in notes):
+            document = {**_known(document), "metadata": {} if metadata is UNKNOWN else metadata}
         about = f"{document['kind']} {name_of(document)}"
-        found = [_as_refusal(note, about) for note in known.notes(document)]
-        if section_name == known.NAMESPACED:
+        if namespace_of(document) is UNKNOWN:
+            notes.append(known.Note("metadata.namespace", known.NOT_YET, is_error=False))
+        self.judged.append(document)
+        found = [_as_refusal(note, about) for note in notes]
+        if section_name == known.NAMESPACED and namespace_of(document) is not UNKNOWN:
+            self._in_namespaces = True
             self._in_namespace[namespace_of(document)] += found
         elif document["kind"] == "Namespace":
             self._in_namespace[name_of(document)] += found
@@ -153,6 +168,15 @@ def _unknown_kind(document: Manifest, reason: str = "planning does not know this
     name = "/".join(filter(None, (section(document, "metadata").get("namespace"), name_of(document))))
     remedy = "Its pods, if it makes any, are not counted: check it by a rehearsal."
     return Refusal("unknown-kind", "kind", f"{kind} {name}: {reason}", remedy, certain=False)
+
+
+def _known(tree: Any) -> Any:
+    """A tree without what is not known yet."""
+    if isinstance(tree, Mapping):
+        return {key: _known(item) for key, item in cast("Manifest", tree).items() if item is not UNKNOWN}
+    if isinstance(tree, list):
+        return [_known(item) for item in cast("list[Any]", tree) if item is not UNKNOWN]
+    return tree
 
 
 def _group(workload: Workload) -> str:

@@ -23,6 +23,10 @@ WORKLOADS, NAMESPACED, CLUSTER, ADMISSION, HARMLESS, UNKNOWN_KIND = (
 )
 """What a kind is to planning: the sections of ``kinds``."""
 
+NOT_YET = "is not known yet"
+"""The reason of a note on a value that a program does not know yet."""
+_METADATA = "meta.v1.ObjectMeta"
+
 
 class Note(NamedTuple):
     """What is wrong with a field, or not known of it."""
@@ -138,12 +142,14 @@ def _in_object(name: str, value: Any, path: str) -> Iterator[Note]:
             yield Note(f"{path}.{key}".lstrip("."), "is required", is_error=True)
     for key, item in held.items():
         rule = fields.get(key, _NO_FIELD)
-        if rule is not None and item is not None and item is not UNKNOWN:
+        if rule is not None and item is not None and not (item is UNKNOWN and name == _METADATA):
             yield from _in_field(rule, item, f"{path}.{key}".lstrip("."))
 
 
 def _in_field(rule: _Field, value: Any, path: str) -> Iterator[Note]:
-    if rule.unknown:
+    if value is UNKNOWN:
+        yield Note(path, NOT_YET, is_error=False)
+    elif rule.unknown:
         if value not in ("", [], {}):  # which is as good as not there
             yield Note(path, rule.unknown, is_error=False)
     elif rule.shape == "[" and isinstance(value, list):
@@ -154,7 +160,7 @@ def _in_field(rule: _Field, value: Any, path: str) -> Iterator[Note]:
                 yield from _in_value(rule, item, f"{path}[{index}]")
     elif rule.shape == "{" and isinstance(value, Mapping):
         for key, item in cast("Manifest", value).items():
-            if item is not None and item is not UNKNOWN:
+            if item is not None and not (rule.keys and item is UNKNOWN and not decides(rule.keys, key)):
                 yield from _in_value(rule, item, f"{path}.{key}")
             if rule.keys and not is_known(rule.keys, key):
                 yield Note(f"{path}.{key}", "planning does not know what it decides", is_error=False)
@@ -166,8 +172,8 @@ def _in_field(rule: _Field, value: Any, path: str) -> Iterator[Note]:
 
 def _in_value(rule: _Field, value: Any, path: str) -> Iterator[Note]:
     if value is UNKNOWN:
-        return
-    if rule.type in schema()["types"]:
+        yield Note(path, NOT_YET, is_error=False)
+    elif rule.type in schema()["types"]:
         yield from _in_object(rule.type, value, path)
     elif problem := _CHECKS[rule.type](value, rule.least):
         yield Note(path, problem, is_error=True)
@@ -178,13 +184,18 @@ def _in_value(rule: _Field, value: Any, path: str) -> Iterator[Note]:
 @cache
 def is_known(table_name: str, key: str) -> bool:
     """Whether planning knows what a key of a map decides: an annotation, a label or a resource of a quota."""
-    rules = table()["keys"][table_name]
-
-    def is_in(section: str) -> bool:
-        return any(fnmatchcase(key, pattern) for pattern in rules[section])
-
     # A pattern without a wildcard goes before one with it.
-    return is_in("decided") or (key not in rules["unknown"] and is_in("harmless")) or not is_in("unknown")
+    is_harmless = key not in table()["keys"][table_name]["unknown"] and _is_listed(table_name, "harmless", key)
+    return decides(table_name, key) or is_harmless or not _is_listed(table_name, "unknown", key)
+
+
+def decides(table_name: str, key: str) -> bool:
+    """Whether a key of a map decides, and planning follows it."""
+    return _is_listed(table_name, "decided", key)
+
+
+def _is_listed(table_name: str, section: str, key: str) -> bool:
+    return any(fnmatchcase(key, pattern) for pattern in table()["keys"][table_name][section])
 
 
 def shown(value: Any) -> str:
