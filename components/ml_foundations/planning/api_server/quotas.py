@@ -143,8 +143,8 @@ def _objects_charge(candidate: Candidate) -> Amounts:
     workload = candidate.workload
     objects = dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE)
     if workload.kind in _MADE_COUNTS and any(pod_set.count for pod_set, _ in candidate.sets):
-        jobs = items(section(workload.manifest, "spec"), "replicatedJobs")
-        objects[_MADE_COUNTS[workload.kind]] = (sum(job.get("replicas", 1) for job in jobs) or 1) * WHOLE
+        jobs = [job.get("replicas") for job in items(section(workload.manifest, "spec"), "replicatedJobs")]
+        objects[_MADE_COUNTS[workload.kind]] = (sum(1 if n is None else n for n in jobs) or 1) * WHOLE
     # Of a Job, one pod at a time is enough.
     devices = (_times(pod.devices, min(s.count, 1) if workload.is_partial else s.count) for s, pod in candidate.sets)
     claims = (_times(_claim_charge(claim), count) for claim, count in candidate.made_claims)

@@ -50,8 +50,10 @@ class FreeVolumes:
 
     def settle(self, needs: Iterable[Need], nodes: Sequence[NodeClass]) -> list[NodeClass]:
         """Learn who competes. What reaches one node each becomes a resource of the node, where nothing else decides."""
-        self._needs = [(need, volumes) for need in needs if (volumes := self.satisfying(need.claim))]
         found = list(nodes)
+        if not self._volumes:
+            return found
+        self._needs = [(need, volumes) for need in needs if (volumes := self.satisfying(need.claim))]
         for volumes in filter(self._is_interchangeable, {volumes for _, volumes in self._needs}):
             able = [[index for index, node in enumerate(nodes) if self._reaches(each, node)] for each in volumes]
             if all(sum(nodes[index].count for index in each) <= 1 for each in able):

@@ -139,7 +139,7 @@ def _(reason: NodeRefuses, _verdict: Verdict) -> Words:
     if reason.must_run:
         message = f'its pod must run on "{reason.node}" and cannot: {message}'
         return Words(rule, path, message, f"Keep it off {reason.node} by a node selector.")
-    remedy = "Select nodes by labels that the pool declares."
+    remedy = reason.refusal.remedy or "Select nodes by labels that the pool declares."
     if rule == "unknown-value":
         remedy = "Give it as a plain value, which is known at preview."
     return Words(rule, path, f'"{reason.node}" may take the pods or not: {message}', remedy)
