@@ -103,7 +103,15 @@ def test_without_the_extra_it_plans_and_says_what_a_rehearsal_needs(wheel: Path,
     python = venv / "bin" / "python"
     subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-deps", str(wheel)], check=True)
     site = run(python, "import sysconfig; print(sysconfig.get_path('purelib'))")
-    for name in ("yaml", "pydantic", "pydantic_core", "annotated_types", "typing_extensions.py", "typing_inspection"):
+    for name in (
+        "yaml",
+        "yaml12",
+        "pydantic",
+        "pydantic_core",
+        "annotated_types",
+        "typing_extensions.py",
+        "typing_inspection",
+    ):
         (Path(site) / name).symlink_to(Path(sysconfig.get_path("purelib")) / name)
     (tmp_path / "fits.yaml").write_text(FITS)
     planned = command(python, "plan", "fits.yaml", cwd=tmp_path)

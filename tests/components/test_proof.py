@@ -184,7 +184,7 @@ def test_nothing_of_a_program_that_fails_is_registered(error: BaseException) -> 
 
 def mend(args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult:
     limits = {"cpu": "2"}
-    mended = {"containers": [{"name": "c", "resources": {"limits": limits, "requests": limits}}]}
+    mended = {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits, "requests": limits}}]}
     return pulumi.ResourceTransformationResult(args.props | {"spec": mended}, args.opts)
 
 

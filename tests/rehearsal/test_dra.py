@@ -191,11 +191,11 @@ def test_a_pool_without_the_label_has_no_devices(cloud: Cloud) -> None:
 )
 def test_the_api_server_takes_our_classes(cloud: Cloud, selection: dict[str, Any]) -> None:
     manifest = device_class(selection)
-    path = f"{dra.CLASSES}?dryRun=All&fieldValidation=Strict"
+    path = f"{dra._CLASSES}?dryRun=All&fieldValidation=Strict"
     assert cloud.api.create(path, manifest)["metadata"]["name"] == "ours"
 
 
 def test_the_api_server_refuses_a_condition_that_is_no_cel(cloud: Cloud) -> None:
     manifest = device_class({"expressions": ["device.nothing =="]})
     with pytest.raises(ApiError, match="expression"):
-        cloud.api.create(f"{dra.CLASSES}?dryRun=All", manifest)
+        cloud.api.create(f"{dra._CLASSES}?dryRun=All", manifest)

@@ -99,6 +99,7 @@ def as_declared(declared: Any, live: Any, path: str = "") -> Any:
             for key, value in declared.items()
             if key in live or not value  # The server leaves out what is empty, zero or false.
         }
-    if isinstance(declared, list) and isinstance(live, list) and len(declared) == len(live):
-        return [as_declared(ours, theirs, path) for ours, theirs in zip(declared, live, strict=True)]
+    if isinstance(declared, list) and isinstance(live, list):
+        # What the server adds behind the declared items, as tolerations of a Pod, is no drift: so the official plugin.
+        return [as_declared(ours, theirs, path) for ours, theirs in zip(declared, live, strict=False)]
     return declared if same(declared, live, path) else live
