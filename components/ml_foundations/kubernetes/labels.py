@@ -57,6 +57,9 @@ ZONES = (ZONE, GKE_ZONE, OLD_ZONE)
 REGIONS = (REGION, OLD_REGION)
 """The labels in which GKE gives a node's region."""
 
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""The label of every namespace, by which selectors find it (Kubernetes, "Well-known labels")."""
+
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
 """Labels by which Kueue takes an object into a LocalQueue, and ranks it there (Kueue, "Labels and annotations")."""

@@ -9,6 +9,7 @@ from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name
+from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 
 _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16")
 """Networks that are not the Internet (RFC 1918, 6598 and 3927)."""
@@ -55,7 +56,7 @@ def _policy(namespace: str, name: str, policy: dict[str, Any]) -> Part:
 
 def _sources(network: Network) -> list[dict[str, Any]]:
     names = network.ingress_namespaces
-    expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}
+    expression = {"key": NAMESPACE_NAME, "operator": "In", "values": names}
     found: list[dict[str, Any]] = [{"namespaceSelector": {"matchExpressions": [expression]}}] if names else []
     if network.ingress_load_balancers:
         found += [{"ipBlock": {"cidr": cidr}} for cidr in _GOOGLE_PROXIES]

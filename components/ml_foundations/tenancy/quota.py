@@ -158,7 +158,7 @@ def _model_policy(namespace: str, classes: Mapping[str, str]) -> dict[str, Any]:
 
 def _model_policy_binding(namespace: str) -> dict[str, Any]:
     name = f"{namespace}-gpu-models"
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    selector = {"matchLabels": {labels.NAMESPACE_NAME: namespace}}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",

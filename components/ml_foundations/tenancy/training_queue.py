@@ -166,7 +166,7 @@ def _flavor(name: str, content: dict[str, Any]) -> dict[str, Any]:
 def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
     content = {
         "cohortName": spec.cohort if spec.borrowing else None,
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team.namespace}},
+        "namespaceSelector": {"matchLabels": {labels.NAMESPACE_NAME: team.namespace}},
         "preemption": {
             "reclaimWithinCohort": _POLICIES[spec.reclaim] if spec.borrowing else "Never",
             "withinClusterQueue": _POLICIES[spec.preempt],

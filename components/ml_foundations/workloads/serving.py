@@ -12,6 +12,7 @@ from ml_foundations.component.overrides import Probe
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name
+from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.manifests import items
 from ml_foundations.kubernetes.merging import strategic_merge
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
@@ -172,7 +173,7 @@ class ServerSpec(WorkloadSpec):
 
 def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
     """Pods of its own namespace and of the callers' may connect, to the declared ports; its own among each other."""
-    namespaces = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}} for name in callers]
+    namespaces = [{"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: name}}} for name in callers]
     ports = [{"port": number, "protocol": "TCP"} for number in spec.port_numbers.values()]
     return {
         "apiVersion": "networking.k8s.io/v1",

@@ -31,7 +31,6 @@ from ml_foundations.planning.scheduler.filters import is_wanted_on, refusals
 
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The priority classes that every cluster has."""
-_NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
 class Spread(Enum):
@@ -106,7 +105,7 @@ class Cluster:
         """The labels of every namespace that is known."""
         known = {namespace_of(document) for kind in WORKLOAD_KINDS for document in self.by_kind[kind]}
         declared = {name_of(namespace): labels_of(namespace) for namespace in self.by_kind["Namespace"]}
-        return {name: {_NAMESPACE_NAME: name, **declared.get(name, {})} for name in (*known, *declared)}
+        return {name: {labels.NAMESPACE_NAME: name, **declared.get(name, {})} for name in (*known, *declared)}
 
     @cached_property
     def priority_classes(self) -> Mapping[str, Manifest]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, total
-from ml_foundations.kubernetes.selectors import REQUIRED
+from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED
 from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal
@@ -33,7 +33,6 @@ _MADE_COUNTS: Mapping[str, str] = {
     "JobSet": "count/jobs.batch",
 }
 """What the objects count against that a workload's controller makes before its pods."""
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class Quota:
@@ -237,7 +236,7 @@ def _has_priority_class(requirement: Manifest, name: Any) -> bool:
 def _crosses_namespaces(spec: Manifest) -> bool:
     for kind in ("podAffinity", "podAntiAffinity"):
         affinity = section(spec, "affinity", kind)
-        preferred = (section(weighted, "podAffinityTerm") for weighted in items(affinity, _PREFERRED))
+        preferred = (section(weighted, "podAffinityTerm") for weighted in items(affinity, PREFERRED))
         for term in (*items(affinity, REQUIRED), *preferred):
             if term.get("namespaces") or term.get("namespaceSelector") is not None:
                 return True

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.input import gpu_models, known
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet, Workload, is_running, read_fields
 
-_NAMESPACE_NAME = "kubernetes.io/metadata.name"
 _REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
 _MAKES: Mapping[str, Sequence[str]] = {
     "Deployment": ("apps/replicasets",),
@@ -150,11 +150,11 @@ class World:
 
     def _is_in(self, holder: Manifest, namespace: str) -> bool:
         """Whether a namespace selector may select a namespace; labels of one that is not declared are not known."""
-        selector, name = section(holder, "namespaceSelector"), {_NAMESPACE_NAME: namespace}
+        selector, name = section(holder, "namespaceSelector"), {NAMESPACE_NAME: namespace}
         if namespace in self._namespaces:
             return selects(selector, {**name, **self._namespaces[namespace]})
-        by_name = [each for each in items(selector, "matchExpressions") if each.get("key") == _NAMESPACE_NAME]
-        wanted = section(selector, "matchLabels").get(_NAMESPACE_NAME, namespace)
+        by_name = [each for each in items(selector, "matchExpressions") if each.get("key") == NAMESPACE_NAME]
+        wanted = section(selector, "matchLabels").get(NAMESPACE_NAME, namespace)
         return wanted == namespace and selects({"matchExpressions": by_name}, name)
 
 
