@@ -27,6 +27,7 @@ from ml_foundations.rehearsal.plugins.values import (
     SIGNATURE,
     Properties,
     Secret,
+    kept_secret,
     read_struct,
     write_struct,
 )
@@ -172,12 +173,17 @@ def test_a_cancel_gets_through_while_a_call_waits() -> None:
     assert time.monotonic() - started < 10
 
 
-@pytest.mark.parametrize("method", ["Invoke", "Construct"])
-def test_what_a_rehearsal_does_not_do_is_named(method: str) -> None:
-    request = {"Invoke": provider_pb2.InvokeRequest(tok="t:x"), "Construct": provider_pb2.ConstructRequest(type="t:x")}
+def test_a_function_that_a_rehearsal_does_not_answer_is_named() -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        ask(Fake(), lambda stub: getattr(stub, method)(request[method]))
-    assert (caught.value.details() or "").startswith("t:x")
+        ask(Fake(), lambda stub: stub.Invoke(provider_pb2.InvokeRequest(tok="t:x")))
+    assert (caught.value.details() or "").startswith("t:x: a rehearsal does not answer this function")
+
+
+def test_what_was_given_secret_stays_so_wherever_it_comes_back() -> None:
+    given = write_struct({"a": {"b": [1, Secret("x")]}, "c": Secret({"d": 1}), "gone": Secret(1)})
+    kept = kept_secret({"a": {"b": [1, "x", 3]}, "c": {"d": 1}, "new": 2}, given)
+    assert kept == {"a": {"b": [1, Secret("x"), 3]}, "c": Secret({"d": 1}), "new": 2}
+    assert kept_secret({"c": Secret(1)}, given) == {"c": Secret(1)}
 
 
 def test_the_engine_may_propose_names() -> None:

@@ -36,6 +36,7 @@ def up(rehearsal: Rehearsal, quiet: bool = False) -> None:
     """
     create(rehearsal)
     recover(rehearsal)
+    helm.forget_charts(rehearsal)
     console.print(f"[bold]pulumi up[/] --stack {rehearsal.stack}")
     done = pulumi(rehearsal, "up", "--yes", "--stack", rehearsal.stack, capture=quiet)
     if done.returncode != 0:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ml_foundations.rehearsal.plugins.sdk import Sdk
 from ml_foundations.rehearsal.plugins.values import Properties
+from ml_foundations.rehearsal.progress import RehearsalError
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,16 @@ class Provider:
 
     def configure(self, config: Properties) -> None:
         """Take the provider's configuration."""
+
+    def invoke(self, function: str, arguments: Properties) -> Properties:
+        """What a function of the package returns; raises a RehearsalError for one that a rehearsal does not answer."""
+        raise RehearsalError(
+            f"{function}: a rehearsal does not answer this function. Declare what it would look up instead"
+        )
+
+    def construct(self, type: str, name: str, inputs: Mapping[str, Any], options: Any) -> Any:
+        """A component of the package, as a ``pulumi.ComponentResource``; raises a RehearsalError for one unknown."""
+        raise RehearsalError(f"{type} is not supported in a rehearsal. Declare the objects that it would make")
 
     def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
         """The inputs with defaults and names filled in; raises CheckError."""

@@ -22,8 +22,9 @@ from ml_foundations.rehearsal.engine.protocol import (
     provider_pb2_grpc,
     status_pb2,
 )
+from ml_foundations.rehearsal.plugins import construction
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
-from ml_foundations.rehearsal.plugins.values import Properties, read_struct, write_struct
+from ml_foundations.rehearsal.plugins.values import Properties, kept_secret, read_struct, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
 
 
@@ -32,11 +33,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def __init__(self, provider: Provider, engine: str) -> None:
         self._provider = provider
+        self._engine = ""
         self._connect(engine)
 
     def Handshake(self, request: Any, context: Any) -> Any:
         self._connect(request.engine_address)
-        return provider_pb2.ProviderHandshakeResponse(supports_autonaming_configuration=True)
+        return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, supports_autonaming_configuration=True)
 
     def GetPluginInfo(self, request: Any, context: Any) -> Any:
         return plugin_pb2.PluginInfo(version=self._provider.sdk.version)
@@ -61,19 +63,17 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def Configure(self, request: Any, context: Any) -> Any:
         self._call(context, self._provider.configure, self._read(request.args))
-        return provider_pb2.ConfigureResponse(supportsPreview=True, supports_autonaming_configuration=True)
+        return provider_pb2.ConfigureResponse(
+            supportsPreview=True, supports_autonaming_configuration=True, acceptSecrets=True
+        )
 
     def Invoke(self, request: Any, context: Any) -> Any:
-        context.abort(
-            grpc.StatusCode.UNIMPLEMENTED,
-            f"{request.tok}: a rehearsal answers no provider functions. Declare what it would look up instead",
-        )
+        found = self._call(context, self._provider.invoke, request.tok, self._read(request.args))
+        answer: dict[str, Any] = {"return": write_struct(found)}  # The field's name is a word of Python's.
+        return provider_pb2.InvokeResponse(**answer)
 
     def Construct(self, request: Any, context: Any) -> Any:
-        context.abort(
-            grpc.StatusCode.UNIMPLEMENTED,
-            f"{request.type} is not supported in a rehearsal. Declare the objects that it would make",
-        )
+        return self._call(context, construction.construct, self._provider, request, self._engine)
 
     def Check(self, request: Any, context: Any) -> Any:
         old, new = self._read(request.olds), self._read(request.news)
@@ -81,7 +81,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             inputs = self._call(context, self._provider.check, _resource(request), old, new, bytes(request.randomSeed))
         except CheckError as error:
             return _check_failures(request, error)
-        return provider_pb2.CheckResponse(inputs=write_struct(inputs))
+        return provider_pb2.CheckResponse(inputs=write_struct(kept_secret(inputs, request.news)))
 
     def Diff(self, request: Any, context: Any) -> Any:
         old, new = self._old_state(request), self._read(request.news)
@@ -89,28 +89,33 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return _diff_response(self._call(context, self._provider.diff, _resource(request), old, new, ignore))
 
     def Create(self, request: Any, context: Any) -> Any:
-        resource, new = _resource(request), self._read(request.properties)
+        given = request.properties
+        resource, new = _resource(request), self._read(given)
         if request.preview:
             outputs = self._call(context, self._provider.preview, resource, None, new)
-            return provider_pb2.CreateResponse(properties=write_struct(outputs))
-        state = self._call(context, self._provider.create, resource, new)
-        return provider_pb2.CreateResponse(id=state.id, properties=write_struct(state.outputs))
+            return provider_pb2.CreateResponse(properties=write_struct(kept_secret(outputs, given)))
+        state = self._call(context, self._provider.create, resource, new, given=given)
+        return provider_pb2.CreateResponse(id=state.id, properties=write_struct(kept_secret(state.outputs, given)))
 
     def Update(self, request: Any, context: Any) -> Any:
-        resource, old, new = _resource(request), self._old_state(request), self._read(request.news)
+        given = request.news
+        resource, old, new = _resource(request), self._old_state(request), self._read(given)
         if request.preview:
             outputs = self._call(context, self._provider.preview, resource, old, new)
         else:
-            outputs = self._call(context, self._provider.update, resource, old, new).outputs
-        return provider_pb2.UpdateResponse(properties=write_struct(outputs))
+            outputs = self._call(context, self._provider.update, resource, old, new, given=given).outputs
+        return provider_pb2.UpdateResponse(properties=write_struct(kept_secret(outputs, given)))
 
     def Read(self, request: Any, context: Any) -> Any:
-        old = State(request.id, self._read(request.inputs), self._read(request.properties))
-        state = self._call(context, self._provider.read, _resource(request), old)
+        given = request.inputs
+        old = State(request.id, self._read(given), self._read(request.properties))
+        state = self._call(context, self._provider.read, _resource(request), old, given=given)
         if state is None:
             return provider_pb2.ReadResponse()
         return provider_pb2.ReadResponse(
-            id=state.id, inputs=write_struct(state.inputs), properties=write_struct(state.outputs)
+            id=state.id,
+            inputs=write_struct(kept_secret(state.inputs, given)),
+            properties=write_struct(kept_secret(kept_secret(state.outputs, given), request.properties)),
         )
 
     def Delete(self, request: Any, context: Any) -> Any:
@@ -127,6 +132,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def _connect(self, engine: str) -> None:
         if not engine:
             return
+        self._engine = engine
         stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine))
 
         def log(resource: Resource, severity: str, message: str) -> None:
@@ -136,12 +142,14 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
         self._provider.log = log
 
-    def _call(self, context: Any, method: Callable[..., Any], *args: Any) -> Any:
-        """Run a method of the provider, and turn its errors into the protocol's."""
+    def _call(
+        self, context: Any, method: Callable[..., Any], *args: Any, given: struct_pb2.Struct | None = None
+    ) -> Any:
+        """Run a method of the provider, and turn its errors into the protocol's; inputs that were given stay secret."""
         try:
             return method(*args)
         except InitFailedError as error:
-            context.set_trailing_metadata((("grpc-status-details-bin", _details(error)),))
+            context.set_trailing_metadata((("grpc-status-details-bin", _details(error, given)),))
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
         except RehearsalError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -184,12 +192,12 @@ def _diff_response(diff: Diff) -> Any:
     )
 
 
-def _details(error: InitFailedError) -> bytes:
+def _details(error: InitFailedError, given: Any) -> bytes:
     """ErrorResourceInitFailed: how the engine learns of a resource that exists and is not well."""
     detail = provider_pb2.ErrorResourceInitFailed(
         id=error.state.id,
-        properties=write_struct(error.state.outputs),
-        inputs=write_struct(error.state.inputs),
+        properties=write_struct(kept_secret(error.state.outputs, given)),
+        inputs=write_struct(kept_secret(error.state.inputs, given)),
         reasons=error.reasons,
     )
     status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))

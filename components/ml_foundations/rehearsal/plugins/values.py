@@ -54,6 +54,20 @@ def _read_special(properties: Properties) -> Any:
     return properties
 
 
+def kept_secret(value: Any, given: Any) -> Any:
+    """A value with what was secret where it was given, at the same path, kept secret."""
+    if isinstance(given, struct_pb2.Struct):
+        if SIGNATURE in given.fields:
+            is_secret = given[SIGNATURE] == SECRET_SIGNATURE
+            return Secret(value) if is_secret and not isinstance(value, Secret) else value
+        if isinstance(value, Mapping):
+            return {key: kept_secret(item, given[key]) if key in given.fields else item for key, item in value.items()}
+    if isinstance(given, struct_pb2.ListValue) and isinstance(value, list):
+        known = [kept_secret(item, source) for item, source in zip(value, given, strict=False)]
+        return known + value[len(known) :]
+    return value
+
+
 def write_struct(properties: Mapping[str, Any]) -> struct_pb2.Struct:
     """A dict as a protobuf struct."""
     struct = struct_pb2.Struct()

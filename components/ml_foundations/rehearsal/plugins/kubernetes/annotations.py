@@ -13,8 +13,8 @@ from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 AUTONAMED = "pulumi.com/autonamed"
 FORCE = "pulumi.com/patchForce"
 REPLACE_UNREADY = "pulumi.com/replaceUnready"
+SKIP = "pulumi.com/skipAwait"
 _PROPAGATION = "pulumi.com/deletionPropagationPolicy"
-_SKIP = "pulumi.com/skipAwait"
 _TIMEOUT = "pulumi.com/timeoutSeconds"
 _WAIT_FOR = "pulumi.com/waitFor"
 
@@ -44,7 +44,7 @@ def is_set(obj: Object, name: str) -> bool:
 
 def is_skipped(obj: Object) -> bool:
     """Whether the user asks not to wait."""
-    return is_set(obj, _SKIP)
+    return is_set(obj, SKIP)
 
 
 def is_deletion_skipped(obj: Object) -> bool:

@@ -68,6 +68,16 @@ class Client:
         """Whether objects of a kind live in a namespace."""
         return self._resource(api_version, kind)[1]
 
+    def versions(self) -> list[str]:
+        """The group versions, and kinds of them, that definitions have added to Kubernetes' own."""
+        definitions = self._api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
+        served = [
+            (f"{spec['group']}/{version['name']}", spec["names"]["kind"])
+            for spec in (definition["spec"] for definition in definitions)
+            for version in spec["versions"]
+        ]
+        return sorted({version for version, _ in served} | {"/".join(pair) for pair in served})
+
     def path(self, obj: Object) -> str:
         """The URL path of an object, or of its collection if it has no name."""
         api_version, metadata = obj["apiVersion"], obj.get("metadata", {})

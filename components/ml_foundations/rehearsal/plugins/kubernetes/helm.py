@@ -31,6 +31,8 @@ from ml_foundations.rehearsal.tools import toolchain
 
 _BESIDE = {controller.name: controller for controller in controllers.CONTROLLERS}
 """Charts whose controllers run as processes beside the control plane."""
+_CHART = ".chart"
+"""Marks the record of a chart that the program renders itself: each update makes it anew."""
 _CHART_KEYS = Path(__file__).parent / "charts"
 _FETCH_SECONDS = 10
 _DEFAULT_SECONDS = 300
@@ -102,6 +104,22 @@ class Helm:
                 raise
             raise InitFailedError(self._recorded(inputs), [str(error)]) from None
         return self._recorded(inputs)
+
+    def template(self, inputs: Properties, *switches: str) -> str:
+        """The manifests of a chart as text; if it cannot be fetched nothing, which the report then tells."""
+        self._refuse_unknown_values(inputs)
+        name = str(inputs["name"])
+        if why := self._cannot_be_fetched(inputs):
+            text = f"the chart {_chart_name(inputs)} is only recorded, its objects are missing: {why}"
+            self._provider.log(Resource("", "", name), "warning", text)
+            self._recorded(inputs, instead=why, suffix=_CHART)
+            return ""
+        words = ["template", name, *_chart_arguments(inputs), "--namespace", str(inputs["namespace"]), *switches]
+        words += [] if inputs.get("skipCrds") else ["--include-crds"]
+        words += [word for version in self._settings.client.versions() for word in ("--api-versions", version)]
+        with ExitStack() as files:
+            values = [word for file in _value_files(inputs, files) for word in ("--values", file)]
+            return self._helm(*words, *values, seconds=_DEFAULT_SECONDS)
 
     def _refuse_unknown_values(self, inputs: Properties) -> None:
         """Refuse values that the chart does not have; if it can be fetched, Helm itself checks them."""
@@ -190,7 +208,7 @@ class Helm:
             raise RehearsalError(f"helm {args[0]} failed: {said.strip()[-3000:]}")
         return printed
 
-    def _recorded(self, inputs: Properties, instead: str = "") -> State:
+    def _recorded(self, inputs: Properties, instead: str = "", suffix: str = "") -> State:
         """The state of a release, and its record; ``instead`` says why its chart is not installed."""
         record = {key: inputs.get(key) for key in ("namespace", "name", "version")} | {
             "chart": _chart_name(inputs),
@@ -199,7 +217,7 @@ class Helm:
             "installed": not instead,
             "instead": instead,
         }
-        path = _record_path(inputs["namespace"], inputs["name"])
+        path = _record_path(inputs["namespace"], f"{inputs['name']}{suffix}")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(path, json.dumps(record, indent=1))
         return State(f"{inputs['namespace']}/{inputs['name']}", inputs, _outputs(inputs, not instead))
@@ -210,6 +228,12 @@ def status(client: Client, namespace: str, name: str) -> str:
     revisions = client.list("v1", "Secret", namespace, labelSelector=f"owner=helm,name={name}")
     labels = [revision["metadata"]["labels"] for revision in revisions]
     return max(labels, key=lambda found: int(found["version"]))["status"] if labels else ""
+
+
+def forget_charts(rehearsal: Rehearsal) -> None:
+    """Remove the records of charts that the program rendered last time: it may have them no more."""
+    for record in rehearsal.releases_dir.glob(f"*{_CHART}.json"):
+        record.unlink()
 
 
 def unknown_keys(chart: str, values: Mapping[str, Any], place: str = "values") -> Iterator[str]:

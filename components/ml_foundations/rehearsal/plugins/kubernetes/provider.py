@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ml_foundations.kubernetes.manifests import RELEASE, unknown_paths
 from ml_foundations.rehearsal.api import ApiError, Object
@@ -29,6 +29,7 @@ from ml_foundations.rehearsal.plugins.kubernetes.objects import (
     without_nulls,
 )
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import is_complete, missing_at_refresh
+from ml_foundations.rehearsal.plugins.kubernetes.rendering import COMPONENTS, Renderer
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, Sdk, api_version_and_kind, token_of
 from ml_foundations.rehearsal.plugins.values import Properties
@@ -60,6 +61,19 @@ class KubernetesProvider(Provider):
     def diff_config(self, old: Properties, new: Properties) -> Diff:
         """Another cluster replaces the provider and all it made; another kubeconfig of the same cluster does not."""
         return settings.diff(old, new)
+
+    def invoke(self, function: str, arguments: Properties) -> Properties:
+        """Decode YAML, or render a kustomization or a chart."""
+        found = self._renderer.call(function, arguments)
+        return super().invoke(function, arguments) if found is None else {"result": found}
+
+    def construct(self, type: str, name: str, inputs: Mapping[str, Any], options: Any) -> Any:
+        """A component of rendered manifests."""
+        if type not in COMPONENTS:
+            return super().construct(type, name, inputs, options)
+        from ml_foundations.rehearsal.plugins.kubernetes.components import Rendered  # imports all of Pulumi's SDK
+
+        return Rendered(type, name, inputs, options, self._renderer.render)
 
     def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
         """Fill in namespace and name if the program gives none; refuse what could not be awaited."""
@@ -161,6 +175,10 @@ class KubernetesProvider(Provider):
     @cached_property
     def _client(self) -> Client:
         return self._settings.client
+
+    @cached_property
+    def _renderer(self) -> Renderer:
+        return Renderer(self._helm, self._settings.namespace, self._is_namespaced)
 
     @cached_property
     def _helm(self) -> Helm:

@@ -1,0 +1,168 @@
+"""Programs whose objects come from YAML, kustomizations and charts, by real ``pulumi`` runs on a bare replica."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ml_foundations.rehearsal.plugins.kubernetes.rendering import decode, read, release_of
+from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.tools.toolchain import Tools
+
+from tests.support.cluster import Cluster
+from tests.support.project import Project
+
+pytestmark = pytest.mark.replica
+
+MAPS = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: {name}-a, annotations: {{since: 2026-01-01}}}}
+---
+# nothing
+---
+apiVersion: v1
+kind: List
+items: [{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}-b}}}}]
+"""
+CHART = {
+    "Chart.yaml": "apiVersion: v2\nname: tiny\nversion: 1.0.0\n",
+    "values.yaml": "name: x\n",
+    "templates/map.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Values.name }}}\n",
+    "templates/hook.yaml": (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n"
+        "  name: {{ .Values.name }}-hook\n  annotations: {helm.sh/hook: pre-install}\n"
+    ),
+}
+DEFINITION = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gadgets.rendered.example.com}
+spec:
+  group: rendered.example.com
+  names: {kind: Gadget, plural: gadgets}
+  scope: Namespaced
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+"""
+IN_ANY_ORDER = f"""
+apiVersion: rendered.example.com/v1
+kind: Gadget
+metadata: {{name: gadget, namespace: rendered}}
+---
+{DEFINITION}
+---
+apiVersion: v1
+kind: Secret
+metadata: {{name: key, namespace: rendered}}
+stringData: {{key: hunter2-rendered}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {{name: rendered}}
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
+    project = Project(tmp_path_factory.mktemp("project"), cluster, tools)
+    yield project
+    project.up("")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    written = {
+        "maps.yaml": MAPS.format(name="file"),
+        "base/kustomization.yaml": "resources: [map.yaml]\nnamePrefix: pre-\n",
+        "base/map.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kust}\n",
+    } | {f"tiny/{name}": text for name, text in CHART.items()}
+    for name, text in written.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def made(project: Project) -> set[str]:
+    """The ConfigMaps of the program that there are in the cluster."""
+    known = [r["outputs"]["metadata"]["name"] for r in project.resources() if r["type"].endswith(":ConfigMap")]
+    assert all(project.kubectl("get", "configmap", name) for name in known)
+    return set(known)
+
+
+def test_the_functions_behind_config_files_kustomizations_and_charts(project: Project, files: Path) -> None:
+    program = f"""
+    from pulumi_kubernetes.helm.v3 import Chart, LocalChartOpts
+    k8s.yaml.ConfigFile("file", {str(files / "maps.yaml")!r}, opts=here)
+    k8s.yaml.ConfigGroup("group", yaml=[{MAPS.format(name="group")!r}], opts=here)
+    k8s.kustomize.Directory("kustomized", {str(files / "base")!r}, opts=here)
+    Chart("chart", LocalChartOpts(path={str(files / "tiny")!r}, values={{"name": "v3"}}), opts=here)
+    """
+    project.up(program)
+    assert made(project) == {"file-a", "file-b", "group-a", "group-b", "pre-kust", "v3", "v3-hook"}
+    assert "unchanged" in project.up(program)
+    project.clear()
+
+
+def test_components_of_version_2_are_made_of_their_objects(project: Project, files: Path) -> None:
+    program = f"""
+    from pulumi_kubernetes.helm.v4 import Chart
+    from pulumi_kubernetes.yaml.v2 import ConfigFile, ConfigGroup
+    from pulumi_kubernetes.kustomize.v2 import Directory
+    file = ConfigFile("file", file={str(files / "maps.yaml")!r}, opts=here)
+    name = k8s.core.v1.ConfigMap("one", metadata={{"name": "one"}}, opts=here).metadata.name
+    group = ConfigGroup("group", yaml=name.apply(lambda n: {IN_ANY_ORDER!r}), skip_await=True,
+                objs=[{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{"name": "obj"}}}}], opts=here)
+    Directory("kustomized", directory={str(files / "base")!r}, opts=here)
+    Chart("chart", chart={str(files / "tiny")!r}, values={{"name": "v4"}}, opts=here)
+    pulumi.export("names", file.resources.apply(lambda found: len(found)))
+    """
+    assert "names: 2" in project.up(program)
+    assert made(project) == {"file-a", "file-b", "one", "obj", "pre-kust", "v4"}, "the chart's hook is left out"
+    names = {resource["urn"].rpartition("::")[2] for resource in project.resources()}
+    assert {"file:default/file-a", "group:rendered/gadget", "group:rendered", "chart:default/v4"} <= names
+    assert project.kubectl("get", "configmap", "obj")["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true"
+    assert "hunter2-rendered" not in json.dumps(project.resources())
+    project.up(program)
+    assert "hunter2-rendered" not in json.dumps(project.resources())
+    project.clear()
+
+
+def test_a_chart_out_of_reach_is_recorded(project: Project) -> None:
+    printed = project.up(
+        """
+        from pulumi_kubernetes.helm.v4 import Chart
+        Chart("far", chart="far", repository_opts={"repo": "https://charts.invalid"}, opts=here)
+        """
+    )
+    assert "the chart far is only recorded, its objects are missing" in printed
+    [record] = project.rehearsal.releases_dir.glob("*.chart.json")
+    assert json.loads(record.read_text())["instead"]
+
+
+def test_a_wrong_component_is_one_sentence(project: Project) -> None:
+    printed = project.fails('k8s.yaml.v2.ConfigFile("f", file="/no/such.yaml", opts=here)')
+    assert "/no/such.yaml cannot be read: No such file or directory" in printed
+    assert "ml_foundations/rehearsal" not in printed
+
+
+def test_a_component_that_a_rehearsal_does_not_know_is_named(project: Project) -> None:
+    printed = project.fails('pulumi.ComponentResource("kubernetes:no/v1:Such", "x", {}, here, remote=True)')
+    assert "kubernetes:no/v1:Such is not supported in a rehearsal" in printed
+
+
+def test_dates_are_text_and_lists_are_their_items() -> None:
+    found = decode(MAPS.format(name="x"))
+    assert [obj["metadata"]["name"] for obj in found] == ["x-a", "x-b"]
+    assert found[0]["metadata"]["annotations"]["since"] == "2026-01-01"
+
+
+def test_manifests_of_a_url_are_refused() -> None:
+    with pytest.raises(RehearsalError, match="fetches no manifests"):
+        read("https://example.invalid/a.yaml")
+
+
+def test_options_of_a_chart_as_inputs_of_a_release() -> None:
+    options = {"chart": "c", "repo": "r", "fetch_opts": {"version": "1", "ca_file": "ca"}, "release_name": "n"}
+    found = release_of(options)
+    assert (found["chart"], found["version"], found["repositoryOpts"]) == ("r/c", "1", {"caFile": "ca"})
