@@ -37,6 +37,7 @@ _CLUSTER_SCOPED = frozenset(
 
 _IMPORT_FORMAT = re.compile(r"^ *\* `([^`]*\{\{[^`]*)`", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{\{([^{}]+)\}+")
+_BLOCK = re.compile(r"ForwardRef\('(\w+)Args'\)")
 
 
 def file(package: str) -> Path:
@@ -53,7 +54,9 @@ def generated(package: str) -> str:
     """The text of a package's data, one type a line."""
     lines = ",\n".join(f"{json.dumps(token)}:{_compact(described(token))}" for token in sorted(classes(package)))
     provider = _described("", importlib.import_module(f"pulumi_{package}").Provider)
-    return f'{{"version":"{_installed(package)}",\n"provider":{_compact(provider)},\n"types":{{\n{lines}\n}}}}\n'
+    blocks = ",\n".join(f"{json.dumps(name)}:{_compact(facts)}" for name, facts in sorted(_blocks(package).items()))
+    more = f',\n"blocks":{{\n{blocks}\n}}' if blocks else ""
+    return f'{{"version":"{_installed(package)}",\n"provider":{_compact(provider)},\n"types":{{\n{lines}\n}}{more}}}\n'
 
 
 @cache
@@ -79,17 +82,50 @@ def described(token: str) -> dict[str, Any]:
 def _described(token: str, kind: Any) -> dict[str, Any]:
     declared = typing.get_overloads(kind.__init__)[1]
     arguments = _arguments(inspect.signature(declared).parameters["args"].annotation)
-    parameters = inspect.signature(arguments.__init__).parameters
     wire = _wire_names(arguments)
-    required = {wire[name] for name in wire if parameters[name].default is inspect.Parameter.empty}
     facts = {
-        "required": sorted(required),
-        "optional": sorted({*wire.values()} - required),
         "computed": sorted({*_wire_names(kind).values()} - {*wire.values()}),
         "id": _id_format(inspect.getdoc(declared) or "", _wire_names(kind) | wire),
         "cluster_scoped": token.startswith("kubernetes:") and token.rpartition(":")[2] in _CLUSTER_SCOPED,
     }
+    return _taken(arguments) | {key: value for key, value in facts.items() if value}
+
+
+def _taken(arguments: Any) -> dict[str, Any]:
+    """What a class of arguments takes: required and optional ones, and which of them are blocks."""
+    parameters = inspect.signature(arguments.__init__).parameters
+    wire = _wire_names(arguments)
+    required = {wire[name] for name in wire if parameters[name].default is inspect.Parameter.empty}
+    blocks = {wire[name]: found for name in wire if (found := _block(arguments, parameters[name].annotation))}
+    facts = {"required": sorted(required), "optional": sorted({*wire.values()} - required), "blocks": blocks}
     return {key: value for key, value in facts.items() if value}
+
+
+def _block(arguments: Any, annotation: Any) -> str:
+    """The name of the block that an argument takes, behind its module's; ``[]`` where it takes a list of them."""
+    text = str(annotation)
+    found = _BLOCK.search(text)
+    if not found or arguments.__module__.startswith("pulumi_kubernetes."):
+        return ""
+    return f"{_service(arguments)}.{found[1]}{'[]' if 'Sequence[' in text else ''}"
+
+
+def _service(arguments: Any) -> str:
+    return arguments.__module__.split(".")[1]
+
+
+def _blocks(package: str) -> dict[str, Any]:
+    """Every block of arguments that the types of a package take, by name."""
+    found: dict[str, Any] = {}
+    wanted = {name for token in classes(package) for name in described(token).get("blocks", {}).values()}
+    while wanted:
+        name = wanted.pop().removesuffix("[]")
+        if name not in found:
+            service, _, short = name.partition(".")
+            module = importlib.import_module(f"pulumi_{package}.{service}._inputs")
+            found[name] = _taken(getattr(module, f"{short}Args"))
+            wanted |= set(found[name].get("blocks", {}).values())
+    return found
 
 
 def _arguments(annotation: Any) -> Any:

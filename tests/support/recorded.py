@@ -10,7 +10,11 @@ RECORDED = {
     "gcp:compute/network:Network": {"name": "net"},
     "gcp:compute/subnetwork:Subnetwork": {"name": "sub", "network": "net", "ipCidrRange": "10.0.0.0/20"},
     "gcp:compute/router:Router": {"name": "router", "network": "net"},
-    "gcp:compute/routerNat:RouterNat": {"name": "nat", "router": "router"},
+    "gcp:compute/routerNat:RouterNat": {
+        "name": "nat",
+        "router": "router",
+        "sourceSubnetworkIpRangesToNat": "LIST_OF_SUBNETWORKS",
+    },
     "gcp:compute/address:Address": {"name": "ip"},
     "gcp:compute/firewall:Firewall": {"name": "fw", "network": "net"},
     "gcp:projects/service:Service": {"service": "container.googleapis.com"},

@@ -19,7 +19,7 @@ from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import gke_gcloud_auth_plugin
-from ml_foundations.rehearsal.plugins.gcp import container, recorded
+from ml_foundations.rehearsal.plugins.gcp import container, existing, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import GoogleApiError
 from ml_foundations.rehearsal.plugins.gcp.node_pool import node_pool
 from ml_foundations.rehearsal.plugins.gcp.place import Place
@@ -32,6 +32,7 @@ from ml_foundations.rehearsal.report import contents
 from tests.support.cluster import Cluster
 from tests.support.recorded import RECORDED, unmodelled
 
+NUMBER = recorded.project_number("acme")
 PLACE = Place("acme", "us-central1", "")
 CLUSTER_ID = "projects/acme/locations/us-central1/clusters/ml"
 CLUSTER = {"name": "ml", "removeDefaultNodePool": True, "initialNodeCount": 1, "deletionProtection": False}
@@ -80,10 +81,13 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"nodeConfig": {"machineType": "g2-standard-25"}}, 'Machine type with name "g2-standard-25" does not exist'),
+        ({"nodeConfig": {"machineType": "g2-standard-25"}}, '"g2-standard-25" is not in the catalog.*Declare it'),
         ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}]}}, "it has 2 of this type"),
         ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-tesla-t4", "count": 1}]}}, "it has 2 x nvidia-l4"),
-        ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l5", "count": 1}]}}, 'type "nvidia-l5" does not exist'),
+        (
+            {"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l5", "count": 1}]}},
+            'type "nvidia-l5" is not in the catalog',
+        ),
         ({"nodeLocations": ["europe-west4-a"]}, 'Location "europe-west4-a" does not exist in region "us-central1"'),
         ({"location": "mars"}, 'Location "mars" does not exist'),
         ({"name": "p" * 41}, "names have up to 40"),
@@ -222,6 +226,11 @@ def test_a_second_resource_of_one_id_is_refused_as_google_does(offline: GcpProvi
         ("gcp:storage/bucket:Bucket", {"location": "US"}, {"location": "EU"}, True),
         ("gcp:compute/instance:Instance", {"machineType": "e2-medium"}, {"machineType": "e2-small"}, False),
         ("gcp:organizations/project:Project", {"name": "Shown"}, {"name": "Shown so"}, False),
+        ("gcp:compute/subnetwork:Subnetwork", {"network": "a"}, {"network": "b"}, True),
+        ("gcp:compute/subnetwork:Subnetwork", {"ipCidrRange": "10.0.0.0/20"}, {"ipCidrRange": "10.0.0.0/16"}, False),
+        ("gcp:compute/network:Network", {"autoCreateSubnetworks": True}, {"autoCreateSubnetworks": False}, True),
+        # The provider's schema has it as one that is updated in place.
+        (container.CLUSTER, {"name": "a"}, {"name": "a", "enableMultiNetworking": True}, False),
     ],
 )
 def test_what_replaces_a_recorded_resource(
@@ -266,17 +275,18 @@ def test_names_are_made_as_the_provider_makes_them(offline: GcpProvider) -> None
     assert len(made["name"]) == len("prod-") + 7
     assert offline.check(cluster, made, {}, b"other")["name"] == made["name"]
     assert offline.check(cluster, made, {"name": "mine"}, b"") == {"name": "mine"}
-    long = offline.check(resource(container.NODE_POOL, "p" * 60), {}, {}, b"seed")
+    long = offline.check(resource(container.NODE_POOL, "p" * 60), {}, {"cluster": "ml"}, b"seed")
     assert len(long["name"]) == 40
 
 
 def test_a_prefix_begins_the_name(offline: GcpProvider) -> None:
     pool = resource(container.NODE_POOL)
-    made = offline.check(pool, {}, {"namePrefix": "l4-"}, b"seed")
+    prefixed = {"cluster": "ml", "namePrefix": "l4-"}
+    made = offline.check(pool, {}, prefixed, b"seed")
     assert re.fullmatch("l4-[0-9a-f]{26}", made["name"])
-    assert offline.check(pool, made, {"namePrefix": "l4-"}, b"other")["name"] == made["name"]
-    assert offline.check(pool, {}, {"namePrefix": UNKNOWN}, b"seed")["name"] is UNKNOWN
-    diff = offline.diff(pool, State("i", made, {}), offline.check(pool, made, {"namePrefix": "a100-"}, b""), [])
+    assert offline.check(pool, made, prefixed, b"other")["name"] == made["name"]
+    assert offline.check(pool, {}, prefixed | {"namePrefix": UNKNOWN}, b"seed")["name"] is UNKNOWN
+    diff = offline.diff(pool, State("i", made, {}), offline.check(pool, made, prefixed | {"namePrefix": "a-"}, b""), [])
     assert diff.replaces == ["namePrefix"]
     assert not diff.delete_before_replace
 
@@ -284,18 +294,56 @@ def test_a_prefix_begins_the_name(offline: GcpProvider) -> None:
 def test_names_are_made_as_the_user_has_them_made(offline: GcpProvider) -> None:
     pool = resource(container.NODE_POOL)
     proposed = replace(pool, proposed_name="Team-" + "p" * 60)
-    made = offline.check(proposed, {}, {}, b"seed")
+    given = {"cluster": "ml"}
+    made = offline.check(proposed, {}, given, b"seed")
     assert made["name"] == "team-" + "p" * 35
-    assert offline.check(replace(pool, proposed_name="other"), made, {}, b"")["name"] == made["name"]
+    assert offline.check(replace(pool, proposed_name="other"), made, given, b"")["name"] == made["name"]
     unnamed = replace(pool, must_be_named=True)
     with pytest.raises(CheckError, match="autonaming is disabled"):
-        offline.check(unnamed, {}, {}, b"seed")
-    assert offline.check(unnamed, {}, {"name": "mine"}, b"seed") == {"name": "mine"}
+        offline.check(unnamed, {}, given, b"seed")
+    assert offline.check(unnamed, {}, given | {"name": "mine"}, b"seed") == given | {"name": "mine"}
 
 
-def test_unknown_properties_and_types_are_refused(offline: GcpProvider) -> None:
-    with pytest.raises(CheckError, match="nodeCfg"):
-        offline.check(resource(container.NODE_POOL), {}, {"nodeCfg": {}}, b"")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"nodeCfg": {}},
+            "nodeCfg: gcp:container/nodePool:NodePool has no property of this name.*Did you mean nodeConf",
+        ),
+        ({"nodeConfig": {"machineTyp": "x"}}, r"nodeConfig.machineTyp: nodeConfig has no .*Did you mean machineType\?"),
+        ({"nodeConfig": {"machineTyp": "x"}}, "It takes .*machineType, .*taints"),
+        (
+            {"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "cuont": 1}]}},
+            r"nodeConfig.guestAccelerators\[0\].cuont: .*nodeConfig.guestAccelerators\[0\].count: is required",
+        ),
+        ({"nodeConfig": {"guestAccelerators": {"type": "nvidia-l4"}}}, "guestAccelerators: takes a list of blocks"),
+        ({"nodeConfig": "n2-standard-4"}, "nodeConfig: takes a block of properties"),
+        ({"nodeConfig": {"taints": ["a"]}}, r"nodeConfig.taints\[0\]: takes a block of properties"),
+        ({"autoscaling": [{"minNodeCount": 0}]}, "autoscaling: takes a single block, not a list"),
+    ],
+)
+def test_inputs_that_the_sdk_does_not_have_are_refused_at_any_depth(
+    offline: GcpProvider, changes: Properties, said: str
+) -> None:
+    pool = resource(container.NODE_POOL)
+    with pytest.raises(CheckError, match=said):
+        offline.check(pool, {}, pool_inputs() | changes, b"")
+    unknown = pool_inputs() | {"nodeConfig": {"taints": UNKNOWN, "guestAccelerators": [UNKNOWN]}}
+    assert offline.check(pool, {}, unknown, b"") == unknown
+
+
+def test_what_another_version_of_the_sdk_may_know_is_a_warning(offline: GcpProvider) -> None:
+    said: list[str] = []
+    offline.log = lambda about, severity, message: said.append(f"{severity}: {message}")
+    offline.configure({"project": "acme", "version": "9.0.0"})
+    given = pool_inputs(nodeConfig={"later": True})
+    assert offline.check(resource(container.NODE_POOL), {}, given, b"") == given
+    assert said[0].startswith("warning: nodeConfig.later: ")
+    assert "The program uses pulumi-gcp 9.0.0" in said[0]
+
+
+def test_an_unknown_type_is_refused(offline: GcpProvider) -> None:
     with pytest.raises(CheckError, match="not a resource type"):
         offline.check(resource("gcp:container/nope:Nope"), {}, {}, b"")
 
@@ -310,6 +358,10 @@ def test_unknown_properties_and_types_are_refused(offline: GcpProvider) -> None:
         ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "count": 4}]}}, True),
         ({"location": "us-central1-a"}, True),
         ({"nodeConfig": {"guestAccelerators": UNKNOWN}}, True),
+        ({"nodeConfig": {"guestAccelerators": []}}, True),
+        ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "count": 2, "gpuPartitionSize": "x"}]}}, True),
+        ({"nodeConfig": {"shieldedInstanceConfig": {"enableSecureBoot": True}}}, True),
+        ({"nodeConfig": {"resourceLabels": {"a": "b"}}}, False),
     ],
 )
 def test_what_replaces_a_pool(offline: GcpProvider, change: Properties, replaces: bool) -> None:
@@ -422,13 +474,130 @@ def test_pools_of_two_clusters_need_two_names(live: GcpProvider) -> None:
     live.create(first, fleet | {"name": "first"})
     with pytest.raises(RehearsalError, match="pool names that differ between clusters"):
         live.create(resource(container.CLUSTER, "second"), fleet | {"name": "second"})
-    assert list(live._store.clusters()) == ["first"]
+    assert [identity.rpartition("/")[2] for identity in live._store.clusters()] == ["first"]
     # A cluster takes the place of the one that it replaces, which has its default pool still.
     live.create(first, fleet | {"name": "first-again"})
     assert live._store.pools()["default-pool"].cluster == "first-again"
     with pytest.raises(RehearsalError, match="pool names that differ between clusters"):
         path = "projects/acme/locations/us-central1-a/clusters/first"
         live.create(resource(container.NODE_POOL), pool_inputs(name="default-pool", cluster=path))
+
+
+def test_two_clusters_of_one_name_are_two_in_different_places(live: GcpProvider) -> None:
+    states = [
+        live.create(resource(container.CLUSTER, place), CLUSTER | {"location": place})
+        for place in ("us-central1-a", "europe-west4")
+    ]
+    pool = resource(container.NODE_POOL)
+    none = {"totalMinNodeCount": 0, "totalMaxNodeCount": 1}
+    live.create(pool, pool_inputs(cluster=states[1].id, autoscaling=none))
+    live.delete(resource(container.CLUSTER), states[0])
+    assert live._store.pools().keys() == {"l4"}, "the pool of the other cluster is gone"
+    with pytest.raises(GoogleApiError, match="Not found: projects/acme/locations/us-central1-a/clusters/ml"):
+        live.create(resource(container.NODE_POOL, "b"), pool_inputs(name="b", cluster=states[0].id))
+    found = live.invoke("gcp:container/getCluster:getCluster", {"name": "ml", "location": "europe-west4"})
+    assert found["endpoint"] == states[1].outputs["endpoint"]
+    assert found["masterAuths"][0]["clientCertificateConfigs"][0] == {"issueClientCertificate": False}
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "answer"),
+    [
+        ("organizations/getClientConfig", {}, {"project": "acme", "region": "us-central1", "accessToken": "rehearsal"}),
+        ("organizations/getProject", {}, {"projectId": "acme", "id": "projects/acme", "number": NUMBER}),
+        ("organizations/getProject", {"projectId": "other"}, {"projectId": "other"}),
+        ("compute/getZones", {}, {"names": [f"us-central1-{letter}" for letter in "abcf"]}),
+        ("compute/getZones", {"region": "europe-west1"}, {"names": [f"europe-west1-{letter}" for letter in "bcd"]}),
+        ("compute/getNetwork", {"name": "default"}, {"id": "projects/acme/global/networks/default"}),
+        (
+            "compute/getSubnetwork",
+            {"name": "default", "region": "europe-west4"},
+            {"id": "projects/acme/regions/europe-west4/subnetworks/default"},
+        ),
+        ("compute/getNetwork", {"name": "net"}, {"id": "projects/acme/global/networks/net", "name": "net"}),
+        (
+            "container/getEngineVersions",
+            {"location": "us-central1", "versionPrefix": "1.2."},
+            {"validNodeVersions": []},
+        ),
+        ("container/getRegistryImage", {"name": "app", "tag": "v1"}, {"imageUrl": "gcr.io/acme/app:v1"}),
+        ("container/getRegistryRepository", {"region": "eu"}, {"repositoryUrl": "eu.gcr.io/acme"}),
+        (
+            "compute/getDefaultServiceAccount",
+            {},
+            {"email": f"{NUMBER}-compute@developer.gserviceaccount.com"},
+        ),
+        ("serviceaccount/getAccount", {"accountId": "trainer"}, {"email": "trainer@acme.iam.gserviceaccount.com"}),
+        (
+            "organizations/getIAMPolicy",
+            {"bindings": [{"role": "r", "members": ["m"]}]},
+            {"policyData": '{"bindings": [{"role": "r", "members": ["m"]}]}'},
+        ),
+    ],
+)
+def test_look_ups_are_answered(offline: GcpProvider, function: str, arguments: Properties, answer: Properties) -> None:
+    offline.create(resource("gcp:compute/network:Network"), {"name": "net"})
+    offline.create(resource(recorded.ACCOUNT), {"accountId": "trainer"})
+    found = offline.invoke(f"gcp:{function}:{function.partition('/')[2]}", arguments)
+    assert answer.items() <= found.items()
+
+
+def test_the_newest_version_of_gke_is_that_of_the_replica(offline: GcpProvider) -> None:
+    found = offline.invoke("gcp:container/getEngineVersions:getEngineVersions", {"location": "us-central1-a"})
+    cluster = offline.invoke("gcp:compute/getRegions:getRegions", {})
+    assert found["latestMasterVersion"] == found["releaseChannelDefaultVersion"]["REGULAR"] == container._GKE_VERSION
+    assert "us-central1" in cluster["names"]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "said"),
+    [
+        (
+            "gcp:compute/getNetwork:getNetwork",
+            {"name": "none"},
+            "Not found: gcp:compute/network:Network with name none",
+        ),
+        (
+            "gcp:compute/getMachineTypes:getMachineTypes",
+            {},
+            "getMachineTypes: a rehearsal does not answer this function",
+        ),
+        ("gcp:iam/getRule:getRule", {"name": "r"}, "Give the program what it looks up as configuration"),
+    ],
+)
+def test_a_look_up_that_finds_nothing_says_so(
+    offline: GcpProvider, function: str, arguments: Properties, said: str
+) -> None:
+    with pytest.raises(RehearsalError, match=said):
+        offline.invoke(function, arguments)
+
+
+@pytest.mark.parametrize(
+    ("token", "identity", "program"),
+    [
+        (existing.NETWORK, "projects/acme/global/networks/default", {"name": "default", "autoCreateSubnetworks": True}),
+        (existing.NETWORK, "default", {"name": "default"}),
+        (
+            existing.SUBNETWORK,
+            "projects/acme/regions/europe-west4/subnetworks/default",
+            {"name": "default", "network": "default", "region": "europe-west4"},
+        ),
+        (
+            recorded.ACCOUNT,
+            f"projects/acme/serviceAccounts/{NUMBER}-compute@developer.gserviceaccount.com",
+            {"accountId": f"{NUMBER}-compute"},
+        ),
+    ],
+)
+def test_what_a_project_has_from_its_start_is_imported_without_a_change(
+    offline: GcpProvider, token: str, identity: str, program: Properties
+) -> None:
+    found = offline.read(resource(token), State(identity, {}, {}))
+    assert found is not None
+    assert found.id.endswith(identity)
+    assert not offline.diff(resource(token), found, program, []).changed
+    assert offline.diff(resource(token), found, program | {"description": "other"}, []).changed
+    assert offline.read(resource(token), State(f"{identity}-2", {}, {})) is None
 
 
 def test_what_the_engine_did_not_hear_of_is_found_by_its_urn(live: GcpProvider, cluster: Cluster) -> None:

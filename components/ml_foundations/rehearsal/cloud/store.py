@@ -24,6 +24,7 @@ class Pool(PoolTraits):
     """A node pool as it was declared. Numbers of nodes are those of the whole pool, over all its zones."""
 
     cluster: str
+    cluster_id: str = ""
     min_nodes: int = 0
     max_nodes: int = 0
     initial_nodes: int = 0
@@ -70,16 +71,16 @@ class Store:
         self._file("node_pools", name).unlink(missing_ok=True)
 
     def clusters(self) -> dict[str, dict[str, Any]]:
-        """The declared clusters by name: the Pulumi resource of each, as type, id, urn, inputs and outputs."""
-        return {cluster["name"]: cluster for cluster in self._all("clusters")}
+        """The declared clusters by id: the Pulumi resource of each, as type, id, urn, inputs and outputs."""
+        return {cluster["id"]: cluster for cluster in self._all("clusters")}
 
-    def save_cluster(self, name: str, resource: Mapping[str, Any]) -> None:
+    def save_cluster(self, resource: Mapping[str, Any]) -> None:
         """Declare a cluster."""
-        write_json(self._file("clusters", name), {"name": name, **resource})
+        write_json(self._file("clusters", resource["id"]), resource)
 
-    def delete_cluster(self, name: str) -> None:
+    def delete_cluster(self, identity: str) -> None:
         """Forget a cluster."""
-        self._file("clusters", name).unlink(missing_ok=True)
+        self._file("clusters", identity).unlink(missing_ok=True)
 
     def recorded(self) -> list[dict[str, Any]]:
         """The resources that were only recorded."""

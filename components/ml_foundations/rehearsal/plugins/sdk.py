@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ml_foundations.rehearsal.files import read_json
+
 _ANY = {"$ref": "pulumi.json#/Any"}
 """The schema of a property whose type is not looked at."""
 
@@ -29,8 +31,10 @@ class ResourceType:
     id_format: str
     """The id as the SDK documents it, ``projects/{project}/topics/{name}``; empty if it does not."""
     is_namespaced: bool
+    blocks: Mapping[str, str]
+    """The inputs that are blocks, with the name of what each holds; ``[]`` behind it where it is a list of them."""
     replaced_for: tuple[str, ...]
-    """The properties whose change replaces a resource; empty where they follow from its id."""
+    """The paths whose change replaces a resource; empty where they follow from its id."""
     filled_in: tuple[str, ...]
     """The inputs that the cloud fills in if the program leaves them out."""
     longest_name: int
@@ -71,7 +75,12 @@ class Sdk:
 
     def __getitem__(self, token: str) -> ResourceType:
         """A resource type, such as ``gcp:container/nodePool:NodePool``."""
-        return _resource_type(token, self._data["types"][token] | self._more.get(token, {}))
+        replaced_for = {"replaced_for": self._replaced_for.get(token, ())}
+        return _resource_type(token, self._data["types"][token] | replaced_for | self._more.get(token, {}))
+
+    def block(self, name: str) -> ResourceType:
+        """A block of inputs, by the name under which a type or another block has it."""
+        return _resource_type("", self._data["blocks"][name.removesuffix("[]")])
 
     @property
     def version(self) -> str:
@@ -95,8 +104,12 @@ class Sdk:
     @cached_property
     def _more(self) -> dict[str, Any]:
         """What the SDK does not tell of types, or tells wrongly; kept by hand."""
-        file = self._file("types.json")
-        return json.loads(file.read_text()) if file.exists() else {}
+        return read_json(self._file("types.json"), {})
+
+    @cached_property
+    def _replaced_for(self) -> dict[str, Any]:
+        """The paths whose change replaces a resource, by type; of gcp, made by ``codegen.gcp_replacements``."""
+        return read_json(self._file("replaced_for.json"), {})
 
     def _file(self, name: str) -> Path:
         return Path(__file__).with_name(self.package) / name
@@ -126,6 +139,7 @@ def _resource_type(token: str, entry: Mapping[str, Any]) -> ResourceType:
         outputs=required | optional | computed,
         id_format=entry.get("id", ""),
         is_namespaced=not entry.get("cluster_scoped", False),
+        blocks=entry.get("blocks", {}),
         replaced_for=tuple(entry.get("replaced_for", ())),
         filled_in=tuple(entry.get("filled_in", ("project",))),
         longest_name=entry.get("longest_name", 63),

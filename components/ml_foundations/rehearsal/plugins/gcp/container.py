@@ -31,9 +31,13 @@ def cluster_id(inputs: Inputs, place: Place) -> str:
 
 def pool_id(inputs: Inputs, place: Place) -> str:
     """The id of a node pool, as the provider forms it."""
+    return f"{parent_id(inputs, place)}/nodePools/{inputs['name']}"
+
+
+def parent_id(inputs: Inputs, place: Place) -> str:
+    """The id of the cluster of a node pool."""
     cluster = inputs["cluster"].rpartition("/")[2]
-    parent = f"projects/{place.project_of(inputs)}/locations/{place.location_of(inputs)}/clusters/{cluster}"
-    return f"{parent}/nodePools/{inputs['name']}"
+    return f"projects/{place.project_of(inputs)}/locations/{place.location_of(inputs)}/clusters/{cluster}"
 
 
 def check_cluster(inputs: Inputs, place: Place) -> None:

@@ -10,7 +10,7 @@ from ml_foundations.catalog.machine_types import GPUS, MachineType, UnknownNameE
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu
 from ml_foundations.kubernetes import labels
 from ml_foundations.rehearsal.cloud.store import Pool
-from ml_foundations.rehearsal.plugins.gcp.container import Inputs, check_name
+from ml_foundations.rehearsal.plugins.gcp.container import Inputs, check_name, parent_id
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
 from ml_foundations.rehearsal.plugins.gcp.place import Place, check_zones, default_zones, is_zone
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -37,13 +37,14 @@ def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
     if is_zone(location) and not inputs.get("nodeLocations"):
         zones = [location]
     check_zones(zones, location)
-    machine = _machine(config.get("machineType") or "e2-medium", zones[0])
+    machine = _machine(config.get("machineType") or "e2-medium")
     low, high, initial, autoscaled = _sizes(inputs, len(zones))
     gpu = _gpu(config, machine)
     disk_type = _boot_disk_type(config, machine)
     return Pool(
         name=inputs["name"],
         cluster=inputs["cluster"].rpartition("/")[2],
+        cluster_id=parent_id(inputs, place),
         project=place.project_of(inputs),
         machine_type=machine.name,
         min_nodes=low,
@@ -85,12 +86,15 @@ def default_pool(cluster: Inputs, place: Place) -> Pool | None:
     return node_pool(inputs, place, cluster)
 
 
-def _machine(name: str, zone: str) -> MachineType:
+def _machine(name: str) -> MachineType:
     try:
         return machine_type(name)
     except UnknownNameError as error:
-        hint = f" Did you mean {' or '.join(error.near)}?" if error.near else ""
-        raise bad_request(f'Machine type with name "{name}" does not exist in zone "{zone}".{hint}') from error
+        hint = f", or did you mean {' or '.join(error.near)}?" if error.near else ""
+        raise RehearsalError(
+            f'nodeConfig.machineType: "{name}" is not in the catalog, so that a rehearsal does not know its shape. '
+            f"Declare it{hint}"
+        ) from error
 
 
 def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int, bool]:
@@ -144,7 +148,7 @@ def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
     accelerator = accelerators[0]
     kind, count = accelerator["type"], int(accelerator["count"])
     if kind not in GPUS:
-        raise bad_request(f'Accelerator type "{kind}" does not exist. Known: {", ".join(sorted(GPUS))}')
+        raise RehearsalError(f'Accelerator type "{kind}" is not in the catalog. It has {", ".join(sorted(GPUS))}')
     allowed = machine.gpu_counts(kind)
     if count not in allowed:
         offers = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"

@@ -62,6 +62,11 @@ def default_zones(location: str) -> list[str]:
     return [f"{location}-{letter}" for letter in _ZONES.get(location, "abc")[:3]]
 
 
+def zones_of(region: str) -> list[str]:
+    """All zones of a region, as far as they are known here."""
+    return [f"{region}-{letter}" for letter in _ZONES.get(region, "abc")]
+
+
 def check_zones(zones: list[str], location: str) -> None:
     """Refuse zones that do not belong to a location's region."""
     region = region_of(location)

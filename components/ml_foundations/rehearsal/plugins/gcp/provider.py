@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -18,10 +19,11 @@ from ml_foundations.rehearsal.cloud import life, nodes
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
-from ml_foundations.rehearsal.plugins.gcp import container, node_pool, recorded
+from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below, value_at
+from ml_foundations.rehearsal.plugins.gcp import container, existing, functions, node_pool, recorded
 from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER, NODE_POOL
 from ml_foundations.rehearsal.plugins.gcp.errors import already_exists, not_found
+from ml_foundations.rehearsal.plugins.gcp.inputs import faults
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import GCP, Sdk
@@ -33,6 +35,8 @@ _DEFAULTS = "__defaults"
 
 _TIMEOUT_SECONDS = 300
 _POLL_SECONDS = 0.2
+_INDEX = re.compile(r"\[\d+\]")
+_LINKS = ("projects/", "https://www.googleapis.com/")
 _PREFIXED_DIGITS = 26
 """The length of what the provider appends to a namePrefix."""
 
@@ -47,31 +51,50 @@ class GcpProvider(Provider):
         self._rehearsal = rehearsal
         self._store = Store(rehearsal)
         self._place = Place()
+        self._version = GCP.version
         # Creates run side by side: of two with one id or name, the second must see the first.
         self._claiming = threading.Lock()
 
     def configure(self, config: Properties) -> None:
-        """Take project, region and zone as defaults."""
+        """Take project, region and zone as defaults, and note the version of the program's SDK."""
         self._place = Place(**{key: str(config.get(key) or "") for key in ("project", "region", "zone")})
+        self._version = config.get("version") or GCP.version
+
+    def invoke(self, function: str, arguments: Properties) -> Properties:
+        """What a look-up finds in the place of the rehearsal, among what it recorded."""
+        return functions.answer(function, _declared(arguments), self._place, self._entries)
 
     def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
         """Fill in the name; refuse what the type does not have."""
         if resource.type not in GCP:
-            raise CheckError([("", f"{resource.type} is not a resource type of pulumi-gcp {GCP.version}")])
-        known = GCP[resource.type].inputs
-        unknown = [key for key in new if key not in known and not key.startswith("__")]
-        if unknown:
-            reason = f"{resource.type} has no property of this name in pulumi-gcp {GCP.version}"
-            raise CheckError([(key, reason) for key in unknown])
-        if "name" not in known or new.get("name") is not None:
+            known = f"pulumi-gcp {GCP.version}, whose types a rehearsal knows. The program uses {self._version}"
+            raise CheckError([("", f"{resource.type} is not a resource type of {known}")])
+        self._check_inputs(resource, new)
+        if "name" not in GCP[resource.type].inputs or new.get("name") is not None:
             return new
         kept = old["name"] if "name" in old.get(_DEFAULTS, []) else None
         return new | {"name": kept or _new_name(resource, new.get("namePrefix"), seed), _DEFAULTS: ["name"]}
 
+    def _check_inputs(self, resource: Resource, new: Properties) -> None:
+        found = list(faults(resource.type, GCP[resource.type], new))
+        if found and self._version == GCP.version:
+            raise CheckError(found)
+        for path, reason in found:
+            self.log(resource, "warning", f"{path}: {reason}. The program uses pulumi-gcp {self._version}")
+
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:
         """Compare inputs; some properties cannot change in place."""
-        changed = list(changed_paths(_declared(old.inputs), _declared(new), enter_blocks=True))
-        replaces = [path for path in changed if is_below(path, recorded.replaced_for(resource.type))]
+        before, after = _declared(old.inputs), _declared(new)
+        changed = [
+            path
+            for path in changed_paths(before, after, same=_same, enter_blocks=True)
+            # What a program says newly and is so already, as of an imported resource, is no change.
+            if value_at(before, path) is not None or not _same(value_at(old.outputs, path), value_at(after, path), "")
+        ]
+        roots = recorded.replaced_for(resource.type)
+        replaces = [
+            path for path in changed if _is_replaced(path, roots, value_at(after, path) or value_at(before, path))
+        ]
         return Diff(changed, replaces, delete_before_replace=bool(replaces) and self._is_taken(resource, old, new))
 
     def _is_taken(self, resource: Resource, old: State, new: Properties) -> bool:
@@ -109,7 +132,8 @@ class GcpProvider(Provider):
 
     def read(self, resource: Resource, old: State) -> State | None:
         """The resource as the simulated Google Cloud has it."""
-        found = self._found(resource.type, old.id)
+        entries = self._entries(resource.type, existing.region_in(old.id))
+        found = next((entry for entry in entries if _is(entry, resource.type, old.id)), None)
         return State(found["id"], found["inputs"], found["outputs"]) if found else None
 
     def delete(self, resource: Resource, old: State) -> None:
@@ -127,7 +151,7 @@ class GcpProvider(Provider):
         identity = container.cluster_id(inputs, self._place)
         pool = node_pool.default_pool(inputs, self._place)
         with self._claiming:
-            self._refuse_second(resource, identity, self._store.clusters().get(inputs["name"]))
+            self._refuse_second(resource, identity, self._store.clusters().get(identity))
             if pool is not None:
                 self._refuse_shared_name(resource, pool)
             state = self._save_cluster(resource, new)
@@ -141,7 +165,7 @@ class GcpProvider(Provider):
         inputs = _declared(new)
         outputs = container.cluster_outputs(inputs, self._place, configuration.credentials(self._rehearsal))
         state = State(container.cluster_id(inputs, self._place), new, outputs)
-        self._store.save_cluster(inputs["name"], _as_resource(resource, state))
+        self._store.save_cluster(_as_resource(resource, state))
         return state
 
     def _delete_cluster(self, resource: Resource, old: State) -> None:
@@ -150,11 +174,10 @@ class GcpProvider(Provider):
                 "Cannot destroy cluster because deletion_protection is set to true. Set it to false, "
                 "update the cluster, and then delete it"
             )
-        name = old.id.rpartition("/")[2]
         for pool in self._store.pools().values():
-            if pool.cluster == name:
+            if pool.cluster_id == old.id:
                 self._delete_pool(resource, pool.name)
-        self._store.delete_cluster(name)
+        self._store.delete_cluster(old.id)
 
     def _create_pool(self, resource: Resource, new: Properties) -> State:
         inputs, cluster = self._pool_inputs(new)
@@ -164,7 +187,7 @@ class GcpProvider(Provider):
             existing = self._store.pools()
             found = existing.get(pool.name)
             self._refuse_second(resource, container.pool_id(inputs, self._place), found.resource if found else None)
-            others = [other for other in existing.values() if other.cluster == pool.cluster]
+            others = [other for other in existing.values() if other.cluster_id == pool.cluster_id]
             # GKE taints a GPU pool only if the cluster already has nodes for everything else.
             tainted = node_pool.is_gpu_pool(pool) and not all(map(node_pool.is_gpu_pool, others))
             pool = replace(pool, automatic_gpu_taint=tainted)
@@ -195,9 +218,9 @@ class GcpProvider(Provider):
         parts = inputs["cluster"].split("/")
         if len(parts) == 6:
             inputs = {"project": parts[1], "location": parts[3]} | inputs
-        cluster = self._store.clusters().get(parts[-1])
-        parent = container.pool_id(inputs, self._place).partition("/nodePools/")[0]
-        if cluster is None or cluster["id"] != parent:
+        parent = container.parent_id(inputs, self._place)
+        cluster = self._store.clusters().get(parent)
+        if cluster is None:
             raise not_found(parent)
         return inputs, _declared(cluster["inputs"])
 
@@ -223,8 +246,12 @@ class GcpProvider(Provider):
         return state
 
     def _found(self, token: str, identity: str) -> Mapping[str, Any] | None:
-        found = self._store.resources()
-        return next((entry for entry in found if (entry["type"], entry["id"]) == (token, identity)), None)
+        return next((entry for entry in self._store.resources() if _is(entry, token, identity)), None)
+
+    def _entries(self, token: str, region: str = "") -> list[Mapping[str, Any]]:
+        """The resources of a type: those that were made, and those that a project has from its start."""
+        made = [entry for entry in self._store.resources() if entry["type"] == token]
+        return [*made, *existing.of_type(token, self._place, region)]
 
     def _refuse_second(self, resource: Resource, identity: str, found: Mapping[str, Any] | None) -> None:
         # The same resource with the same id: an earlier create whose answer the engine did not live to hear.
@@ -233,13 +260,13 @@ class GcpProvider(Provider):
 
     def _refuse_shared_name(self, resource: Resource, pool: Pool) -> None:
         found = self._store.pools().get(pool.name)
-        if found is None or found.cluster == pool.cluster:
+        if found is None or found.cluster_id == pool.cluster_id:
             return
         # The default pool is deleted with the cluster that this one replaces.
-        if self._store.clusters().get(found.cluster, {}).get("urn") == resource.urn:
+        if self._store.clusters().get(found.cluster_id, {}).get("urn") == resource.urn:
             return
         raise RehearsalError(
-            f"node pool {pool.name} of cluster {pool.cluster}: cluster {found.cluster} has a pool of this name. "
+            f"node pool {pool.name} of {pool.cluster_id}: {found.cluster_id} has a pool of this name. "
             "Google takes that, but a rehearsal needs pool names that differ between clusters, as all of them are one "
             "API server here. Give one another name (a default-pool has none of its own: removeDefaultNodePool)"
         )
@@ -273,6 +300,25 @@ class GcpProvider(Provider):
                 raise RehearsalError(f"timeout while waiting for {what}. See logs/gke.log of the rehearsal")
             if self.cancelled.wait(_POLL_SECONDS):
                 raise RehearsalError(f"interrupted while waiting for {what}")
+
+
+def _is(entry: Mapping[str, Any], token: str, identity: str) -> bool:
+    """Whether a resource has an id, or that of an import, which may leave out how it begins."""
+    return entry["type"] == token and (entry["id"] == identity or entry["id"].endswith(f"/{identity}"))
+
+
+def _same(before: Any, after: Any, path: str) -> bool:
+    """Whether two values are equal, or two names of one resource: in full, as a link, or its last part alone."""
+    if isinstance(before, str) and isinstance(after, str):
+        long, short = sorted((before, after), key=len, reverse=True)
+        return long == short or (long.startswith(_LINKS) and long.endswith(f"/{short}"))
+    return before == after
+
+
+def _is_replaced(path: str, roots: Iterable[str], value: Any) -> bool:
+    """Whether a change at a path replaces a resource: it is at or below a root, or has one in it."""
+    plain = _INDEX.sub("", path)
+    return is_below(plain, roots) or (bool(value) and any(is_below(root, [plain]) for root in roots))
 
 
 def _declared(inputs: Mapping[str, Any]) -> Properties:

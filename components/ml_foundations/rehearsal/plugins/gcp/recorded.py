@@ -22,6 +22,8 @@ _IAM = re.compile(r":\w*(IAM|Iam)(Member|Binding|Policy|AuditConfig)$")
 _GRANTED = {"members", "policyData", "auditLogConfigs"}
 """What IAM resources change in place."""
 _PLACE = {"project", "region", "zone", "location"}
+_OF_NODES = re.compile(r"\d+-compute")
+"""The account of a project's nodes, which Google makes."""
 _FIELD = re.compile(r"\{([^{}]+)\}")
 
 
@@ -74,7 +76,7 @@ _COMPUTED: Mapping[str, Callable[[_Facts], Any]] = {
     "gatewayAddress": _gateway,
     "member": lambda facts: f"serviceAccount:{facts.values['email']}",
     "name": _name,
-    "projectNumber": lambda facts: int(str(int(hashlib.sha256(facts.project.encode()).hexdigest(), 16))[:12]),
+    "projectNumber": lambda facts: int(project_number(facts.project)),
     "registryUri": lambda facts: f"{facts.values['location']}-docker.pkg.dev/{facts.project}/{_name(facts)}",
     "selfLink": _self_link,
     "state": lambda facts: "READY",
@@ -83,6 +85,11 @@ _COMPUTED: Mapping[str, Callable[[_Facts], Any]] = {
     "users": lambda facts: [],
 }
 """Outputs that only Google computes, by name. A test finds those that are missing here."""
+
+
+def project_number(project: str) -> str:
+    """The number of a project."""
+    return str(int(hashlib.sha256(project.encode()).hexdigest(), 16))[:12]
 
 
 def replaced_for(token: str) -> tuple[str, ...]:
@@ -135,7 +142,8 @@ def _values(token: str, inputs: Inputs, place: Place) -> dict[str, Any]:
     defaults = {"region": place.region_of(inputs), "zone": place.zone, "location": place.region or place.zone}
     values = {"project": project, **defaults, **inputs}
     if token == ACCOUNT:
-        values["email"] = f"{inputs['accountId']}@{project}.iam.gserviceaccount.com"
+        domain = "developer" if _OF_NODES.fullmatch(inputs["accountId"]) else f"{project}.iam"
+        values["email"] = f"{inputs['accountId']}@{domain}.gserviceaccount.com"
     return values
 
 

@@ -1,0 +1,133 @@
+"""Writes which changes replace a resource of pulumi-gcp, from the schemas of the Terraform provider that it bridges.
+
+The SDK does not say it. Give the folders of the two sources, of the versions that the SDK was made of:
+``python -m codegen.gcp_replacements <terraform-provider-google-beta> <pulumi-gcp>``. A property with ``ForceNew`` in
+its Terraform schema replaces its resource; pulumi-gcp's bridge-metadata.json has the type that each resource became.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from codegen import sdk
+
+FILE = sdk.file("gcp").with_name("replaced_for.json")
+_METADATA = "provider/cmd/pulumi-resource-gcp/bridge-metadata.json"
+_WORD = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|`[^`]*`|[\w.&*]+|\S', re.DOTALL)
+_DEFINED = re.compile(r"^(?:func|var) (\w+)", re.MULTILINE)
+_REGISTERED = re.compile(r'Name:\s*"(google_\w+)",[^}]*?SchemaTypeResource,\s*Schema:\s*(\w+)\(')
+_IDENTITY = re.compile(r"Identity: &schema\.ResourceIdentity\{.*?^\t\t\},", re.MULTILINE | re.DOTALL)
+_MAP = ["*schema.Schema", "{"]
+
+Words = list[str]
+
+
+class Service:
+    """The Go definitions of one service: what its functions and variables say of schemas."""
+
+    def __init__(self, folder: Path) -> None:
+        self.resources: dict[str, str] = {}
+        self._definitions: dict[str, Words] = {}
+        self._open: set[str] = set()
+        for path in folder.glob("*.go"):
+            text = _IDENTITY.sub("", path.read_text())
+            self.resources |= dict(_REGISTERED.findall(text))
+            starts = [*_DEFINED.finditer(text)]
+            for start, end in zip_longest(starts, starts[1:]):
+                words = _WORD.findall(text[start.end() : end.start() if end else len(text)])
+                self._definitions[start[1]] = [word for word in words if not word.startswith(("//", "/*"))]
+
+    def fields(self, name: str) -> dict[str, Any]:
+        """The properties of the schema that a function or variable defines."""
+        if name in self._open:  # A schema that refers to itself.
+            return {}
+        self._open.add(name)
+        found = self._map(self._definitions.get(name, []))
+        self._open.remove(name)
+        return found
+
+    def _map(self, words: Words) -> dict[str, Any]:
+        """The properties of the first map of schemas in a text, with those of the ones that it is merged with."""
+        at = next((i for i in range(len(words)) if words[i : i + 2] == _MAP), None)
+        before = words[:at]
+        found: dict[str, Any] = {}
+        if at is None or any(word.endswith("MergeSchemas") for word in before):
+            for other in (word for word in before if word in self._definitions):
+                found |= self.fields(other)
+        for key, value in _entries(words, at + 2) if at is not None else ():
+            found[key.strip('"')] = self._property(value)
+        return found
+
+    def _property(self, words: Words) -> dict[str, Any]:
+        """Of one property: whether it forces a new resource or is computed, and what is below it."""
+        if words[0] in self._definitions:
+            words = self._definitions[words[0]]
+            words = words[words.index("&schema.Schema") :] if "&schema.Schema" in words else []
+        facts = dict(_entries(words, words.index("{") + 1)) if "{" in words else {}
+        return {
+            "replaces": facts.get("ForceNew") == ["true"],
+            "computed": facts.get("Computed") == ["true"],
+            "fields": self._map(facts.get("Elem", [])),
+        }
+
+
+def _entries(words: Words, at: int) -> Iterator[tuple[str, Words]]:
+    """The keys and values of a literal, from behind its opening brace."""
+    depth, start = 0, at
+    for place in range(at, len(words)):
+        depth += (words[place] in "({[") - (words[place] in ")}]")
+        if depth < 0 or (depth == 0 and words[place] == ","):
+            if words[start + 1 : start + 2] == [":"]:
+                yield words[start], words[start + 2 : place]
+            start = place + 1
+        if depth < 0:
+            return
+
+
+def _paths(fields: Mapping[str, Any], taken: Mapping[str, Any], blocks: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of the inputs whose change forces a new resource, by their names on the wire."""
+    names = {*taken.get("required", ()), *taken.get("optional", ())}
+    for name, field in fields.items():
+        wire = next((one for one in _names(name) if one in names), None)
+        block = taken.get("blocks", {}).get(wire, "").removesuffix("[]")
+        # A computed block is there whether or not the program gives it: what is in it counts.
+        if wire and field["replaces"] and not (block and field["computed"]):
+            yield wire
+        elif wire and block:
+            yield from (f"{wire}.{path}" for path in _paths(field["fields"], blocks[block], blocks))
+
+
+def _names(name: str) -> list[str]:
+    """What the bridge may call a property: lists are in the plural, single blocks in the singular."""
+    first, *rest = name.split("_")
+    plain = first + "".join(word[:1].upper() + word[1:] for word in rest)
+    return [plain, f"{plain}s", f"{plain}es", f"{plain[:-1]}ies", plain.removesuffix("s")]
+
+
+def replacements(terraform: Path, pulumi: Path) -> dict[str, list[str]]:
+    """The paths whose change replaces a resource, by type; without types that have none."""
+    data, metadata = sdk.written("gcp"), json.loads((pulumi / _METADATA).read_text())
+    found: dict[str, list[str]] = {}
+    for folder in sorted((terraform / "google-beta" / "services").iterdir()):
+        service = Service(folder)
+        for name, function in service.resources.items():
+            token = metadata["auto-aliasing"]["resources"].get(name, {}).get("current")
+            if token in data["types"]:
+                found[token] = sorted({*_paths(service.fields(function), data["types"][token], data["blocks"])})
+    return dict(sorted(found.items()))
+
+
+def main() -> None:
+    """Write the data, a type a line."""
+    terraform, pulumi = map(Path, sys.argv[1:])
+    found = replacements(terraform, pulumi).items()
+    lines = (f"{json.dumps(token)}:{json.dumps(paths, separators=(',', ':'))}" for token, paths in found if paths)
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
