@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, UnknownNameError, gpu_by_name
@@ -19,6 +20,9 @@ from team import SECTIONS
 
 ONLY_GPU = {to_camel(name) for name in GpuNodePoolSpec.model_fields if name not in CpuNodePoolSpec.model_fields}
 """Keys that only a pool of GPU nodes has."""
+
+FOLDER = Path(__file__).parent
+"""Where stack files are; a text of `files` that is @ and a path is that of a file from here on."""
 
 _OF_POOLS = ("project", "location", "cluster_name", "node_service_account", "pool_name")
 FOLLOWS: Mapping[type[Spec], tuple[str, ...]] = {
@@ -70,7 +74,12 @@ def fill(given: dict[str, Any]) -> list[Place]:
         _default(operator, "mode", *modes)
     by_operator = given.get("gpuOperator") is not None and operator.get("mode", "operator") == "operator"
     _default(_section(given, "deviceClasses"), "gpuDriverFrom", "operator" if by_operator else "google")
+    for _, monitor in _entries(given, "gpuMonitors"):
+        _read_files(monitor)
     for _, team in _entries(given, "teams"):
+        for section in map(to_camel, SECTIONS):
+            for _, workload in _entries(team, section):
+                _read_files(workload)
         _default(_section(team, "serviceAccount"), "workloadPool", f"{given.get('project')}.svc.id.goog")
     return list(_places(given))
 
@@ -109,6 +118,19 @@ def _section(given: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _default(section: dict[str, Any], key: str, value: Any) -> None:
     if section.get(key) is None:
         section[key] = value
+
+
+def _read_files(entry: Mapping[str, Any]) -> None:
+    """Replace references to files by their texts; that of a file that is not there stays."""
+    found = _section(entry, "files")
+    for path, text in found.items():
+        if is_reference(text) and (file := FOLDER / text.removeprefix("@")).is_file():
+            found[path] = file.read_text()
+
+
+def is_reference(text: Any) -> bool:
+    """Whether a text of `files` stands for that of a file."""
+    return isinstance(text, str) and text.startswith("@") and "\n" not in text
 
 
 def _entries(given: Mapping[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from existing import ExistingCluster
 from ml_foundations.component.types import derived
+from ml_foundations.gke.cluster import GkeClusterSpec
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS
+from ml_foundations.workloads.inference_service import InferenceServiceSpec
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
-from places import mode_for
+from places import is_reference, mode_for
 
 if TYPE_CHECKING:
     from settings import Settings
@@ -99,9 +101,22 @@ def _workload_errors(path: str, workload: WorkloadSpec, team: Team, settings: Se
         if mount.claim is not None and mount.claim not in team.volumes:
             known = ", ".join(team.volumes) or "none"
             yield f"{path}.mounts[{index}].claim", f'there is no volume "{mount.claim}" in this team. Volumes: {known}'
+    for name, text in workload.files.items():
+        if is_reference(text):
+            yield f"{path}.files.{name}", f"is {text}, and there is no file stacks/{text.removeprefix('@')}"
     queue = settings.training_queue.queue_name if team.queue else "none"
     if workload.queue not in (None, queue):
         yield f"{path}.queue", f"the team has no queue {workload.queue}. Its queue: {queue}"
+    if isinstance(workload, InferenceServiceSpec) and (scaling := workload.autoscaling) and scaling.metric:
+        cluster = settings.cluster
+        if isinstance(cluster, GkeClusterSpec) and scaling.served_by == "adapter":
+            reason = "is served by an adapter, and the cluster that is made has none: it would never scale"
+            yield f"{path}.autoscaling.metric", f"{reason}; say servedBy: gke, or cpuPercent in its place"
+        elif isinstance(cluster, GkeClusterSpec) and (
+            cluster.release_channel != "RAPID" or cluster.hpa_profile != "PERFORMANCE"
+        ):
+            reason = "is gke, which takes cluster.releaseChannel RAPID and cluster.hpaProfile PERFORMANCE"
+            yield f"{path}.autoscaling.servedBy", f"{reason}; say them, or cpuPercent in place of metric"
     if isinstance(workload, ShardedSetSpec):
         for index, volume in enumerate(workload.volumes):
             yield from _class_errors(f"{path}.volumes[{index}]", volume.storage_class, settings)

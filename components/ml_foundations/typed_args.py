@@ -19,6 +19,7 @@ __all__ = [
     "DistributedTrainingArgs",
     "DriverArgs",
     "EnvironmentSourceArgs",
+    "ExtraServiceArgs",
     "FilestoreArgs",
     "FlavorArgs",
     "GkeClusterArgs",
@@ -125,6 +126,9 @@ class GkeClusterArgs(TypedDict):
     """The zones of the nodes; by default GKE chooses three of the region."""
     release_channel: NotRequired[str]
     """RAPID, REGULAR, STABLE or EXTENDED; default REGULAR."""
+    hpa_profile: NotRequired[str]
+    """The profile of the horizontal pod autoscaler: NONE, or PERFORMANCE, which metrics that GKE serves need. Default
+    is GKE's own."""
     kubernetes_version: NotRequired[str]
     """The version that the control plane has at least, such as 1.34; by default the release channel's."""
     endpoint: NotRequired[str]
@@ -973,8 +977,8 @@ class GpuClaimArgs(TypedDict):
 class MountArgs(TypedDict):
     """A volume of a workload: exactly one source, and the path at which it is mounted."""
 
-    path: str
-    """Where it is mounted."""
+    path: NotRequired[str]
+    """Where it is mounted; without it, only init and side containers mount it, by its name."""
     claim: NotRequired[str]
     """Source: the name of a claim, such as Volume.claim_name."""
     secret: NotRequired[str]
@@ -1008,10 +1012,10 @@ class TaskArgs(TypedDict):
     """The namespace."""
     image: str
     """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
+    cpu: NotRequired[str]
+    """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
+    memory: NotRequired[str]
+    """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
     command: NotRequired[list[str]]
     """The command; by default the image's."""
     arguments: NotRequired[list[str]]
@@ -1044,6 +1048,9 @@ class TaskArgs(TypedDict):
     """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    files: NotRequired[dict[str, str]]
+    """Files that its container finds, such as a script: absolute path and text, 1 MiB in all. They are a ConfigMap, and
+    all may be executed. A change replaces the pods. Nothing secret belongs here."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
@@ -1064,10 +1071,18 @@ class TaskArgs(TypedDict):
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    hostname: NotRequired[str]
+    """The host name of its pods; default is the pod's name."""
+    subdomain: NotRequired[str]
+    """The headless Service through which its pods have names."""
     service_account: NotRequired[str]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
+    user gets a HOME that it may write to, unless the environment has one."""
+    image_user: NotRequired[bool]
+    """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
+    false. Volumes belong to the group run_as_user."""
     privileged: NotRequired[bool]
     """Whether its container is privileged, which Pod Security baseline refuses; default false."""
     host_network: NotRequired[bool]
@@ -1122,10 +1137,10 @@ class TrainingJobArgs(TypedDict):
     """The namespace."""
     image: str
     """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
+    cpu: NotRequired[str]
+    """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
+    memory: NotRequired[str]
+    """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
     command: NotRequired[list[str]]
     """The command; by default the image's."""
     arguments: NotRequired[list[str]]
@@ -1158,6 +1173,9 @@ class TrainingJobArgs(TypedDict):
     """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    files: NotRequired[dict[str, str]]
+    """Files that its container finds, such as a script: absolute path and text, 1 MiB in all. They are a ConfigMap, and
+    all may be executed. A change replaces the pods. Nothing secret belongs here."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
@@ -1178,10 +1196,18 @@ class TrainingJobArgs(TypedDict):
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    hostname: NotRequired[str]
+    """The host name of its pods; default is the pod's name."""
+    subdomain: NotRequired[str]
+    """The headless Service through which its pods have names."""
     service_account: NotRequired[str]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
+    user gets a HOME that it may write to, unless the environment has one."""
+    image_user: NotRequired[bool]
+    """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
+    false. Volumes belong to the group run_as_user."""
     privileged: NotRequired[bool]
     """Whether its container is privileged, which Pod Security baseline refuses; default false."""
     host_network: NotRequired[bool]
@@ -1256,10 +1282,10 @@ class DistributedTrainingArgs(TypedDict):
     """The namespace."""
     image: str
     """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
+    cpu: NotRequired[str]
+    """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
+    memory: NotRequired[str]
+    """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
     command: NotRequired[list[str]]
     """The command; by default the image's."""
     arguments: NotRequired[list[str]]
@@ -1292,6 +1318,9 @@ class DistributedTrainingArgs(TypedDict):
     """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    files: NotRequired[dict[str, str]]
+    """Files that its container finds, such as a script: absolute path and text, 1 MiB in all. They are a ConfigMap, and
+    all may be executed. A change replaces the pods. Nothing secret belongs here."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
@@ -1312,10 +1341,18 @@ class DistributedTrainingArgs(TypedDict):
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    hostname: NotRequired[str]
+    """The host name of its pods; default is the pod's name."""
+    subdomain: NotRequired[str]
+    """The headless Service through which its pods have names."""
     service_account: NotRequired[str]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
+    user gets a HOME that it may write to, unless the environment has one."""
+    image_user: NotRequired[bool]
+    """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
+    false. Volumes belong to the group run_as_user."""
     privileged: NotRequired[bool]
     """Whether its container is privileged, which Pod Security baseline refuses; default false."""
     host_network: NotRequired[bool]
@@ -1370,6 +1407,9 @@ class DistributedTrainingArgs(TypedDict):
     """The name of the Job and its headless Service; default is the component's."""
     service_name: NotRequired[str]
     """The name of the headless Service; default is job_name."""
+    launcher: NotRequired[str]
+    """What the pods find in their environment: what torchrun reads (PET_…); RANK, WORLD_SIZE, MASTER_ADDR and
+    MASTER_PORT (env), for programs that start one process in each pod; or none of it. Default torchrun."""
     processes_per_node: NotRequired[int]
     """Processes that torchrun starts in each pod; default is gpus, and 1 without GPUs."""
     rendezvous_port: NotRequired[int]
@@ -1402,10 +1442,10 @@ class SweepArgs(TypedDict):
     """The namespace."""
     image: str
     """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
+    cpu: NotRequired[str]
+    """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
+    memory: NotRequired[str]
+    """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
     command: NotRequired[list[str]]
     """The command; by default the image's."""
     arguments: NotRequired[list[str]]
@@ -1438,6 +1478,9 @@ class SweepArgs(TypedDict):
     """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    files: NotRequired[dict[str, str]]
+    """Files that its container finds, such as a script: absolute path and text, 1 MiB in all. They are a ConfigMap, and
+    all may be executed. A change replaces the pods. Nothing secret belongs here."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
@@ -1458,10 +1501,18 @@ class SweepArgs(TypedDict):
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    hostname: NotRequired[str]
+    """The host name of its pods; default is the pod's name."""
+    subdomain: NotRequired[str]
+    """The headless Service through which its pods have names."""
     service_account: NotRequired[str]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
+    user gets a HOME that it may write to, unless the environment has one."""
+    image_user: NotRequired[bool]
+    """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
+    false. Volumes belong to the group run_as_user."""
     privileged: NotRequired[bool]
     """Whether its container is privileged, which Pod Security baseline refuses; default false."""
     host_network: NotRequired[bool]
@@ -1533,10 +1584,10 @@ class ScheduledTrainingArgs(TypedDict):
     """The namespace."""
     image: str
     """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
+    cpu: NotRequired[str]
+    """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
+    memory: NotRequired[str]
+    """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
     command: NotRequired[list[str]]
     """The command; by default the image's."""
     arguments: NotRequired[list[str]]
@@ -1569,6 +1620,9 @@ class ScheduledTrainingArgs(TypedDict):
     """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    files: NotRequired[dict[str, str]]
+    """Files that its container finds, such as a script: absolute path and text, 1 MiB in all. They are a ConfigMap, and
+    all may be executed. A change replaces the pods. Nothing secret belongs here."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
@@ -1589,10 +1643,18 @@ class ScheduledTrainingArgs(TypedDict):
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    hostname: NotRequired[str]
+    """The host name of its pods; default is the pod's name."""
+    subdomain: NotRequired[str]
+    """The headless Service through which its pods have names."""
     service_account: NotRequired[str]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
+    user gets a HOME that it may write to, unless the environment has one."""
+    image_user: NotRequired[bool]
+    """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
+    false. Volumes belong to the group run_as_user."""
     privileged: NotRequired[bool]
     """Whether its container is privileged, which Pod Security baseline refuses; default false."""
     host_network: NotRequired[bool]
@@ -1679,6 +1741,21 @@ class PortArgs(TypedDict):
     """Its number, in the container and in the Service."""
 
 
+class ExtraServiceArgs(TypedDict):
+    """A further Service of a server."""
+
+    name: str
+    """Its name."""
+    type: NotRequired[str]
+    """ClusterIP, NodePort or LoadBalancer; default ClusterIP."""
+    headless: NotRequired[bool]
+    """Whether it only gives pods their names and has no address of its own; default false."""
+    ports: NotRequired[dict[str, int]]
+    """The server's ports that it has, by name, and their numbers in it; default all, with their own numbers."""
+    annotations: NotRequired[dict[str, str]]
+    """Its annotations, such as {"networking.gke.io/load-balancer-type": "Internal"}."""
+
+
 class ShardVolumeArgs(TypedDict):
     """A volume of which each shard has its own."""
 
@@ -1692,6 +1769,8 @@ class ShardVolumeArgs(TypedDict):
     """Where it is mounted."""
     access_mode: NotRequired[str]
     """ReadWriteOnce or ReadWriteOncePod; default ReadWriteOnce."""
+    labels: NotRequired[dict[str, str]]
+    """Labels of its claims."""
 
 
 class ShardedSetArgs(TypedDict):
@@ -1701,10 +1780,10 @@ class ShardedSetArgs(TypedDict):
     """The namespace."""
     image: str
     """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
+    cpu: NotRequired[str]
+    """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
+    memory: NotRequired[str]
+    """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
     command: NotRequired[list[str]]
     """The command; by default the image's."""
     arguments: NotRequired[list[str]]
@@ -1737,6 +1816,9 @@ class ShardedSetArgs(TypedDict):
     """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    files: NotRequired[dict[str, str]]
+    """Files that its container finds, such as a script: absolute path and text, 1 MiB in all. They are a ConfigMap, and
+    all may be executed. A change replaces the pods. Nothing secret belongs here."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
@@ -1757,10 +1839,18 @@ class ShardedSetArgs(TypedDict):
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    hostname: NotRequired[str]
+    """The host name of its pods; default is the pod's name."""
+    subdomain: NotRequired[str]
+    """The headless Service through which its pods have names."""
     service_account: NotRequired[str]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
+    user gets a HOME that it may write to, unless the environment has one."""
+    image_user: NotRequired[bool]
+    """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
+    false. Volumes belong to the group run_as_user."""
     privileged: NotRequired[bool]
     """Whether its container is privileged, which Pod Security baseline refuses; default false."""
     host_network: NotRequired[bool]
@@ -1797,14 +1887,18 @@ class ShardedSetArgs(TypedDict):
     """The name of this port, in the container and in the Service; default http."""
     ports: NotRequired[list[PortArgs]]
     """Further ports, such as one for metrics or gRPC; the Service has them too."""
+    services: NotRequired[list[ExtraServiceArgs]]
+    """Further Services beside its own."""
     health_path: NotRequired[str]
-    """The path that answers when a shard is loaded, or tcp where a connection is enough; default tcp."""
+    """The path that answers when a shard is loaded, or tcp where a connection is enough; by default nothing is asked,
+    for not every shard listens."""
     live_path: NotRequired[str]
     """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
     probes: NotRequired[dict[str, dict[str, Any] | None]]
     """Fields of the probes, as Kubernetes writes them, such as {"readiness": {"periodSeconds": 1}}; null for none."""
     load_seconds: NotRequired[int]
-    """The most seconds that the model takes to load; default 300. Probes and the rollout wait that long."""
+    """The most seconds that the model takes to load; default 600. A rollout fails after them; a server that goes on
+    loading is restarted after an hour only, or after these where they are more."""
     max_unavailable: NotRequired[int]
     """Shards that a rollout, or a drain of nodes, may stop at once; default 1. More than 1 needs Kubernetes 1.35."""
     timeout_seconds: NotRequired[int]
@@ -1829,6 +1923,8 @@ class ShardedSetArgs(TypedDict):
     """Volumes: each shard gets its own, and keeps it."""
     data: NotRequired[bool]
     """Whether the volumes hold data: claims are kept, and Pulumi refuses to delete or replace the set. Default true."""
+    rendezvous_port: NotRequired[int]
+    """The port of shard 0 for the rendezvous, MASTER_PORT; default 29500."""
 
 
 class AutoscalingArgs(TypedDict):
@@ -1842,6 +1938,10 @@ class AutoscalingArgs(TypedDict):
     """A metric of the pods, as the custom metrics API names it, such as vllm_num_requests_waiting."""
     target: NotRequired[str]
     """The metric's target value per pod, on average, such as 5."""
+    served_by: NotRequired[str]
+    """Who serves the metric: adapter, one that the cluster has (custom metrics API), or gke, which reads a gauge from
+    the pods' metrics_path. GKE does so from 1.35.1-gke.1396000 on, in the channel RAPID with hpa_profile
+    PERFORMANCE. Default adapter."""
     scale_down_seconds: NotRequired[int]
     """Seconds that demand must have been lower before pods are removed; default 300."""
 
@@ -1853,10 +1953,10 @@ class InferenceServiceArgs(TypedDict):
     """The namespace."""
     image: str
     """The container image."""
-    cpu: str
-    """CPU that each pod requests, such as 8."""
-    memory: str
-    """Memory that each pod requests and may use, such as 64Gi."""
+    cpu: NotRequired[str]
+    """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
+    memory: NotRequired[str]
+    """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
     command: NotRequired[list[str]]
     """The command; by default the image's."""
     arguments: NotRequired[list[str]]
@@ -1889,6 +1989,9 @@ class InferenceServiceArgs(TypedDict):
     """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: NotRequired[list[MountArgs]]
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    files: NotRequired[dict[str, str]]
+    """Files that its container finds, such as a script: absolute path and text, 1 MiB in all. They are a ConfigMap, and
+    all may be executed. A change replaces the pods. Nothing secret belongs here."""
     shared_memory: NotRequired[str]
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: NotRequired[list[dict[str, Any]]]
@@ -1909,10 +2012,18 @@ class InferenceServiceArgs(TypedDict):
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: NotRequired[str]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    hostname: NotRequired[str]
+    """The host name of its pods; default is the pod's name."""
+    subdomain: NotRequired[str]
+    """The headless Service through which its pods have names."""
     service_account: NotRequired[str]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
+    user gets a HOME that it may write to, unless the environment has one."""
+    image_user: NotRequired[bool]
+    """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
+    false. Volumes belong to the group run_as_user."""
     privileged: NotRequired[bool]
     """Whether its container is privileged, which Pod Security baseline refuses; default false."""
     host_network: NotRequired[bool]
@@ -1949,6 +2060,8 @@ class InferenceServiceArgs(TypedDict):
     """The name of this port, in the container and in the Service; default http."""
     ports: NotRequired[list[PortArgs]]
     """Further ports, such as one for metrics or gRPC; the Service has them too."""
+    services: NotRequired[list[ExtraServiceArgs]]
+    """Further Services beside its own."""
     health_path: NotRequired[str]
     """The path that answers when the model is loaded, or tcp where a connection is enough; default /health."""
     live_path: NotRequired[str]
@@ -1956,7 +2069,8 @@ class InferenceServiceArgs(TypedDict):
     probes: NotRequired[dict[str, dict[str, Any] | None]]
     """Fields of the probes, as Kubernetes writes them, such as {"readiness": {"periodSeconds": 1}}; null for none."""
     load_seconds: NotRequired[int]
-    """The most seconds that the model takes to load; default 300. Probes and the rollout wait that long."""
+    """The most seconds that the model takes to load; default 600. A rollout fails after them; a server that goes on
+    loading is restarted after an hour only, or after these where they are more."""
     max_unavailable: NotRequired[int]
     """Pods that a rollout, or a drain of nodes, may stop at once; default 1."""
     timeout_seconds: NotRequired[int]
@@ -1981,6 +2095,8 @@ class InferenceServiceArgs(TypedDict):
     """When there are more pods than replicas; by default never."""
     service_port: NotRequired[int]
     """The port on which the Service answers for the server's own; default 80."""
+    service: NotRequired[bool]
+    """Whether there is a Service; default true. Without one, `services` are all that it has."""
     service_type: NotRequired[str]
     """ClusterIP, NodePort or LoadBalancer: who can reach the Service; default ClusterIP, the cluster."""
     deregister_seconds: NotRequired[int]

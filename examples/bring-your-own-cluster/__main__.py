@@ -1,7 +1,12 @@
 """A team, its storage and its workloads on an existing cluster: the one that kubectl talks to."""
 
+from pathlib import Path
+
 import pulumi
 from ml_foundations import InferenceService, StorageClasses, TeamNamespace, TrainingJob, Volume
+
+# Your own training in its place; this one needs no data and no packages but PyTorch.
+TRAIN = {"/workspace/train.py": (Path(__file__).parents[2] / "stacks" / "scripts" / "train.py").read_text()}
 
 team = TeamNamespace("research", {"gpus": 9, "cpu": "128", "memory": "1Ti", "storage": "4Ti"})
 inside = pulumi.ResourceOptions(depends_on=[team])
@@ -16,7 +21,8 @@ TrainingJob(
     {
         "namespace": team.namespace,
         "image": "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime",
-        "command": ["python", "train.py"],
+        "command": ["torchrun", "--standalone", "--nproc-per-node=8", "/workspace/train.py"],
+        "files": TRAIN,
         "gpu": "H100",
         "gpus": 8,
         "cpu": "64",
@@ -34,7 +40,8 @@ chat = InferenceService(
         "gpu": "L4",
         "cpu": "4",
         "memory": "16Gi",
-        "arguments": ["--model", "Qwen/Qwen3-4B", "--port", "8080"],
+        # Fetched from Hugging Face, into the pod's home.
+        "arguments": ["--model=Qwen/Qwen3-4B", "--max-model-len=16384", "--port=8080"],
     },
     inside,
 )

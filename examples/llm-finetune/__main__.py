@@ -1,5 +1,7 @@
 """A fine-tuning on two nodes with eight H100s each: torchrun finds its peers, checkpoints outlive the run."""
 
+from pathlib import Path
+
 import pulumi
 from ml_foundations import (
     CpuNodePool,
@@ -11,8 +13,11 @@ from ml_foundations import (
     Volume,
 )
 
+# Your own training in its place; this one needs no data and no packages but PyTorch.
+TRAIN = {"/workspace/train.py": (Path(__file__).parents[2] / "stacks" / "scripts" / "train.py").read_text()}
+
 place = {"project": pulumi.Config("gcp").require("project"), "location": "us-central1"}
-cluster = GkeCluster("finetune", {**place, "deletion_protection": False})
+cluster = GkeCluster("finetune", {**place, "deletion_protection": False, "filestore": True})
 
 in_cluster = {
     **place,
@@ -26,7 +31,7 @@ h100 = GpuNodePool(
 )
 
 kubernetes = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, h100]))
-storage = StorageClasses("storage", {"nfs": {"server": "nfs.example.internal", "path": "/export"}}, kubernetes)
+storage = StorageClasses("storage", {"filestore": {"tiers": ["zonal"]}, "network": "finetune"}, kubernetes)
 team = TeamNamespace("llm", {"gpus": 16, "cpu": "416", "memory": "4Ti", "storage": "20Ti"}, kubernetes)
 
 
@@ -37,7 +42,7 @@ def after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:
 
 checkpoints = Volume(
     "checkpoints",
-    {"namespace": team.namespace, "size": "4Ti", "storage_class": "nfs-client", "access_mode": "ReadWriteMany"},
+    {"namespace": team.namespace, "size": "4Ti", "storage_class": "filestore-zonal", "access_mode": "ReadWriteMany"},
     after(team, storage),
 )
 DistributedTraining(
@@ -45,7 +50,8 @@ DistributedTraining(
     {
         "namespace": team.namespace,
         "image": "nvcr.io/nvidia/pytorch:25.06-py3",
-        "command": ["torchrun", "finetune.py", "--checkpoints", "/checkpoints"],
+        "command": ["torchrun", "/workspace/train.py", "--steps=100000"],
+        "files": TRAIN,
         "nodes": 2,
         "gpu": h100.gpu,
         "gpus": h100.gpus_per_node,

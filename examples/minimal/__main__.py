@@ -1,7 +1,12 @@
 """One GKE cluster, one GPU pool, one team, one training Job."""
 
+from pathlib import Path
+
 import pulumi
 from ml_foundations import CpuNodePool, GkeCluster, GpuNodePool, TeamNamespace, TrainingJob
+
+# Your own training in its place; this one needs no data and no packages but PyTorch.
+TRAIN = {"/workspace/train.py": (Path(__file__).parents[2] / "stacks" / "scripts" / "train.py").read_text()}
 
 place = {"project": pulumi.Config("gcp").require("project"), "location": "us-central1"}
 cluster = GkeCluster("minimal", {**place, "deletion_protection": False})
@@ -24,7 +29,8 @@ TrainingJob(
     {
         "namespace": team.namespace,
         "image": "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime",
-        "command": ["python", "train.py"],
+        "command": ["python", "/workspace/train.py", "--checkpoints=/tmp"],
+        "files": TRAIN,
         "gpus": l4.gpus_per_node,
         "cpu": "6",
         "memory": "24Gi",

@@ -1,5 +1,7 @@
 """Two teams share H100s by Kueue's queues: what one leaves, the other borrows, and gives back when it is wanted."""
 
+from pathlib import Path
+
 import pulumi
 from ml_foundations import (
     CpuNodePool,
@@ -14,6 +16,8 @@ from ml_foundations import (
     Volume,
 )
 
+# Your own training in its place; this one needs no data and no packages but PyTorch.
+TRAIN = {"/workspace/train.py": (Path(__file__).parents[2] / "stacks" / "scripts" / "train.py").read_text()}
 IMAGE = "nvcr.io/nvidia/pytorch:25.06-py3"
 teams = pulumi.Config().require_object("teams")
 place = {"project": pulumi.Config("gcp").require("project"), "location": "us-central1"}
@@ -60,7 +64,8 @@ DistributedTraining(
         "namespace": namespaces["language"].namespace,
         "queue": queue.queue_name,
         "image": IMAGE,
-        "command": ["torchrun", "pretrain.py"],
+        "command": ["torchrun", "/workspace/train.py", "--checkpoints=/tmp"],
+        "files": TRAIN,
         "nodes": 2,
         "gpu": pools["h100"].gpu,
         "gpus": 8,
@@ -80,8 +85,9 @@ Sweep(
         "namespace": namespaces["vision"].namespace,
         "queue": queue.queue_name,
         "image": IMAGE,
-        "command": ["python", "segment.py"],
-        "parameters": {"LR": {"values": [0.0001, 0.001]}, "BATCH": {"values": [16, 32]}},
+        "command": ["python", "/workspace/train.py", "--checkpoints=/tmp"],
+        "files": TRAIN,
+        "parameters": {"LEARNING_RATE": {"values": [0.0001, 0.001]}, "BATCH_SIZE": {"values": [16, 32]}},
         "parallelism": 4,
         "gpu": pools["l4"].gpu,
         "gpus": 1,
@@ -96,7 +102,8 @@ ScheduledTraining(
         "namespace": namespaces["vision"].namespace,
         "queue": queue.queue_name,
         "image": IMAGE,
-        "command": ["python", "evaluate.py", "/images"],
+        "command": ["python", "/workspace/train.py", "--data=/images", "--checkpoints=/images/models", "--steps=100"],
+        "files": TRAIN,
         "schedule": "0 3 * * *",
         "time_zone": "Etc/UTC",
         "active_deadline_seconds": 4 * 3600,

@@ -1,10 +1,12 @@
-"""Model servers with vLLM, Triton and TGI: each with its own paths of health, its metrics and where its model is."""
+"""Model servers with vLLM, Triton and TGI: each with its user, its paths of health and where its model is."""
+
+from pathlib import Path
 
 import pulumi
 from ml_foundations import InferenceService, TeamNamespace
 
-# The images run as any user, but that user has no home.
-HOME = {"HOME": "/tmp"}
+RANKING = Path(__file__).parent / "ranking"
+bucket = pulumi.Config().get("bucket")
 
 team = TeamNamespace(
     "serving",
@@ -17,22 +19,25 @@ vllm = InferenceService(
     {
         "namespace": team.namespace,
         "image": "vllm/vllm-openai:v0.10.1",
-        "arguments": ["--model=/models/chat", "--port=8080", "--tensor-parallel-size=2"],
-        "env": HOME,
+        # From a bucket, which the service account may read, or from Hugging Face, into the pod's home.
+        "arguments": [
+            "--model=/models/chat" if bucket else "--model=Qwen/Qwen3-8B",
+            "--max-model-len=16384",
+            "--port=8080",
+            "--tensor-parallel-size=2",
+        ],
+        "mounts": [{"bucket": bucket, "path": "/models", "read_only": True}] if bucket else [],
+        "service_account": "models",
         "gpu": "L4",
         "gpus": 2,
         "cpu": "8",
         "memory": "48Gi",
         "shared_memory": "8Gi",
-        "load_seconds": 600,
-        # The model is in a Cloud Storage bucket, which this service account may read.
-        "mounts": [{"bucket": "example-models", "path": "/models", "read_only": True}],
-        "service_account": "models",
+        "load_seconds": 900,
         # Requests are streamed for up to 90 seconds.
         "deregister_seconds": 30,
         "drain_seconds": 90,
         "grace_seconds": 130,
-        "autoscaling": {"max_replicas": 2, "metric": "vllm:num_requests_waiting", "target": "5"},
         "callers": ["web"],
     },
     inside,
@@ -44,6 +49,8 @@ triton = InferenceService(
         "namespace": team.namespace,
         "image": "nvcr.io/nvidia/tritonserver:25.06-py3",
         "command": ["tritonserver", "--model-repository=/models"],
+        # A model of a few lines comes as files; a large one is an OCI image: {"image": "…", "path": "/models"}.
+        "files": {f"/models/ranking/{name}": (RANKING / name).read_text() for name in ("config.pbtxt", "1/model.py")},
         "port": 8000,
         "ports": [{"name": "grpc", "port": 8001}, {"name": "metrics", "port": 8002}],
         "metrics_port": "metrics",
@@ -53,9 +60,6 @@ triton = InferenceService(
         "cpu": "4",
         "memory": "24Gi",
         "shared_memory": "2Gi",
-        "load_seconds": 120,
-        # The models are an OCI image, which the node pulls as it pulls the server's.
-        "mounts": [{"image": "us-docker.pkg.dev/example/models/ranking:1", "path": "/models"}],
     },
     inside,
 )
@@ -65,10 +69,11 @@ tgi = InferenceService(
     {
         "namespace": team.namespace,
         "image": "ghcr.io/huggingface/text-generation-inference:3.3.4",
-        "arguments": ["--model-id=Qwen/Qwen3-4B", "--port=8080"],
-        "env": HOME,
-        # The server fetches its model from Hugging Face, with this token, to the node's disk.
-        "secret_env": {"HF_TOKEN": {"name": "hugging-face", "key": "token"}},
+        # Its Python is in root's home, which no other user may read.
+        "image_user": True,
+        "arguments": ["--model-id=Qwen/Qwen3-4B", "--max-total-tokens=8192", "--port=8080"],
+        # The server fetches its model from Hugging Face to the node's disk; a gated one needs this token.
+        "secret_env": {"HF_TOKEN": {"name": "hugging-face", "key": "token", "optional": True}},
         "mounts": [{"scratch": "50Gi", "path": "/data"}],
         "gpu": "L4",
         "cpu": "4",

@@ -6,7 +6,7 @@ const team = new ml.TeamNamespace("research", { gpus: 8, cpu: "64", memory: "512
 new ml.TrainingJob("finetune", {
     namespace: "research",
     image: "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime",
-    command: ["python", "train.py"],
+    command: ["python", "-c", "import torch; print(torch.cuda.get_device_name())"],
     gpu: "H100",
     gpus: 4,
     cpu: "32",

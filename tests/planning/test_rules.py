@@ -127,6 +127,29 @@ def autoscaled(most: int) -> list[Manifest]:
     return [stateful_set("web", 1, template()), scaler, NODES]
 
 
+def scaled_by(name: str, *more: Manifest, kind: str = "Pods") -> list[Manifest]:
+    stack = autoscaled(2)
+    field = "resource" if kind == "Resource" else kind.lower()
+    stack[1]["spec"]["metrics"] = [{"type": kind, field: {"metric": {"name": name}}}]
+    return [*stack, *more]
+
+
+def adapter(group: str) -> Manifest:
+    return {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": f"v1beta1.{group}"},
+        "spec": {"group": group},
+    }
+
+
+def training_together(nodes: int, gpus: int = 8, interfaces: Manifest | None = None) -> list[Manifest]:
+    pods = template(containers=[container(gpu=gpus)])
+    pods["metadata"]["annotations"] = interfaces or {}
+    h100 = pool("h100", 2, {"node.kubernetes.io/instance-type": "a3-highgpu-8g"}, gpu="8")
+    return [job("train", nodes, pods, gang=True), h100]
+
+
 def queued(gpus: int, *, queue: str = "training") -> list[Manifest]:
     train = job("train", 1, template(containers=[container(gpu=gpus)]))
     train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
@@ -294,6 +317,11 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     ),
     "unknown-admission": ([web(), NODES, webhook("pods")], [web(), NODES, webhook("jobs")]),
     "unknown-value": ([web(UNKNOWN), NODES], [web(1), NODES]),  # pyright: ignore[reportArgumentType]
+    "gpu-network": (
+        training_together(2),
+        training_together(2, interfaces={"networking.gke.io/interfaces": "[]"}),
+    ),
+    "autoscaling-metric": (scaled_by("queue"), scaled_by("queue", adapter("custom.metrics.k8s.io"))),
 }
 """Of each rule: a stack that trips it, and one that does not."""
 
@@ -352,3 +380,21 @@ def test_the_budget() -> None:
     assert excess is not None
     assert excess.rule == "monthly-budget"
     assert over_budget(cost, Decimal(1000)) is None
+
+
+def test_training_that_bypasses_the_networks_between_gpus_is_told_what_it_costs() -> None:
+    (told,) = [each for each in judge(training_together(2)).findings if each.rule == "gpu-network"]
+    assert told.severity == "warning"
+    assert told.message == (
+        "its 2 pods of 8 GPUs talk to each other over one network interface of a3-highgpu-8g: at most 200 of 1000 Gbps"
+    )
+    assert "up to 5 times as long" in told.remedy
+    for quiet in (training_together(1), training_together(2, gpus=4)):
+        assert "gpu-network" not in found(quiet)
+
+
+def test_metrics_that_are_served_are_nobodys_worry() -> None:
+    for quiet in (scaled_by("autoscaling.gke.io|web|queue"), scaled_by("cpu", kind="Resource")):
+        assert "autoscaling-metric" not in found(quiet)
+    assert "autoscaling-metric" in found(scaled_by("queue", adapter("metrics.k8s.io")))
+    assert "autoscaling-metric" in found(scaled_by("queue", kind="External"))

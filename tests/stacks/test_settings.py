@@ -45,7 +45,16 @@ WRONG = {
         [{"claim": "raw", "path": "/data"}],
         ["preprocess.mounts[0].claim", 'no volume "raw"', "raw-data"],
     ),
-    "nfs without server": ("storage.nfs", None, ["shared-checkpoints.storageClass", "storage.nfs names no server"]),
+    "nfs without server": (
+        "teams.research.volumes.shared-checkpoints.storageClass",
+        "nfs-client",
+        ["shared-checkpoints.storageClass", "storage.nfs names no server"],
+    ),
+    "file that is not there": (
+        "teams.research.trainingJobs.finetune.files",
+        {"/workspace/a.py": "@scripts/none.py"},
+        ["finetune.files./workspace/a.py: is @scripts/none.py, and there is no file stacks/scripts/none.py"],
+    ),
     "bad quantity": ("teams.research.quota.memory", "1e3Gi", ["teams.research.quota.memory", "1e3Gi", "16Gi"]),
     "long name": (
         "teams.research.trainingJobs." + "x" * 64,

@@ -78,7 +78,10 @@ def _silent() -> Iterator[None]:
 
 
 def _refuse(engine: MockEngine, message: Any) -> None:
-    assert message.severity < engine_pb2.WARNING, message.message
+    is_known = (
+        "[gpu-network," in message.message
+    )  # whole nodes of H100s train together, and the networks are not set up
+    assert message.severity < engine_pb2.WARNING or is_known, message.message
 
 
 def _record(folder: str, project: str, name: str, config: Mapping[str, Any]) -> list[Resource]:

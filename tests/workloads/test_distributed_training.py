@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pulumi
 import pytest
 from ml_foundations import DistributedTraining
 
@@ -16,6 +17,8 @@ def environment(manifest: dict[str, Any]) -> dict[str, Any]:
 def test_torchrun_finds_its_arguments_in_the_environment() -> None:
     service, job = gang(gpu="H100", gpus=8, nodes=4)
     assert environment(job) == {
+        "HOME": "/home/user",
+        "USER": "user",
         "PET_NNODES": "4",
         "PET_NPROC_PER_NODE": "8",
         "PET_NODE_RANK": {
@@ -44,6 +47,8 @@ def test_torchrun_finds_its_arguments_in_the_environment() -> None:
         ({"jobset": True}, "PET_MASTER_ADDR", "gang-workers-0-0.gang"),
         ({"jobset": True, "service_name": "peers"}, "PET_MASTER_ADDR", "gang-workers-0-0.peers"),
         ({"env": {"PET_MASTER_PORT": "1"}}, "PET_MASTER_PORT", "1"),
+        ({"launcher": "env"}, "WORLD_SIZE", "2"),
+        ({"launcher": "env"}, "MASTER_ADDR", "gang-0.gang"),
     ],
 )
 def test_the_environment_follows_the_arguments(args: dict[str, Any], name: str, value: str) -> None:
@@ -95,3 +100,16 @@ def test_the_service_is_there_before_the_job() -> None:
     args: Any = WORKLOAD | {"nodes": 2}
     requests = declared(lambda: DistributedTraining("x", args))
     assert any(urn.endswith("::x-service") for urn in requests["x-job"].dependencies)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "names"), [("env", {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}), ("none", set())]
+)
+def test_what_is_no_torchrun_gets_none_of_its_variables(launcher: str, names: set[str]) -> None:
+    assert environment(gang(launcher=launcher)[-1]).keys() == {"HOME", "USER", *names}
+
+
+@pytest.mark.parametrize("field", ["hostname", "subdomain"])
+def test_the_names_by_which_pods_find_each_other_are_not_the_users(field: str) -> None:
+    with pytest.raises(pulumi.InputPropertiesError, match=f"{field}: is the component's own"):
+        gang(**{field: "mine"})

@@ -33,8 +33,8 @@ def children(**more: Any) -> dict[str, Any]:
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"grace_seconds": 45}, ["\n  grace_seconds: is 45, and a pod needs 45 to stop", "drain_seconds 30"]),
     ({"drain_seconds": 600}, ["grace_seconds: is 60, and a pod needs 615"]),
-    ({"load_seconds": 601, "progress_seconds": 600}, ["progress_seconds: is 600, but the model may load for 610 s"]),
-    ({"timeout_seconds": 599}, ["timeout_seconds: is 599, but a rollout may stand still for 600 s"]),
+    ({"load_seconds": 601, "progress_seconds": 600}, ["progress_seconds: is 600, but the model may load for 601 s"]),
+    ({"timeout_seconds": 899}, ["timeout_seconds: is 899, but a rollout may stand still for 900 s"]),
     (
         {"load_seconds": 900, "progress_seconds": 60, "grace_seconds": 5},
         ["2 wrong", "\n  progress_seconds:", "\n  grace_seconds:"],
@@ -59,6 +59,9 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"overrides": {"Deploymnt": {}}}, ["\n  overrides.Deploymnt: is not made", "Deployment, Service"]),
     ({"overrides": {"NetworkPolicy": {}}}, ["\n  overrides.NetworkPolicy: is not made"]),
     ({"callers": ["Web"]}, ["callers[0]", "lower case"]),
+    ({"services": [{"name": "x", "ports": {"grpc": 1}}]}, ["\n  services[0].ports.grpc: is no port. Ports: http"]),
+    ({"services": [{"name": "x", "headless": True, "type": "NodePort"}]}, ["services[0].headless", "not NodePort"]),
+    ({"services": [{"name": "chat"}]}, ["\n  services[0].name: chat is taken"]),
 ]
 
 
@@ -70,10 +73,10 @@ def test_what_cannot_be_right_is_refused_at_preview(more: dict[str, Any], words:
         assert word in str(caught.value), str(caught.value)
 
 
-@pytest.mark.parametrize("load", [1, 10, 299, 605, 3600])
+@pytest.mark.parametrize("load", [1, 10, 605, 7201])
 @pytest.mark.parametrize("replicas", [1, 2, 9])
 @pytest.mark.parametrize("surge", [True, False])
-def test_startup_ends_before_the_rollout_fails_and_that_before_pulumi_gives_up(
+def test_a_rollout_fails_after_the_load_time_and_pulumi_outlasts_it_but_a_slow_loader_is_left_to_load(
     load: int, replicas: int, surge: bool
 ) -> None:
     made = children(load_seconds=load, replicas=replicas, surge=surge)["deployment"]
@@ -81,8 +84,9 @@ def test_startup_ends_before_the_rollout_fails_and_that_before_pulumi_gives_up(
     probe = found["template"]["spec"]["containers"][0]["startupProbe"]
     startup = probe["periodSeconds"] * probe["failureThreshold"]
     waits = int(made.customTimeouts.update.removesuffix("s"))
-    assert load <= startup <= found["progressDeadlineSeconds"] < waits
-    assert waits >= replicas * startup
+    assert startup >= max(load, 3600)
+    assert load < found["progressDeadlineSeconds"] < waits
+    assert waits >= replicas * load
     assert made.customTimeouts.create == made.customTimeouts.update
 
 
@@ -95,7 +99,7 @@ def test_probes_wait_for_the_model_and_forgive_a_busy_server() -> None:
     found = container(load_seconds=605, health_path="/v2/health/ready", live_path="/v2/health/live")
     ready = {"httpGet": {"path": "/v2/health/ready", "port": "http"}, "timeoutSeconds": 5}
     live = {"httpGet": {"path": "/v2/health/live", "port": "http"}, "timeoutSeconds": 5}
-    assert found["startupProbe"] == ready | {"periodSeconds": 10, "failureThreshold": 61}
+    assert found["startupProbe"] == ready | {"periodSeconds": 10, "failureThreshold": 360}
     assert found["readinessProbe"] == ready | {"periodSeconds": 5, "failureThreshold": 3}
     assert found["livenessProbe"] == live | {"periodSeconds": 10, "failureThreshold": 10}
     assert container(health_path="tcp")["readinessProbe"]["tcpSocket"] == {"port": "http"}
@@ -368,3 +372,35 @@ def test_vllm_of_the_kubernetes_examples() -> None:
         "stabilizationWindowSeconds": 30,
         "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
     }
+
+
+def test_gke_reads_the_metric_from_the_pods() -> None:
+    scaling = {"max_replicas": 4, "metric": "vllm:num_requests_waiting", "target": "5", "served_by": "gke"}
+    made = children(autoscaling=scaling)
+    read = inputs(made["autoscaling-metric"])["spec"]["metrics"][0]["pod"]
+    gauge = {"name": "vllm-num-requests-waiting", "prometheusMetricName": "vllm:num_requests_waiting"}
+    assert read["containers"] == [{"endpoint": {"port": 8080, "path": "/metrics"}, "metrics": [{"gauge": gauge}]}]
+    labels = inputs(made["deployment"])["spec"]["template"]["metadata"]["labels"]
+    assert labels.items() >= read["selector"]["matchLabels"].items()
+    assert not any(set(name) & set("./") for name in read["selector"]["matchLabels"]), "GKE takes no such label"
+    (metric,) = inputs(made["autoscaler"])["spec"]["metrics"]
+    assert metric["pods"]["metric"]["name"] == "autoscaling.gke.io|chat|vllm-num-requests-waiting"
+    with pytest.raises(pulumi.InputPropertiesError, match=r"autoscaling\.served_by: is who serves the metric"):
+        spec(autoscaling={"max_replicas": 4, "cpu_percent": 80, "served_by": "gke"})
+
+
+def test_a_server_may_have_other_services_or_none() -> None:
+    internal = {
+        "name": "chat-internal",
+        "type": "LoadBalancer",
+        "ports": {"http": 443},
+        "annotations": {"networking.gke.io/load-balancer-type": "Internal"},
+    }
+    made = children(service=False, services=[internal, {"name": "chat-peers", "headless": True}])
+    assert "service" not in made
+    balancer = inputs(made["service-chat-internal"])
+    assert balancer["metadata"]["annotations"]["networking.gke.io/load-balancer-type"] == "Internal"
+    assert balancer["spec"]["type"] == "LoadBalancer"
+    assert balancer["spec"]["ports"] == [{"name": "http", "port": 443, "targetPort": "http", "protocol": "TCP"}]
+    assert inputs(made["service-chat-peers"])["spec"]["clusterIP"] == "None"
+    assert spec(service=False).url == ""

@@ -93,7 +93,7 @@ def test_the_users_variables_come_last_and_win() -> None:
         "field_env": {"NODE": "spec.nodeName"},
         "secret_env": {"S": {"name": "n", "key": "k"}},
     }
-    assert [item["name"] for item in container_of(job(**args))["env"]] == ["NODE", "S", "A"]
+    assert [item["name"] for item in container_of(job(**args))["env"]] == [*("HOME", "USER", "NODE", "S", "A")]
 
 
 def test_a_bucket_brings_gkes_sidecar() -> None:

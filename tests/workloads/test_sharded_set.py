@@ -40,6 +40,8 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"volumes": [VOLUME | {"access_mode": "ReadWriteMany"}]}, ["access_mode", "'ReadWriteOnce'"]),
     ({"load_seconds": 900, "timeout_seconds": 600}, ["timeout_seconds: is 600, but a shard may load for 900 s"]),
     ({"overrides": {"Deployment": {}}}, ["overrides.Deployment", "Service, StatefulSet"]),
+    ({"rendezvous_port": 8080}, ["\n  rendezvous_port: is 8080, which serves already"]),
+    ({"subdomain": "mine"}, ["\n  subdomain: is the component's own", "service_name"]),
 ]
 
 
@@ -66,7 +68,7 @@ def test_each_shard_learns_its_rank_from_its_ordinal() -> None:
     assert env["RANK"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['apps.kubernetes.io/pod-index']"
     assert env["WORLD_SIZE"]["value"] == "4"
     assert env["MASTER_ADDR"]["value"] == "parts-0.parts"
-    assert env["MASTER_PORT"]["value"] == "8080"
+    assert env["MASTER_PORT"]["value"] == "29500"
     own = stateful_set(env={"WORLD_SIZE": "8"})["template"]["spec"]["containers"][0]["env"]
     assert [item["value"] for item in own if item["name"] == "WORLD_SIZE"] == ["8"]
 
@@ -82,7 +84,16 @@ def test_each_shard_has_its_own_volume_and_keeps_it() -> None:
         "resources": {"requests": {"storage": "500Gi"}},
     }
     mounts = found["template"]["spec"]["containers"][0]["volumeMounts"]
-    assert mounts == [{"name": "weights", "mountPath": "/weights"}]
+    assert mounts[-1] == {"name": "weights", "mountPath": "/weights"}
+    labelled = stateful_set(volumes=[VOLUME | {"labels": {"team": "ml"}}])["volumeClaimTemplates"]
+    assert labelled[0]["metadata"] == {"name": "weights", "labels": {"team": "ml"}}
+
+
+def test_a_shard_that_does_not_listen_lives() -> None:
+    container = stateful_set()["template"]["spec"]["containers"][0]
+    assert not [key for key in container if key.endswith("Probe")]
+    asked = stateful_set(health_path="tcp")["template"]["spec"]["containers"][0]
+    assert asked["livenessProbe"]["tcpSocket"] == {"port": "http"}
 
 
 def test_a_set_with_data_is_protected_and_scratch_is_not() -> None:

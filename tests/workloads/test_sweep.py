@@ -94,7 +94,7 @@ def test_each_index_gets_its_own_parameters_in_its_environment_and_as_a_file(tmp
 def test_the_job_mounts_the_parameters_that_it_is_made_of() -> None:
     config_map, job = searched(parallelism=2)
     name = config_map["metadata"]["name"]
-    assert pod_of(job)["volumes"] == [{"name": "sweep", "configMap": {"name": name}}]
+    assert pod_of(job)["volumes"][-1] == {"name": "sweep", "configMap": {"name": name}}
     assert (job["spec"]["completions"], job["spec"]["parallelism"]) == (2, 2)
     assert searched(image="other")[0]["metadata"]["name"] == name
     assert searched(parameters={"LR": {"values": [0.1, 0.2]}})[0]["metadata"]["name"] != name

@@ -110,7 +110,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (
         sweep_spec,
         {"parameters": {"PROMPT": {"values": ["x" * 1000]}, "N": {"values": list(range(600))}}},
-        ["\n  parameters: take", "a ConfigMap holds 1000000"],
+        ["\n  parameters: take", "a ConfigMap holds 1048576"],
     ),
     (sweep_spec, {"max_failed_indexes": 3}, ["\n  max_failed_indexes: is 3, and there are 2 trials"]),
     (sweep_spec, {"restart_policy": "OnFailure"}, ["\n  restart_policy: failures count for each trial"]),

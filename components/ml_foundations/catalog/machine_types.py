@@ -112,6 +112,15 @@ class MachineType:
         return tuple(gpus for gpus, vcpus, gib in limits if self.vcpus <= vcpus and self.memory_gib <= gib)
 
     @property
+    def interface_gbps(self) -> int | None:
+        """The most that one interface carries; None where a machine has but one.
+
+        200 Gbps: of A3 High five share 1,000 Gbps, of A3 Mega nine 1,800; A3 Ultra and A4 have two of them beside eight
+        of 400 for RDMA, A4X two beside four (Compute Engine, "Networking and GPU machines").
+        """
+        return None if self.network in ("", "gvnic") else 200
+
+    @property
     def disk_types(self) -> tuple[str, ...]:
         """The zonal disk types that are known to attach."""
         return tuple(disk for disk in DISKS[self.family].disk_types if disk not in self._excluded_disks)

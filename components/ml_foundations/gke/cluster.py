@@ -59,6 +59,9 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     """The zones of the nodes; by default GKE chooses three of the region."""
     release_channel: Literal["RAPID", "REGULAR", "STABLE", "EXTENDED"] = "REGULAR"
     """RAPID, REGULAR, STABLE or EXTENDED; default REGULAR."""
+    hpa_profile: Literal["NONE", "PERFORMANCE"] | None = None
+    """The profile of the horizontal pod autoscaler: NONE, or PERFORMANCE, which metrics that GKE serves need. Default
+    is GKE's own."""
     kubernetes_version: str | None = Field(default=None, pattern=r"^1\.\d+(\.\d+(-gke\.\d+)?)?$")
     """The version that the control plane has at least, such as 1.34; by default the release channel's."""
     endpoint: Literal["dns", "private", "public"] = "dns"
@@ -276,6 +279,7 @@ def _cluster(spec: GkeClusterSpec) -> Part:
         "maintenance_policy": maintenance_arguments(spec.maintenance_window, spec.maintenance_exclusions),
         **_security_arguments(spec),
         "addons_config": _addons(spec),
+        "pod_autoscaling": {"hpa_profile": spec.hpa_profile} if spec.hpa_profile else None,
         "gateway_api_config": {"channel": "CHANNEL_STANDARD"} if spec.gateway_api else None,
         "cost_management_config": {"enabled": spec.cost_allocation},
         "logging_config": {"enable_components": list(spec.logging)},

@@ -76,6 +76,12 @@ GPU_DEVICE_CLASS = "gpu.nvidia.com"
 MIG_DEVICE_CLASS = "mig.nvidia.com"
 """The driver's device class of MIG devices."""
 
+GKE_INTERFACES = "networking.gke.io/interfaces"
+"""The annotation that gives a pod interfaces in its node's other networks (GKE, "Set up multi-network support")."""
+
+GKE_METRIC = "autoscaling.gke.io|"
+"""How the names of metrics begin that GKE serves to autoscalers (GKE, "Expose custom metrics for autoscaling")."""
+
 GCS_FUSE_DRIVER = "gcsfuse.csi.storage.gke.io"
 GCS_FUSE_VOLUMES = "gke-gcsfuse/volumes"
 """GKE's CSI driver for Cloud Storage FUSE, and the annotation by which a pod gets its sidecar."""

@@ -1,7 +1,7 @@
 """A training run over several nodes: an Indexed Job, or a JobSet, whose pods find each other."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pulumi
 from pydantic import Field
@@ -44,6 +44,9 @@ class DistributedTrainingSpec(AwaitedSpec):
     """The name of the Job and its headless Service; default is the component's."""
     service_name: Name | None = None
     """The name of the headless Service; default is job_name."""
+    launcher: Literal["torchrun", "env", "none"] = "torchrun"
+    """What the pods find in their environment: what torchrun reads (PET_…); RANK, WORLD_SIZE, MASTER_ADDR and
+    MASTER_PORT (env), for programs that start one process in each pod; or none of it. Default torchrun."""
     processes_per_node: int | None = Field(None, ge=1)
     """Processes that torchrun starts in each pod; default is gpus, and 1 without GPUs."""
     rendezvous_port: int = Field(29500, ge=1, le=65535)
@@ -69,7 +72,7 @@ class DistributedTrainingSpec(AwaitedSpec):
         return not self.jobset and super().ignores_disruptions
 
     @property
-    def subdomain(self) -> str:
+    def headless_service(self) -> str:
         """The headless Service, through which the pods have names."""
         return self.service_name or self.job_name
 
@@ -77,11 +80,14 @@ class DistributedTrainingSpec(AwaitedSpec):
     def master_address(self) -> str:
         """The name of the first pod, in the namespace."""
         job = f"{self.job_name}-{_JOBSET_JOB}-0" if self.jobset else self.job_name
-        return f"{job}-0.{self.subdomain}"
+        return f"{job}-0.{self.headless_service}"
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        yield from self.naming_errors()
+        if self.processes_per_node is not None and self.launcher != "torchrun":
+            yield "processes_per_node", f"is for torchrun, and launcher is {self.launcher}; leave it out"
         if self.max_restarts is not None and not self.jobset:
             yield "max_restarts", "requires jobset: true; for a Job, backoff_limit counts the failures of single pods"
         if self.jobset and self.ignore_disruptions:
@@ -95,15 +101,15 @@ class DistributedTrainingSpec(AwaitedSpec):
 
     @override
     def parts(self) -> Iterator[Part]:
-        claims = self.claim_parts()
-        yield from claims
+        before = self.parts_before()
+        yield from before
         if self.jobset:
             options = self.replacing("JobSet", _JOBSET_IMMUTABLE)
-            yield Part("jobset", _jobset(self), [part.role for part in claims], options)
+            yield Part("jobset", _jobset(self), [part.role for part in before], options)
         else:
             service = Part("service", _service(self))
             yield service
-            yield self.job_part(_job_body(self), [service, *claims], _GANG)
+            yield self.job_part(_job_body(self), [service, *before], _GANG)
 
     @override
     def overridable_kinds(self) -> dict[str, str]:
@@ -112,10 +118,11 @@ class DistributedTrainingSpec(AwaitedSpec):
 
 
 class DistributedTraining(Component[DistributedTrainingSpec]):
-    """Pods that train together, each with its rank and with the first one's address in torchrun's environment.
+    """Pods that train together, each with its rank and with the first one's address in its environment.
 
-    Start ``torchrun train.py`` in them, without arguments for the rendezvous. In a queue they start all at once or not
-    at all. Any change of the pods ends the run and starts a new one. Give it a kubernetes provider in its options.
+    Start ``torchrun train.py`` in them, without arguments for the rendezvous, or see ``launcher``. In a queue they
+    start all at once or not at all. Any change of the pods ends the run and starts a new one. Give it a kubernetes
+    provider in its options.
     """
 
     job_name: str
@@ -135,7 +142,7 @@ def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": spec.metadata(name=spec.subdomain, labels=spec.app_labels, annotations=NOT_AWAITED),
+        "metadata": spec.metadata(name=spec.headless_service, labels=spec.app_labels, annotations=NOT_AWAITED),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -173,17 +180,29 @@ def _jobset(spec: DistributedTrainingSpec) -> dict[str, Any]:
 
 
 def _job_body(spec: DistributedTrainingSpec) -> dict[str, Any]:
-    """The Indexed Job's spec; torchrun reads its arguments from variables whose names begin with PET_ (PyTorch)."""
-    rank = {"fieldRef": {"fieldPath": f"metadata.annotations['{labels.JOB_INDEX}']"}}
-    template = spec.template(
-        {
-            "PET_NNODES": {"value": str(spec.nodes)},
-            "PET_NPROC_PER_NODE": {"value": str(spec.processes_per_node or spec.gpus or 1)},
-            "PET_NODE_RANK": {"valueFrom": rank},
-            "PET_MASTER_ADDR": {"value": spec.master_address},
-            "PET_MASTER_PORT": {"value": str(spec.rendezvous_port)},
-        },
-        pod={} if spec.jobset else {"subdomain": spec.subdomain},  # JobSet names the pods' Service itself.
-    )
+    """The Indexed Job's spec."""
+    # JobSet names the pods' Service itself.
+    pod = {} if spec.jobset else {"subdomain": spec.headless_service}
     indexes = {"completionMode": "Indexed", "completions": spec.nodes, "parallelism": spec.nodes}
-    return spec.job_body(indexes, template)
+    return spec.job_body(indexes, spec.template(_rendezvous(spec), pod=pod))
+
+
+def _rendezvous(spec: DistributedTrainingSpec) -> dict[str, dict[str, Any]]:
+    """How a pod finds the others.
+
+    torchrun reads its arguments from variables whose names begin with PET_ (PyTorch, torch.distributed.argparse_util);
+    torch.distributed itself, with env://, reads four others.
+    """
+    rank = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{labels.JOB_INDEX}']"}}}
+    address, port = {"value": spec.master_address}, {"value": str(spec.rendezvous_port)}
+    if spec.launcher == "env":
+        return {"RANK": rank, "WORLD_SIZE": {"value": str(spec.nodes)}, "MASTER_ADDR": address, "MASTER_PORT": port}
+    if spec.launcher == "none":
+        return {}
+    return {
+        "PET_NNODES": {"value": str(spec.nodes)},
+        "PET_NPROC_PER_NODE": {"value": str(spec.processes_per_node or spec.gpus or 1)},
+        "PET_NODE_RANK": rank,
+        "PET_MASTER_ADDR": address,
+        "PET_MASTER_PORT": port,
+    }

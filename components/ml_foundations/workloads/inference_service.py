@@ -8,11 +8,12 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.base import Component
+from ml_foundations.component.errors import taken
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels as known
 from ml_foundations.typed_args import InferenceServiceArgs
-from ml_foundations.workloads.autoscaling import Autoscaling
+from ml_foundations.workloads.autoscaling import POD_LABEL, Autoscaling
 from ml_foundations.workloads.pod_template import pod_template
 from ml_foundations.workloads.serving import MARGIN_SECONDS, ServerSpec
 
@@ -37,6 +38,8 @@ class InferenceServiceSpec(ServerSpec):
     """When there are more pods than replicas; by default never."""
     service_port: int = Field(80, ge=1, le=65535)
     """The port on which the Service answers for the server's own; default 80."""
+    service: bool = True
+    """Whether there is a Service; default true. Without one, `services` are all that it has."""
     service_type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
     """ClusterIP, NodePort or LoadBalancer: who can reach the Service; default ClusterIP, the cluster."""
     deregister_seconds: int = Field(15, ge=0)
@@ -59,7 +62,9 @@ class InferenceServiceSpec(ServerSpec):
 
     @property
     def url(self) -> str:
-        """Where it answers, inside the cluster."""
+        """Where it answers, inside the cluster; empty without a Service."""
+        if not self.service:
+            return ""
         port = "" if self.service_port == 80 else f":{self.service_port}"
         return f"http://{self.service_name}.{self.namespace}.svc.cluster.local{port}"
 
@@ -69,9 +74,14 @@ class InferenceServiceSpec(ServerSpec):
         return self.autoscaling.max_replicas if self.autoscaling else self.replicas
 
     @property
+    def scales_by_gke(self) -> bool:
+        """Whether GKE itself reads the metric by which it scales."""
+        return self.autoscaling is not None and self.autoscaling.served_by == "gke"
+
+    @property
     def progress(self) -> int:
-        """Seconds that a rollout may stand still: no fewer than the startup probe waits."""
-        return self.progress_seconds or self.startup_seconds + MARGIN_SECONDS
+        """Seconds that a rollout may stand still: no fewer than the model takes to load."""
+        return self.progress_seconds or self.load_seconds + MARGIN_SECONDS
 
     @property
     @override
@@ -79,12 +89,14 @@ class InferenceServiceSpec(ServerSpec):
         """Seconds that Pulumi waits: for a rollout that goes from one pod, or few of them, to the next."""
         at_once = 1 if self.surge else self.max_unavailable
         steps = -(-self.most_replicas // at_once)
-        rollout = self.progress + (steps - 1) * (self.startup_seconds + self.grace_seconds)
+        rollout = self.progress + (steps - 1) * (self.load_seconds + self.grace_seconds)
         return self.timeout_seconds or rollout + _AWAIT_MARGIN_SECONDS
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
+        names = [service.name for service in self.services]
+        yield from taken("services[{}].name", names, [self.service_name] if self.service else [])
         if self.autoscaling and self.autoscaling.max_replicas < self.replicas:
             yield "autoscaling", f"max_replicas is {self.autoscaling.max_replicas}, below replicas ({self.replicas})"
         stopping = self.deregister_seconds + self.drain_seconds
@@ -94,10 +106,10 @@ class InferenceServiceSpec(ServerSpec):
                 f"is {self.grace_seconds}, and a pod needs {stopping} to stop "
                 f"(deregister_seconds {self.deregister_seconds}, drain_seconds {self.drain_seconds}): make it more",
             )
-        if self.progress < self.startup_seconds:
+        if self.progress < self.load_seconds:
             yield (
                 "progress_seconds",
-                f"is {self.progress}, but the model may load for {self.startup_seconds} s (load_seconds): make it more",
+                f"is {self.progress}, but the model may load for {self.load_seconds} s (load_seconds): make it more",
             )
         if self.timeout < self.progress:
             yield (
@@ -108,17 +120,23 @@ class InferenceServiceSpec(ServerSpec):
 
     @override
     def parts(self) -> Iterator[Part]:
-        claims = self.claim_parts()
-        yield from claims
+        before = self.parts_before()
+        yield from before
         options = pulumi.ResourceOptions(
             # Under another name, the new pods come first only where there are GPUs for both.
             delete_before_replace=not self.surge,
             ignore_changes=["spec.replicas"] if self.autoscaling else None,
             custom_timeouts=self.timeouts,
         )
-        yield Part("deployment", _deployment(self), [part.role for part in claims], options)
-        yield self.service_part(self.service_name, self.service_port, type=self.service_type)
+        yield Part("deployment", _deployment(self), [part.role for part in before], options)
+        if self.service:
+            numbers = self.port_numbers | {self.port_name: self.service_port}
+            yield self.service_part(self.service_name, numbers, {"type": self.service_type})
         if self.autoscaling is not None:
+            if self.scales_by_gke:
+                port = self.port_numbers[self.scraped_port]
+                metric = self.autoscaling.served_metric(self.metadata(), self.service_name, port, self.metrics_path)
+                yield Part("autoscaling-metric", metric)
             yield Part("autoscaler", self.autoscaling.manifest(self.metadata(), self.deployment, self.replicas))
         yield from self.around_parts()
 
@@ -133,7 +151,7 @@ class InferenceService(Component[InferenceServiceSpec]):
     service_name: str
     """The Service's name."""
     url: str
-    """Where it answers, inside the cluster."""
+    """Where it answers, inside the cluster; empty without a Service."""
 
     def __init__(self, name: str, args: InferenceServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the Deployment, the Service and their companions."""
@@ -145,6 +163,9 @@ def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
     container = spec.container() | (sleep if spec.deregister_seconds else {})
     spread = spec.spread != "none" and "topologySpreadConstraints" not in spec.pod_overrides
     pod = {"topologySpreadConstraints": _spread(spec)} if spread else {}
+    template = pod_template(spec, "Always", container, pod=pod)
+    if spec.scales_by_gke:
+        template["metadata"]["labels"][POD_LABEL] = spec.service_name
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -154,7 +175,7 @@ def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
             "selector": {"matchLabels": spec.app_labels},
             "strategy": _strategy(spec),
             "progressDeadlineSeconds": spec.progress,
-            "template": pod_template(spec, "Always", container, pod=pod),
+            "template": template,
         },
     }
 

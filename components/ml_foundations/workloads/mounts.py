@@ -17,8 +17,8 @@ _SOURCES = ("claim", "secret", "config_map", "bucket", "scratch", "image", "volu
 class Mount(Spec):
     """A volume of a workload: exactly one source, and the path at which it is mounted."""
 
-    path: str = Field(pattern="^/")
-    """Where it is mounted."""
+    path: str | None = Field(None, pattern="^/")
+    """Where it is mounted; without it, only init and side containers mount it, by its name."""
     claim: Name | None = None
     """Source: the name of a claim, such as Volume.claim_name."""
     secret: str | None = Field(None, min_length=1)
@@ -51,6 +51,8 @@ class Mount(Spec):
             yield "path", f"has {' and '.join(given) or 'no source'}: give exactly one of {', '.join(_SOURCES)}"
         if self.volume is not None and self.name is None:
             yield "name", "is required beside volume"
+        if self.path is None and self.sub_path is not None:
+            yield "sub_path", "is of a path, and there is none"
         for field in ("mount_options", "attributes"):
             if getattr(self, field) and self.bucket is None:
                 yield field, f"are {field.removeprefix('mount_')} of a bucket, and there is none"
@@ -85,10 +87,11 @@ def mount_errors(mounts: Sequence[Mount], own: Sequence[Mapping[str, Any]]) -> I
         mounts: What the user wants mounted.
         own: What the component mounts by itself, as volumeMounts.
     """
-    paths, names = {mount["mountPath"] for mount in own}, {mount["name"] for mount in own}
+    paths: set[str | None] = {mount["mountPath"] for mount in own}
+    names = {mount["name"] for mount in own}
     sources: dict[str, Any] = {}
     for index, mount in enumerate(mounts):
-        if mount.path in paths:
+        if mount.path is not None and mount.path in paths:
             yield f"mounts[{index}].path", f"{mount.path} is taken; choose another"
         if mount.volume_name in names:
             yield f"mounts[{index}].name", f"{mount.volume_name} is a volume of the component; give another name"
@@ -109,6 +112,7 @@ def mount_manifests(mounts: Sequence[Mount]) -> list[dict[str, Any]]:
             }
         )
         for mount in mounts
+        if mount.path is not None
     ]
 
 

@@ -15,6 +15,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import items, section
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.workloads import files
 from ml_foundations.workloads.environment import EnvironmentSource, Key
 from ml_foundations.workloads.gpu_claim import GpuClaim
 from ml_foundations.workloads.mounts import Mount, mount_errors
@@ -31,10 +32,10 @@ class WorkloadSpec(ComponentSpec):
     """The namespace."""
     image: str = Field(min_length=1)
     """The container image."""
-    cpu: Quantity
-    """CPU that each pod requests, such as 8."""
-    memory: Quantity
-    """Memory that each pod requests and may use, such as 64Gi."""
+    cpu: Quantity | None = None
+    """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
+    memory: Quantity | None = None
+    """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
     command: list[str] | None = None
     """The command; by default the image's."""
     arguments: list[str] | None = None
@@ -67,6 +68,9 @@ class WorkloadSpec(ComponentSpec):
     """Limits that differ from the requests, such as {"memory": "96Gi"}; null for none. Default is the request."""
     mounts: list[Mount] = []
     """Volumes: claims, Secrets, ConfigMaps, buckets, scratch space and any other."""
+    files: dict[str, str] = {}
+    """Files that its container finds, such as a script: absolute path and text, 1 MiB in all. They are a ConfigMap, and
+    all may be executed. A change replaces the pods. Nothing secret belongs here."""
     shared_memory: Quantity | None = None
     """Size of /dev/shm, such as 16Gi; it counts against memory."""
     init_containers: list[Container] = []
@@ -87,10 +91,18 @@ class WorkloadSpec(ComponentSpec):
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
     queue_priority: str | None = None
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
+    hostname: Name | None = None
+    """The host name of its pods; default is the pod's name."""
+    subdomain: Name | None = None
+    """The headless Service through which its pods have names."""
     service_account: str | None = None
     """The service account of its pods; default is the namespace's default."""
     run_as_user: int = Field(1000, ge=0)
-    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses."""
+    """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
+    user gets a HOME that it may write to, unless the environment has one."""
+    image_user: bool = False
+    """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
+    false. Volumes belong to the group run_as_user."""
     privileged: bool = False
     """Whether its container is privileged, which Pod Security baseline refuses; default false."""
     host_network: bool = False
@@ -141,16 +153,38 @@ class WorkloadSpec(ComponentSpec):
         return bool(self.gpus) or any(labels.GPU_RESOURCE in amount for amount in amounts)
 
     @property
+    def user(self) -> int | None:
+        """The user that it runs as; None for the image's own."""
+        return None if self.image_user else self.run_as_user
+
+    @property
+    def has_home(self) -> bool:
+        """Whether it needs a home: images know root and their own user, and the user may name a HOME."""
+        given = (self.env, self.secret_env, self.config_env, self.field_env)
+        return bool(self.user) and not any("HOME" in variables for variables in given)
+
+    @property
+    def own_env(self) -> dict[str, dict[str, Any]]:
+        """The variables that the component sets for any image."""
+        # Python asks USER before /etc/passwd, which lacks the user (PyTorch fails so at import, vllm issue 44548).
+        return {"HOME": {"value": files.HOME}, "USER": {"value": "user"}} if self.has_home else {}
+
+    @property
     def own_mounts(self) -> list[dict[str, Any]]:
         """What the component mounts by itself, as volumeMounts."""
-        return [{"name": _SHARED_MEMORY, "mountPath": "/dev/shm"}] if self.shared_memory else []
+        memory = [{"name": _SHARED_MEMORY, "mountPath": "/dev/shm"}] if self.shared_memory else []
+        home = [{"name": files.HOME_VOLUME, "mountPath": files.HOME}] if self.has_home else []
+        return [*memory, *home, *files.files_mounts(self.files)]
 
     @property
     def own_volumes(self) -> list[dict[str, Any]]:
         """The volumes of the pod that the component makes by itself."""
         # A memory-backed volume counts against the container's memory limit.
         memory = {"medium": "Memory", "sizeLimit": self.shared_memory}
-        return [{"name": _SHARED_MEMORY, "emptyDir": memory}] if self.shared_memory else []
+        made: list[dict[str, Any]] = [{"name": _SHARED_MEMORY, "emptyDir": memory}] if self.shared_memory else []
+        made += [{"name": files.HOME_VOLUME, "emptyDir": {}}] if self.has_home else []
+        config_map = self.files_config_map()
+        return made + ([files.files_volume(config_map["metadata"]["name"])] if config_map else [])
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -161,6 +195,9 @@ class WorkloadSpec(ComponentSpec):
         if self.queue_priority is not None and self.queue is None:
             yield "queue_priority", "ranks a workload in its queue, and there is no queue"
         yield from self._amount_errors()
+        yield from files.file_errors(self.files)
+        if self.image_user and "run_as_user" in self.model_fields_set and not self.run_as_user:
+            yield "image_user", "leaves the user to the image, and run_as_user is 0; leave one out"
         yield from mount_errors(self.mounts, self.own_mounts)
         if self.gpu_models and (self.gpu is not None or self.gpu_claim is not None):
             yield "gpu_models", f"are in place of {'gpu' if self.gpu else 'what gpu_claim selects'}; leave one out"
@@ -170,6 +207,12 @@ class WorkloadSpec(ComponentSpec):
         made = [[{"name": self.container_name}, *self.side_containers], self.init_containers]
         yield from container_errors(self.pod_overrides, dict(zip(_CONTAINERS, made, strict=True)))
 
+    def naming_errors(self) -> Iterator[tuple[str, str]]:
+        """For pods that find each other by names that the component gives them."""
+        for field in ("hostname", "subdomain"):
+            if getattr(self, field) is not None:
+                yield field, "is the component's own: its pods find each other by it; leave it out, see service_name"
+
     def _amount_errors(self) -> Iterator[tuple[str, str]]:
         for field, amounts in (("requests", self.requests), ("limits", self.limits)):
             if labels.GPU_RESOURCE in amounts:
@@ -177,13 +220,18 @@ class WorkloadSpec(ComponentSpec):
         for name in ("cpu", "memory"):
             if name in self.requests:
                 yield f"requests.{name}", f"is set by {name} alone; leave it out here"
-        requested = {"cpu": self.cpu, "memory": self.memory} | self.requests
+        requested = self.requested
         for name, limit in self.limits.items():
             if limit is not None and parse_quantity(limit) < parse_quantity(requested.get(name, "0")):
                 yield f"limits.{name}", f"is {limit}, below the request ({requested[name]})"
         memory = self.limits.get("memory", self.memory)
         if self.shared_memory and memory and parse_quantity(self.shared_memory) >= parse_quantity(memory):
             yield "shared_memory", f"is {self.shared_memory}, and counts against memory ({memory}): raise memory"
+
+    @property
+    def requested(self) -> dict[str, str]:
+        """What its container requests, but for GPUs."""
+        return without_none({"cpu": self.cpu, "memory": self.memory}) | self.requests
 
     @property
     def app_labels(self) -> dict[str, str]:
@@ -217,7 +265,14 @@ class WorkloadSpec(ComponentSpec):
         }
         return named_by_content(manifest, f"{self.workload_name}-gpus", "spec", self.overrides)
 
-    def claim_parts(self) -> list[Part]:
-        """The ResourceClaimTemplate, where there is one; what has the pods comes after it."""
-        template = self.claim_template()
-        return [Part("gpu-claim", template)] if template else []
+    def files_config_map(self) -> dict[str, Any] | None:
+        """The ConfigMap of ``files``."""
+        if not self.files:
+            return None
+        metadata = {"namespace": self.namespace, "labels": self.app_labels}
+        return files.files_manifest(metadata, self.workload_name, self.files, self.overrides)
+
+    def parts_before(self) -> list[Part]:
+        """What must be there before the pods: the template of their claims and their files, where they have any."""
+        made = {"gpu-claim": self.claim_template(), "files": self.files_config_map()}
+        return [Part(role, manifest) for role, manifest in made.items() if manifest]

@@ -36,6 +36,8 @@ def pod_template(
     """
     made = without_none(
         {
+            "hostname": spec.hostname,
+            "subdomain": spec.subdomain,
             **(pod or {}),
             "restartPolicy": restart_policy,
             "automountServiceAccountToken": False,
@@ -68,12 +70,12 @@ def pod_template(
 
 def _resources(spec: WorkloadSpec) -> dict[str, Any]:
     """Requests equal limits, so that a pod never gives way to another; a LimitRange has nothing to add."""
-    requests = {"cpu": spec.cpu, "memory": spec.memory} | spec.requests
+    requests = dict(spec.requested)
     if spec.gpus and spec.gpu_claim is None:
         requests[labels.GPU_RESOURCE] = str(spec.gpus)
     claims = [{"name": GPU_CLAIM}] if spec.gpu_claim is not None else None
     return without_none(
-        {"requests": requests, "limits": without_none({**requests, **spec.limits}) or None, "claims": claims}
+        {"requests": requests or None, "limits": without_none({**requests, **spec.limits}) or None, "claims": claims}
     )
 
 
@@ -88,11 +90,11 @@ def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]] | None:
 
 
 def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:
-    """As the level restricted wants it; for root, as the level baseline does."""
+    """As the level restricted wants it; for root and the image's own user, as the level baseline does."""
     return without_none(
         {
-            "runAsNonRoot": True if spec.run_as_user else None,
-            "runAsUser": spec.run_as_user,
+            "runAsNonRoot": True if spec.user else None,
+            "runAsUser": spec.user,
             "fsGroup": spec.run_as_user,
             # Otherwise each start would walk through the whole volume.
             "fsGroupChangePolicy": "OnRootMismatch",
@@ -102,7 +104,7 @@ def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:
 
 
 def _container_security(spec: WorkloadSpec, given: Iterable[Manifest]) -> dict[str, Any]:
-    dropped = {"capabilities": {"drop": ["ALL"]}} if spec.run_as_user else {}
+    dropped = {"capabilities": {"drop": ["ALL"]}} if spec.user else {}
     contexts = [section(container, "securityContext") for container in given]
     may_escalate = any(
         context.get("privileged") or "CAP_SYS_ADMIN" in section(context, "capabilities").get("add", ())
@@ -125,7 +127,8 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
             "command": spec.command,
             "args": spec.arguments,
             "workingDir": spec.working_dir,
-            "env": environment(env, spec.field_env, spec.secret_env, spec.config_env, spec.env) or None,
+            "env": environment({**spec.own_env, **env}, spec.field_env, spec.secret_env, spec.config_env, spec.env)
+            or None,
             "envFrom": environment_sources(spec.env_from) or None,
             "resources": _resources(spec),
             "securityContext": {"privileged": True} if spec.privileged else _container_security(spec, overrides),

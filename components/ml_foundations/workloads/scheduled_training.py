@@ -98,12 +98,12 @@ class ScheduledTrainingSpec(CompletionsSpec):
 
     @override
     def parts(self) -> Iterator[Part]:
-        claims = self.claim_parts()
-        yield from claims
+        before = self.parts_before()
+        yield from before
         options = pulumi.ResourceOptions(
             delete_before_replace=True, custom_timeouts=pulumi.CustomTimeouts(delete=self.delete_timeout)
         )
-        yield Part("cron", _cron_job(self), [part.role for part in claims], options)
+        yield Part("cron", _cron_job(self), [part.role for part in before], options)
 
 
 class ScheduledTraining(Component[ScheduledTrainingSpec]):

@@ -1,7 +1,7 @@
 """What servers have in common: ports, probes, timeouts, who may connect, and who scrapes metrics."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import pulumi
@@ -24,6 +24,8 @@ MARGIN_SECONDS = 300
 """Time for a new node and the image, on top of what the model takes to load."""
 _PROBE_SECONDS = 10
 """How often a server is asked while it loads; its startup probe ends on a multiple of this."""
+_PATIENCE_SECONDS = 3600
+"""A server that loads slower than was said is left to load: its startup probe waits an hour at least."""
 _PORT_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 
 
@@ -36,6 +38,21 @@ class Port(Spec):
     """Its number, in the container and in the Service."""
 
 
+class ExtraService(Spec):
+    """A further Service of a server."""
+
+    name: Name
+    """Its name."""
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    """ClusterIP, NodePort or LoadBalancer; default ClusterIP."""
+    headless: bool = False
+    """Whether it only gives pods their names and has no address of its own; default false."""
+    ports: dict[str, int] = {}
+    """The server's ports that it has, by name, and their numbers in it; default all, with their own numbers."""
+    annotations: dict[str, str] = {}
+    """Its annotations, such as {"networking.gke.io/load-balancer-type": "Internal"}."""
+
+
 class ServerSpec(WorkloadSpec):
     """Arguments that all servers have."""
 
@@ -45,14 +62,17 @@ class ServerSpec(WorkloadSpec):
     """The name of this port, in the container and in the Service; default http."""
     ports: list[Port] = []
     """Further ports, such as one for metrics or gRPC; the Service has them too."""
-    health_path: str = Field("/health", pattern=PROBE)
+    services: list[ExtraService] = []
+    """Further Services beside its own."""
+    health_path: str | None = Field("/health", pattern=PROBE)
     """The path that answers when the model is loaded, or tcp where a connection is enough; default /health."""
     live_path: str | None = Field(None, pattern=PROBE)
     """The path that answers as long as the server need not be restarted, or tcp; default is health_path."""
     probes: dict[Literal["startup", "readiness", "liveness"], Probe | None] = {}
     """Fields of the probes, as Kubernetes writes them, such as {"readiness": {"periodSeconds": 1}}; null for none."""
-    load_seconds: int = Field(300, ge=1)
-    """The most seconds that the model takes to load; default 300. Probes and the rollout wait that long."""
+    load_seconds: int = Field(600, ge=1)
+    """The most seconds that the model takes to load; default 600. A rollout fails after them; a server that goes on
+    loading is restarted after an hour only, or after these where they are more."""
     max_unavailable: int = Field(1, ge=1)
     """Pods that a rollout, or a drain of nodes, may stop at once; default 1."""
     timeout_seconds: int | None = Field(None, ge=1)
@@ -74,14 +94,14 @@ class ServerSpec(WorkloadSpec):
         return {self.port_name: self.port} | {port.name: port.port for port in self.ports}
 
     @property
-    def _scraped_port(self) -> str:
+    def scraped_port(self) -> str:
         """The name of the port with the metrics."""
         return self.metrics_port or self.port_name
 
     @property
     def startup_seconds(self) -> int:
-        """How long the startup probe waits."""
-        return -(-self.load_seconds // _PROBE_SECONDS) * _PROBE_SECONDS
+        """How long the startup probe waits before it has the server restarted."""
+        return -(-max(self.load_seconds, _PATIENCE_SECONDS) // _PROBE_SECONDS) * _PROBE_SECONDS
 
     @property
     @abstractmethod
@@ -102,9 +122,14 @@ class ServerSpec(WorkloadSpec):
             if port.name in taken or port.port in taken.values():
                 yield f"ports[{index}]", f"{port.name} ({port.port}) is taken; choose another name and number"
             taken[port.name] = port.port
-        if self.monitoring != "none" and self._scraped_port not in taken:
+        if self.scraped_port not in taken:
             yield "metrics_port", f'there is no port "{self.metrics_port}". Ports: {", ".join(taken)}'
         yield from self._renamed_ports()
+        for index, service in enumerate(self.services):
+            for name in service.ports.keys() - self.port_numbers:
+                yield f"services[{index}].ports.{name}", f"is no port. Ports: {', '.join(self.port_numbers)}"
+            if service.headless and service.type != "ClusterIP":
+                yield f"services[{index}].headless", f"is true, so type is ClusterIP, not {service.type}"
 
     def _renamed_ports(self) -> Iterator[tuple[str, str]]:
         """Probes and the Service know a port by its name, which an override would change in the container alone."""
@@ -119,14 +144,14 @@ class ServerSpec(WorkloadSpec):
 
     def container(self) -> dict[str, Any]:
         """Ports and probes: liveness is asked only once the startup probe has found the model loaded."""
-        ready, live = self._probe(self.health_path), self._probe(self.live_path or self.health_path)
         failures = self.startup_seconds // _PROBE_SECONDS
-        probes = {
-            "startup": ready | {"periodSeconds": _PROBE_SECONDS, "failureThreshold": failures},
-            "readiness": ready | {"periodSeconds": 5, "failureThreshold": 3},
-            "liveness": live | {"periodSeconds": 10, "failureThreshold": 10},
+        asked = {
+            "startup": (self.health_path, {"periodSeconds": _PROBE_SECONDS, "failureThreshold": failures}),
+            "readiness": (self.health_path, {"periodSeconds": 5, "failureThreshold": 3}),
+            "liveness": (self.live_path or self.health_path, {"periodSeconds": 10, "failureThreshold": 10}),
         }
-        given: dict[str, Any] = {key: {} for key in probes} | dict(self.probes)
+        probes = {key: self._probe(path) | times if path else {} for key, (path, times) in asked.items()}
+        given: dict[str, Any] = {key: {} for key in probes if probes[key]} | dict(self.probes)
         return {
             "ports": [
                 {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in self.port_numbers.items()
@@ -140,34 +165,46 @@ class ServerSpec(WorkloadSpec):
         asked = {"tcpSocket": port} if path == "tcp" else {"httpGet": {"path": path, **port}}
         return asked | {"timeoutSeconds": 5}
 
-    def service_part(self, name: str, port: int, **fields: Any) -> Part:
-        """The Service. Pulumi does not wait for its endpoints: it waits for the pods.
+    def service_part(
+        self,
+        name: str,
+        numbers: Mapping[str, int],
+        spec: Mapping[str, Any],
+        role: str = "service",
+        annotations: Mapping[str, str] | None = None,
+    ) -> Part:
+        """A Service. Pulumi does not wait for its endpoints: it waits for the pods.
 
         Args:
             name: Its name.
-            port: The number under which it has the server's own port; the others keep theirs.
-            fields: Further fields of its spec.
+            numbers: The server's ports that it has, by name, and their numbers in it.
+            spec: Further fields of its spec.
+            role: What it is to the component.
+            annotations: Further annotations.
         """
-        ports = [
-            {"name": key, "port": number, "targetPort": key, "protocol": "TCP"}
-            for key, number in (self.port_numbers | {self.port_name: port}).items()
-        ]
+        ports = [{"name": key, "port": port, "targetPort": key, "protocol": "TCP"} for key, port in numbers.items()]
         manifest = {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": self.metadata(name=name, annotations=NOT_AWAITED),
-            "spec": {**fields, "selector": self.app_labels, "ports": ports},
+            "metadata": self.metadata(name=name, annotations=NOT_AWAITED | dict(annotations or {})),
+            "spec": {**spec, "selector": self.app_labels, "ports": ports},
         }
-        return Part("service", manifest)
+        return Part(role, manifest)
+
+    def _extra_service(self, service: ExtraService) -> Part:
+        fields = {"type": service.type} | ({"clusterIP": "None"} if service.headless else {})
+        numbers = service.ports or self.port_numbers
+        return self.service_part(service.name, numbers, fields, f"service-{service.name}", service.annotations)
 
     def around_parts(self) -> Iterator[Part]:
-        """What any server may have around it: a PodDisruptionBudget, a NetworkPolicy, and who scrapes it."""
+        """What any server may have around it: Services, a PodDisruptionBudget, a NetworkPolicy, and who scrapes it."""
+        yield from map(self._extra_service, self.services)
         if self.disruption_budget:
             yield Part("disruption-budget", _disruption_budget(self))
         if self.callers is not None:
             yield Part("network-policy", _network_policy(self, self.callers))
         if self.monitoring != "none":
-            scraped = (self.app_labels, self._scraped_port, self.metrics_path)
+            scraped = (self.app_labels, self.scraped_port, self.metrics_path)
             yield Part("monitoring", monitor_manifest(self.monitoring, self.metadata(), *scraped))
 
 

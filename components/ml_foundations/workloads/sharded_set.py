@@ -34,6 +34,8 @@ class ShardVolume(Spec):
     """Where it is mounted."""
     access_mode: Literal["ReadWriteOnce", "ReadWriteOncePod"] = "ReadWriteOnce"
     """ReadWriteOnce or ReadWriteOncePod; default ReadWriteOnce."""
+    labels: dict[str, str] = {}
+    """Labels of its claims."""
 
 
 class ShardedSetSpec(ServerSpec):
@@ -53,8 +55,11 @@ class ShardedSetSpec(ServerSpec):
     """Whether the volumes hold data: claims are kept, and Pulumi refuses to delete or replace the set. Default true."""
     env: dict[str, str] = {}
     """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless given here."""
-    health_path: str = Field("tcp", pattern=PROBE)
-    """The path that answers when a shard is loaded, or tcp where a connection is enough; default tcp."""
+    rendezvous_port: int = Field(29500, ge=1, le=65535)
+    """The port of shard 0 for the rendezvous, MASTER_PORT; default 29500."""
+    health_path: str | None = Field(None, pattern=PROBE)
+    """The path that answers when a shard is loaded, or tcp where a connection is enough; by default nothing is asked,
+    for not every shard listens."""
     grace_seconds: int = Field(60, ge=0)
     """Seconds that a shard has to write its state when it is stopped; default 60."""
     max_unavailable: int = Field(1, ge=1)
@@ -70,10 +75,10 @@ class ShardedSetSpec(ServerSpec):
     def timeout(self) -> int:
         """Seconds that Pulumi waits: for a rollout that goes from one shard, or few of them, to the next."""
         steps = -(-self.shards // self.max_unavailable)
-        return self.timeout_seconds or steps * (self.startup_seconds + self.grace_seconds) + MARGIN_SECONDS
+        return self.timeout_seconds or steps * (self.load_seconds + self.grace_seconds) + MARGIN_SECONDS
 
     @property
-    def subdomain(self) -> str:
+    def headless_service(self) -> str:
         """The headless Service, through which the shards have names."""
         return self.service_name or self.set_name
 
@@ -84,23 +89,27 @@ class ShardedSetSpec(ServerSpec):
 
     def host(self, rank: int) -> str:
         """A shard's name, in the namespace."""
-        return f"{self.set_name}-{rank}.{self.subdomain}"
+        return f"{self.set_name}-{rank}.{self.headless_service}"
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        if self.timeout < self.startup_seconds:
+        yield from self.naming_errors()
+        if self.timeout < self.load_seconds:
             yield (
                 "timeout_seconds",
-                f"is {self.timeout}, but a shard may load for {self.startup_seconds} s (load_seconds): make it more",
+                f"is {self.timeout}, but a shard may load for {self.load_seconds} s (load_seconds): make it more",
             )
+        if self.rendezvous_port in self.port_numbers.values():
+            yield "rendezvous_port", f"is {self.rendezvous_port}, which serves already; choose another"
+        yield from taken("services[{}].name", [service.name for service in self.services], [self.headless_service])
         yield from taken("volumes[{}].name", [volume.name for volume in self.volumes])
         yield from taken("volumes[{}].path", [volume.path for volume in self.volumes])
 
     @override
     def parts(self) -> Iterator[Part]:
         headless = {"clusterIP": "None", "publishNotReadyAddresses": True}  # shards meet before any of them is ready
-        before = [self.service_part(self.subdomain, self.port, **headless), *self.claim_parts()]
+        before = [self.service_part(self.headless_service, self.port_numbers, headless), *self.parts_before()]
         yield from before
         options = pulumi.ResourceOptions(
             delete_before_replace=True,
@@ -134,7 +143,7 @@ def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:
     kept = "Retain" if spec.data else "Delete"
     body: dict[str, Any] = {
         "replicas": spec.shards,
-        "serviceName": spec.subdomain,
+        "serviceName": spec.headless_service,
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": spec.app_labels},
         "updateStrategy": {"type": "RollingUpdate"},
@@ -150,7 +159,7 @@ def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:
 
 def _volume_claim_template(volume: ShardVolume) -> dict[str, Any]:
     return {
-        "metadata": {"name": volume.name},
+        "metadata": {"name": volume.name} | ({"labels": volume.labels} if volume.labels else {}),
         "spec": {
             "accessModes": [volume.access_mode],
             "storageClassName": volume.storage_class,
@@ -165,5 +174,5 @@ def _ranks(spec: ShardedSetSpec) -> dict[str, dict[str, Any]]:
         "RANK": {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{_RANK_LABEL}']"}}},
         "WORLD_SIZE": {"value": str(spec.shards)},
         "MASTER_ADDR": {"value": spec.host(0)},
-        "MASTER_PORT": {"value": str(spec.port)},
+        "MASTER_PORT": {"value": str(spec.rendezvous_port)},
     }

@@ -15,14 +15,13 @@ from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.typed_args import SweepArgs
 from ml_foundations.workloads.awaited import AwaitedSpec
+from ml_foundations.workloads.files import MAX_CONFIG_MAP_BYTES, config_map_bytes
 from ml_foundations.workloads.naming import named_by_content
 from ml_foundations.workloads.parameters import VARIABLE, Parameter, Value, grid, grid_size, sample, text
 
 _DIRECTORY = "/etc/sweep"
 _VOLUME = "sweep"
 _MAX_TRIALS = 10_000
-_MAX_BYTES = 1_000_000
-"""A ConfigMap holds 1 MiB (Kubernetes, "ConfigMaps"), its metadata included."""
 _SCRIPT = f"""set -a
 . {_DIRECTORY}/$JOB_COMPLETION_INDEX.env
 SWEEP_PARAMETERS={_DIRECTORY}/$JOB_COMPLETION_INDEX.json
@@ -102,15 +101,18 @@ class SweepSpec(AwaitedSpec):
                 yield f"parameters.{name}", "is a range, and a grid needs values: give samples, or values"
         if self.trials > _MAX_TRIALS:
             yield "parameters", f"make {self.trials} combinations, and {_MAX_TRIALS} are allowed; give samples"
-        elif (size := sum(map(len, _files(self).values()))) > _MAX_BYTES:
-            yield "parameters", f"take {size} bytes, and a ConfigMap holds {_MAX_BYTES}; try fewer combinations"
+        elif (size := config_map_bytes(_files(self))) > MAX_CONFIG_MAP_BYTES:
+            yield (
+                "parameters",
+                f"take {size} bytes, and a ConfigMap holds {MAX_CONFIG_MAP_BYTES}; try fewer combinations",
+            )
         if self.max_failed_indexes is not None and self.max_failed_indexes > self.trials:
             yield "max_failed_indexes", f"is {self.max_failed_indexes}, and there are {self.trials} trials"
         yield from self.hostname_errors(self.trials)
 
     @override
     def parts(self) -> Iterator[Part]:
-        before = [Part("parameters", _config_map(self)), *self.claim_parts()]
+        before = [Part("parameters", _config_map(self)), *self.parts_before()]
         yield from before
         indexes = {
             "completionMode": "Indexed",

@@ -38,8 +38,8 @@ class TaskSpec(WorkloadSpec):
 
     @override
     def parts(self) -> Iterator[Part]:
-        claims = self.claim_parts()
-        yield from claims
+        before = self.parts_before()
+        yield from before
         options = pulumi.ResourceOptions(
             delete_before_replace=True,
             # Kubernetes lets the image of a Pod that has ended change, and runs nothing.
@@ -49,7 +49,7 @@ class TaskSpec(WorkloadSpec):
                 delete=f"{self.grace_seconds + _AWAIT_MARGIN_SECONDS}s",
             ),
         )
-        yield Part("pod", _pod(self), [part.role for part in claims], options)
+        yield Part("pod", _pod(self), [part.role for part in before], options)
 
 
 class Task(Component[TaskSpec]):

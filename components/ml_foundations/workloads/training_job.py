@@ -37,10 +37,10 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
 
     @override
     def parts(self) -> Iterator[Part]:
-        claims = self.claim_parts()
-        yield from claims
+        before = self.parts_before()
+        yield from before
         body = self.job_body(self.completion_fields(), self.template())
-        yield self.job_part(body, claims, ignore=["spec.parallelism"] if self.elastic else [])
+        yield self.job_part(body, before, ignore=["spec.parallelism"] if self.elastic else [])
 
 
 class TrainingJob(Component[TrainingJobSpec]):

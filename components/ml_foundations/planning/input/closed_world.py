@@ -43,7 +43,7 @@ class World:
             section_name, reason = known.kind_of(str(document.get("apiVersion")), document["kind"])
             match section_name:
                 case known.HARMLESS:
-                    if document["kind"] == "ServiceAccount":  # its name decides, and nothing in it
+                    if document["kind"] in ("APIService", "ServiceAccount"):  # its name decides, and nothing in it
                         self.judged.append(document)
                 case known.ADMISSION:
                     self._admission.append(document)

@@ -53,6 +53,8 @@ RULES: Mapping[str, str] = {
     "unknown-kind": "Planning knows every kind of object.",
     "unknown-admission": "No webhook or policy may refuse or change what is judged.",
     "unknown-value": "Values that decide are known at preview.",
+    "gpu-network": "Pods that train on several nodes use the networks between GPUs.",
+    "autoscaling-metric": "What an autoscaler scales by is served.",
     "monthly-budget": "The nodes cost no more than the budget.",
 }
 """What each rule wants."""

@@ -1,0 +1,70 @@
+"""What runs, and not as its owner expects: training that bypasses the networks between GPUs, metrics of nobody's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import annotations_of, items, name_of, namespace_of, section
+from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.planning.model.decisions import Candidate
+from ml_foundations.planning.model.nodes import machine_of
+from ml_foundations.planning.model.refusals import Refusal
+
+_METRICS_API = "custom.metrics.k8s.io"
+_BY_ADAPTER = {"Object": "object", "Pods": "pods", "External": "external"}
+"""Kinds of metrics that an adapter serves, and their fields (Kubernetes, "Horizontal Pod Autoscaling")."""
+
+
+def advice(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
+    """What to tell the owner of a workload, whether it fits or not."""
+    if candidate.workload.all_at_once and candidate.workload.is_finite:
+        yield from _slow_networks(cluster, candidate)
+    yield from _unserved_metrics(cluster, candidate)
+
+
+def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
+    """Pods of one training that take whole nodes with networks between GPUs, and have no interface in them."""
+    for pod_set, pod in candidate.sets:
+        annotations, claims = annotations_of(pod_set.template), section(pod_set.template, "spec").get("resourceClaims")
+        if pod_set.count < 2 or labels.GKE_INTERFACES in annotations or claims:
+            continue
+        machines = {machine.name: machine for place in cluster.accepting(pod) if (machine := machine_of(place.node))}
+        for name, machine in sorted(machines.items()):
+            wanted = pod.requests.get(labels.GPU_RESOURCE, 0) // 1000
+            if wanted < machine.gpu_count or machine.interface_gbps is None or machine.nic_gbps is None:
+                continue
+            message = (
+                f"its {pod_set.count} pods of {wanted} GPUs talk to each other over one network interface of {name}: "
+                f"at most {machine.interface_gbps} of {machine.nic_gbps} Gbps"
+            )
+            yield Refusal(
+                "gpu-network",
+                f"{pod_set.path.removesuffix('.spec')}.metadata.annotations.{labels.GKE_INTERFACES}",
+                message,
+                "Give the pool its networks between GPUs, and the pods an interface in each, or expect exchanges "
+                f"between nodes to take up to {machine.nic_gbps // machine.interface_gbps} times as long.",
+            )
+
+
+def _unserved_metrics(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
+    """Metrics that nothing declared serves: the autoscaler then does nothing, and says so in its status only."""
+    groups = {section(each, "spec").get("group") for each in cluster.by_kind["APIService"]}
+    workload = candidate.workload
+    for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:
+        target = section(scaler, "spec", "scaleTargetRef")
+        scaled = (target.get("kind"), namespace_of(scaler), target.get("name"))
+        if scaled != (workload.kind, workload.namespace, workload.name):
+            continue
+        for metric in items(section(scaler, "spec"), "metrics"):
+            field = _BY_ADAPTER.get(metric.get("type", ""))
+            name = str(section(metric, field, "metric").get("name")) if field else ""
+            if field and not name.startswith(labels.GKE_METRIC) and _METRICS_API not in groups:
+                yield Refusal(
+                    "autoscaling-metric",
+                    f"spec.metrics.{field}.metric.name",
+                    f"it scales by {name}, which nothing serves that is declared: without an adapter it never scales",
+                    "Declare the adapter (an APIService of custom.metrics.k8s.io), have GKE serve the metric "
+                    "(autoscaling.gke.io AutoscalingMetric), or scale by CPU.",
+                    object=f"HorizontalPodAutoscaler {workload.namespace}/{name_of(scaler)}",
+                )
