@@ -26,76 +26,65 @@ class Model(nn.Module):
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
         """The logits of the byte after each one."""
-        length = text.shape[1]
-        mask = nn.Transformer.generate_square_subsequent_mask(length, device=text.device)
-        places = torch.arange(length, device=text.device)
-        return self.head(self.layers(self.bytes(text) + self.places(places), mask=mask, is_causal=True))
+        mask = nn.Transformer.generate_square_subsequent_mask(text.shape[1], device=text.device)
+        places = self.places(torch.arange(text.shape[1], device=text.device))
+        return self.head(self.layers(self.bytes(text) + places, mask=mask, is_causal=True))
 
 
 def corpus(folder: Path) -> torch.Tensor:
-    """The first GiB of the files in a folder; made-up bytes where there are too few."""
+    """The files of a folder, about a GiB of them at most; made-up bytes where there are too few."""
     text = bytearray()
     for file in sorted(folder.rglob("*")):
         if file.is_file() and len(text) < 1 << 30:
             text += file.read_bytes()[: 1 << 30]
-    if len(text) <= LENGTH:
-        text = bytearray(range(256)) * 4096
-    return torch.frombuffer(text, dtype=torch.uint8)
+    return torch.frombuffer(text if len(text) > LENGTH else bytearray(range(256)) * 4096, dtype=torch.uint8)
 
 
 def main() -> None:
     """Train, from the last checkpoint on."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path("/data"))
-    parser.add_argument("--checkpoints", type=Path, default=Path("/checkpoints"))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, default="/data")
+    parser.add_argument("--checkpoints", type=Path, default="/checkpoints")
     parser.add_argument("--name", default=f"model-{os.environ.get('JOB_COMPLETION_INDEX', 0)}")
     parser.add_argument("--steps", type=int, default=1000)
     args = parser.parse_args()
     batch, rate = int(os.environ.get("BATCH_SIZE", "32")), float(os.environ.get("LEARNING_RATE", "3e-4"))
-    rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
-    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-    device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
-    if device.type == "cuda":
+    rank, peers = int(os.environ.get("RANK", "0")), "TORCHELASTIC_RUN_ID" in os.environ
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    if under_torchrun:
+    if peers:
         distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
 
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     model, text, first = Model().to(device), corpus(args.data), 0
-    saved = args.checkpoints / f"{args.name}.pt"
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    optimizer, saved = torch.optim.AdamW(model.parameters(), lr=rate), args.checkpoints / f"{args.name}.pt"
     if saved.exists():
         state = torch.load(saved, map_location=device, weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         first = state["step"]
-    trained = nn.parallel.DistributedDataParallel(model) if under_torchrun else model
-
-    def save(step: int) -> None:
-        if rank == 0:
-            args.checkpoints.mkdir(parents=True, exist_ok=True)
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-            torch.save(state, saved.with_suffix(".new"))
-            saved.with_suffix(".new").replace(saved)  # so that a crash leaves the last one whole
-
+    trained = nn.parallel.DistributedDataParallel(model) if peers else model
     torch.manual_seed(1000 * first + rank)
     for step in range(first, args.steps):
         starts = torch.randint(len(text) - LENGTH, (batch,)).tolist()
         chunk = torch.stack([text[start : start + LENGTH + 1] for start in starts]).long().to(device)
-        logits = trained(chunk[:, :-1])
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), chunk[:, 1:].flatten())
+        loss = nn.functional.cross_entropy(trained(chunk[:, :-1]).flatten(0, 1), chunk[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if rank == 0 and step % 50 == 0:
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
-        if stopped or step % 500 == 499:
-            save(step + 1)
+        if rank == 0 and (stopped or step % 500 == 499 or step + 1 == args.steps):
+            args.checkpoints.mkdir(parents=True, exist_ok=True)
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
+            torch.save(state, saved.with_suffix(".new"))
+            saved.with_suffix(".new").replace(saved)  # so that a crash leaves the last one whole
         if stopped:
             raise SystemExit(128 + stopped[0])
-    save(args.steps)
-    if under_torchrun:
+    if peers:
         distributed.destroy_process_group()
 
 

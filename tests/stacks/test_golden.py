@@ -3,14 +3,12 @@
 import pytest
 
 from tests.support import recording
-from tests.support.checkout import CHECKOUT
 from tests.support.golden import GOLDEN, difference, holds, whole
+from tests.support.recording import EXAMPLES, STACKS
 from tests.workloads.building import CASES
 
 BASE = "dev"
 """The stack that is shown whole; of the others is shown what differs from it."""
-STACKS = sorted(path.name.split(".")[1] for path in (CHECKOUT / "stacks").glob("Pulumi.*.yaml"))
-EXAMPLES = sorted(path.parent.name for path in (CHECKOUT / "examples").glob("*/__main__.py"))
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -20,6 +20,8 @@ from tests.support.checkout import CHECKOUT
 from tests.support.declaring import requests
 
 Resource = dict[str, Any]
+STACKS = sorted(path.name.split(".")[1] for path in (CHECKOUT / "stacks").glob("Pulumi.*.yaml"))
+EXAMPLES = sorted(path.parent.name for path in (CHECKOUT / "examples").glob("*/__main__.py"))
 OPTIONS = (
     *("protect", "retainOnDelete", "deleteBeforeReplace", "ignoreChanges", "replaceOnChanges", "customTimeouts"),
     *("additionalSecretOutputs", "importId", "deletedWith", "replaceWith", "hideDiffs"),

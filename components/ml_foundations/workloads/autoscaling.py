@@ -76,14 +76,7 @@ class Autoscaling(Spec):
         }
 
     def served_metric(self, metadata: Mapping[str, Any], pods: str, port: int, path: str) -> dict[str, Any]:
-        """The AutoscalingMetric, by which GKE reads the metric (GKE, "Expose custom metrics for autoscaling").
-
-        Args:
-            metadata: Its metadata.
-            pods: The value of ``POD_LABEL`` of the pods.
-            port: The port of their metrics.
-            path: The path of their metrics.
-        """
+        """The AutoscalingMetric of pods with this POD_LABEL (GKE, "Expose custom metrics for autoscaling")."""
         metric = self.metric or ""
         read = {"gauge": {"name": _gke_name(metric), "prometheusMetricName": metric}}
         container = {"endpoint": {"port": port, "path": path}, "metrics": [read]}

@@ -173,15 +173,7 @@ class ServerSpec(WorkloadSpec):
         role: str = "service",
         annotations: Mapping[str, str] | None = None,
     ) -> Part:
-        """A Service. Pulumi does not wait for its endpoints: it waits for the pods.
-
-        Args:
-            name: Its name.
-            numbers: The server's ports that it has, by name, and their numbers in it.
-            spec: Further fields of its spec.
-            role: What it is to the component.
-            annotations: Further annotations.
-        """
+        """A Service with these ports, by name. Pulumi does not wait for its endpoints: it waits for the pods."""
         ports = [{"name": key, "port": port, "targetPort": key, "protocol": "TCP"} for key, port in numbers.items()]
         manifest = {
             "apiVersion": "v1",
