@@ -30,9 +30,9 @@ INSTALLED = {"driver": "installer", "image": "ubuntu"}
 
 
 def test_a_driver_that_storage_needs_is_not_switched_off() -> None:
-    given = changed(("storage.filestore", {}), ("cluster.filestore", False))
+    given = changed(("cluster.filestore", False))
     assert "cluster.filestore: is false, but storage.filestore needs it" in errors(given)
-    settings.parse(changed(("storage.filestore", {})))
+    settings.parse(changed())
 
 
 def test_pools_that_need_different_modes_are_named() -> None:
@@ -75,7 +75,7 @@ def test_what_attaches_is_fine(storage_class: str) -> None:
 
 
 def test_what_is_mounted_over_the_network_attaches_everywhere() -> None:
-    assert refusal(on_g4({"storageClass": "nfs-client"})) == ""
+    assert refusal(on_g4({"storageClass": "filestore-basic-hdd"})) == ""
     assert refusal(on_g4({"bucket": "my-bucket"})) == ""
 
 
@@ -106,7 +106,7 @@ NOT_GIVEN = {
     "writers of a disk": (
         {"storageClass": "zonal-ssd", "accessMode": "ReadWriteMany"},
         "asks for ReadWriteMany, and volumes of the class zonal-ssd are ReadWriteOnce or ReadWriteOncePod or "
-        "ReadOnlyMany. Ask for another access mode, or for another class: ReadWriteMany is given by nfs-client.",
+        "ReadOnlyMany. Ask for another access mode, or for another class: ReadWriteMany is given by filestore-basic-hdd.",
     ),
     "too small": (
         {"storageClass": "hyperdisk-throughput"},
