@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 Manifest = Mapping[str, Any]
 
@@ -23,6 +23,30 @@ class Unknown:
 
 UNKNOWN: Final = Unknown()
 """Stands anywhere in a manifest for a value that is not known yet, such as a Pulumi output at preview."""
+
+
+class ByContent:
+    """A tree that equals others with the same content: a key of caches, as workloads are often alike."""
+
+    def __init__(self, tree: Any) -> None:
+        self.tree = tree
+        self._text = repr(tree)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByContent) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+def is_mapping(value: Any) -> TypeGuard[Manifest]:
+    """Whether a value is a mapping."""
+    return isinstance(value, (dict, Mapping))  # dict goes first, as it takes a tenth of the time
+
+
+def joined(key: str, path: str) -> str:
+    """The path of a field below a key."""
+    return f"{key}{path}" if path[:1] in "[" else f"{key}.{path}"
 
 
 def section(manifest: Manifest, *keys: str) -> Manifest:
@@ -62,8 +86,8 @@ def unknown_paths(tree: Any, path: str = "") -> Iterable[str]:
     """Where a tree holds ``UNKNOWN``, as field paths."""
     if tree is UNKNOWN:
         yield path
-    elif isinstance(tree, Mapping):
-        for key, value in tree.items():  # pyright: ignore[reportUnknownVariableType]
+    elif is_mapping(tree):
+        for key, value in tree.items():
             yield from unknown_paths(value, f"{path}.{key}".lstrip("."))
     elif isinstance(tree, (list, tuple)):
         for index, value in enumerate(tree):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]

@@ -114,10 +114,12 @@ class Admission:
         if workload.kind == "DaemonSet":
             pod_set = replace(pod_set, count=sum(place.count for place in self._cluster.accepting(pod)))
         candidate.sets.append((pod_set, pod))
-        refused = [] if workload.kind == "Pod" else invalid_resources(pod_set.spec)
+        refused = [] if workload.kind == "Pod" else [*invalid_resources(pod_set.spec)]
         if pod_set.count:
+            # Without these, admission only writes limits down as requests.
+            is_changed = limit_ranges or spec.get("resources") or workload.kind == "Pod"
             refused += [
-                *invalid_resources(spec),
+                *(invalid_resources(spec) if is_changed else ()),
                 *out_of_range(spec, limit_ranges),
                 *self._against_classes(pod_set, spec),
             ]

@@ -8,13 +8,13 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
 
-from ml_foundations.kubernetes.manifests import UNKNOWN
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, joined
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED
 
@@ -62,12 +62,21 @@ class Broken(NamedTuple):
     """Whether the value is known."""
 
 
+class _Term(NamedTuple):
+    """A term of a condition: field, !field, field=value or field!=value."""
+
+    path: tuple[str, ...]
+    is_left_out: bool
+    value: str | None
+    differs: bool
+
+
 @dataclass
 class Rules:
     """The rules of a field and of the fields below it."""
 
     below: dict[str, Rules] = field(default_factory=dict[str, "Rules"])
-    when: dict[str, Rules] = field(default_factory=dict[str, "Rules"])
+    when: dict[tuple[_Term, ...], Rules] = field(default_factory=dict[tuple[_Term, ...], "Rules"])
     """More rules, by the condition on which they hold."""
     must: list[str] = field(default_factory=list[str])
     given: str = ""
@@ -91,29 +100,30 @@ class Rules:
             holder, _, key = path.rpartition(".")
             self.at(holder).needed.append(key)
 
-    def broken(self, value: Any, path: str = "") -> Iterable[Broken]:
+    def broken(self, value: Any) -> list[Broken]:
         """The fields that break a rule."""
         if value is UNKNOWN:
-            yield Broken(path, "is not known yet", known=False)
-            return
-        for rule in self.must:
-            if (value != "" or self.given == "not empty") and not is_valid(rule, value):
-                yield Broken(path, f"must be {rule}{'' if isinstance(value, dict | list) else f', not {value!r}'}")
-        if isinstance(value, Mapping):
-            held = cast("Mapping[str, Any]", value)
+            return [Broken("", "is not known yet", known=False)]
+        found = [
+            Broken("", f"must be {rule}{'' if isinstance(value, dict | list) else f', not {value!r}'}")
+            for rule in self.must
+            if (value != "" or self.given == "not empty") and not is_valid(rule, value)
+        ]
+        if is_mapping(value):
             for condition, rules in self.when.items():
-                if all(_holds(term, held) for term in condition.split()):
-                    yield from rules.broken(held, path)
+                if all(_holds(term, value) for term in condition):
+                    found += rules.broken(value)
             for key in self.needed:
-                is_empty = held.get(key) in ("", [], {}) and self.below[key].given == "always"
-                if held.get(key) is None or is_empty:
-                    yield Broken(f"{path}.{key}".lstrip("."), "must be given")
-            for key, item in held.items():
-                if key in self.below and item is not None:
-                    yield from self.below[key].broken(item, f"{path}.{key}".lstrip("."))
-        elif isinstance(value, list) and "[]" in self.below:
+                is_empty = value.get(key) in ("", [], {}) and self.below[key].given == "always"
+                if value.get(key) is None or is_empty:
+                    found.append(Broken(key, "must be given"))
+            for key, item in value.items():
+                if item is not None and (rules := self.below.get(key)):
+                    found += [each._replace(path=joined(key, each.path)) for each in rules.broken(item)]
+        elif isinstance(value, list) and (rules := self.below.get("[]")):
             for index, item in enumerate(cast("list[Any]", value)):
-                yield from self.below["[]"].broken(item, f"{path}[{index}]")
+                found += [each._replace(path=joined(f"[{index}]", each.path)) for each in rules.broken(item)]
+        return found
 
 
 def _table(name: str, delimiter: str = ",") -> list[dict[str, str]]:
@@ -160,54 +170,68 @@ def _rules(rows: Iterable[Mapping[str, str]]) -> Rules:
         name, _, inner = row["where"].partition(".")
         for path in _PLACES[name]:
             if condition := row.get("when"):
-                node = root.at(f"{path}{inner}").when.setdefault(condition, Rules())
+                node = root.at(f"{path}{inner}").when.setdefault(_terms(condition), Rules())
                 node.add(row["field"], row["must"], row["given"])
             else:
                 root.add(f"{path}{inner}{row['field']}", row["must"], row["given"])
     return root
 
 
-def _holds(term: str, held: Mapping[str, Any]) -> bool:
-    """Whether a term of a condition holds: field, !field, field=value or field!=value; of what is not known, none."""
-    path, differs, value = re.fullmatch(r"!?([\w.]+)(!?)=?(.*)", term).groups()  # pyright: ignore[reportOptionalMemberAccess]
+def _terms(condition: str) -> tuple[_Term, ...]:
+    found = re.findall(r"(!?)([\w.]+)(?:(!?)=(\S*))?", condition)
+    return tuple(_Term((*path.split("."),), bool(no), value or None, bool(other)) for no, path, other, value in found)
+
+
+def _holds(term: _Term, held: Manifest) -> bool:
+    """Whether a term of a condition holds; of what is not known, none."""
     found: Any = held
-    for key in path.split("."):
-        found = cast("Any", found).get(key) if isinstance(found, Mapping) else found
+    for key in term.path:
+        found = found.get(key) if is_mapping(found) else found
     if found is UNKNOWN:
         return False
-    if "=" in term:
-        return ((str(found).lower() if isinstance(found, bool) else found) == value) != bool(differs)
-    return (found is None or found is False or found in ("", [], {})) == term.startswith("!")
+    if term.value is not None:
+        return ((str(found).lower() if isinstance(found, bool) else found) == term.value) != term.differs
+    return (found is None or found is False or found in ("", [], {})) == term.is_left_out
 
 
 def is_valid(rule: str, value: Any) -> bool:
     """Whether a value is as a rule of the tables wants it; one of another type is not."""
     try:
-        if rule in _FORMATS:
-            return bool(_FORMATS[rule].fullmatch(value))
-        if rule in _OTHERS:
-            return bool(_OTHERS[rule](_Known(value) if isinstance(value, Mapping) else value))  # pyright: ignore[reportUnknownArgumentType]
-        kind, _, words = rule.rpartition(" of ") if " of " in rule else rule.partition(" ")
-        options = words.split()
-        match kind:
-            case "one":
-                return value in options
-            case "one only" | "one at most":
-                found = sum(value.get(option) is not None for option in options)
-                return found == 1 or (found == 0 and kind == "one at most")
-            case "from":
-                number = isinstance(value, int) and not isinstance(value, bool)
-                return number and int(options[0]) <= value <= int(options[-1])
-            case "different":
-                seen = [tuple(item.get(option) for option in options[1:]) for item in value]
-                return all(seen.count(each) == 1 for each in seen if any(each) and UNKNOWN not in each)
-            case _:
-                most = int(options[-2])
-                return len(value) == most if kind == "exactly" else len(value) <= most
+        return bool(_check(rule)(value))
     except _UnknownError:
         return True
     except (AttributeError, TypeError, ValueError):
         return False
+
+
+@cache
+def _check(rule: str) -> Callable[[Any], Any]:
+    """What tells whether a value is as a rule wants it."""
+    if rule in _FORMATS:
+        return _FORMATS[rule].fullmatch
+    if rule in _OTHERS:
+        return lambda value: _OTHERS[rule](_Known(value) if is_mapping(value) else value)
+    kind, _, words = rule.rpartition(" of ") if " of " in rule else rule.partition(" ")
+    options = words.split()
+    match kind:
+        case "one":
+            return lambda value: value in options
+        case "one only" | "one at most":
+            numbers = (1,) if kind == "one only" else (0, 1)
+            return lambda value: sum(value.get(option) is not None for option in options) in numbers
+        case "from":
+            least, most = int(options[0]), int(options[-1])
+            return lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        case "different":
+            return lambda value: _differ([tuple(item.get(option) for option in options[1:]) for item in value])
+        case "exactly":
+            return lambda value: len(value) == int(options[0])
+        case _:
+            return lambda value: len(value) <= int(options[-2])
+
+
+def _differ(seen: list[tuple[Any, ...]]) -> bool:
+    return all(seen.count(each) == 1 for each in seen if any(each) and UNKNOWN not in each)
 
 
 class _UnknownError(Exception):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, section
+from ml_foundations.kubernetes.manifests import ByContent, Manifest, items, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, format_milli, milli, millis
 from ml_foundations.planning.api_server.fields import is_valid
 from ml_foundations.planning.model.refusals import Refusal
@@ -19,8 +20,19 @@ from ml_foundations.planning.model.resources import (
 )
 
 
-def invalid_resources(spec: Manifest) -> list[Refusal]:
+def invalid_resources(spec: Manifest) -> tuple[Refusal, ...]:
     """Resources of a pod or a template that the API server refuses whatever the namespace."""
+    read = {key: [_read(container) for container in items(spec, key)] for key in ("containers", "initContainers")}
+    return _invalid_resources(ByContent({**read, "resources": section(spec, "resources")}))
+
+
+def _read(container: Manifest) -> Manifest:
+    return {key: container.get(key) for key in ("resources", "restartPolicy")}
+
+
+@lru_cache(maxsize=16384)
+def _invalid_resources(key: ByContent) -> tuple[Refusal, ...]:
+    spec: Manifest = key.tree
     found = [each for path, _, requests, limits in _of_each(spec) for each in _invalid(path, requests, limits)]
     found += _invalid("resources", *_resources(spec), of_pod=True)
     whole = {field: millis(section(spec, "resources", field)) for field in ("requests", "limits")}
@@ -38,7 +50,7 @@ def invalid_resources(spec: Manifest) -> list[Refusal]:
                 message = f"its containers have {shown} of {name}, and the {field} of the pod as a whole are {most}"
                 remedy = f"Raise resources.{field}.{name} of the pod to {shown}."
                 found.append(Refusal("invalid", f"{path}.{field}.{name}", message, remedy))
-    return found
+    return tuple(found)
 
 
 def out_of_range(spec: Manifest, limit_ranges: Sequence[Manifest]) -> list[Refusal]:

@@ -5,10 +5,21 @@ Follows pkg/apis/core, apps and batch of Kubernetes v1.36 (validation.go). What 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, cast
 
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, labels_of, name_of, section, unknown_paths
+from ml_foundations.kubernetes.manifests import (
+    UNKNOWN,
+    ByContent,
+    Manifest,
+    is_mapping,
+    items,
+    labels_of,
+    name_of,
+    section,
+    unknown_paths,
+)
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.api_server.fields import is_valid, of_workload, pod_spec
 from ml_foundations.planning.model.refusals import Refusal
@@ -24,11 +35,10 @@ def refusals(workload: Workload, pods: PodSet) -> list[Refusal]:
     spec = section(pods.template, "spec")
     if section(workload.manifest, "metadata").get("uid"):
         return []  # the API server has stored it
-    found = [(broken.path, broken.rule) for broken in pod_spec().broken(spec) if broken.known]
-    for check in (_container_names, _host_ports, _device_claims):
-        found += check(spec)
+    found = [*_of_spec(ByContent(spec))]
     found += _mounts(spec, [name_of(claim) for claim in workload.claims])
-    found += _label_keys(spec, pods.labels)
+    if spec.get("affinity") or spec.get("topologySpreadConstraints"):
+        found += _label_keys(spec, pods.labels)
     found = [(f"{pods.path}.{path}", wrong) for path, wrong in found]
     found += [(path, rule) for path, rule, known in of_workload(workload.kind).broken(workload.manifest) if known]
     found += _of_workload(workload, pods, spec)
@@ -38,11 +48,18 @@ def refusals(workload: Workload, pods: PodSet) -> list[Refusal]:
     ]
 
 
+@lru_cache(maxsize=16384)
+def _of_spec(spec: ByContent) -> tuple[tuple[str, str], ...]:
+    checks = (_container_names, _host_ports, _device_claims)
+    broken = [(path, rule) for path, rule, known in pod_spec().broken(spec.tree) if known]
+    return *broken, *(each for check in checks for each in check(spec.tree))
+
+
 def _listed(holder: Any, key: str) -> list[tuple[str, Manifest]]:
     """The mappings of a list, with their paths."""
-    found = holder.get(key) if isinstance(holder, Mapping) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    found = holder.get(key) if is_mapping(holder) else None
     listed = cast("list[Any]", found) if isinstance(found, list) else []
-    return [(f"{key}[{index}]", item) for index, item in enumerate(listed) if isinstance(item, Mapping)]
+    return [(f"{key}[{index}]", item) for index, item in enumerate(listed) if is_mapping(item)]
 
 
 def _containers(spec: Manifest) -> list[tuple[str, Manifest]]:

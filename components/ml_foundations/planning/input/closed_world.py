@@ -97,7 +97,7 @@ class World:
         if section_name == known.WORKLOADS and not is_running(document):
             self.judged.append(document)
             return  # what is not known of it is its own
-        notes, metadata = list(known.notes(document)), document.get("metadata")
+        notes, metadata = known.notes(document), document.get("metadata")
         if any(note.reason == known.NOT_YET for note in notes):
             document = {**_known(document), "metadata": {} if metadata is UNKNOWN else metadata}
         about = f"{document['kind']} {name_of(document)}"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import yaml
 
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, joined
 from ml_foundations.kubernetes.quantities import parse_quantity
 
 FIELDS = Path(__file__).with_name("fields.yaml")
@@ -47,6 +47,7 @@ class _Field:
         values: Those that planning follows, where there are others.
         keys: Those that decide, and those that planning does not follow.
         least: The smallest number.
+        check: What is wrong with a value; None of a type that has fields.
     """
 
     type: str
@@ -55,6 +56,12 @@ class _Field:
     values: frozenset[Any] = field(default_factory=frozenset[Any])
     keys: str = ""
     least: int = 0
+    check: Callable[[Any, int], str] | None = None
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether it holds one value, which decides."""
+        return not self.shape and not self.unknown
 
 
 _NO_FIELD = _Field("any", unknown="Kubernetes has no such field")
@@ -97,14 +104,9 @@ def is_judged(manifest: Manifest) -> bool:
     return f"{manifest.get('apiVersion')} {manifest.get('kind')}" in judged_kinds()
 
 
-def notes(manifest: Manifest) -> Iterator[Note]:
+def notes(manifest: Manifest) -> list[Note]:
     """What is wrong with the fields of a judged object, and what planning does not know of them."""
     return notes_of(schema()["kinds"][f"{manifest['apiVersion']} {manifest['kind']}"], manifest)
-
-
-def notes_of(type_name: str, value: Any) -> Iterator[Note]:
-    """What is wrong with the fields of a value of a type, and what planning does not know of them."""
-    return _in_object(type_name, value, "")
 
 
 @cache
@@ -127,58 +129,67 @@ def _type(name: str, rules: Mapping[str, Any]) -> _Type:
                 frozenset(rules.get("values", {}).get(key, ())),
                 rules.get("keys", {}).get(key, ""),
                 rules.get("least", {}).get(key, 0),
+                _CHECKS[type_] if type_ not in schema()["types"] else None,
             )
     return found, rules.get("required", ())
 
 
-def _in_object(name: str, value: Any, path: str) -> Iterator[Note]:
-    if not isinstance(value, Mapping):
-        yield Note(path, f"must be a mapping, not {shown(value)}", is_error=True)
-        return
-    fields, required = types()[name]
-    held = cast("Manifest", value)
+def notes_of(type_name: str, value: Any) -> list[Note]:
+    """What is wrong with the fields of a value of a type, and what planning does not know of them."""
+    if not is_mapping(value):
+        return [Note("", f"must be a mapping, not {shown(value)}", is_error=True)]
+    fields, required = types()[type_name]
+    found: list[Note] = []
     for key in required:
-        if held.get(key) is None:
-            yield Note(f"{path}.{key}".lstrip("."), "is required", is_error=True)
-    for key, item in held.items():
+        if value.get(key) is None:
+            found.append(Note(key, "is required", is_error=True))
+    for key, item in value.items():
         rule = fields.get(key, _NO_FIELD)
-        if rule is not None and item is not None and not (item is UNKNOWN and name == _METADATA):
-            yield from _in_field(rule, item, f"{path}.{key}".lstrip("."))
+        if rule is None or item is None or (item is UNKNOWN and type_name == _METADATA):
+            continue
+        if notes := _in_field(rule, item):
+            found += _below(key, notes)
+    return found
 
 
-def _in_field(rule: _Field, value: Any, path: str) -> Iterator[Note]:
-    if value is UNKNOWN:
-        yield Note(path, NOT_YET, is_error=False)
-    elif rule.unknown:
-        if value not in ("", [], {}):  # which is as good as not there
-            yield Note(path, rule.unknown, is_error=False)
-    elif rule.shape == "[" and isinstance(value, list):
+def _below(key: str, notes: list[Note]) -> list[Note]:
+    return [note._replace(path=joined(key, note.path)) for note in notes]
+
+
+def _in_field(rule: _Field, value: Any) -> list[Note]:
+    if rule.is_plain or value is UNKNOWN:
+        return _in_value(rule, value)
+    if rule.unknown:
+        is_there = value not in ("", [], {})
+        return [Note("", rule.unknown, is_error=False)] if is_there else []
+    found: list[Note] = []
+    if rule.shape == "[" and isinstance(value, list):
         for index, item in enumerate(cast("list[Any]", value)):
-            if item is None:
-                yield Note(f"{path}[{index}]", "must not be empty", is_error=True)
-            else:
-                yield from _in_value(rule, item, f"{path}[{index}]")
-    elif rule.shape == "{" and isinstance(value, Mapping):
-        for key, item in cast("Manifest", value).items():
-            if item is not None and not (rule.keys and item is UNKNOWN and not decides(rule.keys, key)):
-                yield from _in_value(rule, item, f"{path}.{key}")
+            empty = [Note("", "must not be empty", is_error=True)]
+            found += _below(f"[{index}]", empty if item is None else _in_value(rule, item))
+    elif rule.shape == "{" and is_mapping(value):
+        for key, item in value.items():
+            is_read = item is not UNKNOWN or not rule.keys or decides(rule.keys, key)
+            if item is not None and is_read and (notes := _in_value(rule, item)):
+                found += _below(key, notes)
             if rule.keys and not is_known(rule.keys, key):
-                yield Note(f"{path}.{key}", "planning does not know what it decides", is_error=False)
-    elif rule.shape:
-        yield Note(path, f"must be a {'list' if rule.shape == '[' else 'mapping'}, not {shown(value)}", is_error=True)
+                found.append(Note(key, "planning does not know what it decides", is_error=False))
     else:
-        yield from _in_value(rule, value, path)
+        wanted = "list" if rule.shape == "[" else "mapping"
+        found.append(Note("", f"must be a {wanted}, not {shown(value)}", is_error=True))
+    return found
 
 
-def _in_value(rule: _Field, value: Any, path: str) -> Iterator[Note]:
+def _in_value(rule: _Field, value: Any) -> list[Note]:
     if value is UNKNOWN:
-        yield Note(path, NOT_YET, is_error=False)
-    elif rule.type in schema()["types"]:
-        yield from _in_object(rule.type, value, path)
-    elif problem := _CHECKS[rule.type](value, rule.least):
-        yield Note(path, problem, is_error=True)
-    elif rule.values and value not in rule.values and value != "":
-        yield Note(path, f"planning does not know what {shown(value)} decides", is_error=False)
+        return [Note("", NOT_YET, is_error=False)]
+    if rule.check is None:
+        return notes_of(rule.type, value)
+    if problem := rule.check(value, rule.least):
+        return [Note("", problem, is_error=True)]
+    if rule.values and value not in rule.values and value != "":
+        return [Note("", f"planning does not know what {shown(value)} decides", is_error=False)]
+    return []
 
 
 @cache
@@ -222,6 +233,11 @@ def _percentage(value: Any, _least: int) -> str:
 def _quantity(value: Any, _least: int) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return f"{shown(value)} is not a Kubernetes quantity, such as 500m, 2 or 16Gi"
+    return _wrong_quantity(value)
+
+
+@lru_cache(maxsize=65536)
+def _wrong_quantity(value: str | float) -> str:
     try:
         return f"must not be negative, as {shown(value)} is" if parse_quantity(value) < 0 else ""
     except ValueError as error:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, section
+from ml_foundations.kubernetes.manifests import is_mapping, items, name_of, section
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import PodClass
 
@@ -25,9 +25,9 @@ def mentions(trees: Iterable[Any]) -> frozenset[str]:
         tree = left.pop()
         if isinstance(tree, str):
             found.add(tree)
-        elif isinstance(tree, Mapping):
-            found.update(cast("Manifest", tree))
-            left += cast("Manifest", tree).values()
+        elif is_mapping(tree):
+            found.update(tree)
+            left += tree.values()
         elif isinstance(tree, (list, tuple)):
             left += cast("Sequence[Any]", tree)
     return frozenset(found)
@@ -62,10 +62,10 @@ def _as_one(nodes: Sequence[NodeClass]) -> NodeClass:
     return replace(first, name=f"{first.name} and {others} like it", count=len(nodes)) if others else first
 
 
-def _node_key(node: NodeClass, mentioned: frozenset[str]) -> str:
-    found = {key: value for key, value in node.labels.items() if key in _READ_LABELS or key in mentioned}
-    found.pop(labels.HOSTNAME, None)
-    return json.dumps([found, node.taints, node.allocatable], sort_keys=True, default=str)
+def _node_key(node: NodeClass, mentioned: frozenset[str]) -> Hashable:
+    mine = [each for each in node.labels.items() if each[0] in _READ_LABELS or each[0] in mentioned]
+    told = frozenset(each for each in mine if each[0] != labels.HOSTNAME)
+    return told, repr(node.taints), frozenset(node.allocatable.items())
 
 
 def _pod_key(pod: PodClass, mentioned: frozenset[str]) -> str:

@@ -144,6 +144,8 @@ def _part(whole: int, index: int, parts: int) -> int:
     return whole // parts + (index < whole % parts)
 
 
-def _with_labels(node: Manifest, under: Mapping[str, Any], over: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _with_labels(node: Manifest, under: Mapping[str, Any], over: Mapping[str, Any] | None = None) -> Manifest:
     """A node with more labels: some where it has none of that key, others in place of its own."""
+    if not over and under.keys() <= labels_of(node).keys():
+        return node
     return {**node, "metadata": {**section(node, "metadata"), "labels": {**under, **labels_of(node), **(over or {})}}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -226,10 +227,14 @@ class Place:
 
     def room(self, pod: PodClass) -> int:
         """How many pods of a class fit into what one node has free, one where they exclude each other."""
-        most = min(self.free.get(name, 0) // amount for name, amount in pod.requests.items())
-        if most > 0 and any(pod.excludes_on_node(other) for other in self.running):
+        free, most = self.free, sys.maxsize
+        for name, amount in pod.requests.items():
+            most = min(most, free.get(name, 0) // amount)
+            if most <= 0:
+                return 0
+        if any(pod.excludes_on_node(other) for other in self.running):
             return 0
-        return max(0, min(most, 1) if pod.excludes_itself_per_node else most)
+        return 1 if pod.excludes_itself_per_node else most
 
 
 @dataclass(eq=False)

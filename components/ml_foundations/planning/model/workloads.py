@@ -12,6 +12,7 @@ from ml_foundations.kubernetes.manifests import (
     UNKNOWN,
     Manifest,
     annotations_of,
+    is_mapping,
     items,
     labels_of,
     name_of,
@@ -257,7 +258,7 @@ def read_fields(spec: Manifest) -> Manifest:
 
 
 def _only(tree: Any, keys: frozenset[str]) -> Any:
-    return {key: value for key, value in tree.items() if key in keys} if isinstance(tree, Mapping) else tree  # pyright: ignore[reportUnknownVariableType]
+    return {key: value for key, value in tree.items() if key in keys} if is_mapping(tree) else tree
 
 
 def _unknown(document: Manifest, kind: str) -> Iterable[str]:
