@@ -1,0 +1,57 @@
+"""What our stacks and examples name is there when they are taken to GKE: scripts, models, homes, file servers."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support import recording
+from tests.support.recording import EXAMPLES, STACKS
+
+PROGRAMS = [*(("stack", name) for name in STACKS), *(("example", name) for name in EXAMPLES)]
+
+
+def resources(kind: str, name: str) -> list[dict[str, Any]]:
+    return recording.stack(name) if kind == "stack" else recording.example(name)
+
+
+def pods(kind: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The pods of the teams' workloads, by the names of what makes them."""
+    for resource in resources(kind, name):
+        manifest = resource["inputs"]
+        if manifest.get("kind") in ("CronJob", "Deployment", "Job", "Pod", "StatefulSet"):
+            spec = manifest["spec"]
+            job = spec["jobTemplate"]["spec"] if manifest["kind"] == "CronJob" else spec
+            yield manifest["metadata"]["name"], job["template"]["spec"] if "template" in job else job
+
+
+def places(container: dict[str, Any]) -> set[str]:
+    return {mount["mountPath"] for mount in container.get("volumeMounts", [])}
+
+
+@pytest.mark.parametrize(("kind", "name"), PROGRAMS)
+def test_scripts_and_models_come_with_the_pod_or_from_outside(kind: str, name: str) -> None:
+    found = list(pods(kind, name))
+    assert found
+    for workload, pod in found:
+        container = pod["containers"][0]
+        words = [*container.get("command", []), *container.get("args", [])]
+        assert words, f"{workload} leaves its command to the image"
+        scripts = [word for word in words if word.endswith(".py")]
+        assert set(scripts) <= places(container), f"{workload}: no image has {scripts}"
+        models = [word.partition("=")[2] for word in words if word.startswith(("--model=", "--model-id="))]
+        assert not [model for model in models if model.startswith("/")], f"{workload}: nobody put a model there"
+
+
+@pytest.mark.parametrize(("kind", "name"), PROGRAMS)
+def test_who_is_no_user_of_the_image_has_a_home_to_write_to(kind: str, name: str) -> None:
+    for workload, pod in pods(kind, name):
+        container = pod["containers"][0]
+        env = {item["name"]: item.get("value") for item in container.get("env", [])}
+        assert "runAsUser" not in pod["securityContext"] or env["HOME"] in places(container), workload
+
+
+@pytest.mark.parametrize(("kind", "name"), PROGRAMS)
+def test_no_server_is_named_that_only_an_example_has(kind: str, name: str) -> None:
+    assert ".internal" not in json.dumps(resources(kind, name))
