@@ -1935,7 +1935,7 @@ class AutoscalingArgs(TypedDict):
     cpu_percent: NotRequired[int]
     """The target CPU use, in percent of what pods request."""
     metric: NotRequired[str]
-    """A metric of the pods, as the custom metrics API names it, such as vllm_num_requests_waiting."""
+    """A metric of the pods, such as vllm:num_requests_waiting; of an adapter, as the custom metrics API names it."""
     target: NotRequired[str]
     """The metric's target value per pod, on average, such as 5."""
     served_by: NotRequired[str]

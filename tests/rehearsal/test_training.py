@@ -176,6 +176,18 @@ def test_another_image_replaces_the_job_and_the_old_run_is_gone_first(project: P
         until(lambda: phases(project, "train") == {"Running"})
 
 
+def test_another_script_runs_the_job_again_and_leaves_no_old_one_behind(project: Project) -> None:
+    project.up(train(files={"/workspace/train.py": "1"}))
+    before = uid(get(project, "job", "train"))
+    assert unchanged(project, train(files={"/workspace/train.py": "1"}))
+    project.up(train(files={"/workspace/train.py": "2"}))
+    assert uid(get(project, "job", "train")) != before
+    listed = project.kubectl("get", "configmaps", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=train")["items"]
+    assert [item["data"] for item in listed] == [{"workspace.train.py": "2"}]
+    (pod,) = pods(project, "train")
+    assert listed[0]["metadata"]["name"] in {v.get("configMap", {}).get("name") for v in pod["spec"]["volumes"]}
+
+
 def test_what_kubernetes_lets_change_is_updated_in_place(project: Project) -> None:
     steps: dict[str, list[dict[str, Any]]] = {
         "limited": [{}, {"active_deadline_seconds": 7200}, {"active_deadline_seconds": 3600, "backoff_limit": 9}],

@@ -25,6 +25,7 @@ RESTRICTED: dict[str, dict[str, Any]] = {
     "Task": building.pod(**GPU),
     "TrainingJob": building.job(**GPU, mounts=building.DATA),
     "TrainingJob without GPUs": building.job(),
+    "TrainingJob with files": building.job(files={"/workspace/train.py": ""}),
     "TrainingJob with a claim of GPUs": building.job(**building.CLAIM),
     "TrainingJob with an init container": building.job(init_containers=[{"name": "fetch", "image": "fetch"}]),
     "DistributedTraining": building.gang(**GPU)[-1],
@@ -36,6 +37,7 @@ RESTRICTED: dict[str, dict[str, Any]] = {
 }
 BASELINE = {
     "Task of root": building.pod(run_as_user=0),
+    "Task of the image's own user": building.pod(image_user=True),
     "InferenceService of root": manifest_of(building.service_spec(run_as_user=0), "Deployment"),
 }
 PRIVILEGES: dict[str, Any] = {"name": "main", "securityContext": {"privileged": True}}

@@ -94,6 +94,8 @@ def test_a_shard_that_does_not_listen_lives() -> None:
     assert not [key for key in container if key.endswith("Probe")]
     asked = stateful_set(health_path="tcp")["template"]["spec"]["containers"][0]
     assert asked["livenessProbe"]["tcpSocket"] == {"port": "http"}
+    live = stateful_set(live_path="/live")["template"]["spec"]["containers"][0]
+    assert {key for key in live if key.endswith("Probe")} == {"startupProbe", "livenessProbe"}
 
 
 def test_a_set_with_data_is_protected_and_scratch_is_not() -> None:

@@ -23,7 +23,7 @@ class Autoscaling(Spec):
     cpu_percent: int | None = Field(None, ge=1)
     """The target CPU use, in percent of what pods request."""
     metric: str | None = None
-    """A metric of the pods, as the custom metrics API names it, such as vllm_num_requests_waiting."""
+    """A metric of the pods, such as vllm:num_requests_waiting; of an adapter, as the custom metrics API names it."""
     target: Quantity | None = None
     """The metric's target value per pod, on average, such as 5."""
     served_by: Literal["adapter", "gke"] = "adapter"
@@ -56,11 +56,8 @@ class Autoscaling(Spec):
             metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
         if self.metric is not None:
             target = {"type": "AverageValue", "averageValue": self.target}
-            name = (
-                self.metric
-                if self.served_by == "adapter"
-                else f"{GKE_METRIC}{metadata['name']}|{_gke_name(self.metric)}"
-            )
+            of_gke = f"{GKE_METRIC}{metadata['name']}|{_gke_name(self.metric)}"
+            name = of_gke if self.served_by == "gke" else self.metric
             metrics.append({"type": "Pods", "pods": {"metric": {"name": name}, "target": target}})
         return {
             "apiVersion": "autoscaling/v2",

@@ -146,7 +146,10 @@ class ServerSpec(WorkloadSpec):
         """Ports and probes: liveness is asked only once the startup probe has found the model loaded."""
         failures = self.startup_seconds // _PROBE_SECONDS
         asked = {
-            "startup": (self.health_path, {"periodSeconds": _PROBE_SECONDS, "failureThreshold": failures}),
+            "startup": (
+                self.health_path or self.live_path,
+                {"periodSeconds": _PROBE_SECONDS, "failureThreshold": failures},
+            ),
             "readiness": (self.health_path, {"periodSeconds": 5, "failureThreshold": 3}),
             "liveness": (self.live_path or self.health_path, {"periodSeconds": 10, "failureThreshold": 10}),
         }
