@@ -26,6 +26,7 @@ vllm = InferenceService(
             "--port=8080",
             "--tensor-parallel-size=2",
         ],
+        "env": {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},  # where GKE mounts the driver
         "mounts": [{"bucket": bucket, "path": "/models", "read_only": True}] if bucket else [],
         "service_account": "models",
         "gpu": "L4",
@@ -69,9 +70,9 @@ tgi = InferenceService(
     {
         "namespace": team.namespace,
         "image": "ghcr.io/huggingface/text-generation-inference:3.3.4",
-        # Its Python is in root's home, which no other user may read.
+        # Its Python is in root's home, which no other user may read, and its start makes the driver known as root.
         "image_user": True,
-        "arguments": ["--model-id=Qwen/Qwen3-4B", "--max-total-tokens=8192", "--port=8080"],
+        "arguments": ["--model-id=Qwen/Qwen2.5-3B-Instruct", "--max-total-tokens=8192", "--port=8080"],
         # The server fetches its model from Hugging Face to the node's disk; a gated one needs this token.
         "secret_env": {"HF_TOKEN": {"name": "hugging-face", "key": "token", "optional": True}},
         "mounts": [{"scratch": "50Gi", "path": "/data"}],

@@ -31,6 +31,7 @@ chat = InferenceService(
         "image": "vllm/vllm-openai:v0.10.1",
         # Fetched from Hugging Face, into the pod's home.
         "arguments": ["--model=Qwen/Qwen3-8B", "--max-model-len=8192", "--port=8080"],
+        "env": {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},  # where GKE mounts the driver
         "gpu": l4.gpu,
         "gpus": l4.gpus_per_node,
         "cpu": "8",

@@ -55,3 +55,13 @@ def test_who_is_no_user_of_the_image_has_a_home_to_write_to(kind: str, name: str
 @pytest.mark.parametrize(("kind", "name"), PROGRAMS)
 def test_no_server_is_named_that_only_an_example_has(kind: str, name: str) -> None:
     assert ".internal" not in json.dumps(resources(kind, name))
+
+
+@pytest.mark.parametrize(("kind", "name"), PROGRAMS)
+def test_vllm_finds_the_driver_where_gke_mounts_it(kind: str, name: str) -> None:
+    """From 0.9 on its image does not look there (vllm issue 18859)."""
+    for workload, pod in pods(kind, name):
+        container = pod["containers"][0]
+        env = {item["name"]: item.get("value", "") for item in container.get("env", [])}
+        if "vllm-openai" in container["image"]:
+            assert "/usr/local/nvidia/lib64" in env.get("LD_LIBRARY_PATH", "").split(":"), workload
