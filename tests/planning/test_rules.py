@@ -398,3 +398,19 @@ def test_metrics_that_are_served_are_nobodys_worry() -> None:
         assert "autoscaling-metric" not in found(quiet)
     assert "autoscaling-metric" in found(scaled_by("queue", adapter("metrics.k8s.io")))
     assert "autoscaling-metric" in found(scaled_by("queue", kind="External"))
+
+
+@pytest.mark.parametrize(
+    "metrics", [UNKNOWN, [UNKNOWN], None, [{"type": UNKNOWN}], [{"type": "Pods", "pods": UNKNOWN}]]
+)
+def test_metrics_that_are_not_known_yet_are_no_reason_to_worry(metrics: Any) -> None:
+    stack = scaled_by("queue")
+    stack[1]["spec"]["metrics"] = metrics
+    assert "autoscaling-metric" not in found(stack)
+
+
+@pytest.mark.parametrize("field", ["kind", "name"])
+def test_an_autoscaler_of_what_is_not_known_yet_scales_something(field: str) -> None:
+    stack = scaled_by("queue")
+    stack[1]["spec"]["scaleTargetRef"][field] = UNKNOWN
+    assert "unknown-field" in found(stack)

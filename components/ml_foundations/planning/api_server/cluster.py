@@ -90,7 +90,9 @@ class Cluster:
             (section(scaler, "spec", "scaleTargetRef"), scaler) for scaler in self.by_kind["HorizontalPodAutoscaler"]
         )
         scalers = {
-            (target["kind"], namespace_of(scaler), target["name"]): scaler for target, scaler in targets if target
+            (target["kind"], namespace_of(scaler), target["name"]): scaler
+            for target, scaler in targets
+            if {"kind", "name"} <= target.keys()
         }
         declared = {(d["kind"], namespace_of(d), name_of(d)) for kind in WORKLOAD_KINDS for d in self.by_kind[kind]}
         for document in documents:

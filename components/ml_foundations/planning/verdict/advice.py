@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import annotations_of, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import Manifest, annotations_of, name_of, namespace_of, section
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.nodes import machine_of
@@ -16,11 +17,20 @@ _BY_ADAPTER = {"Object": "object", "Pods": "pods", "External": "external"}
 """Kinds of metrics that an adapter serves, and their fields (Kubernetes, "Horizontal Pod Autoscaling")."""
 
 
-def advice(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
-    """What to tell the owner of a workload, whether it fits or not."""
-    if candidate.workload.all_at_once and candidate.workload.is_finite:
-        yield from _slow_networks(cluster, candidate)
-    yield from _unserved_metrics(cluster, candidate)
+def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
+    """Warn the owners of workloads, whether they fit or not."""
+    scalers: dict[tuple[Any, ...], Manifest] = {}
+    for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:
+        target = section(scaler, "spec", "scaleTargetRef")
+        scalers[target.get("kind"), namespace_of(scaler), target.get("name")] = scaler
+    served = any(section(each, "spec").get("group") == _METRICS_API for each in cluster.by_kind["APIService"])
+    for candidate in candidates:
+        workload = candidate.workload
+        if workload.all_at_once and workload.is_finite:
+            candidate.warnings += _slow_networks(cluster, candidate)
+        scaler = scalers.get((workload.kind, workload.namespace, workload.name))
+        if scaler is not None and not served:
+            candidate.warnings += _unserved_metrics(scaler)
 
 
 def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
@@ -47,24 +57,19 @@ def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
             )
 
 
-def _unserved_metrics(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
+def _unserved_metrics(scaler: Manifest) -> Iterator[Refusal]:
     """Metrics that nothing declared serves: the autoscaler then does nothing, and says so in its status only."""
-    groups = {section(each, "spec").get("group") for each in cluster.by_kind["APIService"]}
-    workload = candidate.workload
-    for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:
-        target = section(scaler, "spec", "scaleTargetRef")
-        scaled = (target.get("kind"), namespace_of(scaler), target.get("name"))
-        if scaled != (workload.kind, workload.namespace, workload.name):
-            continue
-        for metric in items(section(scaler, "spec"), "metrics"):
-            field = _BY_ADAPTER.get(metric.get("type", ""))
-            name = str(section(metric, field, "metric").get("name")) if field else ""
-            if field and not name.startswith(labels.GKE_METRIC) and _METRICS_API not in groups:
-                yield Refusal(
-                    "autoscaling-metric",
-                    f"spec.metrics.{field}.metric.name",
-                    f"it scales by {name}, which nothing serves that is declared: without an adapter it never scales",
-                    "Declare the adapter (an APIService of custom.metrics.k8s.io), have GKE serve the metric "
-                    "(autoscaling.gke.io AutoscalingMetric), or scale by CPU.",
-                    object=f"HorizontalPodAutoscaler {workload.namespace}/{name_of(scaler)}",
-                )
+    given = section(scaler, "spec").get("metrics")
+    metrics = cast("list[Any]", given) if isinstance(given, list) else []
+    for metric in [cast("Manifest", each) for each in metrics if isinstance(each, dict)]:
+        field = _BY_ADAPTER.get(str(metric.get("type")), "")
+        name = section(metric, field, "metric").get("name") if field else None
+        if isinstance(name, str) and not name.startswith(labels.GKE_METRIC):
+            yield Refusal(
+                "autoscaling-metric",
+                f"spec.metrics.{field}.metric.name",
+                f"it scales by {name}, which nothing serves that is declared: without an adapter it never scales",
+                "Declare the adapter (an APIService of custom.metrics.k8s.io), have GKE serve the metric "
+                "(autoscaling.gke.io AutoscalingMetric), or scale by CPU.",
+                object=f"HorizontalPodAutoscaler {namespace_of(scaler)}/{name_of(scaler)}",
+            )

@@ -25,7 +25,7 @@ from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import Demand
 from ml_foundations.planning.scheduler.competition import groups
 from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.advice import advice
+from ml_foundations.planning.verdict.advice import advise
 from ml_foundations.planning.verdict.cost import RunCost, cost_of, run_cost
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.fitting import Fitting
@@ -77,8 +77,7 @@ def _judge(world: World, cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> 
         elif candidate.is_refused and candidate.workload.queue is None:  # a queue sends its pods to a flavor's nodes
             fitting.place_refused(candidate)
     fitting.warn_of_shared_claims()
-    for candidate in candidates:
-        candidate.warnings += advice(cluster, candidate)
+    advise(cluster, candidates)
     for index, candidate in enumerate(candidates):
         if _is_uncertain(candidate.verdict, [other.workloads[index].verdict for other in roomier]):
             candidate.verdict = Verdict.UNDETERMINED
