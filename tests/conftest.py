@@ -92,5 +92,5 @@ def copy_checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 
     yield copy
     for checkout in copies:
-        for stack in [path.name for path in (checkout.root / ".rehearsal").glob("*")]:
+        for stack in [path.name for path in (checkout.root / ".rehearsal").glob("*/")]:
             checkout.run("down", "--stack", stack)

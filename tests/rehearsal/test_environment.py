@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ml_foundations.rehearsal import access
 from ml_foundations.rehearsal.engine import environment
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -20,15 +21,15 @@ def rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
     return Rehearsal.of("dev", tmp_path / "project")
 
 
-def plant(home: Path, version: str) -> Path:
-    folder = home / "plugins" / f"resource-kubernetes-{version}"
+def plant(home: Path, version: str, name: str = "kubernetes") -> Path:
+    folder = home / "plugins" / f"resource-{name}-{version}"
     folder.mkdir(parents=True)
     (folder / "version").write_text(version)
     return folder
 
 
-def plugin(rehearsal: Rehearsal) -> Path:
-    [folder] = (rehearsal.pulumi_home / "plugins").glob("resource-kubernetes-*")
+def plugin(rehearsal: Rehearsal, name: str = "kubernetes") -> Path:
+    [folder] = (rehearsal.pulumi_home / "plugins").glob(f"resource-{name}-*")
     return folder
 
 
@@ -42,12 +43,40 @@ def test_the_official_plugin_is_the_newest_of_the_users_own(
     assert (plugin(rehearsal) / "version").read_text() == "v4.30.0"
 
 
+def test_a_provider_that_is_allowed_runs_by_the_users_own_plugin(
+    rehearsal: Rehearsal,
+    tools: Tools,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "own"))
+    with pytest.raises(RehearsalError, match="Install it: pulumi plugin install resource tls"):
+        environment.install(rehearsal, tools, allowed=["tls"])
+    for name, version in (("tls", "v5.1.0"), ("tls", "v5.0.9"), ("tls-other", "v9.0.0")):
+        plant(tmp_path / "own", version, name)
+    environment.install(rehearsal, tools, allowed=["tls"])
+    assert (plugin(rehearsal, "tls") / "version").read_text() == "v5.1.0"
+    assert "using your plugin resource-tls-v5.1.0, which reaches nothing, except" in capsys.readouterr().err
+    environment.install(rehearsal, tools)
+    assert not list(rehearsal.pulumi_home.glob("plugins/resource-tls-*")), "it was allowed once"
+
+
+def test_plugins_that_the_project_names_are_not_run(rehearsal: Rehearsal, tools: Tools) -> None:
+    plugins = {"providers": [{"name": "gcp", "path": "bin"}]}
+    (rehearsal.project / "Pulumi.yaml").write_text(
+        yaml.safe_dump({"name": "t", "runtime": "python", "plugins": plugins})
+    )
+    with pytest.raises(RehearsalError, match="names plugins of its own for gcp"):
+        environment.install(rehearsal, tools)
+
+
 def test_in_a_rehearsals_own_shell_the_official_plugin_is_still_the_users(
     rehearsal: Rehearsal, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment.install(rehearsal, tools)
     monkeypatch.setenv("PULUMI_HOME", str(rehearsal.pulumi_home))
-    with pytest.raises(RehearsalError, match=r"no official kubernetes plugin in .*home/\.pulumi"):
+    with pytest.raises(RehearsalError, match=r"no plugin of the provider kubernetes in .*home/\.pulumi"):
         environment.install(rehearsal, tools, official_kubernetes=True)
     assert (plugin(rehearsal) / "pulumi-resource-kubernetes").exists(), "what was there is gone"
     plant(tmp_path / "home" / ".pulumi", "v4.30.0")
@@ -85,10 +114,32 @@ def test_a_stack_file_is_copied_again_whatever_its_time_and_keeps_the_salt(rehea
     assert rehearsed(rehearsal) == {"config": {"t:insecure": False}, "encryptionsalt": "s"}
 
 
+def test_encrypted_values_have_a_placeholder_and_are_named(
+    rehearsal: Rehearsal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack_file(rehearsal, "config: {t:deep: {list: [{secure: AAAB}, plain]}, t:key: {secure: AAAC}, t:open: {a: 1}}")
+    deep = {"list": [environment.PLACEHOLDER, "plain"]}
+    assert rehearsed(rehearsal) == {"config": {"t:deep": deep, "t:key": environment.PLACEHOLDER, "t:open": {"a": 1}}}
+    said = " ".join(capsys.readouterr().err.split())
+    assert 'holds encrypted values, and a rehearsal has no key to them: the program gets "rehearsed"' in said
+    assert "for t:deep, t:key" in said
+
+
+def test_the_folder_of_rehearsals_ignores_itself(rehearsal: Rehearsal) -> None:
+    rehearsal.make()
+    assert (rehearsal.project / ".rehearsal" / ".gitignore").read_text() == "*\n"
+
+
+def test_files_of_a_moment_lie_in_the_rehearsals_folder(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
+    rehearsal.make()
+    monkeypatch.setenv("ML_FOUNDATIONS_REHEARSAL", str(rehearsal.root))
+    with access.private_file("key") as path:
+        assert path.parent == rehearsal.root
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("config: {t:deep: {list: [{secure: AAAB}]}}", "Pulumi.dev.yaml holds encrypted values"),
         ("environment: [shared]", "Pulumi.dev.yaml imports environments"),
         ("config: {a: [}", "Pulumi.dev.yaml cannot be read"),
         ("config: {}".encode("utf-16"), "Pulumi.dev.yaml cannot be read"),

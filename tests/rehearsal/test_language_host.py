@@ -14,6 +14,7 @@ import psutil
 import pytest
 from ml_foundations.rehearsal.engine import environment, language_host
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools import groups, toolchain
 from ml_foundations.rehearsal.tools.toolchain import Tools
 from pulumi.runtime.proto import language_pb2 as lang
@@ -36,6 +37,50 @@ pulumi.export("greeting", config.require_secret("greeting"))
 pulumi.export("python", sys.executable)
 pulumi.export("seen", [pulumi.get_project(), pulumi.get_stack(), pulumi.get_organization(), os.getcwd()])
 pulumi.export("python_path", os.environ.get("PYTHONPATH", ""))
+"""
+MANY_PROVIDERS = """
+import pulumi
+from pulumi import dynamic
+import pulumi_gcp as gcp
+
+class Upper(dynamic.ResourceProvider):
+    def create(self, props):
+        return dynamic.CreateResult("one", {**props, "said": props["text"].upper()})
+
+class Shout(dynamic.Resource):
+    said: pulumi.Output[str]
+
+    def __init__(self, name, text):
+        super().__init__(Upper(), name, {"text": text, "said": None})
+
+class Password(pulumi.CustomResource):
+    def __init__(self, name, length):
+        made = {"length": length, "special": False, "minUpper": 2, "result": None}
+        kind = "random:index/randomPassword:RandomPassword"
+        super().__init__(kind, name, made, pulumi.ResourceOptions(version="4.16.0"))
+
+    @property
+    def result(self):
+        return pulumi.get(self, "result")
+
+pulumi.export("said", Shout("s", "hello").said)
+pulumi.export("password", Password("p", 12).result)
+bucket = gcp.storage.Bucket("b", location="EU", project="p", name="b", opts=pulumi.ResourceOptions(version="8.1.0"))
+pulumi.export("bucket", bucket.url)
+pulumi.export("other", pulumi.StackReference("organization/greetings/prod").require_output("greeting"))
+"""
+AUTOMATION = """
+import json
+import pulumi
+from pulumi import automation
+
+local = automation.select_stack("dev", work_dir=".").up()
+
+def program():
+    pulumi.export("by", "inline")
+
+inline = automation.create_or_select_stack("other", project_name="inline", program=program).up()
+print(json.dumps([local.summary.result, local.outputs["greeting"].value, inline.outputs["by"].value]))
 """
 POLICY = """
 from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy
@@ -202,6 +247,81 @@ def test_the_virtual_environment_that_the_project_names_is_used(project: Project
     assert project.outputs()["python"] == str(own / "bin" / "python")
 
 
+def test_an_environment_that_is_missing_is_an_error(project: Project) -> None:
+    write(project.folder / "Pulumi.yaml", "name: greetings\nruntime: {name: python, options: {virtualenv: gone}}\n")
+    done = project.pulumi("up", "--yes")
+    assert done.returncode != 0
+    assert f"environment {project.folder}/gone does not exist. Make it: python3 -m venv" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "lock", "where"),
+    [
+        ({"virtualenv": "own"}, "", "own"),
+        ({"toolchain": "pip", "virtualenv": "own"}, "uv.lock", "own"),
+        ({"toolchain": "uv"}, "", ".venv"),
+        ({}, "uv.lock", ".venv"),
+        ({"toolchain": "uv", "virtualenv": "own"}, "", "own"),
+        ({"toolchain": "poetry"}, "", ".cache/poetry/p-3.11"),
+        ({}, "poetry.lock", ".cache/poetry/p-3.11"),
+    ],
+)
+def test_the_environment_is_that_of_the_projects_toolchain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], lock: str, where: str
+) -> None:
+    write(tmp_path / "bin" / "poetry", f"#!/bin/sh\necho {tmp_path}/.cache/poetry/p-3.11\n")
+    (tmp_path / "bin" / "poetry").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    if lock:
+        write(tmp_path / lock, "")
+    settings = {"runtime": {"name": "python", "options": options}, "main": "program"}
+    with pytest.raises(RehearsalError, match=f"{where} does not exist. Make it: .*(venv|uv sync|poetry install)"):
+        language_host.project_python(tmp_path, settings)
+    write(tmp_path / where / "bin" / "python", "")
+    assert language_host.project_python(tmp_path, settings) == tmp_path / where / "bin" / "python"
+
+
+def test_a_program_has_providers_of_its_own_of_other_versions_and_other_stacks(
+    project: Project, own_tools: Tools
+) -> None:
+    prod = Rehearsal.of("prod", project.folder)
+    write(project.folder / "Pulumi.prod.yaml", "config:\n  greetings:name: n\n  greetings:greeting: {secure: AAAB}\n")
+    environment.install(prod, own_tools)
+    other = Project(project.folder, prod, environment.process_environment(prod))
+    other.checked("stack", "init", "prod")
+    other.checked("up", "--yes", "--stack", "prod")
+    write(project.folder / "__main__.py", MANY_PROVIDERS)
+    environment.install(project.rehearsal, own_tools)
+    project.checked("up", "--yes", "--stack", "dev")
+    outputs = project.outputs()
+    assert (outputs["said"], outputs["bucket"], outputs["other"]) == ("HELLO", "gs://b", environment.PLACEHOLDER)
+    assert len(str(outputs["password"])) == 12
+    shown = project.checked("stack", "output", "--json")
+    assert str(outputs["password"]) not in shown, "a password is shown"
+    assert environment.PLACEHOLDER not in shown, "the secret of another stack is shown"
+    assert "unchanged" in project.checked("up", "--yes", "--stack", "dev", "--expect-no-changes")
+
+
+def test_a_provider_that_is_not_allowed_says_how_it_is(project: Project, own_tools: Tools) -> None:
+    packages = project.folder / "own"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", packages], check=True)
+    (site_packages,) = packages.glob("lib/python*/site-packages")
+    write(site_packages / "lent.pth", next(path for path in sys.path if path.endswith("site-packages")))
+    plugin = {"resource": True, "name": "tls", "version": "5.0.0"}
+    write(site_packages / "pulumi_tls" / "pulumi-plugin.json", json.dumps(plugin))
+    write(project.folder / "Pulumi.yaml", "name: greetings\nruntime: {name: python, options: {virtualenv: own}}\n")
+    environment.install(project.rehearsal, own_tools)
+    project.checked("up", "--yes")
+    write(
+        project.folder / "__main__.py",
+        "import pulumi\n\n"
+        "pulumi.CustomResource('tls:index/privateKey:PrivateKey', 'k', {}, pulumi.ResourceOptions(version='5.0.0'))\n",
+    )
+    done = project.pulumi("up", "--yes")
+    assert done.returncode != 0
+    assert "if you allow it: ml-foundations up --allow-provider tls" in done.stdout + done.stderr
+
+
 def test_policy_pack(project: Project, tmp_path: Path) -> None:
     write(tmp_path / "pack" / "PulumiPolicy.yaml", "runtime: python\n")
     write(tmp_path / "pack" / "__main__.py", POLICY)
@@ -233,6 +353,21 @@ def test_yaml_program_with_a_component_package_by_path(project: Project, tmp_pat
     names = {path.name for path in (tmp_path / "component").iterdir()} - {"__pycache__"}
     assert names == {"PulumiPlugin.yaml", "__main__.py"}
     until(lambda: not processes_of(tmp_path))
+
+
+def test_the_automation_api_works_in_the_rehearsals_shell(project: Project) -> None:
+    write(project.folder / "drive.py", AUTOMATION)
+    done = subprocess.run(
+        [sys.executable, "drive.py"],
+        cwd=project.folder,
+        env=project.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ["succeeded", "hello", "inline"]
 
 
 def test_plugins_on_path_are_never_run(project: Project, tmp_path: Path) -> None:

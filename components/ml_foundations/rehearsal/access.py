@@ -44,8 +44,9 @@ class Access:
 
 @contextmanager
 def private_file(text: str, suffix: str = "") -> Iterator[Path]:
-    """A file that only the user can read, for as long as it is needed."""
-    handle, name = tempfile.mkstemp(prefix="ml-foundations-", suffix=suffix)
+    """A file that only the user can read, for as long as it is needed; ``down`` removes what a kill leaves behind."""
+    folder = os.environ.get("ML_FOUNDATIONS_REHEARSAL")
+    handle, name = tempfile.mkstemp(prefix="ml-foundations-", suffix=suffix, dir=folder)
     try:
         with os.fdopen(handle, "w") as file:
             file.write(text)

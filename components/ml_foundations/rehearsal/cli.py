@@ -60,6 +60,13 @@ def _parser() -> argparse.ArgumentParser:
                 action="store_true",
                 help="use Pulumi's own kubernetes plugin, from your plugin folder, in place of the embedded one",
             )
+            command.add_argument(
+                "--allow-provider",
+                action="append",
+                default=[],
+                metavar="NAME",
+                help="run your own plugin of another provider, such as tls; may be given several times",
+            )
     commands.add_parser("plan", help=_PLAN)
     return parser
 

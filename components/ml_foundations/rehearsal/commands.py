@@ -38,7 +38,9 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     console.quiet = args.quiet
     tools = toolchain.ensure()
     _lock(rehearsal)
-    environment.install(rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin)
+    environment.install(
+        rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin, allowed=args.allow_provider
+    )
     kwok.start(rehearsal, tools)
     environment.trust(rehearsal)
     life.start(rehearsal)
@@ -65,8 +67,8 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         life.stop(rehearsal)
         kwok.delete(rehearsal)
         shutil.rmtree(rehearsal.root)
-    if not any(rehearsal.root.parent.iterdir()):
-        rehearsal.root.parent.rmdir()
+    if not any(path.is_dir() for path in rehearsal.root.parent.iterdir()):
+        shutil.rmtree(rehearsal.root.parent)
 
 
 def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -99,6 +101,8 @@ def _kubeconfig(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 def _lock(rehearsal: Rehearsal) -> None:
     """Lock the rehearsal's folder until this process ends: one command at a time changes it."""
     rehearsal.make()
+    # For what this process writes for a moment, as its plugins do.
+    os.environ["ML_FOUNDATIONS_REHEARSAL"] = str(rehearsal.root)
     try:
         fcntl.flock(os.open(rehearsal.root, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -92,6 +92,8 @@ class Rehearsal:
         for folder in (self.root.parent, self.root):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
+        # It holds keys and a passphrase, in the project of somebody who may not have heard of it.
+        (self.root.parent / ".gitignore").write_text("*\n")
         for folder in (self.cluster_dir, self.bin_dir, self.pulumi_home, self.backend_dir, self.gke_dir):
             folder.mkdir(mode=0o700, exist_ok=True)
         for folder in (self.releases_dir, self.log_dir):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.kubernetes.manifests import UNKNOWN
+from ml_foundations.rehearsal.api import ApiError
 from ml_foundations.rehearsal.cloud import life
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.control_plane import configuration
@@ -24,8 +25,9 @@ from ml_foundations.rehearsal.plugins.gcp.errors import GoogleApiError
 from ml_foundations.rehearsal.plugins.gcp.node_pool import node_pool
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
+from ml_foundations.rehearsal.plugins.kubernetes.provider import _explained as explained
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State
-from ml_foundations.rehearsal.plugins.values import Properties
+from ml_foundations.rehearsal.plugins.values import Properties, Secret, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import contents
 
@@ -253,6 +255,20 @@ def test_a_replaced_resource_does_not_take_its_replacement_along(offline: GcpPro
     old, new = (offline.create(version, {"secret": secret, "secretData": "x"}) for secret in "ab")
     offline.delete(version, old)
     assert offline.read(version, new) is not None
+
+
+def test_secrets_are_not_written_down_and_are_not_lost(offline: GcpProvider) -> None:
+    given = {"secret": "s", "secretData": "hunter2", "labels": {"list": ["a", "b"]}}
+    wire = write_struct(given | {"secretData": Secret("hunter2"), "labels": {"list": [Secret("a"), "b"]}})
+    about = replace(resource(SECRET_VERSION), given=wire)
+    state = offline.create(about, given)
+    assert state.outputs["secretData"] == "hunter2"
+    [written] = offline._store.recorded()
+    assert (written["inputs"]["secretData"], written["inputs"]["labels"]) == ("[secret]", {"list": ["[secret]", "b"]})
+    assert "hunter2" not in str(written)
+    read = offline.read(about, state)
+    assert read is not None
+    assert (read.inputs, read.outputs) == (state.inputs, state.outputs)
 
 
 def test_a_service_account(offline: GcpProvider) -> None:
@@ -498,6 +514,22 @@ def test_two_clusters_of_one_name_are_two_in_different_places(live: GcpProvider)
     found = live.invoke("gcp:container/getCluster:getCluster", {"name": "ml", "location": "europe-west4"})
     assert found["endpoint"] == states[1].outputs["endpoint"]
     assert found["masterAuths"][0]["clientCertificateConfigs"][0] == {"issueClientCertificate": False}
+
+
+def test_an_object_that_two_clusters_would_have_is_explained(
+    offline: GcpProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ML_FOUNDATIONS_REHEARSAL", str(offline._rehearsal.root))
+
+    def said() -> str:
+        with pytest.raises(RehearsalError) as raised, explained(resource("kubernetes:core/v1:ConfigMap"), "create"):
+            raise ApiError(409, "configmaps a already exists")
+        return str(raised.value)
+
+    for place in ("us-central1-a", "europe-west4-b"):
+        assert "one API server" not in said()
+        offline._store.save_cluster({"id": f"projects/acme/locations/{place}/clusters/ml"})
+    assert "The program's clusters are one API server in a rehearsal" in said()
 
 
 @pytest.mark.parametrize(

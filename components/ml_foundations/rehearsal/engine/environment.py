@@ -6,13 +6,13 @@ user's. A plugin that lies on PATH is never run, so a rehearsal cannot touch a r
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import secrets
 import shlex
 import shutil
 import ssl
 import sys
+from collections.abc import Collection, Set
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,21 @@ from ml_foundations.rehearsal.tools.toolchain import Tools, build
 
 _SEEN = "stack-file.seen"
 """The project's stack file as it was when it was copied. Times are no guide: an older file may come back."""
+PLACEHOLDER = "rehearsed"
+"""What a program gets for an encrypted value."""
 _CA_BUNDLE = "ca-bundle.crt"
 _PLUGINS = "ml_foundations.rehearsal.plugins"
+_EMBEDDED = frozenset(("gcp", "kubernetes", "random"))
+_ANY_VERSION = "9999.0.0"
+"""The version of what serves every version that a program asks for."""
+_REACHES = {
+    "command": "runs commands on this machine, and by ssh on others",
+    "docker": "builds and runs by your Docker daemon, and pushes to registries",
+    "docker-build": "builds by your Docker daemon, and pushes to registries",
+    "time": "reaches nothing",
+    "tls": "reaches nothing, except the servers whose certificates the program asks for",
+}
+"""What providers reach that are allowed in a rehearsal."""
 _CLOUD_VARIABLES = ("GOOGLE_", "CLOUDSDK_", "GCLOUD_", "GCP_", "AWS_", "ARM_", "AZURE_", "HELM_", "PULUMI_", "KUBE")
 """Prefixes of the variables that a rehearsal drops: credentials, and settings that would lead out of the replica."""
 
@@ -66,6 +79,8 @@ def _variables(rehearsal: Rehearsal) -> dict[str, str]:
         "PULUMI_OPTION_CONFIG_FILE": str(stack_file(rehearsal)),
         "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        # The engine takes a plugin for any older version too, and so ours for whatever version a program asks for.
+        "PULUMI_ENABLE_LEGACY_PLUGIN_SEARCH": "true",
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_AUTOMATION_API_SKIP_VERSION_CHECK": "true",
         **_NO_CREDENTIALS,
@@ -137,26 +152,39 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     if target.exists() and seen.exists() and seen.read_bytes() == text:
         return
     settings = read_map(source, str(source)) if text else {}
-    for foreign, why in (
-        (_holds_secrets(settings.get("config")), "holds encrypted values, and a rehearsal has no key to them"),
-        ("environment" in settings, "imports environments, which are kept in Pulumi Cloud"),
-    ):
-        if foreign:
-            raise RehearsalError(
-                f"{source.relative_to(rehearsal.project)} {why}. "
-                "Give a rehearsal plain values in a stack file of its own, and rehearse that stack."
-            )
+    name = source.relative_to(rehearsal.project)
+    if "environment" in settings:
+        raise RehearsalError(
+            f"{name} imports environments, which are kept in Pulumi Cloud. "
+            "Give a rehearsal plain values in a stack file of its own, and rehearse that stack."
+        )
+    config, replaced = settings.get("config") or {}, placeholders(settings.get("config"))
+    if replaced:
+        console.print(
+            f"[yellow]![/] {name} holds encrypted values, and a rehearsal has no key to them: the program gets "
+            f'"{PLACEHOLDER}" for {", ".join(replaced)}'
+        )
     salt = read_map(target, str(target)).get("encryptionsalt") if target.exists() else None
-    copy = {"config": settings.get("config") or {}} | ({"encryptionsalt": salt} if salt else {})
+    copy = {"config": _without_secrets(config)} | ({"encryptionsalt": salt} if salt else {})
     write(target, yaml.safe_dump(copy, sort_keys=False))
     write(seen, text.decode())
 
 
-def _holds_secrets(config: Any) -> bool:
-    """Whether any value is encrypted: ``secure`` alone in a mapping (Pulumi, "Stack settings file reference")."""
+def placeholders(config: Any) -> list[str]:
+    """The keys of a configuration in which a value is encrypted."""
+    return [key for key, value in (config or {}).items() if _without_secrets(value) != value]
+
+
+def _without_secrets(config: Any) -> Any:
+    """A configuration with a placeholder for each encrypted value: ``secure`` alone in a mapping.
+
+    Source: Pulumi, "Stack settings file reference".
+    """
     if isinstance(config, dict):
-        return config.keys() == {"secure"} or any(map(_holds_secrets, config.values()))
-    return isinstance(config, list) and any(map(_holds_secrets, config))
+        if config.keys() == {"secure"}:
+            return PLACEHOLDER
+        return {key: _without_secrets(value) for key, value in config.items()}
+    return [*map(_without_secrets, config)] if isinstance(config, list) else config
 
 
 def trust(rehearsal: Rehearsal) -> None:
@@ -166,21 +194,27 @@ def trust(rehearsal: Rehearsal) -> None:
     write(rehearsal.root / _CA_BUNDLE, public + configuration.credentials(rehearsal).ca.read_text())
 
 
-def install(rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = False) -> None:
-    """Install what the environment names: tools, plugins, the language host, the stack file."""
+def install(
+    rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = False, allowed: Collection[str] = ()
+) -> None:
+    """Install what the environment names: tools, plugins, the language host, the stack file.
+
+    Args:
+        rehearsal: The rehearsal.
+        tools: Its tools.
+        official_kubernetes: Whether Pulumi's own kubernetes plugin takes the place of the embedded one.
+        allowed: The other providers that may run, by the user's own plugins.
+    """
     rehearsal.make()
     _passphrase_file(rehearsal)
     refresh_stack_file(rehearsal)
+    _link_other_stacks(rehearsal)
     for name in ("kubectl", "helm"):
         _link(rehearsal.bin_dir / name, getattr(tools, name))
     _script(rehearsal.bin_dir / "pulumi", _pulumi_launcher(rehearsal, tools))
     auth = _python_module(rehearsal, f"{_PLUGINS}.gke_gcloud_auth_plugin")
     _script(rehearsal.bin_dir / "gke-gcloud-auth-plugin", auth)
-    _embedded_plugin(rehearsal, "gcp")
-    if official_kubernetes:
-        _official_kubernetes_plugin(rehearsal)
-    else:
-        _embedded_plugin(rehearsal, "kubernetes")
+    _install_plugins(rehearsal, {*allowed, *(["kubernetes"] if official_kubernetes else [])})
     if not tools.pulumi_is_official:
         language_host.install(rehearsal, tools)
         runtime = project_settings(rehearsal.project)["runtime"]
@@ -195,36 +229,67 @@ def _yaml_language_host(rehearsal: Rehearsal) -> None:
     _link(folder / "pulumi-language-yaml", build(LANGUAGE_YAML) / "pulumi-language-yaml")
 
 
-def _plugin_folder(rehearsal: Rehearsal, package: str) -> Path:
-    """Where the engine looks for the version that the SDK asks for, emptied."""
-    version = importlib.metadata.version(f"pulumi-{package}")
-    folder = rehearsal.pulumi_home / "plugins" / f"resource-{package}-v{version}"
-    if folder.exists():
+def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
+    """Put in place the embedded plugins, the allowed ones of the user's own, and no others."""
+    settings = project_settings(rehearsal.project)
+    named = [entry.get("name") for entry in (settings.get("plugins") or {}).get("providers") or []]
+    if foreign := [name for name in named if name not in allowed]:
+        raise RehearsalError(
+            f"Pulumi.yaml names plugins of its own for {', '.join(foreign)} (plugins.providers), which would "
+            "run in place of the rehearsal's. Take them out, or allow each: up --allow-provider"
+        )
+    own = {name: _users_plugin(name) for name in sorted(allowed)}
+    for folder in rehearsal.pulumi_home.glob("plugins/resource-*"):
         shutil.rmtree(folder)
-    return folder
+    for name, found in own.items():
+        # The engine finds no plugin in a folder that is a link.
+        shutil.copytree(found, _plugin_folder(rehearsal, name))
+        reaches = _REACHES.get(name, "reaches what the program gives it an address and a credential for")
+        console.print(f"using your plugin {found.name}, which {reaches}")
+    python = language_host.project_python(rehearsal.project, settings)
+    # The engine asks for this one by no package: it runs what pulumi.dynamic made of the program's classes.
+    dynamic = _plugin_folder(rehearsal, "pulumi-python") / "pulumi-resource-pulumi-python"
+    _script(dynamic, f'exec {shlex.quote(str(python))} -u -m pulumi.dynamic "$@"\n')
+    for package in _EMBEDDED - allowed:
+        script = _python_module(rehearsal, f"{_PLUGINS}.{package}")
+        _script(_plugin_folder(rehearsal, package) / f"pulumi-resource-{package}", script)
+    for package in language_host.packages_of(python) - _EMBEDDED - allowed:
+        allow = f"ml-foundations up --allow-provider {package}"
+        refusal = shlex.quote(f"the provider {package} runs by your own plugin, if you allow it: {allow}")
+        _script(_plugin_folder(rehearsal, package) / f"pulumi-resource-{package}", f"echo {refusal} >&2\nexit 1\n")
 
 
-def _embedded_plugin(rehearsal: Rehearsal, package: str) -> None:
-    folder = _plugin_folder(rehearsal, package)
-    _script(folder / f"pulumi-resource-{package}", _python_module(rehearsal, f"{_PLUGINS}.{package}"))
+def _plugin_folder(rehearsal: Rehearsal, package: str) -> Path:
+    return rehearsal.pulumi_home / "plugins" / f"resource-{package}-v{_ANY_VERSION}"
 
 
-def _official_kubernetes_plugin(rehearsal: Rehearsal) -> None:
-    """Copy the newest kubernetes plugin of the user's plugin folder, as the version that the SDK asks for."""
+def _users_plugin(package: str) -> Path:
+    """The folder of the newest plugin of a package in the user's own plugin folder."""
     home = Path(os.environ.get("PULUMI_HOME", ""))
-    # In a rehearsal's own shell it names the rehearsal's, with the embedded plugin.
+    # In a rehearsal's own shell it names the rehearsal's, with the embedded plugins.
     if not home.parts or _is_a_rehearsals(home):
         home = Path.home() / ".pulumi"
-    found = [path for path in home.glob("plugins/resource-kubernetes-v*") if path.is_dir()]
+    prefix = f"resource-{package}-v"
+    found = [path for path in home.glob(f"plugins/{prefix}*") if path.is_dir()]
     if not found:
         raise RehearsalError(
-            f"no official kubernetes plugin in {home / 'plugins'}. "
-            "Install it: pulumi plugin install resource kubernetes"
+            f"no plugin of the provider {package} in {home / 'plugins'}. "
+            f"Install it: pulumi plugin install resource {package}"
         )
-    newest = max(found, key=lambda path: Version(path.name.removeprefix("resource-kubernetes-v")))
-    # The engine finds no plugin in a folder that is a link.
-    shutil.copytree(newest, _plugin_folder(rehearsal, "kubernetes"))
-    console.print(f"using the official kubernetes plugin {newest.name.rpartition('-')[2]}")
+    return max(found, key=lambda path: Version(path.name.removeprefix(prefix)))
+
+
+def _link_other_stacks(rehearsal: Rehearsal) -> None:
+    """Let a StackReference find the stacks of the project's other rehearsals."""
+    stacks = Path(".pulumi", "stacks", project_settings(rehearsal.project)["name"])
+    own = rehearsal.backend_dir / stacks
+    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for link in filter(Path.is_symlink, own.iterdir()):
+        link.unlink()
+    for root in rehearsal.root.parent.iterdir():
+        other = root / "state" / stacks / f"{root.name}.json"
+        if root != rehearsal.root and other.is_file():
+            (own / other.name).symlink_to(other)
 
 
 def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
@@ -259,7 +324,9 @@ def _link(path: Path, target: Path) -> None:
 def _passphrase_file(rehearsal: Rehearsal) -> Path:
     path = rehearsal.root / "passphrase"
     if not path.exists() and rehearsal.root.exists():
-        write(path, secrets.token_urlsafe(32))
+        # One for all rehearsals of a project: a StackReference reads the secrets of another stack.
+        others = rehearsal.root.parent.glob("*/passphrase")
+        write(path, next((other.read_text() for other in others), secrets.token_urlsafe(32)))
     return path
 
 

@@ -15,11 +15,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import grpc
 from google.protobuf import empty_pb2
 
 from ml_foundations.rehearsal.engine import protocol
@@ -27,6 +28,8 @@ from ml_foundations.rehearsal.engine.protocol import language_pb2 as lang
 from ml_foundations.rehearsal.engine.protocol import language_pb2_grpc, plugin_pb2
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
+from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.tools.go_command import printed
 
 if TYPE_CHECKING:
     from ml_foundations.rehearsal.tools.toolchain import Tools
@@ -107,7 +110,7 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
         }
         arguments = _run_arguments(request, self._engine)
-        command = [interpreter(request.info), "-u", "-c", _LAUNCH, self._executor, *arguments]
+        command = [self._interpreter(request.info, context), "-u", "-c", _LAUNCH, self._executor, *arguments]
         with self._process(context, command, env=environment) as process:
             code = process.wait()
         if code == _MESSAGE_SHOWN:
@@ -117,7 +120,7 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def RunPlugin(self, request: Any, context: Any) -> Iterator[Any]:
         """Run a plugin written in Python and pass on what it prints."""
         environment = dict(os.environ) | dict(entry.split("=", 1) for entry in request.env)
-        command = [interpreter(request.info), "-u", *_plugin_arguments(request)]
+        command = [self._interpreter(request.info, context), "-u", *_plugin_arguments(request)]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with self._process(context, command, cwd=request.pwd or None, env=environment, **streams) as process:
             for name, data in _output(process):
@@ -128,6 +131,13 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         for process in list(self._running):
             process.terminate()
         return empty_pb2.Empty()
+
+    def _interpreter(self, info: Any, context: Any) -> Path:
+        try:
+            return interpreter(info)
+        except RehearsalError as error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise
 
     @contextmanager
     def _process(self, context: Any, command: list[Any], **options: Any) -> Iterator[subprocess.Popen[Any]]:
@@ -144,15 +154,65 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
 
 def interpreter(info: Any) -> Path:
-    """The Python of the virtual environment that the project's options name, if it exists, or else this one."""
-    named = dict(info.options).get("virtualenv")
-    python = Path(info.root_directory) / str(named) / "bin" / "python"
-    return python if named and python.exists() else Path(sys.executable)
+    """The Python of a program's virtual environment, as ``_python`` finds it."""
+    root = Path(info.root_directory)
+    return _python(root, Path(info.program_directory or root), dict(info.options))
+
+
+def project_python(project: Path, settings: Mapping[str, Any]) -> Path:
+    """The Python that runs a project's program; this one where it is written in another language."""
+    runtime = settings["runtime"]
+    if not isinstance(runtime, dict) or runtime.get("name") != "python":
+        return Path(sys.executable)
+    return _python(project, project / (settings.get("main") or ""), runtime.get("options") or {})
+
+
+def _python(root: Path, program: Path, options: Mapping[str, Any]) -> Path:
+    """The Python of the virtual environment that the options of Pulumi.yaml name; this one where they name none.
+
+    As Pulumi's own host has it (pulumi/pulumi, sdk/python/toolchain): the toolchain is the one that is named, or the
+    one whose lock lies in the program's folder or above it.
+
+    Raises:
+        RehearsalError: the environment does not exist; the message says how to make it.
+    """
+    locks = {name: _above(program, f"{name}.lock") for name in ("uv", "poetry")}
+    toolchain = options.get("toolchain") or next((name for name, found in locks.items() if found), "pip")
+    named = options.get("virtualenv")
+    if toolchain == "poetry":
+        make = f"poetry install --directory {program}"
+        folder = Path(printed("poetry", "env", "info", "--path", "--directory", program).strip() or program / ".venv")
+    elif toolchain == "uv":
+        beside = locks["uv"] or _above(program, "pyproject.toml") or root
+        make = f"uv sync --directory {program}"
+        folder = root / named if named else beside / os.environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
+    elif named:
+        folder = root / str(named)
+        make = f"python3 -m venv {folder} && {folder}/bin/pip install -r {root / 'requirements.txt'}"
+    else:
+        return Path(sys.executable)
+    python = folder / "bin" / "python"
+    if not python.exists():
+        raise RehearsalError(f"the program's environment {folder} does not exist. Make it: {make}")
+    return python
+
+
+def _above(folder: Path, name: str) -> Path | None:
+    """The nearest folder with a file of a name: this one, or one that it lies in."""
+    return next((found for found in (folder, *folder.parents) if (found / name).exists()), None)
+
+
+def packages_of(python: Path) -> set[str]:
+    """The providers whose SDKs are installed for a Python."""
+    return {package.name for package in required_packages(_site_packages(python))}
 
 
 def _folders(info: Any) -> list[Path]:
     """Where the packages lie that are installed for the program's interpreter."""
-    python = interpreter(info)
+    return _site_packages(interpreter(info))
+
+
+def _site_packages(python: Path) -> list[Path]:
     if python == Path(sys.executable):
         return [Path(folder) for folder in sys.path if folder]
     return list(python.parent.parent.glob("lib/python*/site-packages"))

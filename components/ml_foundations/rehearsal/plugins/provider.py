@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ml_foundations.rehearsal.plugins.sdk import Sdk
-from ml_foundations.rehearsal.plugins.values import Properties
+from ml_foundations.rehearsal.plugins.values import Properties, kept_secret, redacted
 from ml_foundations.rehearsal.progress import RehearsalError
 
 
@@ -30,6 +30,12 @@ class Resource:
     """The name to give it if the program gives none (pulumi:autonaming); empty if not configured."""
     must_be_named: bool = False
     """Whether the user wants an error if the program gives no name."""
+    given: Any = None
+    """Its inputs on the wire, which tell what of them is secret."""
+
+    def writable(self, value: Any) -> Any:
+        """Inputs or outputs as they may be written down: without what was given as a secret."""
+        return redacted(kept_secret(value, self.given))
 
 
 @dataclass(frozen=True)

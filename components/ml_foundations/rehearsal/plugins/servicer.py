@@ -168,6 +168,7 @@ def _resource(request: Any) -> Resource:
         ignore=tuple(getattr(request, "ignoreChanges", ())),
         proposed_name=autonaming.proposed_name,
         must_be_named=autonaming.mode == autonaming.DISABLE,
+        given=getattr(request, "news", None) or getattr(request, "properties", None),
     )
 
 

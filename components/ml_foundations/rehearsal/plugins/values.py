@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from google.protobuf import struct_pb2
@@ -20,6 +21,7 @@ SIGNATURE = "4dabf18193072939515e22adb298388d"
 """The key that marks special values on Pulumi's wire (pulumi/pulumi, sdk/go/common/resource/sig)."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
 _OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
+_REDACTED = "[secret]"
 UNKNOWN_ON_THE_WIRE = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
 
@@ -66,6 +68,24 @@ def kept_secret(value: Any, given: Any) -> Any:
         known = [kept_secret(item, source) for item, source in zip(value, given, strict=False)]
         return known + value[len(known) :]
     return value
+
+
+def redacted(value: Any) -> Any:
+    """A value as it may be written down: without what is secret."""
+    if isinstance(value, Mapping):
+        return {key: redacted(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [redacted(item) for item in value]
+    return _REDACTED if isinstance(value, Secret) else value
+
+
+def restored(value: Any, known: Any) -> Any:
+    """A value that was written down, with what is secret as it is known elsewhere."""
+    if isinstance(value, Mapping) and isinstance(known, Mapping):
+        return {key: restored(item, known.get(key)) for key, item in value.items()}
+    if isinstance(value, list) and isinstance(known, list):
+        return [restored(item, other) for item, other in zip_longest(value, known[: len(value)])]
+    return known if value == _REDACTED and known is not None else value
 
 
 def write_struct(properties: Mapping[str, Any]) -> struct_pb2.Struct:

@@ -27,7 +27,7 @@ from ml_foundations.rehearsal.plugins.gcp.inputs import faults
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import GCP, Sdk
-from ml_foundations.rehearsal.plugins.values import Properties
+from ml_foundations.rehearsal.plugins.values import Properties, restored
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _DEFAULTS = "__defaults"
@@ -134,7 +134,9 @@ class GcpProvider(Provider):
         """The resource as the simulated Google Cloud has it."""
         entries = self._entries(resource.type, existing.region_in(old.id))
         found = next((entry for entry in entries if _is(entry, resource.type, old.id)), None)
-        return State(found["id"], found["inputs"], found["outputs"]) if found else None
+        if found is None:
+            return None
+        return State(found["id"], restored(found["inputs"], old.inputs), restored(found["outputs"], old.outputs))
 
     def delete(self, resource: Resource, old: State) -> None:
         """Delete it; nodes are drained first."""
@@ -339,7 +341,8 @@ def _new_name(resource: Resource, prefix: Any, seed: bytes) -> Any:
 
 
 def _as_resource(resource: Resource, state: State) -> Properties:
-    return {"type": resource.type, "urn": resource.urn, **vars(state)}
+    written = {"inputs": resource.writable(state.inputs), "outputs": resource.writable(state.outputs)}
+    return {"type": resource.type, "urn": resource.urn, "id": state.id, **written}
 
 
 def _record_key(token: str, identity: str) -> str:

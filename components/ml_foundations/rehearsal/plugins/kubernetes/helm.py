@@ -91,7 +91,7 @@ class Helm:
         if why := self._cannot_be_fetched(inputs):
             self._run_beside(resource, _chart_name(inputs))
             self._provider.log(resource, "warning", f"recorded, chart not installed: {why}")
-            return self._recorded(inputs, instead=why)
+            return self._recorded(inputs, resource, instead=why)
         name, namespace = str(inputs["name"]), str(inputs["namespace"])
         seconds = float(resource.timeout or inputs.get("timeout") or _DEFAULT_SECONDS)
         self._end_interrupted(name, namespace)
@@ -102,8 +102,8 @@ class Helm:
         except RehearsalError as error:
             if not self._provider.cancelled.is_set() and not status(self._settings.client, namespace, name):
                 raise
-            raise InitFailedError(self._recorded(inputs), [str(error)]) from None
-        return self._recorded(inputs)
+            raise InitFailedError(self._recorded(inputs, resource), [str(error)]) from None
+        return self._recorded(inputs, resource)
 
     def template(self, inputs: Properties, *switches: str) -> str:
         """The manifests of a chart as text; if it cannot be fetched nothing, which the report then tells."""
@@ -111,8 +111,9 @@ class Helm:
         name = str(inputs["name"])
         if why := self._cannot_be_fetched(inputs):
             text = f"the chart {_chart_name(inputs)} is only recorded, its objects are missing: {why}"
-            self._provider.log(Resource("", "", name), "warning", text)
-            self._recorded(inputs, instead=why, suffix=_CHART)
+            resource = Resource("", "", name)
+            self._provider.log(resource, "warning", text)
+            self._recorded(inputs, resource, instead=why, suffix=_CHART)
             return ""
         words = ["template", name, *_chart_arguments(inputs), "--namespace", str(inputs["namespace"]), *switches]
         words += [] if inputs.get("skipCrds") else ["--include-crds"]
@@ -208,12 +209,12 @@ class Helm:
             raise RehearsalError(f"helm {args[0]} failed: {said.strip()[-3000:]}")
         return printed
 
-    def _recorded(self, inputs: Properties, instead: str = "", suffix: str = "") -> State:
+    def _recorded(self, inputs: Properties, resource: Resource, instead: str = "", suffix: str = "") -> State:
         """The state of a release, and its record; ``instead`` says why its chart is not installed."""
         record = {key: inputs.get(key) for key in ("namespace", "name", "version")} | {
             "chart": _chart_name(inputs),
             "repo": (inputs.get("repositoryOpts") or {}).get("repo"),
-            "values": inputs.get("values") or {},
+            "values": resource.writable(inputs).get("values") or {},
             "installed": not instead,
             "instead": instead,
         }

@@ -1,0 +1,9 @@
+"""The plugin's process: ``python -m ml_foundations.rehearsal.plugins.random <engine address>``."""
+
+from __future__ import annotations
+
+from ml_foundations.rehearsal.plugins.random.provider import RandomProvider
+from ml_foundations.rehearsal.plugins.servicer import serve
+
+if __name__ == "__main__":
+    serve(RandomProvider())
