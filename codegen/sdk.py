@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,9 @@ _CLUSTER_SCOPED = frozenset(
 
 _IMPORT_FORMAT = re.compile(r"^ *\* `([^`]*\{\{[^`]*)`", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{\{([^{}]+)\}+")
+_INVOKED = re.compile(r"pulumi\.runtime\.invoke\('([^']+)'")
+_GIVEN = re.compile(r"__args__\['(\w+)'\]")
+_GETTER = re.compile(r'@pulumi\.getter(?:\(name="(\w+)"\))?\s+def (\w+)')
 _BLOCK = re.compile(r"ForwardRef\('(\w+)Args'\)")
 
 
@@ -55,7 +58,8 @@ def generated(package: str) -> str:
     lines = ",\n".join(f"{json.dumps(token)}:{_compact(described(token))}" for token in sorted(classes(package)))
     provider = _described("", importlib.import_module(f"pulumi_{package}").Provider)
     blocks = ",\n".join(f"{json.dumps(name)}:{_compact(facts)}" for name, facts in sorted(_blocks(package).items()))
-    more = f',\n"blocks":{{\n{blocks}\n}}' if blocks else ""
+    functions = ",\n".join(f"{json.dumps(token)}:{_compact(facts)}" for token, facts in _functions(package))
+    more = f',\n"blocks":{{\n{blocks}\n}},\n"functions":{{\n{functions}\n}}' if blocks else ""
     return f'{{"version":"{_installed(package)}",\n"provider":{_compact(provider)},\n"types":{{\n{lines}\n}}{more}}}\n'
 
 
@@ -126,6 +130,16 @@ def _blocks(package: str) -> dict[str, Any]:
             found[name] = _taken(getattr(module, f"{short}Args"))
             wanted |= set(found[name].get("blocks", {}).values())
     return found
+
+
+def _functions(package: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each function of a package, with what it takes and returns, as the text of its module has them."""
+    root = Path(str(importlib.import_module(f"pulumi_{package}").__file__)).parent
+    for path in sorted(root.glob("*/get_*.py")):
+        text = path.read_text()
+        if token := _INVOKED.search(text):
+            returned = {wire or name for wire, name in _GETTER.findall(text)}
+            yield token[1], {"takes": sorted(set(_GIVEN.findall(text))), "returns": sorted(returned)}
 
 
 def _arguments(annotation: Any) -> Any:

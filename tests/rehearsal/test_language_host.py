@@ -125,6 +125,29 @@ outputs:
 """
 
 
+YAML_FUNCTIONS = """
+name: greetings
+runtime: yaml
+config:
+  gcp:project: acme
+  gcp:region: us-central1
+variables:
+  zones:
+    fn::invoke: {function: gcp:compute:getZones, arguments: {region: europe-west4}, return: names}
+  project:
+    fn::invoke: {function: gcp:organizations:getProject}
+resources:
+  pet: {type: random:RandomPet, properties: {prefix: my}}
+  cluster-account:
+    type: gcp:serviceaccount:Account
+    get: {id: "projects/acme/serviceAccounts/${project.number}-compute@developer.gserviceaccount.com"}
+outputs:
+  zone: ${zones[0]}
+  pet: ${pet.id}
+  account: ${cluster-account.email}
+"""
+
+
 @dataclass(frozen=True)
 class Project:
     """A Pulumi project on this host, in an environment like a rehearsal's."""
@@ -353,6 +376,18 @@ def test_yaml_program_with_a_component_package_by_path(project: Project, tmp_pat
     names = {path.name for path in (tmp_path / "component").iterdir()} - {"__pycache__"}
     assert names == {"PulumiPlugin.yaml", "__main__.py"}
     until(lambda: not processes_of(tmp_path))
+
+
+def test_yaml_program_with_functions_and_what_is_there_already(project: Project, own_tools: Tools) -> None:
+    write(project.folder / "Pulumi.yaml", YAML_FUNCTIONS)
+    (project.folder / "__main__.py").unlink()
+    environment.install(project.rehearsal, own_tools)
+    printed = project.checked("up", "--yes")
+    assert "warning" not in printed
+    outputs = project.outputs()
+    assert outputs["zone"] == "europe-west4-a"
+    assert str(outputs["pet"]).startswith("my-")
+    assert str(outputs["account"]).endswith("-compute@developer.gserviceaccount.com")
 
 
 def test_the_automation_api_works_in_the_rehearsals_shell(project: Project) -> None:

@@ -70,7 +70,7 @@ def test_a_value_stays_until_an_input_changes() -> None:
     [
         ("String", {"length": 3, "lenght": 4}, "lenght: .* has no property of this name"),
         ("String", {}, "length: is required"),
-        ("Dice", {}, "RandomDice is not made in a rehearsal, which makes .*RandomUuid"),
+        ("Dice", {}, "RandomDice is not a type of pulumi-random"),
     ],
 )
 def test_what_cannot_be_made_is_refused(kind: str, inputs: Properties, said: str) -> None:

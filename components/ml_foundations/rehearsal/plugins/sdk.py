@@ -95,6 +95,13 @@ class Sdk:
             "version": self.version,
             "provider": {"inputProperties": _resource_type("", self._data["provider"]).schema["inputProperties"]},
             "resources": {token: self[token].schema for token in self._data["types"]},
+            "functions": {
+                token: {
+                    "inputs": {"properties": dict.fromkeys(facts["takes"], _ANY)},
+                    "outputs": {"properties": dict.fromkeys(facts["returns"], _ANY)},
+                }
+                for token, facts in self._data.get("functions", {}).items()
+            },
         }
 
     @cached_property

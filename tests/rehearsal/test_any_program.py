@@ -1,0 +1,87 @@
+"""A program as others write them for GKE: look-ups, random names, a second cluster, a kubeconfig with a token."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.tools.toolchain import Tools
+
+PROGRAM = """
+import json
+import pulumi
+import pulumi_gcp as gcp
+import pulumi_kubernetes as k8s
+
+own = gcp.organizations.get_client_config()
+network = gcp.compute.get_network(name="default")
+versions = gcp.container.get_engine_versions(location="us-central1-a", version_prefix="1.")
+suffix = pulumi.CustomResource(
+    "random:index/randomString:RandomString", "suffix", {"length": 4, "special": False, "upper": False, "result": None}
+)
+token = gcp.secretmanager.SecretVersion("token", secret="token", secret_data=pulumi.Output.secret("hunter2"))
+
+def cluster(name, place, pool):
+    made = gcp.container.Cluster(
+        name, name="apps", location=place, network=network.self_link, min_master_version=versions.latest_master_version,
+        remove_default_node_pool=True, initial_node_count=1, deletion_protection=False,
+    )
+    config = {"machine_type": "e2-standard-4", "labels": {"suffix": suffix.id}}
+    gcp.container.NodePool(name, name=pool, cluster=made.id, node_count=1, node_config=config)
+    return made
+
+def kubeconfig(made):
+    def text(endpoint, auth):
+        return json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {
+                "server": f"https://{endpoint}", "certificate-authority-data": auth["cluster_ca_certificate"]}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {"token": own.access_token}}],
+        })
+    return pulumi.Output.all(made.endpoint, made.master_auth).apply(lambda given: text(*given))
+
+first = cluster("first", "us-central1-a", "one")
+second = cluster("second", "us-central1-b", "two")
+for name, made in (("first", first), ("second", second)):
+    there = k8s.Provider(name, kubeconfig=kubeconfig(made))
+    k8s.core.v1.ConfigMap(
+        name, metadata={"name": NAME, "namespace": "default"}, data={"cluster": name}, opts=pulumi.ResourceOptions(provider=there)
+    )
+pulumi.export("clusters", [first.id, second.id])
+"""
+
+
+def rehearse(folder: Path, command: str, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ml_foundations.rehearsal", command, "--project", str(folder), *more],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_program_with_two_clusters(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: apps\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {gcp:project: acme, gcp:zone: us-central1-a}\n")
+    (tmp_path / "__main__.py").write_text(PROGRAM.replace("NAME", "name"))
+    root = Rehearsal.of("dev", tmp_path).root
+    try:
+        done = rehearse(tmp_path, "up")
+        assert done.returncode == 0, done.stdout + done.stderr
+        pools = json.loads(rehearse(tmp_path, "report", "--json").stdout)["pools"]
+        assert {(pool["name"], pool["nodes"]) for pool in pools} == {("one", 1), ("two", 1)}
+        kept = (path.read_text(errors="replace") for path in root.rglob("*.json"))
+        assert not any("hunter2" in text for text in kept), "a secret is written down"
+        # One object in both clusters: they are one API server here.
+        (tmp_path / "__main__.py").write_text(PROGRAM.replace("NAME", "'both'"))
+        done = rehearse(tmp_path, "up")
+        assert done.returncode != 0
+        assert "The program's clusters are one API server in a rehearsal" in done.stdout + done.stderr
+    finally:
+        rehearse(tmp_path, "down")
+    assert not root.parent.exists()
