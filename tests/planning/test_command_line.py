@@ -14,9 +14,9 @@ from ml_foundations.planning.input.documents import UnreadableError, read
 from tests.planning.building import Manifest, deployment, job, node, pool, template
 
 KEYS = {
-    "workloads": {"kind", "namespace", "name", "verdict", "reasons", "warnings"},
+    "workloads": {"kind", "namespace", "name", "verdict", "reasons", "warnings", "gpus"},
     "stack": {"verdict", "reasons"},
-    "cost": {"currency", "per_hour_min", "per_hour_max", "unknown"},
+    "cost": {"currency", "per_hour_min", "per_hour_max", "unknown", "teams"},
 }
 
 
@@ -50,7 +50,13 @@ def test_json_has_the_keys_of_the_contract(tmp_path: Path, capsys: pytest.Captur
     assert (sweep["verdict"], web["verdict"], result["stack"]["verdict"]) == ("fits", "cannot-fit", "cannot-fit")
     findings = [*sweep["warnings"], *web["reasons"], *result["stack"]["reasons"]]
     assert [set(finding) for finding in findings] == [{"rule", "path", "message", "remedy"}] * 3
-    assert result["cost"] == {"currency": "USD", "per_hour_min": 0.0, "per_hour_max": None, "unknown": ["p"]}
+    assert result["cost"] == {
+        "currency": "USD",
+        "per_hour_min": 0.0,
+        "per_hour_max": None,
+        "unknown": ["p"],
+        "teams": {},
+    }
 
 
 def test_a_list_as_kubectl_prints_it_is_its_items(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from decimal import Decimal
 
 from ml_foundations.planning import judge
 from ml_foundations.planning.model.nodes import node_class
+from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import RunCost, cost_of, over_budget
+from ml_foundations.planning.verdict.gpu_cost import GpuCost
 
-from tests.planning.building import GPU, Manifest, anti_affinity, job, node, pool, template
+from tests.planning.building import GPU, Manifest, anti_affinity, deployment, job, node, pool, template
 
 MACHINE = "node.kubernetes.io/instance-type"
 
@@ -66,3 +68,32 @@ def test_a_run_costs_its_nodes_for_its_time() -> None:
     assert job_verdict.run_cost == RunCost("dear", 2, Decimal("1.5"), Decimal("167.2185"))
     (endless,) = judge([*nodes, job("train", 2, template())]).workloads
     assert endless.run_cost is None
+
+
+def gpu_pool(name: str, machine: str, gpus: int) -> Manifest:
+    manifest = priced(name, machine)
+    manifest["status"]["allocatable"][GPU] = str(gpus)
+    return manifest
+
+
+def test_gpus_cost_their_part_of_the_cheapest_node_that_takes_them() -> None:
+    wants = {"containers": [{"name": "main", "image": "i", "resources": {"limits": {GPU: "2"}}}]}
+    nodes = [gpu_pool("h100", "a3-highgpu-8g", 8), gpu_pool("dear", "a2-megagpu-16g", 1)]
+    run = job("train", 2, template(**wants), activeDeadlineSeconds=5400)
+    verdicts = judge([*nodes, run, deployment("web", 1, template(**wants)), deployment("cpu", 1, template())])
+    train, web, cpu = (item.gpus for item in verdicts.workloads)
+    assert train == GpuCost(4, Decimal("44.245"), Decimal("66.3675"))
+    assert web == GpuCost(2, Decimal("22.1225"))
+    assert cpu is None
+    assert web.per_month == Decimal("22.1225") * 730
+    assert verdicts.teams == {"team": GpuCost(6, Decimal("66.3675"))}
+    text = report.as_text(verdicts)
+    assert "  4 GPUs: 44.24 USD per hour, 66.37 per run, 32299 in a month of 730 h.\n" in text
+    assert "Team team: 6 GPUs: 66.37 USD per hour, 48448 in a month of 730 h." in text
+
+
+def test_gpus_without_a_price_are_not_free() -> None:
+    wants = {"containers": [{"name": "main", "image": "i", "resources": {"limits": {GPU: "2"}}}]}
+    verdicts = judge([gpu_pool("b200", "a4-highgpu-8g", 8), deployment("web", 1, template(**wants))])
+    assert verdicts.teams["team"] == GpuCost(2, None)
+    assert "Team team: 2 GPUs, at a price that is not known." in report.as_text(verdicts)

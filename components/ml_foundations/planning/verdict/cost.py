@@ -12,7 +12,7 @@ from ml_foundations.planning.model.nodes import HOURLY_PRICE, NodeClass, machine
 from ml_foundations.planning.model.places import Demand
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
-_HOURS_PER_MONTH = 730
+HOURS_PER_MONTH = 730
 """A year's hours by twelve, as cloud price lists count a month."""
 
 
@@ -65,11 +65,11 @@ class Cost:
 
 def cost_of(nodes: Iterable[NodeClass]) -> Cost:
     """The cost of nodes by the catalog's list prices."""
-    pools = tuple(PoolCost(node.name, _price_of(node), node.fewest, node.count) for node in nodes)
+    pools = tuple(PoolCost(node.name, price_of(node), node.fewest, node.count) for node in nodes)
     return Cost(_sum(pool.per_hour_min for pool in pools), _sum(pool.per_hour_max for pool in pools), pools)
 
 
-def _price_of(node: NodeClass) -> Decimal | None:
+def price_of(node: NodeClass) -> Decimal | None:
     """The hourly price of one node, by its annotation or its machine type; None where it is not known."""
     if declared := annotations_of(node.manifest).get(HOURLY_PRICE):
         return Decimal(str(declared))
@@ -86,12 +86,12 @@ def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
         message = f"the cost cannot be compared with the budget: no price is known for {', '.join(cost.unknown)}"
         remedy = f"Give the price of these nodes in the annotation {HOURLY_PRICE}."
         return Finding("monthly-budget", Severity.WARNING, "stack", "monthly_budget", message, remedy)
-    most = cost.per_hour_max * _HOURS_PER_MONTH
+    most = cost.per_hour_max * HOURS_PER_MONTH
     if most <= monthly_budget:
         return None
     dearest = max(cost.pools, key=lambda pool: pool.per_hour_max or Decimal(0))
     message = (
-        f"at their most, the nodes cost {most:.0f} {cost.currency} in a month of {_HOURS_PER_MONTH} h, "
+        f"at their most, the nodes cost {most:.0f} {cost.currency} in a month of {HOURS_PER_MONTH} h, "
         f"{most - monthly_budget:.0f} above the budget of {monthly_budget:.0f}"
     )
     remedy = f'Lower the maximum of the dearest pool "{dearest.name}" ({dearest.most} nodes), or raise the budget.'
@@ -114,7 +114,7 @@ def run_cost(demand: Demand, seconds: int) -> RunCost | None:
     costs = [
         RunCost(place.node.name, nodes, hours, price * nodes * hours)
         for place in demand.places
-        if (room := place.room(demand.pod)) and (price := _price_of(place.node)) is not None
+        if (room := place.room(demand.pod)) and (price := price_of(place.node)) is not None
         for nodes in [min(place.count, -(-demand.count // room))]
     ]
     return min(costs, key=lambda cost: cost.amount, default=None)

@@ -29,6 +29,7 @@ from ml_foundations.planning.verdict.advice import advise
 from ml_foundations.planning.verdict.cost import RunCost, cost_of, run_cost
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.fitting import Fitting
+from ml_foundations.planning.verdict.gpu_cost import GpuPrices
 from ml_foundations.planning.verdict.verdicts import QuotaLeft, Verdicts, WorkloadVerdict
 
 _Reasons = list[tuple[Verdict, Reason]]
@@ -95,6 +96,7 @@ def _judge(world: World, cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> 
     for claim in cluster.volumes.unused(cluster.workloads):
         refused = cluster.volumes.class_refusals(claim)
         findings += [explain.finding(each, Verdict.CANNOT_FIT if each.certain else Verdict.FITS) for each in refused]
+    prices = GpuPrices(cluster)
     return Verdicts(
         tuple(
             WorkloadVerdict(
@@ -103,6 +105,7 @@ def _judge(world: World, cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> 
                 tuple(_reasons(candidate, [other.workloads[index] for other in roomier])),
                 tuple(explain.finding(reason, Verdict.FITS, candidate.workload) for reason in candidate.warnings),
                 _run_cost(fitting, candidate),
+                prices.of(candidate),
             )
             for index, candidate in enumerate(candidates)
         ),

@@ -8,7 +8,9 @@ from typing import Any
 
 from ml_foundations.kubernetes.quantities import format_milli
 from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.verdict.cost import HOURS_PER_MONTH
 from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.gpu_cost import GpuCost
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 _NOTHING = "There is nothing to judge: no workload is declared."
@@ -26,6 +28,7 @@ def as_json(verdicts: Verdicts) -> dict[str, Any]:
                 "verdict": item.verdict,
                 "reasons": _as_json(item.reasons),
                 "warnings": _as_json(item.warnings),
+                "gpus": _cost_as_json(item.gpus),
             }
             for item in verdicts.workloads
         ],
@@ -38,6 +41,7 @@ def as_json(verdicts: Verdicts) -> dict[str, Any]:
             "per_hour_min": _number(verdicts.cost.per_hour_min),
             "per_hour_max": _number(verdicts.cost.per_hour_max),
             "unknown": verdicts.cost.unknown,
+            "teams": {namespace: _cost_as_json(cost) for namespace, cost in verdicts.teams.items()},
         },
     }
 
@@ -49,6 +53,8 @@ def as_text(verdicts: Verdicts) -> str:
         lines.append(f"{item.workload} {_SHOWN[item.verdict]}")
         lines += [f"  {_sentence(finding)}" for finding in item.reasons]
         lines += [f"  warning: {_sentence(finding)}" for finding in item.warnings]
+        if item.gpus:
+            lines.append(f"  {_gpus_text(item.gpus)}")
         if run := item.run_cost:
             lines.append(
                 f"  A run costs {run.amount:.2f} {verdicts.cost.currency} at most: {run.nodes} x {run.pool} "
@@ -75,6 +81,7 @@ def as_summary(verdicts: Verdicts) -> str:
             f"Nodes cost {_money(cost.per_hour_min)} to {_money(cost.per_hour_max)} {cost.currency} per hour, "
             "by list prices."
         )
+    lines += [f"Team {namespace}: {_gpus_text(gpus)}" for namespace, gpus in verdicts.teams.items()]
     if cost.unknown:
         lines.append(f"No price is known for {', '.join(cost.unknown)}.")
     return "\n".join(lines)
@@ -82,6 +89,22 @@ def as_summary(verdicts: Verdicts) -> str:
 
 def _as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:
     return [{"rule": f.rule, "path": f.path, "message": f.message, "remedy": f.remedy} for f in findings]
+
+
+def _cost_as_json(cost: GpuCost | None) -> dict[str, Any] | None:
+    if cost is None:
+        return None
+    amounts = {"per_hour": cost.per_hour, "per_run": cost.per_run, "per_month": cost.per_month}
+    return {"count": cost.gpus, **{name: _number(amount) for name, amount in amounts.items()}}
+
+
+def _gpus_text(cost: GpuCost) -> str:
+    """What GPUs cost in a sentence, as far as prices are known."""
+    count = f"{cost.gpus} GPU{'' if cost.gpus == 1 else 's'}"
+    if cost.per_hour is None or cost.per_month is None:
+        return f"{count}, at a price that is not known."
+    run = "" if cost.per_run is None else f", {cost.per_run:.2f} per run"
+    return f"{count}: {cost.per_hour:.2f} USD per hour{run}, {cost.per_month:.0f} in a month of {HOURS_PER_MONTH} h."
 
 
 def _number(amount: Decimal | None) -> float | None:

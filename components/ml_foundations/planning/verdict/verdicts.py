@@ -9,6 +9,7 @@ from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.cost import Cost, RunCost
 from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.gpu_cost import GpuCost, by_team
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class WorkloadVerdict:
     warnings: tuple[Finding, ...] = ()
     run_cost: RunCost | None = None
     """What one run costs at most, where the workload says how long it may last."""
+    gpus: GpuCost | None = None
+    """What its GPUs cost while all of its pods run, where it requests some."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class Verdicts:
     def is_empty(self) -> bool:
         """Whether there is nothing to judge: no workload, and no object that planning does not know."""
         return not self.workloads and self.stack is Verdict.FITS
+
+    @property
+    def teams(self) -> dict[str, GpuCost]:
+        """What the GPUs of each namespace cost while all of its workloads run."""
+        return by_team((item.workload.namespace, item.gpus) for item in self.workloads)
 
     @property
     def findings(self) -> list[Finding]:

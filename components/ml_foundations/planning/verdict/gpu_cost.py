@@ -1,0 +1,88 @@
+"""What the GPUs of workloads and teams cost: their part of the price of the nodes that hold them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.planning.model.decisions import Candidate
+from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.model.places import PodClass
+from ml_foundations.planning.verdict.cost import HOURS_PER_MONTH, price_of
+
+
+@dataclass(frozen=True)
+class GpuCost:
+    """What GPUs cost in US dollars; None where no price is known.
+
+    Attributes:
+        gpus: How many, while all pods run.
+        per_hour: Their part of the price of their nodes.
+        per_run: The same for as long as a run may last; None where nothing limits it.
+    """
+
+    gpus: int
+    per_hour: Decimal | None
+    per_run: Decimal | None = None
+
+    @property
+    def per_month(self) -> Decimal | None:
+        """What they cost if they are taken for all of a month of 730 hours."""
+        return None if self.per_hour is None else self.per_hour * HOURS_PER_MONTH
+
+
+class GpuPrices:
+    """The price of a GPU for pods: that of the cheapest node which takes them, by the GPUs that it offers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[str, Decimal | None] = {}
+
+    def of(self, candidate: Candidate) -> GpuCost | None:
+        """What the GPUs of a workload cost; None where it requests none."""
+        found = [
+            (count, self._price(pod))
+            for pod_set, pod in candidate.sets
+            if (count := pod_set.count * (pod.requests.get(labels.GPU_RESOURCE, 0) // 1000))
+        ]
+        if not found:
+            return None
+        per_hour = _sum(None if price is None else price * count for count, price in found)
+        seconds = candidate.workload.deadline
+        per_run = None if per_hour is None or seconds is None else per_hour * seconds / 3600
+        return GpuCost(sum(count for count, _ in found), per_hour, per_run)
+
+    def _price(self, pod: PodClass) -> Decimal | None:
+        key = pod.node_key if pod.volume_refusals is None else f"{pod.name} {pod.node_key}"
+        if key not in self._known:
+            prices = (gpu_price(place.node) for place in self._cluster.accepting(pod))
+            self._known[key] = min((price for price in prices if price is not None), default=None)
+        return self._known[key]
+
+
+def gpu_price(node: NodeClass) -> Decimal | None:
+    """The part of a node's hourly price that each of its GPUs has; None where it has none, or no price is known."""
+    gpus = node.allocatable.get(labels.GPU_RESOURCE, 0) // 1000
+    price = price_of(node) if gpus else None
+    return None if price is None else price / gpus
+
+
+def by_team(costs: Iterable[tuple[str, GpuCost | None]]) -> dict[str, GpuCost]:
+    """The sums of each namespace; unknown where one of its workloads is."""
+    found: defaultdict[str, list[GpuCost]] = defaultdict(list)
+    for namespace, cost in costs:
+        if cost is not None:
+            found[namespace].append(cost)
+    return {
+        namespace: GpuCost(sum(each.gpus for each in mine), _sum(each.per_hour for each in mine))
+        for namespace, mine in sorted(found.items())
+    }
+
+
+def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
+    found = list(amounts)
+    return None if None in found else sum(filter(None, found), Decimal(0))
