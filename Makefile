@@ -1,3 +1,4 @@
+$(foreach name,stack project nodes,$(if $(filter command line,$(origin $(name))),$(error make knows no $(name)=: write it in capitals)))
 STACK ?= dev
 PROJECT ?= .
 PYTHON ?= python3

@@ -1,6 +1,7 @@
 """What a rehearsal puts in place: the plugins that the engine finds."""
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from ml_foundations.rehearsal.engine import environment
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
+
+from tests.support.checkout import CHECKOUT
 
 
 @pytest.fixture
@@ -144,6 +147,7 @@ def test_files_of_a_moment_lie_in_the_rehearsals_folder(rehearsal: Rehearsal, mo
         ("config: {a: [}", "Pulumi.dev.yaml cannot be read"),
         ("config: {}".encode("utf-16"), "Pulumi.dev.yaml cannot be read"),
         ("- a", "Pulumi.dev.yaml is not a mapping"),
+        ("config:\n  t:teams:\n    a: {}\n    a: {b: c}", '"a" stands on line 3 already'),
     ],
 )
 def test_a_stack_file_that_cannot_be_rehearsed_is_an_error(rehearsal: Rehearsal, text: str | bytes, said: str) -> None:
@@ -159,6 +163,27 @@ def test_a_project_that_is_none_is_an_error(rehearsal: Rehearsal, text: str, sai
     (rehearsal.project / "Pulumi.yaml").write_text(text)
     with pytest.raises(RehearsalError, match=said):
         environment.project_settings(rehearsal.project)
+
+
+def test_a_shell_without_a_replica_reaches_no_cluster() -> None:
+    said = subprocess.run(
+        ["bash", "-c", 'eval "$1"; echo "$KUBECONFIG $PULUMI_BACKEND_URL"', "-", environment.dead_shell()],
+        env=os.environ | {"KUBECONFIG": "/real"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.split()[:2] == ["/dev/null", "file:///dev/null"]
+    assert "there is no replica" in said.stderr
+
+
+@pytest.mark.parametrize("name", ["stack", "project", "nodes"])
+def test_make_refuses_a_variable_in_lower_case(name: str) -> None:
+    done = subprocess.run(
+        ["make", "-n", "up", f"{name}=prod"], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert f"make knows no {name}=: write it in capitals" in done.stderr
 
 
 def test_no_credentials_of_the_users_are_found(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -606,6 +606,25 @@ def test_load_balancers_have_an_address_each_and_keep_it(cloud: Cloud) -> None:
             cloud.api.delete(path)
 
 
+@pytest.mark.parametrize(
+    ("spec", "annotation", "served"),
+    [
+        ({}, None, True),
+        ({}, "gce-internal", True),
+        ({}, "nginx", True),
+        ({}, "traefik", False),
+        ({"ingressClassName": "nginx"}, None, True),
+        ({"ingressClassName": "gce"}, None, False),
+    ],
+)
+def test_an_ingress_of_a_class_that_nobody_serves_gets_no_address(
+    spec: dict[str, str], annotation: str | None, served: bool
+) -> None:
+    noted = {load_balancers.CLASS_ANNOTATION: annotation} if annotation else {}
+    ingress = {"metadata": {"name": "i", "annotations": noted}, "spec": spec}
+    assert load_balancers.is_served(ingress, {"nginx"}) == served
+
+
 def test_an_address_follows_from_the_object_and_is_its_own_while_there_is_one() -> None:
     first = load_balancers.address("a", ())
     assert load_balancers.address("a", ()) == first

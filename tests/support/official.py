@@ -7,12 +7,19 @@ import pytest
 import urllib3
 from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.rehearsal.tools import groups, toolchain
+from packaging.version import Version
 
 HOME = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
 
 
 def has_plugin(package: str) -> bool:
     return any(path.is_dir() for path in HOME.glob(f"plugins/resource-{package}-v*"))
+
+
+def kubernetes_plugin() -> Version:
+    """The newest of Pulumi's own kubernetes plugins here; 0 where there is none."""
+    names = [path.name for path in HOME.glob("plugins/resource-kubernetes-v*") if path.is_dir()]
+    return max((Version(name.removeprefix("resource-kubernetes-v")) for name in names), default=Version("0"))
 
 
 def has_cli() -> bool:
@@ -30,6 +37,10 @@ def can_fetch_charts() -> bool:
 
 needs_kubernetes_plugin = pytest.mark.skipif(
     not has_plugin("kubernetes"), reason="Pulumi's own kubernetes plugin is not installed"
+)
+needs_kubernetes_plugin_4_29 = pytest.mark.skipif(
+    kubernetes_plugin() < Version("4.29"),
+    reason="Pulumi's own kubernetes plugin is not installed, or older than 4.29, which creates objects otherwise",
 )
 needs_all = pytest.mark.skipif(
     not (has_plugin("kubernetes") and has_plugin("gcp") and has_cli()),

@@ -89,7 +89,11 @@ def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 
 def _env(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    _require_up(rehearsal)
+    try:
+        _require_up(rehearsal)
+    except RehearsalError:
+        print(environment.dead_shell())
+        raise
     print(environment.shell_exports(rehearsal))
 
 

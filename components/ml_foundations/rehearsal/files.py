@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.error import MarkedYAMLError
 
 from ml_foundations.rehearsal.progress import RehearsalError, console
 
@@ -48,6 +49,19 @@ def read_text(path: Path) -> str:
         return ""
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which a key stands once: of two, the first would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        first = {key.value: key for key in reversed(names)}
+        for key in names:
+            if first[key.value] is not key:
+                line = first[key.value].start_mark.line + 1
+                raise MarkedYAMLError(None, None, f'"{key.value}" stands on line {line} already', key.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def read_map(document: str | Path, title: str) -> dict[str, Any]:
     """The mapping that a YAML document holds, given as text or by its path.
 
@@ -55,7 +69,10 @@ def read_map(document: str | Path, title: str) -> dict[str, Any]:
         RehearsalError: it cannot be read, or holds something else; the message calls it by its title.
     """
     try:
-        found = yaml.safe_load(document if isinstance(document, str) else document.expanduser().read_text()) or {}
+        found = yaml.load(
+            document if isinstance(document, str) else document.expanduser().read_text(), Loader=_UniqueKeys
+        )
+        found = found or {}
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         raise RehearsalError(f"{title} cannot be read: {error}") from None
     if not isinstance(found, dict):

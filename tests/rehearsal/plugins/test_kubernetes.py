@@ -20,10 +20,11 @@ from ml_foundations.rehearsal.api import Api, ApiError, Object
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
-from ml_foundations.rehearsal.plugins.kubernetes import readiness, waiting
-from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
+from ml_foundations.rehearsal.plugins.kubernetes import readiness, removed, waiting
+from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm, unknown_keys
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
-from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Resource, State
+from ml_foundations.rehearsal.plugins.kubernetes.settings import Settings
+from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, token_of
 from ml_foundations.rehearsal.plugins.values import Properties, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -176,13 +177,13 @@ class ClusterOfOne:
     def is_as_created(self, live: Object) -> bool:
         return self.created
 
-    def own(self, live: Object) -> None:
+    def own(self, live: Object, manager: str) -> None:
         self.created = False
 
     def create(self, obj: Object, **options: Any) -> Object:
-        return self.apply(obj, created=True, **options)
+        return self.apply(obj, "", created=True, **options)
 
-    def apply(self, obj: Object, **options: Any) -> Object:
+    def apply(self, obj: Object, manager: str, **options: Any) -> Object:
         self.asked.append(options)
         if self.refusals:
             raise self.refusals.pop()
@@ -883,7 +884,9 @@ def test_a_generated_name_is_kept(project: Project) -> None:
     name = name_of(project)
     assert name.startswith("g-")
     assert "1 updated" in project.up(body.replace('"x"', '"y"'))
-    assert project.kubectl("get", "configmap", name)["metadata"]["labels"] == {"l": "y"}
+    made = project.kubectl("get", "configmap", name)["metadata"]
+    assert made["labels"] == {"l": "y", "app.kubernetes.io/managed-by": "pulumi"}
+    assert {entry["operation"] for entry in made["managedFields"]} <= {"Update"}
     project.up("")
     assert project.kubectl("get", "configmap", name) is None
 
@@ -919,8 +922,71 @@ def test_which_kinds_have_a_namespace_is_what_the_api_server_says(cluster: Clust
 
 
 def test_an_unsupported_kind_is_named(project: Project) -> None:
-    printed = project.fails('k8s.core.v1.ConfigMapPatch("p", metadata={"name": "x"}, opts=here)')
-    assert "kubernetes:core/v1:ConfigMapPatch is not supported in a rehearsal" in printed
+    printed = project.fails('k8s.core.v1.ConfigMapList("p", items=[], opts=here)')
+    assert "kubernetes:core/v1:ConfigMapList is not supported in a rehearsal" in printed
+
+
+def test_a_patch_changes_what_it_names_and_gives_it_back(project: Project) -> None:
+    account = project.kubectl("create", "configmap", "theirs", "--from-literal=a=1")
+    body = """
+    k8s.core.v1.ConfigMapPatch("p", metadata={{"name": "theirs", "labels": {{"team": "{team}"}}}}, data={{"b": "2"}},
+                               opts=here)
+    """
+    project.up(body.format(team="x"))
+    assert project.kubectl("get", "configmap", "theirs")["data"] == {"a": "1", "b": "2"}
+    assert "1 updated" in project.up(body.format(team="y"))
+    assert "unchanged" in project.up(body.format(team="y"))
+    assert project.kubectl("get", "configmap", "theirs")["metadata"]["labels"] == {"team": "y"}
+    printed = project.fails(body.format(team="y").replace('"b": "2"', '"a": "3"'))
+    assert "conflict" in printed and "pulumi.com/patchForce" in printed
+    project.up("")
+    left = project.kubectl("get", "configmap", "theirs")
+    assert (left["data"], left["metadata"]["uid"]) == ({"a": "1"}, account["metadata"]["uid"])
+    assert "labels" not in left["metadata"]
+    project.kubectl("delete", "configmap", "theirs")
+
+
+def test_a_patch_needs_a_name_and_server_side_apply() -> None:
+    patch = Resource("urn::p", "kubernetes:core/v1:ConfigMapPatch", "p")
+    with pytest.raises(CheckError, match="a patch changes an object that has a name"):
+        provider_of().check(patch, {}, {}, b"")
+    with pytest.raises(CheckError, match="patch resources need Server-Side Apply"):
+        provider_of(enableServerSideApply="false").check(patch, {}, named(), b"")
+
+
+def test_a_removed_version_is_warned_of_at_preview(project: Project) -> None:
+    project.program('k8s.batch.v1beta1.CronJob("c", metadata={"name": "c"}, spec={}, opts=here)')
+    printed = project.pulumi("preview", "--stack", "t").stdout
+    assert "batch/v1beta1/CronJob was removed in Kubernetes 1.25. Use batch/v1/CronJob instead" in printed
+
+
+def test_no_kind_that_the_api_server_serves_is_said_to_be_removed(cluster: Cluster) -> None:
+    api = Api(Access(cluster.kubeconfig))
+    versions = [version["groupVersion"] for group in api.get("/apis")["groups"] for version in group["versions"]]
+    kinds = [(version, item["kind"]) for version in versions for item in api.get(f"/apis/{version}")["resources"]]
+    assert not [kind for kind in kinds if removed.warning(*kind)]
+    assert removed.warning("extensions/v1beta1", "PodSecurityPolicy").endswith("Nothing takes its place")
+
+
+def test_pulumi_import_prints_what_to_declare(project: Project) -> None:
+    project.kubectl("create", "configmap", "found", "--from-literal=a=1")
+    project.up('k8s.core.v1.ConfigMap("x", metadata={"name": "x"}, opts=here)')
+    done = project.pulumi(
+        "import",
+        "kubernetes:core/v1:ConfigMap",
+        "found",
+        "default/found",
+        "--yes",
+        "--stack",
+        "t",
+        "--protect=false",
+        "--provider",
+        f"replica={project.urn('replica')}",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "# Imported. Declare it" in done.stdout
+    project.up("")
+    assert project.kubectl("get", "configmap", "found") is None
 
 
 def test_a_failing_credential_plugin_is_heard(project: Project, tmp_path: Path) -> None:
@@ -984,6 +1050,39 @@ UNREACHABLE = """
 k8s.helm.v3.Release("op", name="op", chart="gpu-operator", version="v26.7.0", namespace="default",
     repository_opts={{"repo": "https://127.0.0.1:9"}}, values={values}, opts=here)
 """
+
+
+def test_a_release_says_what_helm_installed_and_its_name_is_taken(project: Project, tmp_path: Path) -> None:
+    body = release(tmp_path, CHART, "values={}")
+    project.up(body)
+    [made] = [resource for resource in project.resources() if resource["type"].endswith(":Release")]
+    assert made["outputs"]["resourceNames"] == {"ConfigMap/v1": ["tiny"]}
+    assert made["outputs"]["status"]["revision"] == 1
+    assert made["outputs"]["status"]["status"] == "deployed"
+    again = body.replace('Release("r"', 'Release("again"')
+    assert "the release default/r exists already" in project.fails(f"{body}\n{again}")
+    project.up("")
+
+
+def unreachable(monkeypatch: pytest.MonkeyPatch, network: bool) -> Helm:
+    """Helm on a machine with or without a network, where the chart's own repository never answers."""
+    helm = Helm(Provider(), Settings({}))
+    monkeypatch.setattr("ml_foundations.rehearsal.plugins.kubernetes.helm._answers", lambda _: network)
+
+    def fails(*args: str, seconds: float) -> str:
+        raise RehearsalError(f"helm {args[0]} failed: dial tcp: no such host")
+
+    monkeypatch.setattr(helm, "_helm", fails)
+    return helm
+
+
+def test_a_wrong_address_of_a_chart_is_no_lack_of_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = {"chart": "c", "name": "c", "namespace": "n", "repositoryOpts": {"repo": "https://charts.invalid"}}
+    with pytest.raises(RehearsalError, match="other chart repositories can"):
+        unreachable(monkeypatch, network=True).install(Resource("", "", ""), inputs)
+    assert (
+        unreachable(monkeypatch, network=False)._cannot_be_fetched(inputs) == "https://charts.invalid cannot be reached"
+    )
 
 
 def test_a_chart_that_cannot_be_fetched_is_recorded_and_said_to_be(project: Project) -> None:

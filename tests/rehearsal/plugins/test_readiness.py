@@ -109,3 +109,5 @@ def test_an_ingress_waits_for_an_address_and_for_every_service_that_it_names() -
     assert lack(live | {"status": status}, a, b) == ""
     assert lack(live, a, b) == "the ingress has no address"
     assert lack(live | {"status": status}, a).endswith("there is no service b")
+    live["spec"]["ingressClassName"] = "nginx"
+    assert lack(live, a, b) == "the ingress has no address: it comes from the controller of the class nginx"

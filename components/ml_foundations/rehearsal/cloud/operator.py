@@ -42,9 +42,14 @@ def released(chart: str, rehearsal: Rehearsal, releases: Iterable[Mapping[str, A
 
 def read_release(secret: Mapping[str, Any]) -> dict[str, Any]:
     """Chart and values of the Helm release that a Secret holds."""
+    release = unpacked(secret)
+    return {"chart": release["chart"]["metadata"]["name"], "values": release.get("config") or {}} if release else {}
+
+
+def unpacked(secret: Mapping[str, Any]) -> dict[str, Any]:
+    """The Helm release that a Secret holds, as Helm writes it; empty if it cannot be read."""
     try:
         packed = base64.b64decode(base64.b64decode(secret["data"]["release"]))
-        release = json.loads(gzip.decompress(packed))
-        return {"chart": release["chart"]["metadata"]["name"], "values": release.get("config") or {}}
+        return json.loads(gzip.decompress(packed))
     except (KeyError, ValueError, OSError, EOFError, zlib.error):
         return {}

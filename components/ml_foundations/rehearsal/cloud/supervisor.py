@@ -58,8 +58,8 @@ class Supervisor:
         self._addons = addons.Addons(self._api)
         self._disks = volumes.Disks(self._api, *map(follow, (volumes.CLAIMS, volumes.VOLUMES, volumes.CLASSES)))
         self._dra = dra.Driver(self._api, follow(dra.SLICES), follow(dra.CLAIMS))
-        services, ingresses = follow(load_balancers.SERVICES), follow(load_balancers.INGRESSES)
-        self._load_balancers = load_balancers.LoadBalancers(self._api, services, ingresses)
+        balanced = map(follow, (load_balancers.SERVICES, load_balancers.INGRESSES, load_balancers.CLASSES))
+        self._load_balancers = load_balancers.LoadBalancers(self._api, *balanced)
 
     def sync(self, timeout: float) -> bool:
         """Start following the API; whether everything was read within the time."""

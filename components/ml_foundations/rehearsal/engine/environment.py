@@ -110,6 +110,14 @@ def shell_exports(rehearsal: Rehearsal) -> str:
     return "\n".join(lines)
 
 
+def dead_shell() -> str:
+    """Lines for ``eval`` where there is no replica: after them nothing reaches any other cluster or cloud, either."""
+    exports = {"KUBECONFIG": "/dev/null", "PULUMI_BACKEND_URL": "file:///dev/null", **_NO_CREDENTIALS}
+    lines = [f"unset {name}" for name in _dropped() if name not in exports]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
+    return "\n".join([*lines, "echo 'there is no replica: this shell reaches no cluster' >&2"])
+
+
 def stack_file(rehearsal: Rehearsal) -> Path:
     """The rehearsal's copy of the stack file: Pulumi writes its encryption salt there, and not into the checkout."""
     return rehearsal.root / f"Pulumi.{rehearsal.stack}.yaml"

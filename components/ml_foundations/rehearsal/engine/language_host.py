@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,6 +104,12 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
     def About(self, request: Any, context: Any) -> Any:
         return lang.AboutResponse(executable=sys.executable, version=sys.version.split()[0])
+
+    def GenerateProgram(self, request: Any, context: Any) -> Any:
+        """What ``pulumi import`` prints: the inputs as the CLI describes them, for the user to declare in Python."""
+        inputs = "".join(request.source.values())
+        text = f"# Imported. Declare it in your program with these inputs:\n{textwrap.indent(inputs, '# ')}"
+        return lang.GenerateProgramResponse(source={"__main__.py": text.encode()})
 
     def Run(self, request: Any, context: Any) -> Any:
         environment = dict(os.environ) | {

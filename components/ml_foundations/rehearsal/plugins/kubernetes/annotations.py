@@ -12,6 +12,7 @@ from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 
 AUTONAMED = "pulumi.com/autonamed"
 FORCE = "pulumi.com/patchForce"
+MANAGER = "pulumi.com/patchFieldManager"
 REPLACE_UNREADY = "pulumi.com/replaceUnready"
 SKIP = "pulumi.com/skipAwait"
 _PROPAGATION = "pulumi.com/deletionPropagationPolicy"

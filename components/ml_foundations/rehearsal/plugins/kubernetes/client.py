@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from ml_foundations.rehearsal.api import Api, ApiError, Object
 
-_FIELD_MANAGER = "pulumi-kubernetes"
+FIELD_MANAGER = "pulumi-kubernetes"
+"""Who owns the fields of what a program declares."""
 
 
 class UnknownKindError(ApiError):
@@ -39,19 +40,32 @@ class Client:
         metadata = {key: value for key, value in obj["metadata"].items() if key != "name"}
         return self._api.request("POST", self.path(obj | {"metadata": metadata}), _query(dry_run), obj)
 
-    def apply(self, obj: Object, *, dry_run: bool = False, force: bool = False) -> Object:
+    def apply(self, obj: Object, manager: str, *, dry_run: bool = False, force: bool = False) -> Object:
         """Server-side apply, with strict validation of the fields."""
-        query = _query(dry_run) | {"force": "true" if force else "false"}
+        query = _query(dry_run) | {"force": "true" if force else "false", "fieldManager": manager}
         return self._api.request("PATCH", self.path(obj), query, obj, "application/apply-patch+yaml")
 
     def is_as_created(self, live: Object) -> bool:
         """Whether an object of this plugin was never applied."""
         return any(map(_is_creation, live["metadata"].get("managedFields", [])))
 
-    def own(self, live: Object) -> None:
+    def merge(self, patch: Object, live: Object, *, dry_run: bool = False) -> Object:
+        """Change an object by a merge patch."""
+        return self._api.request("PATCH", self.path(live), _query(dry_run), patch, "application/merge-patch+json")
+
+    def give_up(self, obj: Object, manager: str) -> None:
+        """Let go of all fields that a manager owns: those that nobody else owns are removed."""
+        live = self.get(obj)
+        if live and any(entry["manager"] == manager for entry in live["metadata"].get("managedFields", [])):
+            metadata = {key: live["metadata"][key] for key in ("name", "namespace") if key in live["metadata"]}
+            self.apply({"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata}, manager)
+
+    def own(self, live: Object, manager: str) -> None:
         """Make what a creation owns what server-side apply owns, which then changes and removes it."""
         fields = live["metadata"].get("managedFields", [])
-        applied = [entry | {"operation": "Apply"} if _is_creation(entry) else entry for entry in fields]
+        applied = [
+            entry | {"operation": "Apply", "manager": manager} if _is_creation(entry) else entry for entry in fields
+        ]
         self._api.patch(self.path(live), {"metadata": {"managedFields": applied}})
 
     def delete(self, obj: Object, propagation: str) -> None:
@@ -107,13 +121,13 @@ class Client:
 
 
 def _query(dry_run: bool) -> dict[str, str]:
-    query = {"fieldManager": _FIELD_MANAGER, "fieldValidation": "Strict"}
+    query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
     return query | {"dryRun": "All"} if dry_run else query
 
 
 def _is_creation(entry: Object) -> bool:
     """Whether an entry of managedFields says what this plugin set when it created the object."""
-    created = entry["manager"] == _FIELD_MANAGER and entry["operation"] == "Update"
+    created = entry["manager"] == FIELD_MANAGER and entry["operation"] == "Update"
     return created and not entry.get("subresource")
 
 

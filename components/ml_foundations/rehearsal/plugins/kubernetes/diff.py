@@ -14,7 +14,8 @@ from typing import Any
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.rehearsal.plugins.changes import is_below
 
-_IDENTITY = ("metadata.name", "metadata.namespace")
+IDENTITY = ("metadata.name", "metadata.namespace")
+"""The paths that say which object it is."""
 
 _QUANTITIES = re.compile(r"\b(requests|limits|capacity|hard|default|defaultRequest|max|min|overhead|sizeLimit)\b")
 """The places in a manifest where a string is an amount."""
@@ -41,7 +42,7 @@ def group_kind(obj: Mapping[str, Any]) -> str:
 def replaced_paths(changed: list[str], new: Mapping[str, Any], mutable: Collection[str] = ()) -> list[str]:
     """The changed paths for which an object must be replaced; the content of mutable kinds may change."""
     kind = group_kind(new)
-    fields = (*_IDENTITY, *_REPLACED_FOR.get(kind, ()))
+    fields = (*IDENTITY, *_REPLACED_FOR.get(kind, ()))
     if kind not in mutable or new.get("immutable"):
         fields = (*fields, *_CONTENT.get(kind, ()))
     return [path for path in changed if is_below(path, fields) or (kind == "Pod" and _replaces_container(path, new))]
@@ -55,6 +56,18 @@ def _replaces_container(path: str, pod: Mapping[str, Any]) -> bool:
     if field:
         return field in _REPLACED_FOR["Container"]
     return index is None or int(index) < len(pod["spec"][containers])
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """What changes an object from the old inputs to the new ones (JSON Merge Patch, RFC 7386)."""
+    patch: dict[str, Any] = {key: None for key in old.keys() - new.keys()}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            patch |= {key: below} if (below := merge_patch(before, value)) else {}
+        elif value != before:
+            patch[key] = value
+    return patch
 
 
 def same(old: Any, new: Any, path: str) -> bool:

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import http.client
 import json
 import re
 import signal
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ml_foundations.kubernetes.manifests import RELEASE, UNKNOWN
+from ml_foundations.catalog.versions import GPU_OPERATOR, NFS_PROVISIONER
+from ml_foundations.kubernetes.manifests import RELEASE, UNKNOWN, name_of
 from ml_foundations.rehearsal.access import private_file
+from ml_foundations.rehearsal.api import Object
+from ml_foundations.rehearsal.cloud import operator
 from ml_foundations.rehearsal.control_plane import controllers
 from ml_foundations.rehearsal.files import read_map, write
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
-from ml_foundations.rehearsal.plugins.kubernetes.diff import same
+from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind, same
+from ml_foundations.rehearsal.plugins.kubernetes.rendering import decode
 from ml_foundations.rehearsal.plugins.kubernetes.settings import Settings
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES
@@ -35,6 +43,8 @@ _CHART = ".chart"
 """Marks the record of a chart that the program renders itself: each update makes it anew."""
 _CHART_KEYS = Path(__file__).parent / "charts"
 _FETCH_SECONDS = 10
+_SLOW_FETCH_SECONDS = 120
+_PROBE_SECONDS = 3
 _DEFAULT_SECONDS = 300
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 30
@@ -84,6 +94,14 @@ class Helm:
         """The inputs, unless they have values that the chart is known not to have."""
         self._refuse_unknown_values(inputs)
         return inputs | {"status": UNKNOWN, "resourceNames": UNKNOWN}
+
+    def refuse_taken(self, inputs: Properties) -> None:
+        """Refuse a new release whose name is in use: Helm would upgrade what another resource or user installed."""
+        if status(self._settings.client, str(inputs["namespace"]), str(inputs["name"])) == "deployed":
+            raise RehearsalError(
+                f"the release {inputs['namespace']}/{inputs['name']} exists already: give this one another name, "
+                "or import it"
+            )
 
     def install(self, resource: Resource, inputs: Properties) -> State:
         """Install or upgrade the release, or record it if its chart cannot be fetched."""
@@ -147,7 +165,7 @@ class Helm:
         if record["installed"] and not status(self._settings.client, namespace, name):
             return None
         inputs = old.inputs or {key: record[key] for key in ("name", "namespace", "chart", "version", "values")}
-        return State(f"{namespace}/{name}", inputs, _outputs(inputs, record["installed"]))
+        return State(f"{namespace}/{name}", inputs, self._outputs(inputs, record["installed"]))
 
     def uninstall(self, resource: Resource, old: State) -> None:
         """Remove the release; one that is already gone is not an error."""
@@ -167,13 +185,35 @@ class Helm:
             return ""
         if home not in self._unreachable:
             try:
-                self._helm("show", "chart", *_chart_arguments(inputs), seconds=_FETCH_SECONDS)
+                self._show(inputs, _FETCH_SECONDS)
                 return ""
             except RehearsalError as error:
                 if self._provider.cancelled.is_set() or not _UNREACHABLE.search(str(error)):
                     raise
-                self._unreachable.add(home)
+            if self._has_network:
+                self._require_reachable(inputs, home)
+                return ""
+            self._unreachable.add(home)
         return f"{home} cannot be reached"
+
+    def _show(self, inputs: Properties, seconds: float) -> None:
+        """Fetch the chart's description; raises a RehearsalError if that fails."""
+        self._helm("show", "chart", *_chart_arguments(inputs), seconds=seconds)
+
+    def _require_reachable(self, inputs: Properties, home: str) -> None:
+        """Give a slow repository more time; where others answer, one that does not is no lack of a network."""
+        try:
+            self._show(inputs, _SLOW_FETCH_SECONDS)
+        except RehearsalError as error:
+            raise RehearsalError(
+                f"the chart {_chart_name(inputs)}: {home} cannot be reached, and other chart repositories can. "
+                f"Check its address. {error}"
+            ) from None
+
+    @cached_property
+    def _has_network(self) -> bool:
+        """Whether the repository of any chart that the components know answers, however it does."""
+        return any(map(_answers, (GPU_OPERATOR.repo, NFS_PROVISIONER.repo)))
 
     def _end_interrupted(self, name: str, namespace: str) -> None:
         """Clean up after a run that was killed, since Helm would refuse to go on; only this stack can have run it."""
@@ -221,14 +261,57 @@ class Helm:
         path = _record_path(inputs["namespace"], f"{inputs['name']}{suffix}")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(path, json.dumps(record, indent=1))
-        return State(f"{inputs['namespace']}/{inputs['name']}", inputs, _outputs(inputs, not instead))
+        return State(f"{inputs['namespace']}/{inputs['name']}", inputs, self._outputs(inputs, not instead))
+
+    def _outputs(self, inputs: Properties, installed: bool) -> Properties:
+        """The inputs with what Helm says of the release, if it is installed."""
+        namespace, name = str(inputs["namespace"]), str(inputs["name"])
+        status = {"name": name, "namespace": namespace, "chart": _chart_name(inputs), "version": inputs.get("version")}
+        last = _last_revision(self._settings.client, namespace, name) if installed else None
+        if last is None:
+            return inputs | {"status": status | {"status": "recorded"}, "resourceNames": {}}
+        release = operator.unpacked(last)
+        chart = release["chart"]["metadata"]
+        status |= {
+            "status": release["info"]["status"],
+            "revision": release["version"],
+            "chart": chart["name"],
+            "version": chart["version"],
+            "appVersion": chart.get("appVersion") or "",
+        }
+        return inputs | {"status": status, "resourceNames": _resource_names(release["manifest"])}
 
 
 def status(client: Client, namespace: str, name: str) -> str:
     """Helm's status of a release, such as ``deployed``: a label of its last revision; empty if there is no release."""
+    last = _last_revision(client, namespace, name)
+    return last["metadata"]["labels"]["status"] if last else ""
+
+
+def _last_revision(client: Client, namespace: str, name: str) -> Object | None:
+    """The Secret in which Helm keeps the last revision of a release."""
     revisions = client.list("v1", "Secret", namespace, labelSelector=f"owner=helm,name={name}")
-    labels = [revision["metadata"]["labels"] for revision in revisions]
-    return max(labels, key=lambda found: int(found["version"]))["status"] if labels else ""
+    return max(revisions, key=lambda secret: int(secret["metadata"]["labels"]["version"]), default=None)
+
+
+def _resource_names(manifest: str) -> dict[str, list[str]]:
+    """The names of a release's objects by kind, as Pulumi's own plugin keys them: ``Deployment.apps/apps/v1``."""
+    names: dict[str, set[str]] = {}
+    for obj in decode(manifest):
+        namespace, name = obj["metadata"].get("namespace"), name_of(obj)
+        key = f"{group_kind(obj)}/{obj['apiVersion']}"
+        names.setdefault(key, set()).add(f"{namespace}/{name}" if namespace else name)
+    return {key: sorted(found) for key, found in names.items()}
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=_PROBE_SECONDS):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, http.client.HTTPException):
+        return False
 
 
 def forget_charts(rehearsal: Rehearsal) -> None:
@@ -322,17 +405,6 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.communicate(timeout=_GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
-
-
-def _outputs(inputs: Properties, installed: bool) -> Properties:
-    status = {
-        "name": inputs["name"],
-        "namespace": inputs["namespace"],
-        "chart": _chart_name(inputs),
-        "version": inputs.get("version"),
-        "status": "deployed" if installed else "recorded",
-    }
-    return inputs | {"status": status, "resourceNames": {}}
 
 
 def _record_path(namespace: str, name: str) -> Path:

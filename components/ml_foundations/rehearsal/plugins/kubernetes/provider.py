@@ -9,14 +9,15 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ml_foundations.kubernetes.manifests import RELEASE, unknown_paths
+from ml_foundations.kubernetes.manifests import RELEASE, labels_of, unknown_paths
 from ml_foundations.rehearsal.api import ApiError, Object
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
-from ml_foundations.rehearsal.plugins.kubernetes import annotations, settings, waiting
-from ml_foundations.rehearsal.plugins.kubernetes.client import Client, UnknownKindError
-from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind, replaced_paths, same
+from ml_foundations.rehearsal.plugins.kubernetes import annotations, removed, settings, waiting
+from ml_foundations.rehearsal.plugins.kubernetes.client import FIELD_MANAGER, Client, UnknownKindError
+from ml_foundations.rehearsal.plugins.kubernetes.diff import IDENTITY, group_kind, merge_patch, replaced_paths, same
+from ml_foundations.rehearsal.plugins.kubernetes.functions import COMPONENTS, Renderer
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
 from ml_foundations.rehearsal.plugins.kubernetes.objects import (
     SERVER_WRITTEN,
@@ -31,7 +32,6 @@ from ml_foundations.rehearsal.plugins.kubernetes.objects import (
     without_nulls,
 )
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import is_complete, missing_at_refresh
-from ml_foundations.rehearsal.plugins.kubernetes.rendering import COMPONENTS, Renderer
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, Sdk, api_version_and_kind, token_of
 from ml_foundations.rehearsal.plugins.values import Properties
@@ -42,6 +42,7 @@ _NO_GENERATED_NAMES = (
     "metadata.generateName is not supported with Server-Side Apply, which is the provider's default: "
     "give metadata.name, or leave out both, and Pulumi makes a name"
 )
+_MANAGED_BY = "app.kubernetes.io/managed-by"
 _RETRY_SECONDS = (1, 2, 4, 8, 16)
 """The pauses before a new object is tried again while its namespace or kind does not exist yet."""
 
@@ -82,10 +83,14 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.check(resource, old, new, seed)
         _refuse_unsupported(resource)
-        api_version, kind = api_version_and_kind(resource.type)
-        inputs: Properties = {"apiVersion": api_version, "kind": kind} | copy.deepcopy(new)
+        if warning := removed.warning(*_kind_of(resource)):
+            self.log(resource, "warning", warning)
+        api_version, kind = _kind_of(resource)
+        inputs: Properties = copy.deepcopy(new) | {"apiVersion": api_version, "kind": kind}
         # A custom resource may mean something by a null; of the built-in kinds none does.
         inputs = hidden(without_nulls(inputs) if resource.type in KUBERNETES else inputs)
+        if not self._settings.applies_server_side and (not old or _MANAGED_BY in labels_of(old)):
+            _label_as_managed(resource, inputs)
         try:
             annotations.check(inputs)
         except ValueError as error:
@@ -97,6 +102,8 @@ class KubernetesProvider(Provider):
                 metadata.pop(key, None)
             if not metadata.get("namespace") and self._is_namespaced(inputs):
                 metadata["namespace"] = self._settings.namespace
+            if not metadata.get("name") and _is_patch(resource):
+                raise CheckError([("", "metadata.name is required: a patch changes an object that has a name")])
             if not metadata.get("name"):
                 self._name(metadata, resource, old, seed)
         return inputs
@@ -110,6 +117,8 @@ class KubernetesProvider(Provider):
         differing = changed_paths(as_stored(before), as_stored(after), same=same)
         changed = [path for path in differing if not is_below(path, ignore)]
         replaces = replaced_paths(changed, new, self._settings.mutable_kinds)
+        if _is_patch(resource):
+            replaces = [path for path in replaces if path in IDENTITY]
         if self._is_to_be_replaced(old, new):
             changed, replaces = ([*paths, _REPLACE_UNREADY_PATH] for paths in (changed, replaces))
         # The replacement of an object that was named by us gets a new name, so both can be there.
@@ -120,7 +129,8 @@ class KubernetesProvider(Provider):
         """What the API server would make of it; the inputs if it cannot tell yet."""
         if resource.type == RELEASE:
             return self._helm.preview(new)
-        if any(unknown_paths(new)) or (old is None and not new["metadata"].get("name")):
+        is_new = old is None and (_is_patch(resource) or not new["metadata"].get("name"))
+        if is_new or any(unknown_paths(new)) or not self._settings.applies_server_side:
             return new
         with _explained(resource, "the API server refuses it"):
             try:
@@ -133,6 +143,7 @@ class KubernetesProvider(Provider):
     def create(self, resource: Resource, new: Properties) -> State:
         """Create the object, and wait until it is ready."""
         if resource.type == RELEASE:
+            self._helm.refuse_taken(new)
             return self._helm.install(resource, new)
         with _explained(resource, "it could not be created"):
             live = self._created(resource, new)
@@ -151,7 +162,7 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.read(resource, old)
         with _explained(resource, "it could not be read"):
-            api_version, kind = api_version_and_kind(resource.type)
+            api_version, kind = _kind_of(resource)
             live = self._client.get(self._located(old.inputs or {"apiVersion": api_version, "kind": kind}, old))
             if live is None:
                 return None
@@ -170,6 +181,9 @@ class KubernetesProvider(Provider):
         # A kind that the cluster no longer serves has no objects.
         with _explained(resource, "it could not be deleted"), suppress(UnknownKindError):
             obj = self._located(old.inputs or old.outputs, old)
+            if _is_patch(resource):
+                self._client.give_up(obj, _field_manager(resource, obj))
+                return
             self._client.delete(obj, annotations.propagation_policy(obj))
             if not annotations.is_deletion_skipped(obj):
                 waiting.until_gone(self._client, obj, resource.timeout, self.cancelled)
@@ -239,6 +253,8 @@ class KubernetesProvider(Provider):
             except ApiError as error:
                 if error.status != 404 or self.cancelled.is_set():
                     raise
+                if warning := removed.warning(new["apiVersion"], new["kind"]):
+                    raise ApiError(404, warning) from None
                 self.log(resource, "status", f"tries again: {error.message}")
             self.cancelled.wait(seconds)
         return self._applied(resource, new)
@@ -246,19 +262,22 @@ class KubernetesProvider(Provider):
     def _applied(self, resource: Resource, new: Properties, old: State | None = None, dry_run: bool = False) -> Object:
         """Create an object, or apply the new inputs to the one that there is."""
         wanted = self._located(new, old)
+        manager = _field_manager(resource, wanted)
         force = annotations.is_set(wanted, annotations.FORCE) or self._settings.forces
-        if old is None and self._settings.upserts:
-            return self._client.apply(wanted, dry_run=dry_run, force=force or dry_run)
+        if old is None and (self._settings.upserts or _is_patch(resource)):
+            return self._client.apply(wanted, manager, dry_run=dry_run, force=force or dry_run)
         if old is None:
             return self._client.create(wanted, dry_run=dry_run)
         live = self._client.get(wanted)
         if live is None:
             raise ApiError(404, f"{title(wanted)} is gone. Run pulumi refresh, then try again")
         keep_live(wanted, live, resource.ignore)
-        is_created = self._client.is_as_created(live)
+        if not self._settings.applies_server_side:
+            return self._client.merge(merge_patch(self._located(old.inputs, old), wanted), live, dry_run=dry_run)
+        is_created = not _is_patch(resource) and self._client.is_as_created(live)
         if is_created and not dry_run:
-            self._client.own(live)
-        return self._client.apply(wanted, dry_run=dry_run, force=force or (is_created and dry_run))
+            self._client.own(live, manager)
+        return self._client.apply(wanted, manager, dry_run=dry_run, force=force or (is_created and dry_run))
 
     def _is_to_be_replaced(self, old: State, new: Properties) -> bool:
         """Whether an incomplete Job asks to be replaced; one that cannot be read stays as it is."""
@@ -283,10 +302,36 @@ class KubernetesProvider(Provider):
         return state
 
 
+def _is_patch(resource: Resource) -> bool:
+    """Whether it changes some fields of an object that is not its own."""
+    return resource.type.endswith("Patch") and resource.type in KUBERNETES
+
+
+def _kind_of(resource: Resource) -> tuple[str, str]:
+    """The apiVersion and kind of its object."""
+    api_version, kind = api_version_and_kind(resource.type)
+    return api_version, kind.removesuffix("Patch") if _is_patch(resource) else kind
+
+
+def _label_as_managed(resource: Resource, inputs: Properties) -> None:
+    """Label an object of client-side apply, which notes no managers of fields, as Pulumi's own plugin does."""
+    if _is_patch(resource):
+        raise CheckError([("", "patch resources need Server-Side Apply: leave out enableServerSideApply: false")])
+    metadata = inputs.setdefault("metadata", {})
+    if isinstance(metadata, dict) and isinstance(metadata.setdefault("labels", {}), dict):
+        metadata["labels"].setdefault(_MANAGED_BY, "pulumi")
+
+
+def _field_manager(resource: Resource, obj: Object) -> str:
+    """Who owns the fields that it sets; each patch is a manager of its own."""
+    patch = f"{FIELD_MANAGER}-{hashlib.sha256(resource.urn.encode()).hexdigest()[:8]}"
+    return annotations.annotation(obj, annotations.MANAGER) or (patch if _is_patch(resource) else FIELD_MANAGER)
+
+
 def _refuse_unsupported(resource: Resource) -> None:
     group, _, kind = resource.type.removeprefix("kubernetes:").rpartition(":")
-    of_the_sdk = resource.type in KUBERNETES and kind.endswith(("Patch", "List"))
-    if of_the_sdk or group.startswith(("helm.sh", "yaml", "kustomize")):
+    is_list = resource.type in KUBERNETES and kind.endswith("List")
+    if is_list or group.startswith(("helm.sh", "yaml", "kustomize")):
         raise RehearsalError(
             f"{resource.type} is not supported in a rehearsal. Declare the objects themselves, or run the rehearsal "
             "with --official-kubernetes-plugin"

@@ -154,7 +154,10 @@ def _ingress(client: Client, live: Object) -> str:
         place = {"name": name, "namespace": live["metadata"]["namespace"]}
         if name and client.get({"apiVersion": "v1", "kind": "Service", "metadata": place}) is None:
             return f"the ingress has at least one rule with an unavailable target: there is no service {name}"
-    return "" if _has_address(live) else "the ingress has no address"
+    if _has_address(live):
+        return ""
+    chosen = live["spec"].get("ingressClassName")
+    return f"the ingress has no address{f': it comes from the controller of the class {chosen}' if chosen else ''}"
 
 
 def _has_address(live: Object) -> bool:

@@ -1,0 +1,73 @@
+"""What Pulumi's own kubernetes plugin does, scenario by scenario, as scenarios.yaml has it: on the embedded one, and on it."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes import utils
+from ml_foundations.rehearsal.engine import environment
+from ml_foundations.rehearsal.tools.toolchain import Tools
+
+from tests.rehearsal.plugins.conformance import running
+from tests.rehearsal.plugins.conformance.running import Outcome, Scenario
+from tests.support import official
+from tests.support.cluster import Cluster
+from tests.support.project import Project, fake_node
+
+pytestmark = pytest.mark.replica
+ALL = running.scenarios()
+
+
+PLUGINS = ["embedded", pytest.param("official", marks=official.needs_kubernetes_plugin_4_29)]
+
+
+@pytest.fixture(scope="module", params=PLUGINS)
+def outcomes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools
+) -> Iterator[dict[str, Any]]:
+    """By scenario: what each step did, what its preview said, and the objects at the end."""
+    utils.create_from_dict(cluster.api, fake_node("conformance", {}))
+    project = Project(tmp_path_factory.mktemp("conformance"), cluster, tools)
+    environment.install(project.rehearsal, tools, official_kubernetes=request.param == "official")
+    for scenario in ALL:
+        project.kubectl("create", "namespace", scenario.name)
+    events = project.root / "events"
+    found: dict[str, list[tuple[Outcome, Outcome]]] = {scenario.name: [] for scenario in ALL}
+    for step in range(max(len(scenario.steps) for scenario in ALL)):
+        # A scenario that has ended stays as it is.
+        current = [scenario for scenario in ALL if step < len(scenario.steps)]
+        for scenario in current:
+            for command in scenario.steps[step].get("meanwhile", []):
+                project.kubectl(*shlex.split(command), "-n", scenario.name)
+        # A preview ends with the first error: those that must fail are previewed alone.
+        failing = {s.name: running.preview(project, step, [s], events) for s in current if s.fails_at_preview(step)}
+        others = running.preview(project, step, [s for s in ALL if s.name not in failing], events)
+        done = running.up(project, step, ALL, events)
+        for scenario in current:
+            found[scenario.name].append((failing.get(scenario.name, others), done))
+    objects = {s.name: {at: project.kubectl("get", *at.split("/"), "-n", s.name) for at in s.objects} for s in ALL}
+    yield {name: (steps, objects[name]) for name, steps in found.items()}
+    project.up("")
+    for scenario in ALL:
+        project.kubectl("delete", "namespace", scenario.name)
+    project.kubectl("delete", "node", "conformance")
+
+
+@pytest.mark.parametrize("scenario", [pytest.param(scenario, id=scenario.name) for scenario in ALL])
+def test_as_pulumis_own(scenario: Scenario, outcomes: dict[str, Any], request: pytest.FixtureRequest) -> None:
+    if "official" in request.node.name and scenario.stricter:
+        pytest.skip("the embedded plugin is stricter here")
+    steps, objects = outcomes[scenario.name]
+    for number, (previewed, done) in enumerate(steps):
+        names = {name: f"{scenario.name}.{name}" for name in scenario.names}
+        told = {name: word for name, full in names.items() if (word := done.of(full))}
+        assert told == scenario.steps[number]["does"], f"step {number + 1}: {[done.said[names[name]] for name in told]}"
+        for name, full in names.items():
+            said, expected = scenario.steps[number].get("says", {}), scenario.fails_at_preview(number).get(name)
+            assert (full in previewed.failed) == bool(expected), f"step {number + 1}: {previewed.said[full]}"
+            if "embedded" in request.node.name:  # The words are its own.
+                assert said.get(name, "") in done.said[full], f"step {number + 1}, {name}"
+                assert (expected or "") in previewed.said[full], f"step {number + 1}, preview of {name}"
+    wrong = [line for at, wanted in scenario.objects.items() for line in running.unlike(wanted, objects[at], at)]
+    assert not wrong, "\n".join(wrong)
