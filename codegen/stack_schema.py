@@ -27,6 +27,10 @@ def schema() -> dict[str, Any]:
     definitions = sections.pop("$defs")
     for spec, fields in FOLLOWS.items():
         _leave_out(definitions[spec.__name__], [to_camel(field) for field in fields])
+    for kind in ("CpuNodePoolSpec", "GpuNodePoolSpec"):
+        # A machine type that the catalog lacks has its shape beside it.
+        known = definitions[kind]["properties"]["machineType"].pop("examples")
+        definitions[kind] |= {"if": {"required": ["machine"]}, "else": {"properties": {"machineType": {"enum": known}}}}
     pool = sections["properties"]["nodePools"]["additionalProperties"]
     pool["anyOf"] = pool.pop("oneOf")  # a machine type decides between the two, and a schema does not see that
     properties = {f"{PROJECT}:{key}": value for key, value in sections["properties"].items() if key != "project"}

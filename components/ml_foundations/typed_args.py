@@ -35,6 +35,7 @@ __all__ = [
     "LinuxArgs",
     "LocalSsdArgs",
     "LustreArgs",
+    "MachineShapeArgs",
     "MaintenanceExclusionArgs",
     "MaintenanceWindowArgs",
     "MigArgs",
@@ -181,6 +182,17 @@ class GkeClusterArgs(TypedDict):
     """Whether GKE refuses to delete the cluster; default true."""
 
 
+class MachineShapeArgs(TypedDict):
+    """The shape of a machine type that the catalog lacks."""
+
+    vcpus: int
+    """Its vCPUs."""
+    memory_gib: float
+    """Its memory in GiB."""
+    arch: NotRequired[str]
+    """The processor's architecture: amd64 or arm64; default amd64."""
+
+
 class LocalSsdArgs(TypedDict):
     """The local SSDs of a node. Their data is lost with the node."""
 
@@ -254,8 +266,12 @@ class TaintArgs(TypedDict):
 class CpuNodePoolArgs(TypedDict):
     """Arguments of a CpuNodePool."""
 
+    machine: NotRequired[MachineShapeArgs]
+    """The shape of a machine type that the catalog lacks; its nodes have it as labels, for proof and rehearsal."""
     machine_type: str
     """The machine type, such as n2-standard-8 or g2-standard-8; it implies GPU type and count, but for N1."""
+    node_price: NotRequired[float]
+    """What a node costs in an hour, in US dollars, for the proof; by default the list price of its region."""
     max_nodes: int
     """The most nodes of the pool, over all zones."""
     min_nodes: NotRequired[int]
@@ -365,8 +381,12 @@ class NodeNetworkArgs(TypedDict):
 class GpuNodePoolArgs(TypedDict):
     """Arguments of a GpuNodePool."""
 
+    machine: NotRequired[MachineShapeArgs]
+    """The shape of a machine type that the catalog lacks; its nodes have it as labels, for proof and rehearsal."""
     machine_type: str
     """The machine type, such as n2-standard-8 or g2-standard-8; it implies GPU type and count, but for N1."""
+    node_price: NotRequired[float]
+    """What a node costs in an hour, in US dollars, for the proof; by default the list price of its region."""
     max_nodes: int
     """The most nodes of the pool, over all zones."""
     min_nodes: NotRequired[int]
@@ -454,9 +474,9 @@ class GpuNodePoolArgs(TypedDict):
     network_tags: NotRequired[list[str]]
     """Tags of the machines, for firewall rules."""
     gpu: NotRequired[str]
-    """The GPU model, by any of its names; needed for N1 only, where GPUs are attached. Otherwise it is checked."""
+    """The GPU model, by any of its names; needed for N1 and for a machine that is declared. Otherwise it is checked."""
     gpus: NotRequired[int]
-    """GPUs per node; needed for N1 only. Otherwise it is checked."""
+    """GPUs per node; needed for N1 and for a machine that is declared. Otherwise it is checked."""
     driver: NotRequired[str]
     """Who installs the NVIDIA driver. Default default.
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 
@@ -15,6 +16,7 @@ from ml_foundations.catalog.machine_types import (
     machine_type,
 )
 from ml_foundations.catalog.node_resources import allocatable, ephemeral_storage_gib, system_daemonsets
+from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.quantities import parse_quantity
 
 
@@ -46,20 +48,81 @@ def test_every_machine_type_has_its_gpu_disks_and_source() -> None:
         assert machine.family in DISKS, machine.name
         assert (machine.gpu is None) == (machine.gpu_count == 0), machine.name
         assert machine.gpu is None or machine.gpu in GPUS, machine.name
-        assert machine.usd_hour is None or machine.usd_hour > 0, machine.name
-        assert (machine.price_region is None) == (machine.usd_hour is None), machine.name
 
 
-def test_an_unknown_price_is_none() -> None:
-    assert machine_type("a4x-highgpu-4g").usd_hour is None
-    assert machine_type("a4x-highgpu-4g").price() is None
+def test_every_price_is_of_something_in_the_catalog() -> None:
+    for row in rows("prices.csv"):
+        assert row["name"] in MACHINE_TYPES or row["name"] in GPUS, row["name"]
+        assert row["source"], row["name"]
+        assert date.fromisoformat(row["source_date"]).year >= 2026, row["name"]
+        amounts = [Decimal(row[region]) for region in row if region.count("-") == 1 and row[region]]
+        assert amounts, row["name"]
+        assert min(amounts) > 0, row["name"]
 
 
-def test_the_price_of_attached_gpus_is_added() -> None:
+@pytest.mark.parametrize(
+    ("machine", "region", "usd"),
+    [
+        ("a3-megagpu-8g", "us-east4", "92.9376"),
+        ("a3-megagpu-8g", "asia-northeast1", "119.2764"),
+        ("a3-megagpu-8g", "us-central1", None),
+        ("a3-ultragpu-8g", "us-central1", None),
+        ("e2-medium", "us-central1", "0.0335"),
+    ],
+)
+def test_a_price_is_that_of_the_region_or_unknown(machine: str, region: str, usd: str | None) -> None:
+    assert machine_type(machine).price(region) == (None if usd is None else Decimal(usd))
+
+
+def test_the_price_of_attached_gpus_is_added_in_their_region() -> None:
     host = machine_type("n1-standard-8")
-    assert host.usd_hour is not None
-    assert host.price("nvidia-tesla-t4", 2) == host.usd_hour + 2 * Decimal("0.35")
-    assert host.price("nvidia-tesla-t4", 2, spot=True) is None
+    assert host.price("us-central1", "nvidia-tesla-t4", 2) == Decimal("0.38") + 2 * Decimal("0.35")
+    assert host.price("australia-southeast1", "nvidia-tesla-t4", 2) == Decimal("0.5392") + 2 * Decimal("0.44")
+    assert host.price("us-central1", "nvidia-tesla-t4", 2, spot=True) == Decimal("0.134") + 2 * Decimal("0.175")
+    assert host.price("us-south1", "nvidia-tesla-t4", 2) is None
+
+
+_FAMILIES = (
+    "e2",
+    "n1",
+    "n2",
+    "n2d",
+    "n4",
+    "c2",
+    "c2d",
+    "c3",
+    "c3d",
+    "c4",
+    "c4a",
+    "c4d",
+    "t2d",
+    "t2a",
+    "h3",
+    "h4d",
+    "z3",
+)
+
+
+@pytest.mark.parametrize("family", _FAMILIES)
+def test_the_catalog_has_every_family_that_gke_offers(family: str) -> None:
+    assert [machine for machine in MACHINE_TYPES.values() if machine.family == family]
+
+
+def test_shared_cores_leave_less_to_pods() -> None:
+    assert allocatable(machine_type("e2-medium")).cpu_millis == 940
+    assert allocatable(machine_type("e2-standard-2")).cpu_millis == 1930
+
+
+def test_a_shape_that_is_declared_is_a_machine_type() -> None:
+    declared = {"ml-foundations/vcpus": "96", "ml-foundations/memory-gib": "7.5", "ml-foundations/arch": "arm64"}
+    machine = machine_type("z9-standard-96", declared)
+    assert (machine.vcpus, machine.memory_gib, machine.arch) == (96, Fraction(15, 2), "arm64")
+    assert 8 in machine.gpu_counts("nvidia-b200")
+    assert machine.attaches("pd-ssd") is None
+    assert machine_type("e2-medium", declared).vcpus == 2
+    for wrong in ({}, declared | {"ml-foundations/vcpus": "many"}, declared | {"ml-foundations/memory-gib": "7.5G"}):
+        with pytest.raises(UnknownNameError, match=r"z9-standard-96' is not in the catalog.* declare its shape"):
+            machine_type("z9-standard-96", wrong)
 
 
 @pytest.mark.parametrize(
@@ -89,9 +152,11 @@ def test_every_alias_names_its_own_gpu() -> None:
 
 
 def test_an_unknown_machine_type_is_a_key_error_with_near_names() -> None:
-    with pytest.raises(KeyError, match=r"unknown machine type 'a3-highgpu-9g': did you mean .*a3-highgpu-8g"):
+    with pytest.raises(
+        KeyError, match=r"machine type 'a3-highgpu-9g' is not in the catalog: did you mean .*a3-highgpu-8g"
+    ):
         machine_type("a3-highgpu-9g")
-    with pytest.raises(UnknownNameError, match="known: a2-highgpu-1g"):
+    with pytest.raises(UnknownNameError, match="declare its shape"):
         machine_type("?")
     with pytest.raises(UnknownNameError, match=r"did you mean .*A100-80GB"):
         gpu_by_name("A100-88GB")
@@ -125,6 +190,9 @@ def test_gpu_counts(machine: str, gpu: str, counts: tuple[int, ...]) -> None:
         ("a3-highgpu-8g", "hyperdisk-extreme", False, True),
         ("g4-standard-48", "hyperdisk-extreme", False, False),
         ("n2-standard-8", "hyperdisk-ml", False, None),
+        ("c4-standard-8", "pd-balanced", False, False),
+        ("c4-standard-8", "hyperdisk-balanced", False, True),
+        ("n2d-standard-8", "pd-ssd", True, True),
     ],
 )
 def test_disks(machine: str, disk: str, regional: bool, attaches: bool | None) -> None:

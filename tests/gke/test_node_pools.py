@@ -7,6 +7,7 @@ import pytest
 from ml_foundations import CpuNodePool, GpuNodePool
 from ml_foundations.catalog.machine_types import GPUS, MACHINE_TYPES
 from ml_foundations.component.spec import check
+from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.kubernetes import labels
 
@@ -94,11 +95,11 @@ REFUSED = {
         "machine_type",
         "spot",
     ),
-    "a machine that is never spot": (
-        COMMON | {"machine_type": "a4x-highgpu-4g", "max_nodes": 1},
-        {"spot": True},
-        "spot",
-        "take reservation",
+    "a machine that is never sold on demand": (
+        COMMON | {"machine_type": "a3-highgpu-1g", "max_nodes": 1},
+        {"spot": False},
+        "machine_type",
+        "take spot or flex_start",
     ),
     "MIG of another GPU": (A100, {"mig_partition": "1g.10gb"}, "mig_partition", "1g.5gb, 2g.10gb, 3g.20gb, 7g.40gb"),
     "MIG of a GPU that has none": (L4, {"mig_partition": "1g.5gb"}, "mig_partition", "cannot be partitioned"),
@@ -418,14 +419,43 @@ def test_the_rest_of_what_gke_is_told() -> None:
 def test_every_machine_type_of_the_catalog_makes_a_pool() -> None:
     for machine in MACHINE_TYPES.values():
         base = COMMON | {"machine_type": machine.name, "max_nodes": 1}
-        if machine.is_n1:
+        if machine.missing:
+            continue
+        if machine.family == "n1":
             base |= {"gpu": "T4", "gpus": machine.gpu_counts("nvidia-tesla-t4")[0]}
-        if machine.gpu or machine.is_n1:
+        if not machine.gpu:
+            assert check(CpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p", "gpu": None, "gpus": None})
+        if machine.gpu or machine.family == "n1":
             spec = check(GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p"})
             assert spec.gpus_per_node in machine.gpu_counts(spec.accelerator_type)
             for profile in GPUS[spec.accelerator_type].mig_profiles:
                 cut = check(GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p", "mig_partition": profile})
                 assert cut.product == f"{GPUS[spec.accelerator_type].product}-MIG-{profile}"
+
+
+def test_a_machine_that_the_catalog_lacks_is_declared_with_its_pool() -> None:
+    new = COMMON | {"machine_type": "a9-highgpu-8g", "max_nodes": 2, "pool_name": "p", "gpu": "B200", "gpus": 8}
+    with pytest.raises(pulumi.InputPropertiesError, match=r"'a9-highgpu-8g' is not in the catalog.*declare its shape"):
+        check(GpuNodePoolSpec, "p", new)
+    declared_shape = {"machine": {"vcpus": 224, "memory_gib": 3968}, "node_price": 98.5}
+    config = pool(new | declared_shape)["nodeConfig"]
+    assert config["machineType"] == "a9-highgpu-8g"
+    wanted = {"vcpus": "224", "memory-gib": "3968", "arch": "amd64", "usd-per-hour": "98.5"}
+    assert {f"ml-foundations/{key}": value for key, value in wanted.items()}.items() <= config["labels"].items()
+    with pytest.raises(pulumi.InputPropertiesError, match="machine: declares g2-standard-24, which is in the catalog"):
+        check(GpuNodePoolSpec, "p", L4 | {"pool_name": "p", "machine": {"vcpus": 1, "memory_gib": 1}})
+
+
+def test_a4x_is_refused_with_what_is_missing() -> None:
+    for name in ("a4x-highgpu-4g", "a4x-maxgpu-4g-metal"):
+        with pytest.raises(pulumi.InputPropertiesError, match=f"{name} does not work with these components: .*NVLink"):
+            check(GpuNodePoolSpec, "p", COMMON | {"machine_type": name, "max_nodes": 1, "pool_name": "p"})
+
+
+def test_pods_for_arm_nodes_tolerate_the_taint_that_gke_gives_them() -> None:
+    arm = check(CpuNodePoolSpec, "p", COMMON | {"machine_type": "c4a-standard-8", "max_nodes": 1, "pool_name": "p"})
+    taint = {"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
+    assert arm.tolerations == [taint]
 
 
 def test_a_pool_whose_gpus_are_claimed_has_the_labels_of_dra() -> None:

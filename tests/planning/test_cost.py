@@ -7,14 +7,17 @@ from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import RunCost, cost_of, over_budget
 from ml_foundations.planning.verdict.gpu_cost import GpuCost
+from ml_foundations.planning.verdict.report import as_text
 
 from tests.planning.building import GPU, Manifest, anti_affinity, deployment, job, node, pool, template
 
 MACHINE = "node.kubernetes.io/instance-type"
+REGION = "topology.kubernetes.io/region"
 
 
 def priced(name: str, machine: str, count: int = 2, **labels: str) -> Manifest:
-    manifest = pool(name, count, {MACHINE: machine, **{key.replace("_", "/"): value for key, value in labels.items()}})
+    place = {MACHINE: machine, REGION: "us-central1"}
+    manifest = pool(name, count, place | {key.replace("_", "/"): value for key, value in labels.items()})
     manifest["metadata"]["annotations"]["ml-foundations/min-nodes"] = "1"
     return manifest
 
@@ -25,7 +28,7 @@ def test_a_pool_costs_its_fewest_and_its_most_nodes() -> None:
 
 
 def test_a_node_costs_what_it_costs() -> None:
-    cost = cost_of([node_class(node("n", {MACHINE: "n2-standard-8"}))])
+    cost = cost_of([node_class(node("n", {MACHINE: "n2-standard-8", REGION: "us-central1"}))])
     assert cost.per_hour_min == cost.per_hour_max == Decimal("0.3885")
 
 
@@ -44,6 +47,35 @@ def test_a_price_that_is_not_known_is_never_zero() -> None:
     declared = priced("b200", "a4-highgpu-8g")
     declared["metadata"]["annotations"]["ml-foundations/usd-per-hour"] = "100"
     assert cost_of([node_class(declared)]).per_hour_max == 200
+    by_label = node_class(priced("b200", "a4-highgpu-8g", **{"ml-foundations_usd-per-hour": "98.5"}))
+    assert cost_of([by_label]).per_hour_max == 197
+
+
+def test_a_price_is_that_of_the_nodes_region_or_unknown() -> None:
+    def in_region(region: str) -> Decimal | None:
+        return cost_of([node_class(priced("mega", "a3-megagpu-8g", 1, **{REGION: region}))]).per_hour_max
+
+    assert in_region("us-east4") == Decimal("92.9376")
+    assert in_region("asia-northeast1") == Decimal("119.2764")
+    assert in_region("us-central1") is None
+    elsewhere = node("n", {MACHINE: "n2-standard-8"})
+    assert cost_of([node_class(elsewhere)]).per_hour_max is None
+
+
+def test_a_sum_with_an_unknown_price_says_what_it_leaves_out() -> None:
+    cost = cost_of([node_class(priced("b200", "a4-highgpu-8g")), node_class(priced("h100", "a3-highgpu-8g"))])
+    assert cost.at_least == (Decimal("88.49"), Decimal("176.98"))
+    warning = over_budget(cost, Decimal(130_000))
+    assert warning is not None
+    assert "no price is known for b200; the others cost 129195 at most" in warning.message
+    excess = over_budget(cost, Decimal(100_000))
+    assert excess is not None
+    assert excess.severity == "error"
+    assert "at least 129195 USD in a month" in excess.message
+    assert "no price is known for b200" in excess.message
+    shown = as_text(judge([priced("b200", "a4-highgpu-8g"), priced("h100", "a3-highgpu-8g")]))
+    assert "Nodes cost at least 88.49 to 176.98 USD per hour" in shown
+    assert "Not counted either: b200" in shown
 
 
 def test_a_budget_that_the_nodes_may_exceed_is_a_finding() -> None:

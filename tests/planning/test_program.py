@@ -56,7 +56,7 @@ FITS, CANNOT, OPEN = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
         ([cluster(), pool(), web(7)], FITS),
         ([cluster(), pool(), web(8)], CANNOT),
         ([cluster(), web(1)], CANNOT),
-        ([cluster(removeDefaultNodePool=None), web(1)], OPEN),  # e2-medium is not in the catalog
+        ([cluster(removeDefaultNodePool=None), web(1)], CANNOT),  # an e2-medium has 940m
         ([cluster(removeDefaultNodePool=None, nodeConfig={"machineType": "n2-standard-8"}), web(7)], FITS),
         ([cluster(nodePools=[pool()[1]]), web(7)], FITS),
         ([cluster(enableAutopilot=True), web(8)], OPEN),

@@ -95,7 +95,7 @@ def claiming_volumes(replicas: int) -> list[Manifest]:
 
 
 def on_machine(name: str) -> Manifest:
-    return pool("m", 1, {"node.kubernetes.io/instance-type": name})
+    return pool("m", 1, {"node.kubernetes.io/instance-type": name, "topology.kubernetes.io/region": "us-central1"})
 
 
 def claiming(count: int, product: str = "NVIDIA-H100-80GB-HBM3") -> list[Manifest]:

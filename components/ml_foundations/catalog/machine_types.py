@@ -14,7 +14,9 @@ from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
 
+from ml_foundations.catalog.prices import list_price
 from ml_foundations.catalog.tables import table
+from ml_foundations.kubernetes import labels
 
 MAX_PODS = 110
 """Pods that GKE allows on a node by default."""
@@ -23,13 +25,15 @@ MAX_PODS = 110
 class UnknownNameError(KeyError):
     """A machine type or GPU that the catalog does not have; its text names the nearest ones."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, what: str, name: str, known: Iterable[str], way_out: str = "") -> None:
         known = sorted(known)
         lowered = {candidate.lower(): candidate for candidate in known}
         near = [lowered[match] for match in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)]
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
-        self.near = tuple(near)
-        super().__init__(f"unknown {what} {name!r}: {hint}")
+        listed = way_out or f"known: {', '.join(known)}"
+        hint = f"did you mean {' or '.join(near)}? {way_out}".rstrip() if near else listed
+        super().__init__(
+            f"{f'{what} {name!r} is not in the catalog' if way_out else f'unknown {what} {name!r}'}: {hint}"
+        )
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -52,7 +56,6 @@ class Gpu:
     """MIG profiles that GKE accepts, with the most instances of each that one GPU holds."""
     n1_limits: tuple[tuple[int, ...], ...]
     """For a number of GPUs: the most vCPUs and GiB of memory of an N1 machine to which they may be attached."""
-    n1_usd_hour_per_gpu: Decimal | None
     aliases: tuple[str, ...]
     source: str
     source_date: date
@@ -79,7 +82,9 @@ class MachineType:
     family: str
     arch: str
     vcpus: int
-    memory_gib: int
+    memory_gib: Fraction
+    shared_core: bool
+    """Whether its vCPUs are parts of a core, for bursts."""
     gpu: str | None
     """The accelerator type that is built in."""
     gpu_count: int
@@ -91,24 +96,32 @@ class MachineType:
     """What is attached or, where optional, the most that can be."""
     nic_gbps: int | None
     network: str
-    usd_hour: Decimal | None
-    usd_hour_spot: Decimal | None
-    price_region: str | None
     purchase: tuple[str, ...]
+    missing: str
+    """What the components lack for it, where it cannot be used with them."""
     note: str
     source: str
     source_date: date
 
     @property
-    def is_n1(self) -> bool:
-        """Whether GPUs are attached to this machine rather than built in."""
-        return self.family == "n1"
+    def is_declared(self) -> bool:
+        """Whether the catalog lacks it, and its shape is as it was declared."""
+        return self.source == _DECLARED
+
+    @property
+    def takes_gpus(self) -> bool:
+        """Whether a pool says which GPUs its nodes have: they are not built in, or the catalog does not know them."""
+        return self.family == "n1" or self.is_declared
 
     def gpu_counts(self, accelerator_type: str) -> tuple[int, ...]:
         """The numbers of GPUs of a type that a node of this machine type can have; empty if none."""
         if self.gpu is not None:
             return (self.gpu_count,) if self.gpu == accelerator_type else ()
-        limits = GPUS[accelerator_type].n1_limits if self.is_n1 and accelerator_type in GPUS else ()
+        if accelerator_type not in GPUS or not self.takes_gpus:
+            return ()
+        if self.is_declared:
+            return tuple(range(1, _MOST_GPUS + 1))
+        limits = GPUS[accelerator_type].n1_limits
         return tuple(gpus for gpus, vcpus, gib in limits if self.vcpus <= vcpus and self.memory_gib <= gib)
 
     @property
@@ -123,7 +136,8 @@ class MachineType:
     @property
     def disk_types(self) -> tuple[str, ...]:
         """The zonal disk types that are known to attach."""
-        return tuple(disk for disk in DISKS[self.family].disk_types if disk not in self._excluded_disks)
+        support = DISKS.get(self.family)
+        return tuple(disk for disk in support.disk_types if disk not in self._excluded_disks) if support else ()
 
     @property
     def _excluded_disks(self) -> frozenset[str]:
@@ -138,19 +152,24 @@ class MachineType:
             disk_type: The Compute Engine disk type, such as ``pd-ssd``.
             regional: Whether the disk is a regional Persistent Disk.
         """
-        support = DISKS[self.family]
-        if regional and disk_type.startswith("pd-") and not support.regional_pd:
+        support = DISKS.get(self.family)
+        if support is None:
+            return None
+        is_persistent = disk_type.startswith("pd-")
+        if regional and is_persistent and not support.regional_pd:
             return False
         if disk_type in self.disk_types:
             return True
-        return False if support.complete or disk_type in self._excluded_disks else None
+        # A family of which Persistent Disks are known is one of Hyperdisk only where none of them is.
+        only_hyperdisk = is_persistent and not any(known.startswith("pd-") for known in support.disk_types)
+        return False if support.complete or only_hyperdisk or disk_type in self._excluded_disks else None
 
-    def price(self, gpu: str | None = None, gpu_count: int = 0, *, spot: bool = False) -> Decimal | None:
-        """The hourly price in ``price_region`` of a node, attached GPUs included; None where unknown."""
-        host = self.usd_hour_spot if spot else self.usd_hour
+    def price(self, region: str, gpu: str | None = None, gpu_count: int = 0, *, spot: bool = False) -> Decimal | None:
+        """The hourly list price of a node in a region, attached GPUs included; None where the list has none."""
+        host = list_price(self.name, region, spot=spot)
         if self.gpu is not None or not gpu_count or gpu is None or host is None:
             return host
-        per_gpu = None if spot else GPUS[gpu].n1_usd_hour_per_gpu
+        per_gpu = list_price(gpu, region, spot=spot)
         return None if per_gpu is None else host + per_gpu * gpu_count
 
 
@@ -168,16 +187,43 @@ MACHINE_TYPES: Mapping[str, MachineType] = MappingProxyType(
 """Machine types by name."""
 
 
-def machine_type(name: str) -> MachineType:
-    """The machine type of a name.
+def machine_type(name: str, node_labels: Mapping[str, str] = MappingProxyType({})) -> MachineType:
+    """The machine type of a name: of the catalog, else with the shape that labels of its nodes declare.
 
     Raises:
-        UnknownNameError: The catalog does not have it.
+        UnknownNameError: The catalog does not have it, and no labels declare it.
     """
-    try:
+    if name in MACHINE_TYPES:
         return MACHINE_TYPES[name]
-    except KeyError:
-        raise UnknownNameError("machine type", name, MACHINE_TYPES) from None
+    vcpus, memory = node_labels.get(labels.VCPUS, ""), node_labels.get(labels.MEMORY_GIB, "")
+    if not (vcpus.isdecimal() and re.fullmatch(r"\d+(\.\d+)?", memory)):
+        raise UnknownNameError("machine type", name, MACHINE_TYPES, _DECLARE_IT)
+    return MachineType(
+        name=name,
+        family=name.partition("-")[0],
+        arch=node_labels.get(labels.DECLARED_ARCH, "amd64"),
+        vcpus=int(vcpus),
+        memory_gib=Fraction(memory),
+        shared_core=False,
+        gpu=None,
+        gpu_count=0,
+        gpu_share=None,
+        local_ssd="optional",
+        local_ssd_gib=None,
+        nic_gbps=None,
+        network="gvnic",
+        purchase=("on-demand", "spot", "flex-start", "reservation"),
+        missing="",
+        note="",
+        source=_DECLARED,
+        source_date=date.today(),
+    )
+
+
+_DECLARED = "declared"
+_MOST_GPUS = 16
+"""The most GPUs that a machine of Compute Engine has (a2-megagpu-16g)."""
+_DECLARE_IT = f"declare its shape: machine of the pool, or the labels {labels.VCPUS} and {labels.MEMORY_GIB}"
 
 
 def _normalised(name: str) -> str:

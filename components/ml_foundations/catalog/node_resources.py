@@ -49,6 +49,9 @@ _CPU_TIERS = (
 )
 """What GKE reserves of each next slice of cores; the last tier has no end."""
 
+_SHARED_CORE_MILLIS = 1060
+"""What it reserves of a machine with shared cores (GKE, "Plan GKE Standard node sizes")."""
+
 _MEMORY_TIERS = (
     (4, Fraction(25, 100)),
     (4, Fraction(20, 100)),
@@ -73,7 +76,8 @@ def _reserved(amount: Fraction, tiers: Iterable[tuple[int | None, Fraction]]) ->
 def allocatable(machine: MachineType, max_pods: int = MAX_PODS) -> Allocatable:
     """What GKE leaves to pods on a node of this machine type, by its published reservations."""
     whole = capacity(machine)
-    cpu = _reserved(Fraction(machine.vcpus), _CPU_TIERS) * 1000 + (400 if max_pods > MAX_PODS else 0)
+    tiers = _reserved(Fraction(machine.vcpus), _CPU_TIERS) * 1000
+    cpu = (_SHARED_CORE_MILLIS if machine.shared_core else tiers) + (400 if max_pods > MAX_PODS else 0)
     memory = _reserved(Fraction(whole.memory_kib * KIB, GIB), _MEMORY_TIERS) * GIB / KIB + _EVICTION_KIB
     return Allocatable(
         cpu_millis=int(whole.cpu_millis - cpu),

@@ -17,7 +17,7 @@ def node_taints(pool: PoolTraits) -> list[dict[str, str]]:
         taints.append({"key": labels.GPU_TAINT_KEY, "value": labels.GPU_TAINT_VALUE, "effect": labels.GPU_TAINT_EFFECT})
     if pool.queued:
         taints.append({"key": labels.GKE_QUEUED, "value": "true", "effect": "NoSchedule"})
-    if machine_types.machine_type(pool.machine_type).arch == "arm64":
+    if pool.machine.arch == "arm64":
         taints.append({"key": labels.ARCH, "value": "arm64", "effect": "NoSchedule"})
     return taints
 
@@ -55,7 +55,7 @@ def _reaches(operator: Operator, pool: PoolTraits) -> bool:
 
 
 def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
-    machine = machine_types.machine_type(pool.machine_type)
+    machine = pool.machine
     region = zone.rpartition("-")[0]
     found = {
         "beta.kubernetes.io/arch": machine.arch,
@@ -65,7 +65,7 @@ def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
         "cloud.google.com/gke-container-runtime": "containerd",
         "cloud.google.com/gke-cpu-scaling-level": str(machine.vcpus),
         "cloud.google.com/gke-max-pods-per-node": str(pool.max_pods),
-        "cloud.google.com/gke-memory-gb-scaling-level": str(machine.memory_gib),
+        "cloud.google.com/gke-memory-gb-scaling-level": str(int(machine.memory_gib)),
         labels.GKE_NODE_POOL: pool.name,
         labels.GKE_OS_DISTRIBUTION: pool.image_os,
         "cloud.google.com/gke-provisioning": "spot" if pool.spot else "standard",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ml_foundations.catalog.machine_types import GPUS, MAX_PODS
+from ml_foundations.catalog.machine_types import GPUS, MAX_PODS, MachineType, machine_type
 from ml_foundations.kubernetes import labels
 
 TAINT_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
@@ -61,6 +61,11 @@ class PoolTraits:
     boot_disk_type: str = "pd-balanced"
     max_pods: int = MAX_PODS
     workload_identity: bool = False
+
+    @property
+    def machine(self) -> MachineType:
+        """The machine type of the nodes."""
+        return machine_type(self.machine_type, self.labels)
 
     @property
     def image_os(self) -> str:

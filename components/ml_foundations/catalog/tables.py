@@ -1,10 +1,9 @@
 """The CSV files beside this module, each row as a dataclass."""
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from datetime import date
-from decimal import Decimal
 from fractions import Fraction
 from importlib.resources import files
 from types import MappingProxyType
@@ -23,7 +22,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "int": int,
     "bool": "yes".__eq__,
     "date": date.fromisoformat,
-    "Decimal": Decimal,
     "Fraction": Fraction,
     "Mapping[str, int]": _counts,
     "tuple[str, ...]": lambda text: tuple(text.split()),
@@ -40,9 +38,14 @@ def table(name: str, kind: type[T]) -> list[T]:
         name: The file's name.
         kind: The dataclass, whose fields are columns. Its module annotates them as text (``annotations``).
     """
-    lines = files("ml_foundations.catalog").joinpath(name).read_text(encoding="utf-8").splitlines()
     columns = {field.name: str(field.type) for field in fields(kind)}  # pyright: ignore[reportArgumentType]
-    return [kind(**{key: _cell(row[key], type_) for key, type_ in columns.items()}) for row in csv.DictReader(lines)]
+    return [kind(**{key: _cell(row[key], type_) for key, type_ in columns.items()}) for row in rows(name)]
+
+
+def rows(name: str) -> Iterator[Mapping[str, str]]:
+    """The rows of a file as text, by column."""
+    lines = files("ml_foundations.catalog").joinpath(name).read_text(encoding="utf-8").splitlines()
+    return csv.DictReader(lines)
 
 
 def _cell(text: str, annotation: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from ml_foundations.catalog.machine_types import MACHINE_TYPES, UnknownNameError, machine_type, product_by_name
+from ml_foundations.catalog.machine_types import MACHINE_TYPES, UnknownNameError, product_by_name
 from ml_foundations.kubernetes.quantities import canonical_quantity, parse_quantity
 
 MAX_LABEL = 63
@@ -76,7 +76,6 @@ GpuProduct = Annotated[str, _known(product_by_name)]
 
 MachineTypeName = Annotated[
     str,
-    _known(lambda name: machine_type(name).name),
-    WithJsonSchema({"type": "string", "enum": sorted(MACHINE_TYPES)}),
+    WithJsonSchema({"type": "string", "examples": sorted(MACHINE_TYPES)}),
 ]
-"""A machine type of the catalog."""
+"""A machine type of Compute Engine."""

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import MACHINE_TYPES
+from ml_foundations.catalog.machine_types import MACHINE_TYPES, MachineType, UnknownNameError, machine_type
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import MachineTypeName
+from ml_foundations.kubernetes import labels
 
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 """The label by which a node names its reservation (Compute Engine, "Consume reserved instances")."""
@@ -25,11 +26,35 @@ _REGION_ZONES = 3
 """The zones of a region in which GKE puts nodes, where none are named."""
 
 
+class MachineShape(Spec):
+    """The shape of a machine type that the catalog lacks."""
+
+    vcpus: int = Field(ge=1)
+    """Its vCPUs."""
+    memory_gib: float = Field(gt=0)
+    """Its memory in GiB."""
+    arch: Literal["amd64", "arm64"] = "amd64"
+    """The processor's architecture: amd64 or arm64; default amd64."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of nodes that declare it."""
+        return {
+            labels.VCPUS: str(self.vcpus),
+            labels.MEMORY_GIB: f"{self.memory_gib:g}",
+            labels.DECLARED_ARCH: self.arch,
+        }
+
+
 class CapacitySpec(Spec):
     """Arguments about a node pool's machines."""
 
+    machine: MachineShape | None = None
+    """The shape of a machine type that the catalog lacks; its nodes have it as labels, for proof and rehearsal."""
     machine_type: MachineTypeName
     """The machine type, such as n2-standard-8 or g2-standard-8; it implies GPU type and count, but for N1."""
+    node_price: float | None = Field(None, gt=0)
+    """What a node costs in an hour, in US dollars, for the proof; by default the list price of its region."""
     max_nodes: int = Field(ge=1, le=1000)
     """The most nodes of the pool, over all zones."""
     min_nodes: int = Field(0, ge=0, le=1000)
@@ -58,8 +83,34 @@ class CapacitySpec(Spec):
     placement_policy: str | None = None
     """A resource policy of one's own for compact placement."""
 
+    @field_validator("machine_type")
+    @classmethod
+    def _is_known(cls, name: str, checked: ValidationInfo) -> str:
+        """Refuse a machine type of which the shape is neither in the catalog nor declared."""
+        shape: MachineShape | None = checked.data.get("machine")
+        try:
+            found = machine_type(name, shape.labels if shape else {})
+        except UnknownNameError as error:
+            raise ValueError(str(error)) from None
+        if found.missing:
+            raise ValueError(f"{name} does not work with these components: {found.missing}")
+        return name
+
+    @property
+    def shape(self) -> MachineType:
+        """The machine type, of the catalog or as it is declared."""
+        return machine_type(self.machine_type, self.capacity_labels)
+
+    @property
+    def capacity_labels(self) -> dict[str, str]:
+        """The labels of the nodes that say what their machine is, and what it costs."""
+        price = {} if self.node_price is None else {labels.HOURLY_PRICE: f"{self.node_price:g}"}
+        return (self.machine.labels if self.machine else {}) | price
+
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
+        if self.machine and self.machine_type in MACHINE_TYPES:
+            yield "machine", f"declares {self.machine_type}, which is in the catalog; leave it out"
         if self.min_nodes > self.max_nodes:
             yield "min_nodes", f"is {self.min_nodes}, above max_nodes ({self.max_nodes})"
         if self.limits == "zone" and not self.zones:
@@ -71,7 +122,7 @@ class CapacitySpec(Spec):
         yield from self._placement_errors()
 
     def _purchase_errors(self) -> Iterator[tuple[str, str]]:
-        machine, chosen = MACHINE_TYPES[self.machine_type], self._purchase
+        machine, chosen = self.shape, self._purchase
         # Most machines are sold as flex-start; the catalog says so only where there is little else.
         unlisted = chosen == "flex-start" and "on-demand" in machine.purchase
         if chosen not in machine.purchase and not unlisted:
@@ -132,7 +183,7 @@ class CapacitySpec(Spec):
             return
         if len(self.zones or []) != 1:
             yield "compact_placement", "puts the nodes close together, so in one zone: name it in zones"
-        if self.flex_start and MACHINE_TYPES[self.machine_type].family not in _COMPACT_WITH_FLEX_START:
+        if self.flex_start and self.shape.family not in _COMPACT_WITH_FLEX_START:
             families = " and ".join(_COMPACT_WITH_FLEX_START)
             yield "compact_placement", f"is possible with flex_start on {families} machines only; leave one of them out"
 

@@ -6,7 +6,6 @@ from typing import Any
 import pulumi
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.gke.node_pool import NodePoolSpec, node_arguments, pool_part
@@ -18,7 +17,7 @@ class CpuNodePoolSpec(NodePoolSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        if MACHINE_TYPES[self.machine_type].gpu:
+        if self.shape.gpu:
             yield "machine_type", f"{self.machine_type} has GPUs; take a GpuNodePool"
         yield from super().errors()
 

@@ -7,7 +7,7 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import GPUS, MACHINE_TYPES, UnknownNameError, gpu_by_name, shared_product
+from ml_foundations.catalog.machine_types import GPUS, MachineType, UnknownNameError, gpu_by_name, shared_product
 from ml_foundations.catalog.pools import INSTALLATION_DISABLED, MOST_CLIENTS
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
@@ -54,9 +54,9 @@ class GpuNodePoolSpec(NodePoolSpec):
     node_type: str = Field("training", min_length=1)
     """What the nodes are for, as the label node-type; default training."""
     gpu: str | None = None
-    """The GPU model, by any of its names; needed for N1 only, where GPUs are attached. Otherwise it is checked."""
+    """The GPU model, by any of its names; needed for N1 and for a machine that is declared. Otherwise it is checked."""
     gpus: int | None = Field(None, ge=1)
-    """GPUs per node; needed for N1 only. Otherwise it is checked."""
+    """GPUs per node; needed for N1 and for a machine that is declared. Otherwise it is checked."""
     driver: Literal["default", "latest", "operator", "installer"] = "default"
     """Who installs the NVIDIA driver. Default default.
 
@@ -84,7 +84,7 @@ class GpuNodePoolSpec(NodePoolSpec):
     @property
     def accelerator_type(self) -> str:
         """The GPU's name in the GKE API."""
-        machine = MACHINE_TYPES[self.machine_type]
+        machine = self.shape
         return machine.gpu or gpu_by_name(self.gpu or "").accelerator_type
 
     @property
@@ -95,7 +95,7 @@ class GpuNodePoolSpec(NodePoolSpec):
     @property
     def gpus_per_node(self) -> int:
         """GPUs on each node."""
-        return MACHINE_TYPES[self.machine_type].gpu_count or self.gpus or 0
+        return self.shape.gpu_count or self.gpus or 0
 
     @property
     def gpu_resources_per_node(self) -> int:
@@ -115,7 +115,7 @@ class GpuNodePoolSpec(NodePoolSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        no_such_gpus = list(_gpu_errors(self.machine_type, self.gpu, self.gpus))
+        no_such_gpus = list(_gpu_errors(self.shape, self.gpu, self.gpus))
         yield from no_such_gpus
         yield from super().errors()
         yield from self._network_errors()
@@ -124,7 +124,7 @@ class GpuNodePoolSpec(NodePoolSpec):
             yield from self._partition_errors()
 
     def _network_errors(self) -> Iterator[tuple[str, str]]:
-        machine = MACHINE_TYPES[self.machine_type]
+        machine = self.shape
         given, wanted = len(self.additional_networks), _GPU_NETWORKS.get(machine.network, 0)
         if self.accelerator_networks and given:
             yield "additional_networks", "are those that accelerator_networks lets GKE make; leave one of them out"
@@ -201,26 +201,25 @@ class GpuNodePool(Component[GpuNodePoolSpec]):
         return {"node_pool_name": made["pool"].name, "gpu": spec.product}
 
 
-def _gpu_errors(machine_type: str, gpu: str | None, gpus: int | None) -> Iterator[tuple[str, str]]:
+def _gpu_errors(machine: MachineType, gpu: str | None, gpus: int | None) -> Iterator[tuple[str, str]]:
     """Why nodes of a machine type cannot have these GPUs. ``None`` leaves it to the machine type."""
-    machine = MACHINE_TYPES[machine_type]
     try:
         wanted = gpu_by_name(gpu) if gpu else None
     except UnknownNameError as error:
         yield "gpu", str(error)
         return
-    if machine.gpu is None and not machine.is_n1:
-        yield "machine_type", f"{machine_type} has no GPU; take a CpuNodePool, or a machine type with GPUs"
+    if machine.gpu is None and not machine.takes_gpus:
+        yield "machine_type", f"{machine.name} has no GPU; take a CpuNodePool, or a machine type with GPUs"
         return
-    if machine.is_n1 and not (wanted and gpus):
-        yield "machine_type", f"{machine_type} takes attached GPUs: give gpu and gpus"
+    if machine.takes_gpus and not (wanted and gpus):
+        yield "machine_type", f"{machine.name} takes attached GPUs: give gpu and gpus"
         return
     product = GPUS[machine.gpu].product if machine.gpu else ""
     if wanted and machine.gpu and wanted.product != product:
-        yield "gpu", f"{machine_type} has {product}, not {wanted.product}"
+        yield "gpu", f"{machine.name} has {product}, not {wanted.product}"
     allowed = machine.gpu_counts(machine.gpu or (wanted.accelerator_type if wanted else ""))
     if gpus is not None and gpus not in allowed:
-        yield "gpus", f"{machine_type} can have {' or '.join(map(str, allowed)) or 'no'} GPUs per node, not {gpus}"
+        yield "gpus", f"{machine.name} can have {' or '.join(map(str, allowed)) or 'no'} GPUs per node, not {gpus}"
 
 
 def _gpu_labels(spec: GpuNodePoolSpec) -> dict[str, str]:

@@ -8,7 +8,6 @@ import pulumi_gcp as gcp
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.catalog.pools import TAINT_EFFECTS
 from ml_foundations.component.parts import Cloud, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
@@ -119,9 +118,10 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
 
     @property
     def _all_taints(self) -> list[Taint]:
-        """The taints that the nodes will have: those that are declared, and GKE's own for queued nodes."""
-        queued = Taint(key=labels.GKE_QUEUED, value="true")
-        return [*self.declared_taints, queued] if self.queued_provisioning else self.declared_taints
+        """The taints that the nodes will have: those that are declared, and GKE's own for queued and for Arm nodes."""
+        queued = [Taint(key=labels.GKE_QUEUED, value="true")] if self.queued_provisioning else []
+        arm = [Taint(key=labels.ARCH, value="arm64")] if self.shape.arch == "arm64" else []
+        return [*self.declared_taints, *queued, *arm]
 
     @property
     def tolerations(self) -> list[dict[str, str]]:
@@ -139,7 +139,7 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        machine = MACHINE_TYPES[self.machine_type]
+        machine = self.shape
         for zone in self.zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "zones", f"{zone} is not in {self.location}, where the cluster is"
@@ -212,7 +212,7 @@ def node_arguments(
     return {
         **purchase_arguments(spec),
         **tuning_arguments(spec.kubelet, spec.linux),
-        **ssd_arguments(MACHINE_TYPES[spec.machine_type], spec.local_ssd),
+        **ssd_arguments(spec.shape, spec.local_ssd),
         "disk_size_gb": spec.disk_size_gb,
         "disk_type": spec.disk_type,
         "boot_disk_kms_key": spec.disk_key,
@@ -220,7 +220,13 @@ def node_arguments(
         "host_maintenance_policy": {"maintenance_interval": spec.host_maintenance} if spec.host_maintenance else None,
         "service_account": spec.node_service_account,
         "oauth_scopes": spec.scopes,
-        "labels": {labels.NODE_TYPE: spec.node_type, **(node_labels or {}), **queued, **spec.labels},
+        "labels": {
+            labels.NODE_TYPE: spec.node_type,
+            **(node_labels or {}),
+            **queued,
+            **spec.capacity_labels,
+            **spec.labels,
+        },
         "taints": taints or None,
         "resource_labels": spec.resource_labels or None,
         "tags": spec.network_tags or None,

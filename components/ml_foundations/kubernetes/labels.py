@@ -41,6 +41,13 @@ NODE_TYPE = "node-type"
 ACCELERATOR = "accelerator"
 """Labels of our own pools: what the nodes are for (system, preprocessing, training, inference) and what they carry."""
 
+VCPUS = "ml-foundations/vcpus"
+MEMORY_GIB = "ml-foundations/memory-gib"
+DECLARED_ARCH = "ml-foundations/arch"
+"""Labels of our own pools: the shape of a machine type that the catalog lacks."""
+HOURLY_PRICE = "ml-foundations/usd-per-hour"
+"""A label of a pool's nodes, or an annotation of a Node: what one such node costs, where the price list is wrong."""
+
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"

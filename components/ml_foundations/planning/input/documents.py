@@ -7,11 +7,12 @@ from typing import Any, cast
 
 import yaml
 
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, annotations_of, name_of
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.planning.input import known
 from ml_foundations.planning.input.streams import parse
-from ml_foundations.planning.model.nodes import HOURLY_PRICE, MAX_NODES, MIN_NODES
+from ml_foundations.planning.model.nodes import MAX_NODES, MIN_NODES
 
 
 class UnreadableError(ValueError):
@@ -69,7 +70,7 @@ def _wrong_annotations(document: Manifest) -> Iterable[tuple[str, str]]:
     checks = {
         MAX_NODES: (_is_count, 'a whole number in quotes, such as "4"'),
         MIN_NODES: (_is_count, 'a whole number in quotes, such as "4"'),
-        HOURLY_PRICE: (_is_price, 'an amount in quotes, such as "1.25"'),
+        labels.HOURLY_PRICE: (_is_price, 'an amount in quotes, such as "1.25"'),
     }
     for name, value in annotations_of(document).items():
         if name in checks and not checks[name][0](value):

@@ -100,7 +100,7 @@ class _Pool:
         try:
             gpu = self._accelerator.get("type")
         except UnknownNameError:
-            yield f'nodeConfig.machineType "{self._config.get("machineType")}"'
+            yield f'nodeConfig.machineType "{self._config.get("machineType")}", which is not in the catalog,'
         else:
             if gpu is not None and gpu not in machine_types.GPUS:
                 yield f'nodeConfig.guestAccelerators[0].type "{gpu}"'
@@ -138,7 +138,8 @@ class _Pool:
 
     @cached_property
     def machine(self) -> MachineType:
-        return machine_types.machine_type(self._config.get("machineType") or "e2-medium")
+        name = self._config.get("machineType") or "e2-medium"
+        return machine_types.machine_type(name, section(self._config, "labels"))
 
     @cached_property
     def _accelerator(self) -> Mapping[str, Any]:

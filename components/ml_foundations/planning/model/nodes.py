@@ -27,8 +27,6 @@ MIN_NODES = "ml-foundations/min-nodes"
 """The annotation with the fewest nodes that such a template stands for; default 0."""
 SHARED_HOSTNAME = f"{labels.HOSTNAME} (shared)"
 """Stands for the label of the host name where it does not tell the nodes apart."""
-HOURLY_PRICE = "ml-foundations/usd-per-hour"
-"""The annotation with the price of one such node, where the catalog does not know it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,9 +99,12 @@ def machine_of(node: NodeClass) -> MachineType | None:
     if not isinstance(name, str):
         return None
     # Reading the catalog takes a third of the start-up time.
-    from ml_foundations.catalog.machine_types import MACHINE_TYPES
+    from ml_foundations.catalog.machine_types import UnknownNameError, machine_type
 
-    return MACHINE_TYPES.get(name)
+    try:
+        return machine_type(name, node.labels)
+    except UnknownNameError:
+        return None
 
 
 def by_zone(node: NodeClass, *, most: bool = False) -> list[NodeClass]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import annotations_of
-from ml_foundations.planning.model.nodes import HOURLY_PRICE, NodeClass, machine_of
+from ml_foundations.planning.model.nodes import NodeClass, machine_of
 from ml_foundations.planning.model.places import Demand
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
@@ -62,6 +62,12 @@ class Cost:
         """The pools whose price is not known."""
         return sorted({pool.name for pool in self.pools if pool.per_node is None and pool.most})
 
+    @property
+    def at_least(self) -> tuple[Decimal, Decimal]:
+        """With the fewest and with the most nodes, without those whose price is not known."""
+        fewest = sum((pool.per_hour_min or Decimal(0) for pool in self.pools), Decimal(0))
+        return fewest, sum((pool.per_hour_max or Decimal(0) for pool in self.pools), Decimal(0))
+
 
 def cost_of(nodes: Iterable[NodeClass]) -> Cost:
     """The cost of nodes by the catalog's list prices."""
@@ -69,30 +75,41 @@ def cost_of(nodes: Iterable[NodeClass]) -> Cost:
     return Cost(_sum(pool.per_hour_min for pool in pools), _sum(pool.per_hour_max for pool in pools), pools)
 
 
+def _amount(declared: object) -> Decimal | None:
+    """A declared price; None where it is none, or not known yet."""
+    try:
+        return Decimal(str(declared))
+    except InvalidOperation:
+        return None
+
+
 def price_of(node: NodeClass) -> Decimal | None:
     """The hourly price of one node, by its annotation or its machine type; None where it is not known."""
-    if declared := annotations_of(node.manifest).get(HOURLY_PRICE):
-        return Decimal(str(declared))
-    machine, gpu = machine_of(node), node.labels.get(labels.GKE_ACCELERATOR)
-    if machine is None or (gpu is not None and not machine.gpu_counts(gpu)):
+    annotated = annotations_of(node.manifest).get(labels.HOURLY_PRICE)
+    if declared := annotated or node.labels.get(labels.HOURLY_PRICE):
+        return _amount(declared)
+    machine, gpu, region = machine_of(node), node.labels.get(labels.GKE_ACCELERATOR), node.labels.get(labels.REGION)
+    if machine is None or not isinstance(region, str) or (gpu is not None and not machine.gpu_counts(gpu)):
         return None
     count = node.labels.get(labels.GKE_ACCELERATOR_COUNT) or node.allocatable.get(labels.GPU_RESOURCE, 0) // 1000
-    return machine.price(gpu, int(count), spot=node.labels.get(labels.GKE_SPOT) == "true")
+    return machine.price(region, gpu, int(count), spot=node.labels.get(labels.GKE_SPOT) == "true")
 
 
 def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
     """The finding on a stack whose nodes may cost more in a month than the budget; None where they cannot."""
-    if cost.per_hour_max is None:
-        message = f"the cost cannot be compared with the budget: no price is known for {', '.join(cost.unknown)}"
-        remedy = f"Give the price of these nodes in the annotation {HOURLY_PRICE}."
-        return Finding("monthly-budget", Severity.WARNING, "stack", "monthly_budget", message, remedy)
-    most = cost.per_hour_max * HOURS_PER_MONTH
+    most = cost.at_least[1] * HOURS_PER_MONTH
+    missing = f"no price is known for {', '.join(cost.unknown)}"
     if most <= monthly_budget:
-        return None
+        if not cost.unknown:
+            return None
+        message = f"the cost cannot be compared with the budget: {missing}; the others cost {most:.0f} at most"
+        remedy = f"Give the price: node_price of the pool, or {labels.HOURLY_PRICE} as a label of its nodes."
+        return Finding("monthly-budget", Severity.WARNING, "stack", "monthly_budget", message, remedy)
     dearest = max(cost.pools, key=lambda pool: pool.per_hour_max or Decimal(0))
     message = (
-        f"at their most, the nodes cost {most:.0f} {cost.currency} in a month of {HOURS_PER_MONTH} h, "
-        f"{most - monthly_budget:.0f} above the budget of {monthly_budget:.0f}"
+        f"at their most, the nodes cost {'at least ' if cost.unknown else ''}{most:.0f} {cost.currency} in a month of "
+        f"{HOURS_PER_MONTH} h, {most - monthly_budget:.0f} above the budget of {monthly_budget:.0f}"
+        f"{f'; {missing}' if cost.unknown else ''}"
     )
     remedy = f'Lower the maximum of the dearest pool "{dearest.name}" ({dearest.most} nodes), or raise the budget.'
     return Finding("monthly-budget", Severity.ERROR, "stack", "monthly_budget", message, remedy)

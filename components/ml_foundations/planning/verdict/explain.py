@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import name_of, namespace_of
 from ml_foundations.kubernetes.quantities import format_milli
 from ml_foundations.planning.model.decisions import (
@@ -142,6 +143,8 @@ def _(reason: NodeRefuses, _verdict: Verdict) -> Words:
     remedy = reason.refusal.remedy or "Select nodes by labels that the pool declares."
     if rule == "unknown-value":
         remedy = "Give it as a plain value, which is known at preview."
+        if "not in the catalog" in message:
+            remedy = f"Declare its shape by the labels {labels.VCPUS} and {labels.MEMORY_GIB} of its nodes."
     return Words(rule, path, f'"{reason.node}" may take the pods or not: {message}', remedy)
 
 

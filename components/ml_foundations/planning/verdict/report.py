@@ -14,6 +14,7 @@ from ml_foundations.planning.verdict.gpu_cost import GpuCost
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 _NOTHING = "There is nothing to judge: no workload is declared."
+_NOT_COUNTED = "Disks, traffic and GKE's own fee come on top."
 _SHOWN = {Verdict.FITS: "fits", Verdict.CANNOT_FIT: "cannot fit", Verdict.UNDETERMINED: "is undetermined"}
 
 
@@ -77,13 +78,14 @@ def as_summary(verdicts: Verdicts) -> str:
             lines.append(f"Quota {left.namespace}/{left.name} leaves {amounts}.")
     cost = verdicts.cost
     if cost.pools:
+        fewest, most = cost.at_least
+        at_least = f"at least {fewest:.2f} to {most:.2f}" if cost.unknown else f"{fewest:.2f} to {most:.2f}"
         lines.append(
-            f"Nodes cost {_money(cost.per_hour_min)} to {_money(cost.per_hour_max)} {cost.currency} per hour, "
-            "by list prices."
+            f"Nodes cost {at_least} {cost.currency} per hour, by the list prices of their regions. {_NOT_COUNTED}"
         )
     lines += [f"Team {namespace}: {_gpus_text(gpus)}" for namespace, gpus in verdicts.teams.items()]
     if cost.unknown:
-        lines.append(f"No price is known for {', '.join(cost.unknown)}.")
+        lines.append(f"Not counted either: {', '.join(cost.unknown)}, of which no price is known there.")
     return "\n".join(lines)
 
 
@@ -109,10 +111,6 @@ def _gpus_text(cost: GpuCost) -> str:
 
 def _number(amount: Decimal | None) -> float | None:
     return None if amount is None else float(amount)
-
-
-def _money(amount: Decimal | None) -> str:
-    return "an unknown sum" if amount is None else f"{amount:.2f}"
 
 
 def _sentence(finding: Finding) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from ml_foundations.catalog.machine_types import machine_type
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, section
@@ -208,5 +207,6 @@ def _cheapest(
 def price(pool: Pool) -> Decimal:
     """The price of a node of a pool, per hour; infinite where it is not known."""
     gpu, count = (pool.gpu.type, pool.gpu.count) if pool.gpu else (None, 0)
-    found = machine_type(pool.machine_type).price(gpu, count, spot=pool.spot)
+    region = pool.zones[0].rpartition("-")[0]
+    found = pool.machine.price(region, gpu, count, spot=pool.spot)
     return Decimal("Infinity") if found is None else found

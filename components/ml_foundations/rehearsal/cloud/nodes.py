@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from ml_foundations.catalog import node_resources
-from ml_foundations.catalog.machine_types import MachineType, machine_type
+from ml_foundations.catalog.machine_types import MachineType
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
@@ -51,7 +51,7 @@ def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str,
             },
         },
         "spec": {"taints": taints},
-        "status": _resources(pool, machine_type(pool.machine_type), advertised_gpus(pool, operator)),
+        "status": _resources(pool, pool.machine, advertised_gpus(pool, operator)),
     }
 
 
@@ -65,7 +65,7 @@ def new_node(pool: Pool, zone: str, operator: Operator | None) -> dict[str, Any]
     identity = uuid.uuid4().hex
     node["status"] |= {
         "nodeInfo": {
-            "architecture": machine_type(pool.machine_type).arch,
+            "architecture": pool.machine.arch,
             "bootID": str(uuid.uuid4()),
             "containerRuntimeVersion": "containerd://2.1.4",
             "kernelVersion": "6.12.30+",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ml_foundations.catalog.machine_types import GPUS, MachineType, UnknownNameError, machine_type
@@ -37,7 +38,7 @@ def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
     if is_zone(location) and not inputs.get("nodeLocations"):
         zones = [location]
     check_zones(zones, location)
-    machine = _machine(config.get("machineType") or "e2-medium")
+    machine = _machine(config.get("machineType") or "e2-medium", config.get("labels") or {})
     low, high, initial, autoscaled = _sizes(inputs, len(zones))
     gpu = _gpu(config, machine)
     disk_type = _boot_disk_type(config, machine)
@@ -86,15 +87,14 @@ def default_pool(cluster: Inputs, place: Place) -> Pool | None:
     return node_pool(inputs, place, cluster)
 
 
-def _machine(name: str) -> MachineType:
+def _machine(name: str, node_labels: Mapping[str, str]) -> MachineType:
     try:
-        return machine_type(name)
+        found = machine_type(name, node_labels)
     except UnknownNameError as error:
-        hint = f", or did you mean {' or '.join(error.near)}?" if error.near else ""
-        raise RehearsalError(
-            f'nodeConfig.machineType: "{name}" is not in the catalog, so that a rehearsal does not know its shape. '
-            f"Declare it{hint}"
-        ) from error
+        raise RehearsalError(f"nodeConfig.machineType: the rehearsal does not know its shape: {error}") from error
+    if found.missing:
+        raise RehearsalError(f"nodeConfig.machineType: the rehearsal cannot make nodes of {name}: {found.missing}")
+    return found
 
 
 def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int, bool]:
