@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, UnknownNameError, gpu_by_name
+from ml_foundations.catalog.operator_nodes import CRITICAL_PODS_BESIDE, CRITICAL_PODS_PER_GPU_NODE
 from ml_foundations.component.spec import Spec
 from ml_foundations.gke.cluster import GkeClusterSpec
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
@@ -72,6 +73,15 @@ def fill(given: dict[str, Any]) -> list[Place]:
     modes = {mode_for(pool.get("driver"), pool.get("image")) for pool in pools}
     if len(modes) == 1:  # where pools want different modes, each that the default leaves out is an error
         _default(operator, "mode", *modes)
+    if given.get("gpuOperator") is not None:
+        # Over every pool's most nodes, and a quarter more for those that come while others still go.
+        with_gpus = CRITICAL_PODS_PER_GPU_NODE * sum(map(_most_nodes, pools))
+        everywhere = sum(_most_nodes(pool) for _, pool in _entries(given, "nodePools"))
+        _default(operator, "criticalPods", CRITICAL_PODS_BESIDE + (with_gpus + everywhere) * 5 // 4)
+        if not is_existing(cluster) and _section(operator, "dcgmExporter").get("enabled") is not False:
+            _default(cluster, "monitoring", ["SYSTEM_COMPONENTS"])  # the operator exports the metrics of GPUs
+    for pool in pools:
+        _default(pool, "deletionProtection", cluster.get("deletionProtection"))
     by_operator = given.get("gpuOperator") is not None and operator.get("mode", "operator") == "operator"
     _default(_section(given, "deviceClasses"), "gpuDriverFrom", "operator" if by_operator else "google")
     for _, monitor in _entries(given, "gpuMonitors"):
@@ -136,6 +146,13 @@ def is_reference(text: Any) -> bool:
 def _entries(given: Mapping[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:
     """The sections of a key, by name."""
     return [(name, entry) for name, entry in _section(given, key).items() if isinstance(entry, dict)]
+
+
+def _most_nodes(pool: Mapping[str, Any]) -> int:
+    """The most nodes of a pool, as far as its numbers are some."""
+    most, zones = pool.get("maxNodes"), pool.get("zones")
+    times = len(zones) if pool.get("limits") == "zone" and isinstance(zones, list) else 1
+    return most * times if isinstance(most, int) else 0
 
 
 def _region(pool: Mapping[str, Any]) -> str:

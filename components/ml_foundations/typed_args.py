@@ -101,7 +101,7 @@ class MaintenanceExclusionArgs(TypedDict):
     end_time: str
     """When it ends; of a window, the first time."""
     scope: NotRequired[str]
-    """NO_UPGRADES (30 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
+    """NO_UPGRADES (90 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
 
 
 class GkeClusterArgs(TypedDict):
@@ -121,6 +121,10 @@ class GkeClusterArgs(TypedDict):
     """Addresses of the services; default 10.20.0.0/20."""
     control_plane_cidr: NotRequired[str]
     """Addresses of the control plane, a /28; by default it takes one of the nodes' addresses."""
+    mtu: NotRequired[int]
+    """The largest packet of the network that is made, in bytes; default 8896, which traffic between GPUs wants.
+
+    It is set when the network is made: a change would need every machine stopped, and is ignored."""
     flow_logs: NotRequired[bool]
     """Whether the subnetwork that is made logs its traffic (VPC Flow Logs); default false."""
     node_zones: NotRequired[list[str]]
@@ -139,7 +143,7 @@ class GkeClusterArgs(TypedDict):
     max_pods: NotRequired[int]
     """The most pods of a node, 8 to 256, where its pool says nothing; default 110."""
     multi_networking: NotRequired[bool]
-    """Whether node pools may be in more networks; default false. A change replaces the cluster."""
+    """Whether node pools may be in more networks; default false. It can be switched on later."""
     secrets_key: NotRequired[pulumi.Input[str]]
     """The Cloud KMS key that encrypts Kubernetes secrets; by default Google's own. GKE's service agent must have it."""
     node_service_account: NotRequired[pulumi.Input[str]]
@@ -285,9 +289,11 @@ class CpuNodePoolArgs(TypedDict):
     spot: NotRequired[bool]
     """Whether the nodes are Spot VMs; default false."""
     reservation: NotRequired[str]
-    """The reservation that the nodes come from: any, none, its name, or projects/PROJECT/reservations/NAME.
+    """The reservation that the nodes come from: any, any-or-fail, none, its name, or
+    projects/PROJECT/reservations/NAME.
 
-    /reservationBlocks/BLOCK after it names a block of it. By default any open one that matches."""
+    any: an open one that matches, else on demand at list price, as by default; any-or-fail: never on demand.
+    /reservationBlocks/BLOCK after a name means a block of it, /reservationSubBlocks/PART after that a part of it."""
     flex_start: NotRequired[bool]
     """Whether the nodes come by Dynamic Workload Scheduler, flex-start mode; default false."""
     queued_provisioning: NotRequired[bool]
@@ -400,9 +406,11 @@ class GpuNodePoolArgs(TypedDict):
     spot: NotRequired[bool]
     """Whether the nodes are Spot VMs; default false."""
     reservation: NotRequired[str]
-    """The reservation that the nodes come from: any, none, its name, or projects/PROJECT/reservations/NAME.
+    """The reservation that the nodes come from: any, any-or-fail, none, its name, or
+    projects/PROJECT/reservations/NAME.
 
-    /reservationBlocks/BLOCK after it names a block of it. By default any open one that matches."""
+    any: an open one that matches, else on demand at list price, as by default; any-or-fail: never on demand.
+    /reservationBlocks/BLOCK after a name means a block of it, /reservationSubBlocks/PART after that a part of it."""
     flex_start: NotRequired[bool]
     """Whether the nodes come by Dynamic Workload Scheduler, flex-start mode; default false."""
     queued_provisioning: NotRequired[bool]
@@ -492,6 +500,8 @@ class GpuNodePoolArgs(TypedDict):
     """Whether GKE makes these networks itself, for claims of them (DRANET); A3, A4 and A4X only. Default false."""
     fast_socket: NotRequired[bool]
     """Whether nodes have NCCL Fast Socket; default false."""
+    deletion_protection: NotRequired[bool]
+    """Whether Pulumi refuses to delete or replace the pool: its machines may not come back. Default true."""
     dra: NotRequired[bool]
     """Whether its GPUs are claimed (DRA), see DeviceClasses, and not advertised; default false."""
 
@@ -600,7 +610,8 @@ class GpuOperatorArgs(TypedDict):
     tolerations: NotRequired[list[TolerationArgs]]
     """More taints of GPU nodes that the operator's pods tolerate; the GPU taint is always among them."""
     critical_pods: NotRequired[int]
-    """How many critical pods the namespace may run; several per GPU node. Default 100."""
+    """How many critical pods the namespace may run: about eight for a GPU node, one for another. Default 1000; in a
+    stack file, what the node pools need."""
     values: NotRequired[dict[str, Any]]
     """More values of the chart, merged on top."""
 

@@ -19,7 +19,7 @@ in_cluster = {
 }
 system = CpuNodePool("system", {**in_cluster, "machine_type": "n2-standard-4", "min_nodes": 1, "max_nodes": 3})
 l4 = GpuNodePool(
-    "l4", {**in_cluster, "machine_type": "g2-standard-8", "max_nodes": 2}, pulumi.ResourceOptions(depends_on=[system])
+    "l4", {**in_cluster, "deletion_protection": False, "machine_type": "g2-standard-8", "max_nodes": 2}, pulumi.ResourceOptions(depends_on=[system])
 )
 
 kubernetes = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, l4]))

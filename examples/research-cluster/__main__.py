@@ -32,8 +32,8 @@ in_cluster = {
 system = CpuNodePool("system", {**in_cluster, "machine_type": "n2-standard-8", "min_nodes": 1, "max_nodes": 4})
 after_system = pulumi.ResourceOptions(depends_on=[system])
 pools = {
-    "h100": GpuNodePool("h100", {**in_cluster, "machine_type": "a3-highgpu-8g", "max_nodes": 3}, after_system),
-    "l4": GpuNodePool("l4", {**in_cluster, "machine_type": "g2-standard-8", "max_nodes": 4}, after_system),
+    "h100": GpuNodePool("h100", {**in_cluster, "deletion_protection": False, "machine_type": "a3-highgpu-8g", "max_nodes": 3}, after_system),
+    "l4": GpuNodePool("l4", {**in_cluster, "deletion_protection": False, "machine_type": "g2-standard-8", "max_nodes": 4}, after_system),
 }
 
 kubernetes = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, *pools.values()]))

@@ -18,7 +18,7 @@ in_cluster = {
 system = CpuNodePool("system", {**in_cluster, "machine_type": "n2-standard-4", "min_nodes": 1, "max_nodes": 3})
 l4 = GpuNodePool(
     "l4",
-    {**in_cluster, "machine_type": "g2-standard-12", "max_nodes": 4, "node_type": "inference"},
+    {**in_cluster, "deletion_protection": False, "machine_type": "g2-standard-12", "max_nodes": 4, "node_type": "inference"},
     pulumi.ResourceOptions(depends_on=[system]),
 )
 

@@ -75,9 +75,9 @@ CLUSTER_IN_PLACE = {
     "zones": {"node_zones": ["us-central1-a"]},
     "groups": {"security_group": "gke-security-groups@example.com"},
     "protection": {"deletion_protection": False},
+    "multi-networking": {"multi_networking": True},
 }
 CLUSTER_ANEW = {
-    "multi-networking": {"multi_networking": True},
     "pods of a node": {"max_pods": 64},
     "network": {"network": {"network": "n", "subnetwork": "s"}},
     "addresses of the control plane": {"control_plane_cidr": "172.16.0.0/28"},

@@ -46,8 +46,9 @@ REFUSED = {
         "maintenance_window.end_time",
         "4 to 24",
     ),
+    "a name that is too long": ({"name": "c" * 41, "node_service_account": "s@p.iam"}, "name", "40"),
     "windows too rarely": (
-        {"maintenance_window": WINDOW | {"recurrence": "FREQ=WEEKLY;BYDAY=SA"}},
+        {"maintenance_window": WINDOW | {"recurrence": "FREQ=WEEKLY;INTERVAL=3;BYDAY=SA"}},
         "maintenance_window.recurrence",
         "48",
     ),
@@ -59,7 +60,7 @@ REFUSED = {
     "a freeze that is too long": (
         {
             "maintenance_window": WINDOW,
-            "maintenance_exclusions": {"run": FREEZE | {"end_time": "2026-05-01T00:00:00Z"}},
+            "maintenance_exclusions": {"run": FREEZE | {"end_time": "2026-12-01T00:00:00Z"}},
         },
         "maintenance_exclusions.run.end_time",
         "another scope",
@@ -91,6 +92,8 @@ def cluster(**arguments: Any) -> dict[str, Any]:
 
 def test_the_network_is_made_with_a_way_out() -> None:
     requests = declared(lambda: GkeCluster("c", BASE | {"flow_logs": True}))
+    network = requests["c-network"]
+    assert (inputs(network)["mtu"], list(network.ignoreChanges)) == (8896, ["mtu"])
     subnetwork = inputs(requests["c-subnetwork"])
     assert subnetwork["privateIpGoogleAccess"] is True
     assert subnetwork["logConfig"]["flowSampling"] == 0.5

@@ -62,6 +62,13 @@ REFUSED = {
         "reservation",
         "projects/PROJECT",
     ),
+    "compact on a family that is never": (
+        T4,
+        {"compact_placement": True, "zones": ["us-central1-a"]},
+        "compact_placement",
+        "not for n1-standard-8",
+    ),
+    "an upgrade of flex-start nodes": (L4, {"flex_start": True, "upgrade": {"max_surge": 1}}, "upgrade", "SHORT_LIVED"),
     "compact in two zones": (
         L4,
         {"compact_placement": True, "zones": ["us-central1-a", "us-central1-b"]},
@@ -444,6 +451,35 @@ def test_a_machine_that_the_catalog_lacks_is_declared_with_its_pool() -> None:
     assert {f"ml-foundations/{key}": value for key, value in wanted.items()}.items() <= config["labels"].items()
     with pytest.raises(pulumi.InputPropertiesError, match="machine: declares g2-standard-24, which is in the catalog"):
         check(GpuNodePoolSpec, "p", L4 | {"pool_name": "p", "machine": {"vcpus": 1, "memory_gib": 1}})
+
+
+@pytest.mark.parametrize("short_lived", ["flex_start", "queued_provisioning"])
+def test_nodes_that_gke_takes_away_again_have_no_upgrade_settings(short_lived: str) -> None:
+    base = L4 | {"location_policy": "ANY"}
+    assert "upgradeSettings" in pool(base)
+    assert "upgradeSettings" not in pool(base | {short_lived: True})
+
+
+@pytest.mark.parametrize(
+    ("reservation", "kind"),
+    [
+        ("any", "ANY_RESERVATION"),
+        ("any-or-fail", "ANY_RESERVATION_THEN_FAIL"),
+        ("r/reservationBlocks/b/reservationSubBlocks/s", "SPECIFIC_RESERVATION"),
+    ],
+)
+def test_a_reservation_is_taken_as_it_says(reservation: str, kind: str) -> None:
+    affinity = pool(L4 | {"reservation": reservation, "zones": ["us-central1-a"]})["nodeConfig"]["reservationAffinity"]
+    assert affinity["consumeReservationType"] == kind
+
+
+def test_gpu_pools_are_guarded_against_deletion_and_replacement() -> None:
+    made = declared(lambda: GpuNodePool("l4", L4))["l4-pool"]
+    assert made.protect
+    assert inputs(made)["nodeDrainConfigs"] == [{"respectPdbDuringNodePoolDeletion": True}]
+    assert not declared(lambda: GpuNodePool("l4", L4 | {"deletion_protection": False}))["l4-pool"].protect
+    cpu = {**COMMON, "machine_type": "e2-medium", "max_nodes": 1}
+    assert not declared(lambda: CpuNodePool("cpu", cpu))["cpu-pool"].protect
 
 
 def test_a4x_is_refused_with_what_is_missing() -> None:

@@ -30,6 +30,7 @@ OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside([driver_ins
         {"mig_partition": "1g.5gb"},
         {"sharing": {"strategy": "TIME_SHARING", "clients": 3}},
         {"flex_start": True, "queued_provisioning": True},
+        {"machine_type": "a9-highgpu-1g", "gpu": "A100", "gpus": 1, "machine": {"vcpus": 24, "memory_gib": 170.5}},
         {"taints": [{"key": "team", "value": "a"}], "labels": {"team": "a"}},
     ],
     ids=str,

@@ -48,6 +48,10 @@ DRIVER: dict[str, Any] = {
 }
 
 
+NO_WAY_AROUND = [{"name": "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED", "value": "false"}]
+"""Without it, a variable of a pod gives it GPUs that it does not request."""
+
+
 def spec_of(**given: Any) -> GpuOperatorSpec:
     return check(GpuOperatorSpec, "GpuOperator", given)
 
@@ -77,14 +81,14 @@ def test_beside_googles_driver_the_operator_is_told_where_it_is(mode: str) -> No
     values = values_of(spec_of(mode=mode))
     assert values["hostPaths"] == {"driverInstallDir": GOOGLE_DRIVER_DIR}
     assert values["toolkit"]["installDir"] == GOOGLE_DRIVER_DIR
-    assert values["toolkit"]["env"] == [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]
+    assert values["toolkit"]["env"] == [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}, *NO_WAY_AROUND]
     assert values["cdi"] == {"enabled": True}
 
 
 def test_its_own_driver_is_where_the_chart_says() -> None:
     values = values_of(spec_of(mode="operator", **DRIVER))
     assert "hostPaths" not in values
-    assert values["toolkit"] == {"enabled": True}
+    assert values["toolkit"] == {"enabled": True, "env": NO_WAY_AROUND}
     assert values["driver"] == {
         "enabled": True,
         "version": "595.91.07",

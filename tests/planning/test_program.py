@@ -134,3 +134,38 @@ def test_the_pools_of_a_cluster_cost_what_they_cost() -> None:
     (node,) = nodes_of([cluster(), pool(nodes=2)])
     assert (node.name, node.fewest, node.count) == ("p", 2, 2)
     assert judge_program([cluster(), pool(nodes=2)]).cost.unknown == []
+
+
+def quota_of_critical_pods(pods: str) -> Resource:
+    scope = {"operator": "In", "scopeName": "PriorityClass", "values": ["system-node-critical"]}
+    spec = {"hard": {"pods": pods}, "scopeSelector": {"matchExpressions": [scope]}}
+    metadata = {"name": "critical", "namespace": "gpu-operator"}
+    return kubernetes({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec})
+
+
+def in_namespace(release: list[Resource]) -> list[Resource]:
+    (type_, inputs), *others = release
+    return [(type_, inputs | {"namespace": "gpu-operator"}), *others]
+
+
+def test_the_operators_pods_stay_within_the_quota_of_critical_pods() -> None:
+    nodes = [cluster(), pool(nodes=1), pool("a2-highgpu-2g", 14, **LEFT_TO_OPERATOR)]
+    # 6 on each of 14 GPU nodes (the driver is off), 1 on each of 15, and 3 beside.
+    some = in_namespace(operator(driver={"enabled": False}))
+    enough = judge_program([*nodes, *some, quota_of_critical_pods("102")])
+    assert "critical-pods" not in {finding.rule for finding in enough.findings}
+    short = judge_program([*nodes, *some, quota_of_critical_pods("100")])
+    assert short.stack is CANNOT
+    (found,) = [finding for finding in short.findings if finding.rule == "critical-pods"]
+    assert "allows 100 critical pods, and the GPU Operator runs 102: 6 on each of 14 GPU nodes" in found.message
+    assert "102 or more" in found.remedy
+    more = in_namespace(operator(nfd={"enabled": False}, dcgm={"enabled": True}))
+    assert "runs 115: 8 on each" in str(judge_program([*nodes, *more, quota_of_critical_pods("100")]).findings)
+
+
+def test_metrics_of_gpus_that_are_exported_twice_are_told() -> None:
+    keeps = {"monitoringConfig": {"enableComponents": ["SYSTEM_COMPONENTS", "DCGM"]}}
+    assert "metrics-twice" in {f.rule for f in judge_program([cluster(**keeps), *operator()]).findings}
+    off = operator(dcgmExporter={"enabled": False})
+    assert "metrics-twice" not in {f.rule for f in judge_program([cluster(**keeps), *off]).findings}
+    assert "metrics-twice" not in {f.rule for f in judge_program([cluster(), *operator()]).findings}

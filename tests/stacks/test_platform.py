@@ -308,3 +308,29 @@ def test_the_proof_refuses_what_finds_no_place_and_names_where_it_is_written(cas
     found = refusal(changed(change))
     for word in words:
         assert word in found, found
+
+
+def test_the_quota_of_critical_pods_follows_from_the_pools() -> None:
+    given = changed(
+        *[(f"nodePools.{pool}.driver", "installer") for pool in ("l4", "a100")],
+        ("gpuOperator", {}),
+        ("nodePools.l4.maxNodes", 100),
+    )
+    parsed = settings.parse(given)
+    assert parsed.gpu_operator is not None
+    with_gpus = sum(pool.max_nodes for pool in parsed.gpu_pools.values())
+    assert parsed.gpu_operator.critical_pods >= 9 * with_gpus
+
+
+def test_gkes_own_metrics_of_gpus_give_way_to_the_operators() -> None:
+    def kept(operator: Any) -> list[str]:
+        return settings.parse(changed(("gpuOperator", operator))).cluster.monitoring  # pyright: ignore
+
+    assert kept({}) == ["SYSTEM_COMPONENTS"]
+    assert kept({"dcgmExporter": {"enabled": False}}) == ["SYSTEM_COMPONENTS", "DCGM"]
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_gpu_pools_are_protected_as_the_cluster_is(protected: bool) -> None:
+    pools = settings.parse(changed(("cluster.deletionProtection", protected))).gpu_pools
+    assert {pool.deletion_protection for pool in pools.values()} == {protected}

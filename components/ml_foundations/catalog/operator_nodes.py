@@ -30,6 +30,19 @@ class Sharing:
     strategy: str = "none"
 
 
+_OPERANDS = ("driver", "toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager")
+"""The values of parts that are on, each a critical pod on a GPU node; so is the validator's."""
+_OPTIONAL_OPERANDS = ("dcgm", "nodeStatusExporter")
+"""Those of parts that are off by default (NVIDIA/gpu-operator v26.7.0, deployments/gpu-operator/values.yaml)."""
+
+CRITICAL_CLASSES = ("system-node-critical", "system-cluster-critical")
+"""The priority classes whose pods GKE admits outside of kube-system under a quota for them only."""
+CRITICAL_PODS_PER_GPU_NODE = len(_OPERANDS) + 3
+"""The most: with the validator's pod, its test pod, and the one that shares GPUs by MPS."""
+CRITICAL_PODS_BESIDE = 3
+"""Those of no node: the operator's own, and two of Node Feature Discovery."""
+
+
 @dataclass(frozen=True)
 class Operator:
     """The parts of the operator that show on a node."""
@@ -41,16 +54,30 @@ class Operator:
     tolerations: tuple[Mapping[str, Any], ...] = _TOLERATIONS
     sharing: Mapping[str, Sharing] = field(default_factory=dict[str, Sharing])
     """The device plugin's configurations, by name; that of nodes which choose none has the name "" too."""
+    critical_pods: int = len(_OPERANDS) + 1
+    """How many critical pods it runs on a GPU node."""
+    exports_metrics: bool = True
+    """Whether it runs DCGM's exporter."""
+    critical_pods_elsewhere: int = 1
+    """How many on any node: Node Feature Discovery's worker."""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Operator:
         """The operator as the values of its Helm release set it."""
+        sharing = _sharing(section(values, "devicePlugin", "config"))
+        parts = [_enabled(values, part) for part in _OPERANDS]
+        parts += [section(values, part).get("enabled") is True for part in _OPTIONAL_OPERANDS]
+        parts.append(any(each.strategy == "mps" for each in sharing.values()))
+        is_critical = section(values, "daemonsets").get("priorityClassName", CRITICAL_CLASSES[0]) in CRITICAL_CLASSES
         return cls(
             drivers=frozenset({"ubuntu"} if _enabled(values, "driver") else ()),
             device_plugin=_enabled(values, "devicePlugin"),
             feature_discovery=_enabled(values, "gfd"),
             tolerations=tuple(section(values, "daemonsets").get("tolerations", _TOLERATIONS) or ()),
-            sharing=_sharing(section(values, "devicePlugin", "config")),
+            sharing=sharing,
+            exports_metrics=_enabled(values, "dcgmExporter"),
+            critical_pods=1 + sum(parts) if is_critical else 0,
+            critical_pods_elsewhere=int(_enabled(values, "nfd")),
         )
 
     def beside(self, daemon_sets: Iterable[Mapping[str, Any]]) -> Operator:

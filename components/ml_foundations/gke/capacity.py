@@ -15,12 +15,20 @@ from ml_foundations.kubernetes import labels
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 """The label by which a node names its reservation (Compute Engine, "Consume reserved instances")."""
 
-_RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z][-a-z0-9]*(/reservationBlocks/[-a-z0-9]+)?")
+_RESERVATION = re.compile(
+    r"(projects/[^/]+/reservations/)?[a-z][-a-z0-9]*(/reservationBlocks/[-a-z0-9]+(/reservationSubBlocks/[-a-z0-9]+)?)?"
+)
+_ANY = {"any": "ANY_RESERVATION", "any-or-fail": "ANY_RESERVATION_THEN_FAIL"}
+"""Ways to take any open reservation, as GKE's API names them (ReservationAffinity)."""
+
 _FLEX_START_SECONDS = 7 * 86400
 """The longest that a node of flex-start runs (GKE, "About GPU provisioning with flex-start")."""
 
 _COMPACT_WITH_FLEX_START = ("a3-ultragpu", "a4-highgpu")
 """Families that are placed compactly with flex-start (cluster-toolkit, gke-node-pool)."""
+
+_NEVER_COMPACT = ("e2", "n1", "t2a", "t2d")
+"""Families that no compact placement policy takes (GKE, "Define compact placement for GKE nodes")."""
 
 _REGION_ZONES = 3
 """The zones of a region in which GKE puts nodes, where none are named."""
@@ -68,9 +76,11 @@ class CapacitySpec(Spec):
     spot: bool = False
     """Whether the nodes are Spot VMs; default false."""
     reservation: str | None = None
-    """The reservation that the nodes come from: any, none, its name, or projects/PROJECT/reservations/NAME.
+    """The reservation that the nodes come from: any, any-or-fail, none, its name, or
+    projects/PROJECT/reservations/NAME.
 
-    /reservationBlocks/BLOCK after it names a block of it. By default any open one that matches.
+    any: an open one that matches, else on demand at list price, as by default; any-or-fail: never on demand.
+    /reservationBlocks/BLOCK after a name means a block of it, /reservationSubBlocks/PART after that a part of it.
     """
     flex_start: bool = False
     """Whether the nodes come by Dynamic Workload Scheduler, flex-start mode; default false."""
@@ -100,6 +110,11 @@ class CapacitySpec(Spec):
     def shape(self) -> MachineType:
         """The machine type, of the catalog or as it is declared."""
         return machine_type(self.machine_type, self.capacity_labels)
+
+    @property
+    def is_short_lived(self) -> bool:
+        """Whether GKE takes the nodes away again by itself: those of flex-start and of queued provisioning."""
+        return self.flex_start or self.queued_provisioning
 
     @property
     def capacity_labels(self) -> dict[str, str]:
@@ -143,11 +158,11 @@ class CapacitySpec(Spec):
             return
         if not _RESERVATION.fullmatch(reservation):
             form = "a name, or projects/PROJECT/reservations/NAME, each with /reservationBlocks/BLOCK for a block of it"
-            yield "reservation", f'is "{reservation}"; write any, none, {form}'
+            yield "reservation", f'is "{reservation}"; write any, any-or-fail, none, {form}'
         for field in ("spot", "flex_start", "queued_provisioning"):
             if getattr(self, field):
                 yield "reservation", f"is {reservation}, but nodes of {field} come from no reservation; leave one out"
-        if reservation != "any" and not self.zones:
+        if reservation not in _ANY and not self.zones:
             yield "zones", "are needed with a reservation: it is in one zone"
 
     def _flex_start_errors(self) -> Iterator[tuple[str, str]]:
@@ -181,6 +196,8 @@ class CapacitySpec(Spec):
             yield "placement_policy", "names a policy of compact placement; set compact_placement too"
         if not self.compact_placement:
             return
+        if self.shape.family in _NEVER_COMPACT:
+            yield "compact_placement", f"is not for {self.machine_type} machines; leave it out, or take another family"
         if len(self.zones or []) != 1:
             yield "compact_placement", "puts the nodes close together, so in one zone: name it in zones"
         if self.flex_start and self.shape.family not in _COMPACT_WITH_FLEX_START:
@@ -239,6 +256,6 @@ def _reservation_affinity(spec: CapacitySpec) -> dict[str, Any] | None:
         return {"consume_reservation_type": "NO_RESERVATION"}
     if name is None:
         return None
-    if name == "any":
-        return {"consume_reservation_type": "ANY_RESERVATION"}
+    if name in _ANY:
+        return {"consume_reservation_type": _ANY[name]}
     return {"consume_reservation_type": "SPECIFIC_RESERVATION", "key": _RESERVATION_KEY, "values": [name]}

@@ -71,7 +71,7 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     max_pods: int | None = Field(default=None, ge=8, le=256)
     """The most pods of a node, 8 to 256, where its pool says nothing; default 110."""
     multi_networking: bool = False
-    """Whether node pools may be in more networks; default false. A change replaces the cluster."""
+    """Whether node pools may be in more networks; default false. It can be switched on later."""
     secrets_key: InputStr = None
     """The Cloud KMS key that encrypts Kubernetes secrets; by default Google's own. GKE's service agent must have it."""
     node_service_account: InputStr = None

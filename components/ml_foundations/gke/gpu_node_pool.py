@@ -1,6 +1,7 @@
 """A pool of GPU nodes."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import pulumi
@@ -73,6 +74,8 @@ class GpuNodePoolSpec(NodePoolSpec):
     """Whether GKE makes these networks itself, for claims of them (DRANET); A3, A4 and A4X only. Default false."""
     fast_socket: bool = False
     """Whether nodes have NCCL Fast Socket; default false."""
+    deletion_protection: bool = True
+    """Whether Pulumi refuses to delete or replace the pool: its machines may not come back. Default true."""
     dra: bool = False
     """Whether its GPUs are claimed (DRA), see DeviceClasses, and not advertised; default false."""
 
@@ -169,7 +172,9 @@ class GpuNodePoolSpec(NodePoolSpec):
             "guest_accelerators": [_accelerator(self)],
             "fast_socket": {"enabled": True} if self.fast_socket else None,
         }
-        yield pool_part(self, nodes, spare=False, network_config=_network_config(self))
+        pool = pool_part(self, nodes, spare=False, network_config=_network_config(self), gentle=True)
+        guarded = pulumi.ResourceOptions.merge(pool.options, pulumi.ResourceOptions(protect=self.deletion_protection))
+        yield replace(pool, options=guarded)
 
 
 class GpuNodePool(Component[GpuNodePoolSpec]):

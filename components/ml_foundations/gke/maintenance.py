@@ -10,10 +10,10 @@ from typing_extensions import override
 from ml_foundations.component.spec import Spec
 
 _SHORTEST_WINDOW_HOURS = 4
-_HOURS_IN_32_DAYS = 48
-"""What GKE asks of maintenance windows (GKE, "Maintenance windows and exclusions")."""
+_HOURS, _DAYS = 48, 92
+"""What GKE asks of maintenance windows: so many hours in so many days ("Maintenance windows and exclusions")."""
 
-_LONGEST_FREEZE_DAYS = 30
+_LONGEST_FREEZE_DAYS = 90
 """The longest exclusion of all upgrades (same source)."""
 
 
@@ -51,19 +51,21 @@ class MaintenanceWindow(_Period):
         hours = length.total_seconds() / 3600
         rule = {key: value for key, _, value in (part.partition("=") for part in self.recurrence.split(";"))}
         frequency, days = rule.get("FREQ"), re.findall(r"\b(?:MO|TU|WE|TH|FR|SA|SU)\b", rule.get("BYDAY", ""))
+        every = int(rule["INTERVAL"]) if rule.get("INTERVAL", "").isdecimal() else 1
+        times = _DAYS // (every or 1) if frequency == "DAILY" else (len(days) or 1) * (_DAYS // (7 * (every or 1)))
         if not _SHORTEST_WINDOW_HOURS <= hours <= 24:
             yield "end_time", f"is {hours:g} hours after start_time; GKE needs {_SHORTEST_WINDOW_HOURS} to 24"
         elif frequency not in ("DAILY", "WEEKLY"):
             yield "recurrence", f"is {self.recurrence}; write FREQ=DAILY, or FREQ=WEEKLY;BYDAY=SA,SU"
-        elif (there := hours * (32 if frequency == "DAILY" else (len(days) or 1) * 32 // 7)) < _HOURS_IN_32_DAYS:
-            yield "recurrence", f"leaves GKE {there:g} hours in 32 days; it needs {_HOURS_IN_32_DAYS}: name more days"
+        elif hours * times < _HOURS:
+            yield "recurrence", f"leaves GKE {hours * times:g} hours in {_DAYS} days; it needs {_HOURS}: name more days"
 
 
 class MaintenanceExclusion(_Period):
     """When GKE may not upgrade the cluster, such as during a long training run. Times are as 2026-01-03T02:00:00Z."""
 
     scope: Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"] = "NO_UPGRADES"
-    """NO_UPGRADES (30 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
+    """NO_UPGRADES (90 days at most), NO_MINOR_UPGRADES or NO_MINOR_OR_NODE_UPGRADES; default NO_UPGRADES."""
 
     @override
     def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 from typing import Any
 
+import pulumi
 import pulumi_gcp as gcp
 from pydantic import Field
 from typing_extensions import override
@@ -40,8 +41,8 @@ class Network(Spec):
 class ClusterNetworkSpec(Spec):
     """The arguments of a cluster about its place and its network."""
 
-    name: Name
-    """The cluster's name, and that of all that is made for it."""
+    name: Name = Field(max_length=40)
+    """The cluster's name, and that of all that is made for it; 40 characters at most."""
     project: str = Field(min_length=6)
     """The Google Cloud project."""
     location: str = Field(pattern=r"^[a-z]+-[a-z]+\d+$")
@@ -56,6 +57,11 @@ class ClusterNetworkSpec(Spec):
     """Addresses of the services; default 10.20.0.0/20."""
     control_plane_cidr: IPv4Network | None = None
     """Addresses of the control plane, a /28; by default it takes one of the nodes' addresses."""
+    mtu: int = Field(8896, ge=1300, le=8896)
+    """The largest packet of the network that is made, in bytes; default 8896, which traffic between GPUs wants.
+
+    It is set when the network is made: a change would need every machine stopped, and is ignored.
+    """
     flow_logs: bool = False
     """Whether the subnetwork that is made logs its traffic (VPC Flow Logs); default false."""
 
@@ -73,7 +79,7 @@ class ClusterNetworkSpec(Spec):
         if self.control_plane_cidr is not None and self.control_plane_cidr.prefixlen != 28:
             yield "control_plane_cidr", f"is {self.control_plane_cidr}; GKE takes a /28"
         if self.network is not None:
-            for field in ("node_cidr", "pod_cidr", "service_cidr", "flow_logs"):
+            for field in ("node_cidr", "pod_cidr", "service_cidr", "mtu", "flow_logs"):
                 if field in self.model_fields_set:
                     made = "is for a network that is made, and network names one that exists"
                     yield field, f"{made}; leave one of them out"
@@ -107,7 +113,7 @@ def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
 
 
 def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
-    network = {"name": spec.name, "project": spec.project, "auto_create_subnetworks": False}
+    network = {"name": spec.name, "project": spec.project, "auto_create_subnetworks": False, "mtu": spec.mtu}
     subnetwork: dict[str, Any] = {
         "name": spec.name,
         "project": spec.project,
@@ -122,7 +128,9 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
     }
     if spec.flow_logs:
         subnetwork["log_config"] = {"aggregation_interval": "INTERVAL_5_SEC", "flow_sampling": 0.5}
-    yield Part("network", Cloud(gcp.compute.Network, network))
+    # Another MTU would replace the network, with all that is in it.
+    as_made = pulumi.ResourceOptions(ignore_changes=["mtu"])
+    yield Part("network", Cloud(gcp.compute.Network, network), options=as_made)
     yield Part("subnetwork", Cloud(gcp.compute.Subnetwork, subnetwork))
     yield from _nat(spec, Ref("network", "self_link"))
 

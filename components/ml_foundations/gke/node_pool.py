@@ -150,6 +150,8 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
             yield "gvnic", "is true, but GKE switches it on for the image cos only; leave it out"
         if self.flex_start and self.auto_repair:
             yield "auto_repair", "is true, but GKE does not repair nodes of flex_start; leave it out"
+        if self.is_short_lived and self.upgrade.given():
+            yield "upgrade", "is GKE's own choice (SHORT_LIVED) with flex_start and queued_provisioning; leave it out"
         if self.compact_placement and self.upgrade.strategy == "BLUE_GREEN":
             yield "compact_placement", "cannot be combined with BLUE_GREEN upgrades; say SURGE"
         yield from ssd_errors(machine, self.local_ssd)
@@ -165,7 +167,12 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
 
 
 def pool_part(
-    spec: NodePoolSpec, node_config: Mapping[str, Any], *, spare: bool, network_config: Mapping[str, Any] | None = None
+    spec: NodePoolSpec,
+    node_config: Mapping[str, Any],
+    *,
+    spare: bool,
+    network_config: Mapping[str, Any] | None = None,
+    gentle: bool = False,
 ) -> Part:
     """The pool, as it is declared to GKE.
 
@@ -174,6 +181,7 @@ def pool_part(
         node_config: What its nodes are.
         spare: Whether machines of this kind are usually available.
         network_config: The nodes' interfaces, where they have more than one.
+        gentle: Whether pods' disruption budgets hold while the pool is deleted, for an hour at most.
     """
     repair = not spec.flex_start if spec.auto_repair is None else spec.auto_repair
     pool = {
@@ -185,11 +193,13 @@ def pool_part(
         "max_pods_per_node": spec.max_pods,
         "node_config": node_config,
         "network_config": network_config,
+        "node_drain_configs": [{"respect_pdb_during_node_pool_deletion": True}] if gentle else None,
         "management": {"auto_repair": repair, "auto_upgrade": spec.auto_upgrade},
         "maintenance_policies": [{"exclusion_until_end_of_supports": [{"enabled": True}]}]
         if spec.no_minor_upgrades
         else None,
-        "upgrade_settings": upgrade_arguments(spec.upgrade, spare=spare),
+        # GKE upgrades flex-start and queued nodes its own way (SHORT_LIVED), which no program can ask for.
+        "upgrade_settings": None if spec.is_short_lived else upgrade_arguments(spec.upgrade, spare=spare),
     }
     # GKE reports the number of nodes that the autoscaler has made.
     ignored = pulumi.ResourceOptions(ignore_changes=["initialNodeCount"])

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES
 from ml_foundations.component.parts import Part
 from ml_foundations.component.tolerations import Toleration, toleration_manifest
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.quantities import canonical_quantity
-
-_CRITICAL = ("system-node-critical", "system-cluster-critical")
 
 
 def agent_namespace(namespace: str, quota: str, critical_pods: int | None) -> Iterator[Part]:
@@ -26,7 +25,7 @@ def agent_namespace(namespace: str, quota: str, critical_pods: int | None) -> It
     yield Part("namespace", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     if critical_pods is None:
         return
-    scope = {"operator": "In", "scopeName": "PriorityClass", "values": list(_CRITICAL)}
+    scope = {"operator": "In", "scopeName": "PriorityClass", "values": list(CRITICAL_CLASSES)}
     manifest = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",

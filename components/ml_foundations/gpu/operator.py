@@ -23,6 +23,14 @@ Mode = Literal["operator", "cos", "ubuntu", "gke"]
 """Who installs the driver and advertises the GPUs; GpuOperatorSpec says what each means."""
 
 
+_NO_WAY_AROUND = {"ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED": "false"}
+"""Pods get the GPUs that they request, and none by the variable NVIDIA_VISIBLE_DEVICES, which images set to "all".
+
+The device plugin gives GPUs by CDI, which needs no variable, and the operator's own pods are privileged
+(NVIDIA/gpu-operator v26.7.0, controllers/object_controls.go).
+"""
+
+
 class Driver(Spec):
     """The driver that the operator installs."""
 
@@ -118,8 +126,9 @@ class GpuOperatorSpec(ComponentSpec):
     """Whether each node is validated by a pod that takes a GPU for a moment; default true."""
     tolerations: list[Toleration] = []
     """More taints of GPU nodes that the operator's pods tolerate; the GPU taint is always among them."""
-    critical_pods: int = Field(default=100, ge=1)
-    """How many critical pods the namespace may run; several per GPU node. Default 100."""
+    critical_pods: int = Field(default=1000, ge=1)
+    """How many critical pods the namespace may run: about eight for a GPU node, one for another. Default 1000; in a
+    stack file, what the node pools need."""
     values: dict[str, Any] = {}
     """More values of the chart, merged on top."""
 
@@ -224,12 +233,12 @@ def _driver_values(spec: GpuOperatorSpec) -> dict[str, Any]:
 
 def _toolkit_values(spec: GpuOperatorSpec) -> dict[str, Any]:
     if spec.mode == "operator":
-        return {"enabled": spec.toolkit}
+        return {"enabled": spec.toolkit, "env": _environment(_NO_WAY_AROUND)}
     # From GKE 1.33 on, containerd's own account of its configuration misses what GKE adds: the file has it all.
     return {
         "enabled": spec.toolkit,
         "installDir": GOOGLE_DRIVER_DIR,
-        "env": _environment({"RUNTIME_CONFIG_SOURCE": "file"}),
+        "env": _environment({"RUNTIME_CONFIG_SOURCE": "file", **_NO_WAY_AROUND}),
     }
 
 

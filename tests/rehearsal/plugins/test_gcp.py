@@ -16,7 +16,7 @@ import pytest
 from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.rehearsal.api import ApiError
 from ml_foundations.rehearsal.cloud import life
-from ml_foundations.rehearsal.cloud.store import Store
+from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import gke_gcloud_auth_plugin
@@ -83,7 +83,10 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"nodeConfig": {"machineType": "g2-standard-25"}}, '"g2-standard-25" is not in the catalog.*Declare it'),
+        (
+            {"nodeConfig": {"machineType": "g2-standard-25"}},
+            "machine type 'g2-standard-25' is not in the catalog: did you mean",
+        ),
         ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}]}}, "it has 2 of this type"),
         ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-tesla-t4", "count": 1}]}}, "it has 2 x nvidia-l4"),
         (
@@ -362,6 +365,14 @@ def test_what_another_version_of_the_sdk_may_know_is_a_warning(offline: GcpProvi
 def test_an_unknown_type_is_refused(offline: GcpProvider) -> None:
     with pytest.raises(CheckError, match="not a resource type"):
         offline.check(resource("gcp:container/nope:Nope"), {}, {}, b"")
+
+
+def test_a_refresh_finds_the_upgrades_that_gke_forces_on_flex_start_nodes() -> None:
+    asked = {"upgradeSettings": {"strategy": "SURGE", "maxSurge": 1}}
+    flex = Pool(name="p", machine_type="g2-standard-24", cluster="c", flex_start=True)
+    assert container.as_gke_has_it(asked, flex)["upgradeSettings"]["strategy"] == "SHORT_LIVED"
+    assert container.as_gke_has_it({}, flex) == {}
+    assert container.as_gke_has_it(asked, Pool(name="p", machine_type="g2-standard-24", cluster="c")) == asked
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,11 @@ def _not_shown(kind: str, name: str) -> Manifest:
     return {"apiVersion": "pulumi", "kind": kind, "metadata": {"name": name}}
 
 
+def is_release_of(type_: str, inputs: Manifest, chart: versions.Chart) -> bool:
+    """Whether a resource is a Helm release of a chart."""
+    return type_ == RELEASE and _chart(inputs) == chart.name
+
+
 def _chart(release: Manifest) -> str:
     return str(release.get("chart")).rpartition("/")[2]
 
@@ -83,7 +88,7 @@ def nodes_of(resources: Sequence[Resource], existing: Sequence[Resource] = ()) -
 def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[NodeClass]:
     clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
     pools = [inputs for type_, inputs in resources if type_ == NODE_POOL]
-    operator = _operator(resources)
+    operator = operator_of(resources)
     if not clusters:
         there = [inputs for _, inputs in existing]
         mine = [from_node_pool(pool, None, operator or UNKNOWN) for pool in (*there, *pools)]
@@ -112,7 +117,7 @@ def _unknown_nodes(name: str) -> NodeClass:
 
 def _without_devices(nodes: Iterable[NodeClass], resources: Sequence[Resource]) -> Iterable[NodeClass]:
     """The nodes, with what they lack where NVIDIA's driver for DRA is the program's and its pods select others."""
-    values = _values(resources, versions.DRA_DRIVER.name)
+    values = _values(resources, versions.DRA_DRIVER)
     known: Manifest = {} if values is None or isinstance(values, Unknown) else values
     selector = section(known, "kubeletPlugin", "nodeSelector")
     for node in nodes:
@@ -121,18 +126,18 @@ def _without_devices(nodes: Iterable[NodeClass], resources: Sequence[Resource]) 
         yield replace(node, lacks=node.lacks.union(without))
 
 
-def _operator(resources: Sequence[Resource]) -> Operator | Unknown | None:
+def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:
     """The GPU Operator, as the values of its release set it."""
-    values = _values(resources, versions.GPU_OPERATOR.name)
+    values = _values(resources, versions.GPU_OPERATOR)
     if values is None or isinstance(values, Unknown):
         return values
     return Operator.of(values).beside(o for o in objects_of(resources) if o["kind"] == "DaemonSet")
 
 
-def _values(resources: Sequence[Resource], chart: str) -> Manifest | Unknown | None:
+def _values(resources: Sequence[Resource], chart: versions.Chart) -> Manifest | Unknown | None:
     """The values of a chart's release; None where the program has none."""
     for type_, inputs in resources:
-        if type_ == RELEASE and _chart(inputs) == chart:
+        if is_release_of(type_, inputs, chart):
             values = section(inputs, "values")
             return UNKNOWN if inputs.get("valueYamlFiles") or any(unknown_paths(values)) else values
     return None

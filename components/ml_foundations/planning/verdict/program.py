@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ml_foundations.planning.input.program import Resource, nodes_of, objects_of
+from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.planning.verdict.judging import judge
+from ml_foundations.planning.verdict.platform import platform_findings
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 
@@ -17,4 +21,8 @@ def judge_program(resources: Iterable[Resource], existing: Sequence[Resource] = 
         existing: Node pools of a cluster that exists already: among them, all that have GPUs.
     """
     found = list(resources)
-    return judge(objects_of(found), nodes_of(found, existing))
+    nodes = nodes_of(found, existing)
+    verdicts = judge(objects_of(found), nodes)
+    more = tuple(platform_findings(found, nodes))
+    cannot = Verdict.CANNOT_FIT if any(each.severity is Severity.ERROR for each in more) else verdicts.stack
+    return replace(verdicts, stack=cannot, reasons=(*verdicts.reasons, *more))

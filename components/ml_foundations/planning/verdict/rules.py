@@ -55,6 +55,8 @@ RULES: Mapping[str, str] = {
     "unknown-value": "Values that decide are known at preview.",
     "gpu-network": "Pods that train on several nodes use the networks between GPUs.",
     "autoscaling-metric": "What an autoscaler scales by is served.",
+    "critical-pods": "The quota of critical pods is enough for the GPU Operator's on every node.",
+    "metrics-twice": "The metrics of GPUs are exported once.",
     "monthly-budget": "The nodes cost no more than the budget.",
 }
 """What each rule wants."""

@@ -102,6 +102,16 @@ def cluster_outputs(inputs: Inputs, place: Place, api_server: Credentials) -> di
     }
 
 
+SHORT_LIVED = {"strategy": "SHORT_LIVED", "maxSurge": 0, "maxUnavailable": 0}
+"""How GKE upgrades flex-start and queued nodes, whatever a program asks for (GKE, "Node upgrade strategies")."""
+
+
+def as_gke_has_it(inputs: Inputs, pool: Pool) -> dict[str, Any]:
+    """The inputs of a node pool as a refresh finds them: GKE upgrades some pools its own way."""
+    forced = {"upgradeSettings": SHORT_LIVED} if pool.flex_start or pool.queued else {}
+    return {**inputs, **{key: value for key, value in forced.items() if key in inputs}}
+
+
 def pool_outputs(inputs: Inputs, place: Place, pool: Pool) -> dict[str, Any]:
     """The outputs of a node pool: its inputs and what Google computes."""
     project, location = place.project_of(inputs), place.location_of(inputs)

@@ -211,7 +211,8 @@ class GcpProvider(Provider):
     def _save_pool(self, resource: Resource, new: Properties, inputs: Properties, pool: Pool) -> State:
         outputs = container.pool_outputs(_declared(new), self._place, pool)
         state = State(container.pool_id(inputs, self._place), new, outputs)
-        self._store.save_pool(replace(pool, resource=_as_resource(resource, state)))
+        kept = State(state.id, container.as_gke_has_it(new, pool), outputs)
+        self._store.save_pool(replace(pool, resource=_as_resource(resource, kept)))
         return state
 
     def _pool_inputs(self, new: Properties) -> tuple[Properties, Properties]:

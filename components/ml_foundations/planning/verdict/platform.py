@@ -1,0 +1,53 @@
+"""Whether the platform's own pods run: the GPU Operator's are critical, and a quota limits those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ml_foundations.catalog import versions
+from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES, CRITICAL_PODS_BESIDE, Operator
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
+from ml_foundations.planning.input.program import CLUSTER, Resource, is_release_of, objects_of, operator_of
+from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.model.resources import PODS
+from ml_foundations.planning.verdict.findings import Finding, Severity
+
+
+def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass]) -> Iterator[Finding]:
+    """What keeps the GPU Operator's pods from nodes, and what it does a second time."""
+    operator = operator_of(resources)
+    if not isinstance(operator, Operator):
+        return
+    releases = [inputs for type_, inputs in resources if is_release_of(type_, inputs, versions.GPU_OPERATOR)]
+    homes = [release.get("namespace") for release in releases]
+    for quota in objects_of(resources):
+        if quota["kind"] == "ResourceQuota" and namespace_of(quota) in homes:
+            yield from _beyond(quota, operator, nodes)
+    clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
+    kept = [section(cluster, "monitoringConfig").get("enableComponents") for cluster in clusters]
+    if operator.exports_metrics and any(isinstance(names, list) and "DCGM" in names for names in kept):
+        message = "GKE's DCGM and the operator's exporter both export the metrics of GPUs"
+        remedy = "Take DCGM out of the cluster's monitoring, or switch the operator's exporter off."
+        yield Finding("metrics-twice", Severity.WARNING, "GPU Operator", "dcgmExporter", message, remedy)
+
+
+def _beyond(quota: Manifest, operator: Operator, nodes: Sequence[NodeClass]) -> Iterator[Finding]:
+    """What a quota of critical pods is short of, with the most nodes."""
+    scopes = items(section(quota, "spec", "scopeSelector"), "matchExpressions")
+    most = str(section(quota, "spec", "hard").get(PODS))
+    if not most.isdecimal() or not any(set(CRITICAL_CLASSES) & {*(scope.get("values") or ())} for scope in scopes):
+        return
+    with_gpus = sum(node.count for node in nodes if labels.GKE_ACCELERATOR in node.labels)
+    every = sum(node.count for node in nodes if not node.unknown)
+    needed = operator.critical_pods * with_gpus + operator.critical_pods_elsewhere * every + CRITICAL_PODS_BESIDE
+    if needed <= int(most):
+        return
+    message = (
+        f"allows {most} critical pods, and the GPU Operator runs {needed}: {operator.critical_pods} on each of "
+        f"{with_gpus} GPU nodes, {operator.critical_pods_elsewhere} on each of all {every}. Nodes beyond the quota are "
+        "paid for and never advertise their GPUs"
+    )
+    remedy = f"Raise it to {needed} or more: criticalPods of the GPU Operator."
+    where = f"ResourceQuota {namespace_of(quota)}/{name_of(quota)}"
+    yield Finding("critical-pods", Severity.ERROR, where, "spec.hard.pods", message, remedy)
