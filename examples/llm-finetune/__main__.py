@@ -25,9 +25,10 @@ in_cluster = {
     "node_service_account": cluster.node_service_account,
     "zones": ["us-central1-a"],
 }
+with_gpus = {**in_cluster, "deletion_protection": False}
 system = CpuNodePool("system", {**in_cluster, "machine_type": "n2-standard-4", "min_nodes": 1, "max_nodes": 3})
 h100 = GpuNodePool(
-    "h100", {**in_cluster, "deletion_protection": False, "machine_type": "a3-highgpu-8g", "max_nodes": 2}, pulumi.ResourceOptions(depends_on=[system])
+    "h100", {**with_gpus, "machine_type": "a3-highgpu-8g", "max_nodes": 2}, pulumi.ResourceOptions(depends_on=[system])
 )
 
 kubernetes = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, h100]))

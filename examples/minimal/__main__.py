@@ -17,9 +17,10 @@ in_cluster = {
     "node_service_account": cluster.node_service_account,
     "zones": ["us-central1-a", "us-central1-b"],
 }
+with_gpus = {**in_cluster, "deletion_protection": False}
 system = CpuNodePool("system", {**in_cluster, "machine_type": "n2-standard-4", "min_nodes": 1, "max_nodes": 3})
 l4 = GpuNodePool(
-    "l4", {**in_cluster, "deletion_protection": False, "machine_type": "g2-standard-8", "max_nodes": 2}, pulumi.ResourceOptions(depends_on=[system])
+    "l4", {**with_gpus, "machine_type": "g2-standard-8", "max_nodes": 2}, pulumi.ResourceOptions(depends_on=[system])
 )
 
 kubernetes = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, l4]))

@@ -29,11 +29,12 @@ in_cluster = {
     "node_service_account": cluster.node_service_account,
     "zones": ["us-central1-a"],
 }
+with_gpus = {**in_cluster, "deletion_protection": False}
 system = CpuNodePool("system", {**in_cluster, "machine_type": "n2-standard-8", "min_nodes": 1, "max_nodes": 4})
 after_system = pulumi.ResourceOptions(depends_on=[system])
 pools = {
-    "h100": GpuNodePool("h100", {**in_cluster, "deletion_protection": False, "machine_type": "a3-highgpu-8g", "max_nodes": 3}, after_system),
-    "l4": GpuNodePool("l4", {**in_cluster, "deletion_protection": False, "machine_type": "g2-standard-8", "max_nodes": 4}, after_system),
+    "h100": GpuNodePool("h100", {**with_gpus, "machine_type": "a3-highgpu-8g", "max_nodes": 3}, after_system),
+    "l4": GpuNodePool("l4", {**with_gpus, "machine_type": "g2-standard-8", "max_nodes": 4}, after_system),
 }
 
 kubernetes = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, *pools.values()]))

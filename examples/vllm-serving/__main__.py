@@ -15,10 +15,11 @@ in_cluster = {
     "node_service_account": cluster.node_service_account,
     "zones": ["us-central1-a", "us-central1-b"],
 }
+with_gpus = {**in_cluster, "deletion_protection": False}
 system = CpuNodePool("system", {**in_cluster, "machine_type": "n2-standard-4", "min_nodes": 1, "max_nodes": 3})
 l4 = GpuNodePool(
     "l4",
-    {**in_cluster, "deletion_protection": False, "machine_type": "g2-standard-12", "max_nodes": 4, "node_type": "inference"},
+    {**with_gpus, "machine_type": "g2-standard-12", "max_nodes": 4, "node_type": "inference"},
     pulumi.ResourceOptions(depends_on=[system]),
 )
 

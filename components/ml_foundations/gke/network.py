@@ -128,7 +128,7 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
     }
     if spec.flow_logs:
         subnetwork["log_config"] = {"aggregation_interval": "INTERVAL_5_SEC", "flow_sampling": 0.5}
-    # Another MTU would replace the network, with all that is in it.
+    # Another MTU is for a network whose machines are all stopped (Compute Engine, "Change the MTU").
     as_made = pulumi.ResourceOptions(ignore_changes=["mtu"])
     yield Part("network", Cloud(gcp.compute.Network, network), options=as_made)
     yield Part("subnetwork", Cloud(gcp.compute.Subnetwork, subnetwork))
