@@ -30,7 +30,7 @@ class UnknownNameError(KeyError):
         lowered = {candidate.lower(): candidate for candidate in known}
         near = [lowered[match] for match in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)]
         listed = way_out or f"known: {', '.join(known)}"
-        hint = f"did you mean {' or '.join(near)}? {way_out}".rstrip() if near else listed
+        hint = f"did you mean {' or '.join(near)}? Else {way_out}".rstrip() if near else listed
         super().__init__(
             f"{f'{what} {name!r} is not in the catalog' if way_out else f'unknown {what} {name!r}'}: {hint}"
         )
@@ -223,7 +223,7 @@ def machine_type(name: str, node_labels: Mapping[str, str] = MappingProxyType({}
 _DECLARED = "declared"
 _MOST_GPUS = 16
 """The most GPUs that a machine of Compute Engine has (a2-megagpu-16g)."""
-_DECLARE_IT = f"declare its shape: machine of the pool, or the labels {labels.VCPUS} and {labels.MEMORY_GIB}"
+_DECLARE_IT = "declare its shape, as machine of its pool"
 
 
 def _normalised(name: str) -> str:

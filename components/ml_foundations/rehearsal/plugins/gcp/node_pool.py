@@ -91,7 +91,8 @@ def _machine(name: str, node_labels: Mapping[str, str]) -> MachineType:
     try:
         found = machine_type(name, node_labels)
     except UnknownNameError as error:
-        raise RehearsalError(f"nodeConfig.machineType: the rehearsal does not know its shape: {error}") from error
+        by_labels = f"by the labels {labels.VCPUS} and {labels.MEMORY_GIB} of its nodes"
+        raise RehearsalError(f"nodeConfig.machineType: {error}: {by_labels}") from error
     if found.missing:
         raise RehearsalError(f"nodeConfig.machineType: the rehearsal cannot make nodes of {name}: {found.missing}")
     return found
