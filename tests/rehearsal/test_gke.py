@@ -16,11 +16,12 @@ from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.rehearsal.api import ApiError
 from ml_foundations.rehearsal.cloud import brought_nodes, life, load_balancers, volumes
 from ml_foundations.rehearsal.cloud.life import SCALE_DOWN_VARIABLE
+from ml_foundations.rehearsal.cloud.store import ASSUMED
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import contents
 
 from tests.support.cluster import Cluster
-from tests.support.simulation import GPU_TAINT, L4, OPERATED, ZONES, Cloud, Object, clean, simulated_gke
+from tests.support.simulation import GPU_TAINT, L4, OPERATED, SYSTEM, ZONES, Cloud, Object, clean, simulated_gke
 from tests.support.waiting import until
 
 SCALE_DOWN_SECONDS = 3
@@ -132,6 +133,22 @@ def test_too_many_gpus_stay_pending_and_grow_nothing(cloud: Cloud) -> None:
     time.sleep(3)
     assert not cloud.running("greedy")
     assert cloud.report("l4")["nodes"] == 0
+
+
+def test_a_program_that_declares_no_nodes_gets_some_until_it_declares_its_own(cloud: Cloud) -> None:
+    cluster = cloud.store.clusters()["ml"]
+    cloud.store.delete_cluster("ml")
+    cloud.store.delete_pool("system")
+    try:
+        until(lambda: not cloud.nodes("system"))
+        cloud.run("plain")
+        until(lambda: len(cloud.running("plain")) == 1)
+        assert len(cloud.nodes(ASSUMED.name)) == ASSUMED.max_nodes
+    finally:
+        cloud.store.save_cluster(cluster)
+        cloud.store.save_pool(SYSTEM)
+    until(lambda: len(cloud.nodes("system")) == 2 and not cloud.nodes(ASSUMED.name))
+    assert ASSUMED.name not in cloud.store.pools()
 
 
 def test_a_cpu_pod_is_never_on_a_gpu_node(cloud: Cloud) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ml_foundations.rehearsal.cloud import brought_nodes, life
+from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -139,6 +140,11 @@ def _settle(rehearsal: Rehearsal) -> contents.Report:
 
 def _show_hints(rehearsal: Rehearsal) -> None:
     folder = "" if rehearsal.project == Path.cwd() else f" -C {shlex.quote(os.path.relpath(rehearsal.project))}"
+    if ASSUMED.name in Store(rehearsal).pools():
+        _stdout().print(
+            f"\nThe program declares no nodes: it ran on {ASSUMED.max_nodes} assumed ones of {ASSUMED.machine_type}. "
+            f"On copies of yours: kubectl get nodes -o yaml > nodes.yaml; {rehearsal.command('up', nodes='nodes.yaml')}"
+        )
     _stdout().print(
         f"\nLook further:\n"
         f'  eval "$({rehearsal.command("env")})"\n'

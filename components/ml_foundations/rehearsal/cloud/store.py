@@ -52,6 +52,19 @@ class Pool(PoolTraits):
         )
 
 
+ASSUMED = Pool(
+    name="assumed",
+    cluster="",
+    machine_type="e2-standard-4",
+    min_nodes=3,
+    max_nodes=3,
+    initial_nodes=3,
+    autoscaled=False,
+    zones=_DEFAULT_ZONES,
+)
+"""The nodes of a program that declares none and is given none: its cluster exists already."""
+
+
 class Store:
     """The files of one rehearsal's simulated Google Cloud."""
 

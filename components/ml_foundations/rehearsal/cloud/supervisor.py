@@ -16,7 +16,7 @@ from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import addons, autoscaler, dra, load_balancers, nodes, operator, volumes
 from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, is_busy, is_finished
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
-from ml_foundations.rehearsal.cloud.store import History, Pool, Store
+from ml_foundations.rehearsal.cloud.store import ASSUMED, History, Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 
 _log = logging.getLogger(__name__)
@@ -83,6 +83,10 @@ class Supervisor:
     def reconcile(self) -> None:
         """One round: DaemonSets, scaling, nodes, disks, addresses, history; each has its turn, whatever else fails."""
         pools, clusters = self._store.pools(), self._store.clusters()
+        if pools.keys() <= {ASSUMED.name} and not clusters:
+            self._assume_nodes(pools)
+        elif ASSUMED.name in pools:
+            self._store.delete_pool(ASSUMED.name)
         if clusters or pools:
             with attempt("GKE's own DaemonSets"):
                 self._run_daemon_sets(next(iter(clusters.values()), {}).get("inputs") or {})
@@ -105,6 +109,14 @@ class Supervisor:
             for pod in filter(is_finished, pods):
                 self._history.add(pod)
             self._history.flush({job["metadata"]["uid"] for job in self._jobs.items()})
+
+    def _assume_nodes(self, pools: Mapping[str, Pool]) -> None:
+        """Give nodes to the pods of a program that declares none, unless copies of a cluster's nodes are there."""
+        are_brought = not all(map(nodes.is_simulated, self._nodes.items()))
+        if pools and are_brought:
+            self._store.delete_pool(ASSUMED.name)
+        elif not pools and not are_brought and any(map(autoscaler.is_unschedulable, self._pods.items())):
+            self._store.save_pool(ASSUMED)
 
     def _scale(self, pools: Mapping[str, Pool], pods: list[Object], has_dra: bool) -> None:
         """Bring the nodes of each pool to the number that it should have now, and to what it declares."""
