@@ -171,7 +171,8 @@ class GkeClusterArgs(TypedDict):
     filestore: NotRequired[bool]
     """Whether Filestore volumes can be made; default false."""
     lustre: NotRequired[bool]
-    """Whether Managed Lustre volumes can be made; default false."""
+    """Whether Managed Lustre volumes can be made; default false. A network that is made gets private services access,
+    which they need; one that exists must have it."""
     parallelstore: NotRequired[bool]
     """Whether Parallelstore volumes can be made; default false."""
     stateful_ha: NotRequired[bool]
@@ -768,12 +769,14 @@ class FilestoreArgs(TypedDict):
 
 
 class LustreArgs(TypedDict):
-    """Managed Lustre, for ReadWriteMany volumes of 9000Gi and more."""
+    """Managed Lustre, for ReadWriteMany volumes of 18000Gi and its multiples; see throughput for others."""
 
     zones: list[str]
     """The zones of the instances: those of the nodes that mount them."""
     throughput: NotRequired[int]
-    """MB/s for each TiB: 125, 250, 500 or 1000. Default 500."""
+    """MB/s for each TiB: 125 (volumes of 72000Gi and multiples), 250 (36000Gi), 500 (18000Gi) or 1000 (9000Gi).
+
+    Default 500."""
 
 
 class NfsServerArgs(TypedDict):
@@ -794,6 +797,10 @@ class StorageClassesArgs(TypedDict):
     """The zones of datasets: volumes that many pods read at once. Without zones there is no such class."""
     disks: NotRequired[dict[str, DiskClassArgs]]
     """More classes of disks, by name."""
+    ml_throughput: NotRequired[str]
+    """Bytes per second of each disk of the classes hyperdisk-ml and datasets, whatever its size; default 2400Mi.
+
+    It is billed apart from the size, for each disk, and so for each zone of a dataset."""
     retain: NotRequired[bool]
     """Whether volumes outlive their claims (reclaim policy Retain); default false. Snapshots follow."""
     encryption_key: NotRequired[pulumi.Input[str]]

@@ -218,3 +218,11 @@ def test_the_rest_of_what_gke_is_told() -> None:
     assert made["resourceLabels"] == {"team": "platform"}
     assert made["releaseChannel"] == {"channel": "RAPID"}
     assert made["deletionProtection"] is False
+
+
+def test_lustre_brings_private_services_access_to_a_network_that_is_made() -> None:
+    made = declared(lambda: GkeCluster("c", BASE | {"lustre": True}))
+    assert inputs(made["c-private-services"])["purpose"] == "VPC_PEERING"
+    assert inputs(made["c-private-services-access"])["service"] == "servicenetworking.googleapis.com"
+    assert "c-private-services" not in declared(lambda: GkeCluster("c", BASE))
+    assert "c-private-services" not in declared(lambda: GkeCluster("c", BASE | {"lustre": True, "network": BROUGHT}))

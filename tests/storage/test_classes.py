@@ -97,6 +97,13 @@ def test_filestore_in_a_shared_vpc() -> None:
     assert found["filestore-zonal"]["parameters"]["reserved-ip-range"] == "google-services"
 
 
+def test_the_speed_of_hyperdisk_ml_is_chosen() -> None:
+    throughput = "provisioned-throughput-on-create"
+    for given, wanted in (({}, "2400Mi"), ({"ml_throughput": "600Mi"}, "600Mi")):
+        made = classes(dataset_zones=["a"], **given)
+        assert {made[name]["parameters"][throughput] for name in ("hyperdisk-ml", "datasets")} == {wanted}
+
+
 def test_lustre_is_in_the_zones_of_its_nodes() -> None:
     found = classes(lustre={"zones": ["a"], "throughput": 1000}, network="ml")["lustre"]
     assert found["parameters"] == {"perUnitStorageThroughput": "1000", "network": "ml"}

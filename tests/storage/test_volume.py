@@ -138,7 +138,8 @@ NOT_GIVEN: dict[str, tuple[dict[str, Any], str]] = {
         {"storage_class": "hyperdisk-ha", "access_mode": "ReadOnlyMany", "snapshot": "s"},
         MODE,
     ),
-    "little Lustre": ({"storage_class": "lustre"}, SIZE),
+    "little Lustre": ({"storage_class": "lustre", "size": "9000Gi"}, SIZE),
+    "Lustre between two steps": ({"storage_class": "lustre", "size": "20000Gi"}, SIZE),
     "a little hyperdisk-throughput": ({"storage_class": "hyperdisk-throughput"}, SIZE),
     "a little regional pd-standard": ({"storage_class": "standard", "size": "100Gi"}, SIZE),
     "a writer of a dataset": ({"storage_class": "datasets", "snapshot": "s"}, MODE),
@@ -153,6 +154,10 @@ NOT_GIVEN: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_a_class_cannot_give(case: str) -> None:
     given, field = NOT_GIVEN[case]
     assert refusals(**given) == [("error", field)]
+
+
+def test_lustre_comes_in_steps() -> None:
+    assert refusals(storage_class="lustre", size="36000Gi", access_mode="ReadWriteMany") == []
 
 
 def test_what_a_class_makes_larger() -> None:

@@ -47,6 +47,11 @@ DISK_TYPES = {
 }
 
 
+LUSTRE_STEPS = {"125": "72000Gi", "250": "36000Gi", "500": "18000Gi", "1000": "9000Gi"}
+"""The sizes of Managed Lustre by throughput in MB/s for each TiB: the smallest, and its multiples (Google Cloud
+Managed Lustre, "Performance tiers"). Its driver leaves a size as it is, and the service refuses others."""
+
+
 class ClassFacts(NamedTuple):
     """What is known of a storage class before it makes a volume."""
 
@@ -55,6 +60,8 @@ class ClassFacts(NamedTuple):
     smallest: str | None = None
     raises: bool = False
     """Whether its driver makes a larger volume where a smaller one is asked for."""
+    step: str | None = None
+    """Of what a size must be a multiple."""
 
 
 def class_facts(provisioner: Any, parameters: Mapping[str, Any]) -> ClassFacts | None:
@@ -73,5 +80,6 @@ def class_facts(provisioner: Any, parameters: Mapping[str, Any]) -> ClassFacts |
     if provisioner == FILESTORE_CSI:
         return ClassFacts(_SHARED, None if parameters.get("multishare") == "true" else "1Ti", raises=True)
     if provisioner == LUSTRE_CSI:
-        return ClassFacts(_SHARED, "9000Gi")
+        step = LUSTRE_STEPS.get(str(parameters.get("perUnitStorageThroughput")), LUSTRE_STEPS["1000"])
+        return ClassFacts(_SHARED, step, step=step)
     return ClassFacts(_SHARED) if provisioner == f"cluster.local/{NFS_PROVISIONER.name}" else None

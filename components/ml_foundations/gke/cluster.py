@@ -99,7 +99,8 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     filestore: bool = False
     """Whether Filestore volumes can be made; default false."""
     lustre: bool = False
-    """Whether Managed Lustre volumes can be made; default false."""
+    """Whether Managed Lustre volumes can be made; default false. A network that is made gets private services access,
+    which they need; one that exists must have it."""
     parallelstore: bool = False
     """Whether Parallelstore volumes can be made; default false."""
     stateful_ha: bool = False
@@ -153,7 +154,7 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
 
     @override
     def parts(self) -> Iterator[Part]:
-        yield from network_parts(self)
+        yield from network_parts(self, private_services=self.lustre)
         if self.node_service_account is None:
             yield from _node_account(self)
         yield _cluster(self)

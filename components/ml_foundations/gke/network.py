@@ -16,6 +16,9 @@ from ml_foundations.component.types import InputStr, Name
 _POD_RANGE, _SERVICE_RANGE = "pods", "services"
 """Names of the secondary ranges of a subnetwork that is made here."""
 
+_SERVICES_PREFIX = 20
+"""The range of addresses for Google's services, as Managed Lustre asks for it ("Configure a VPC network")."""
+
 
 class Network(Spec):
     """A network that exists, for the cluster to be in."""
@@ -85,10 +88,17 @@ class ClusterNetworkSpec(Spec):
                     yield field, f"{made}; leave one of them out"
 
 
-def network_parts(spec: ClusterNetworkSpec) -> Iterator[Part]:
-    """What is made of the network: all of it, or a Cloud NAT at most in one that exists."""
+def network_parts(spec: ClusterNetworkSpec, *, private_services: bool) -> Iterator[Part]:
+    """What is made of the network: all of it, or a Cloud NAT at most in one that exists.
+
+    Args:
+        spec: The network's arguments.
+        private_services: Whether Google's services are to have addresses in it, as Managed Lustre needs.
+    """
     if spec.network is None:
         yield from _made_network(spec)
+        if private_services:
+            yield from _private_services(spec)
     elif spec.network.nat:
         yield from _nat(spec, spec.network.network)
 
@@ -133,6 +143,25 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
     yield Part("network", Cloud(gcp.compute.Network, network), options=as_made)
     yield Part("subnetwork", Cloud(gcp.compute.Subnetwork, subnetwork))
     yield from _nat(spec, Ref("network", "self_link"))
+
+
+def _private_services(spec: ClusterNetworkSpec) -> Iterator[Part]:
+    """Private services access, by which nodes reach instances of Google's services (VPC, "Private services access")."""
+    address = {
+        "name": f"{spec.name}-services",
+        "project": spec.project,
+        "purpose": "VPC_PEERING",
+        "address_type": "INTERNAL",
+        "prefix_length": _SERVICES_PREFIX,
+        "network": Ref("network", "self_link"),
+    }
+    connection = {
+        "network": Ref("network", "self_link"),
+        "service": "servicenetworking.googleapis.com",
+        "reserved_peering_ranges": [Ref("private-services", "name")],
+    }
+    yield Part("private-services", Cloud(gcp.compute.GlobalAddress, address))
+    yield Part("private-services-access", Cloud(gcp.servicenetworking.Connection, connection))
 
 
 def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[Part]:

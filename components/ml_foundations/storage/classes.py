@@ -88,12 +88,15 @@ class Filestore(Spec):
 
 
 class Lustre(Spec):
-    """Managed Lustre, for ReadWriteMany volumes of 9000Gi and more."""
+    """Managed Lustre, for ReadWriteMany volumes of 18000Gi and its multiples; see throughput for others."""
 
     zones: list[str] = Field(min_length=1)
     """The zones of the instances: those of the nodes that mount them."""
     throughput: Literal[125, 250, 500, 1000] = 500
-    """MB/s for each TiB: 125, 250, 500 or 1000. Default 500."""
+    """MB/s for each TiB: 125 (volumes of 72000Gi and multiples), 250 (36000Gi), 500 (18000Gi) or 1000 (9000Gi).
+
+    Default 500.
+    """
 
 
 _BUILT_IN = {
@@ -151,6 +154,11 @@ class StorageClassesSpec(ComponentSpec):
     """The zones of datasets: volumes that many pods read at once. Without zones there is no such class."""
     disks: dict[Name, DiskClass] = {}
     """More classes of disks, by name."""
+    ml_throughput: Quantity = "2400Mi"
+    """Bytes per second of each disk of the classes hyperdisk-ml and datasets, whatever its size; default 2400Mi.
+
+    It is billed apart from the size, for each disk, and so for each zone of a dataset.
+    """
     retain: bool = False
     """Whether volumes outlive their claims (reclaim policy Retain); default false. Snapshots follow."""
     encryption_key: InputStr = None
@@ -218,7 +226,8 @@ class StorageClasses(Component[StorageClassesSpec]):
 
 def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:
     fast_ssd = _BUILT_IN["fast-ssd"].model_copy(update={"zones": spec.fast_ssd_zones})
-    disks = {**_BUILT_IN, "fast-ssd": fast_ssd, **spec.disks}
+    ml = DiskClass(type="hyperdisk-ml", throughput=spec.ml_throughput)
+    disks = {**_BUILT_IN, "fast-ssd": fast_ssd, "hyperdisk-ml": ml, **spec.disks}
     classes = {name: _disk_class(disk, spec) for name, disk in disks.items()}
     if spec.dataset_zones:
         classes["datasets"] = _dataset_class(spec)
@@ -252,7 +261,8 @@ def _disk_class(disk: DiskClass, spec: StorageClassesSpec) -> _StorageClass:
 
 def _dataset_class(spec: StorageClassesSpec) -> _StorageClass:
     """A read-only copy of a snapshot in every zone, under one claim (GKE, "Accelerate AI/ML data loading")."""
-    disk = _disk_class(DiskClass(type="hyperdisk-ml", zones=spec.dataset_zones), spec)
+    ml = DiskClass(type="hyperdisk-ml", zones=spec.dataset_zones, throughput=spec.ml_throughput)
+    disk = _disk_class(ml, spec)
     parameters = disk.parameters | {"enable-multi-zone-provisioning": "true"}
     return disk._replace(parameters=parameters, binding="Immediate")
 

@@ -136,11 +136,16 @@ class Volumes:
                 remedy = f"Ask for another access mode, or for another class: {mode} is given by {known}."
                 yield Refusal("volume-class", "spec.accessModes", message, remedy, object=about)
         wanted = section(spec, "resources", "requests").get("storage")
+        path = "spec.resources.requests.storage"
         if is_made and wanted and facts.smallest and milli(wanted) < milli(facts.smallest):
             message = f"the claim {name} asks for {wanted}, and {of_class} have at least {facts.smallest}"
             remedy = f"Ask for {facts.smallest} or more, or for another class."
-            path = "spec.resources.requests.storage"
             yield Refusal("volume-class", path, message, remedy, certain=not facts.raises, object=about)
+        elif is_made and wanted and facts.step and milli(wanted) % milli(facts.step):
+            message = f"the claim {name} asks for {wanted}, and {of_class} have multiples of {facts.step}"
+            times = -(-milli(wanted) // milli(facts.step))
+            remedy = f"Ask for {times} times {facts.step}, or for another class."
+            yield Refusal("volume-class", path, message, remedy, object=about)
 
     def not_known(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
         """What is not declared of a pod's volumes, and would decide."""

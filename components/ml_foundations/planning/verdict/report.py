@@ -14,7 +14,7 @@ from ml_foundations.planning.verdict.gpu_cost import GpuCost
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 _NOTHING = "There is nothing to judge: no workload is declared."
-_NOT_COUNTED = "Disks, traffic and GKE's own fee come on top."
+_NOT_COUNTED = "Disks (Hyperdisk also by its speed), traffic and GKE's own fee come on top."
 _SHOWN = {Verdict.FITS: "fits", Verdict.CANNOT_FIT: "cannot fit", Verdict.UNDETERMINED: "is undetermined"}
 
 
