@@ -334,3 +334,20 @@ def test_gkes_own_metrics_of_gpus_give_way_to_the_operators() -> None:
 def test_gpu_pools_are_protected_as_the_cluster_is(protected: bool) -> None:
     pools = settings.parse(changed(("cluster.deletionProtection", protected))).gpu_pools
     assert {pool.deletion_protection for pool in pools.values()} == {protected}
+
+
+def test_a_machine_that_the_catalog_lacks_is_declared_in_the_file() -> None:
+    new = {
+        "machineType": "a9-highgpu-8g",
+        "gpu": "B200",
+        "gpus": 8,
+        "maxNodes": 2,
+        "nodePrice": 98.5,
+        "driver": "operator",
+    }
+    assert "nodePools.new.machineType: machine type 'a9-highgpu-8g' is not in the catalog" in errors(
+        changed(("nodePools.new", new))
+    )
+    shape = {"vcpus": 224, "memoryGib": 3968}
+    pool = settings.parse(changed(("nodePools.new", {**new, "machine": shape}))).gpu_pools["new"]
+    assert (pool.shape.vcpus, pool.gpus_per_node) == (224, 8)
