@@ -67,12 +67,15 @@ def rehearse(folder: Path, command: str, *more: str) -> subprocess.CompletedProc
 @pytest.mark.usefixtures("tools")
 def test_a_program_with_two_clusters(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: apps\nruntime: python\n")
-    (tmp_path / "Pulumi.dev.yaml").write_text("config: {gcp:project: acme, gcp:zone: us-central1-a}\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text(
+        "config: {gcp:project: acme, gcp:zone: us-central1-a, apps:key: {secure: AAAB}}\n"
+    )
     (tmp_path / "__main__.py").write_text(PROGRAM.replace("NAME", "name"))
     root = Rehearsal.of("dev", tmp_path).root
     try:
         done = rehearse(tmp_path, "up")
         assert done.returncode == 0, done.stdout + done.stderr
+        assert "for which the program got a placeholder: apps:key" in done.stdout
         pools = json.loads(rehearse(tmp_path, "report", "--json").stdout)["pools"]
         assert {(pool["name"], pool["nodes"]) for pool in pools} == {("one", 1), ("two", 1)}
         kept = (path.read_text(errors="replace") for path in root.rglob("*.json"))

@@ -40,6 +40,8 @@ class Rehearsal:
         """One JSON file per Helm release that the embedded kubernetes plugin installed or recorded."""
         self.log_dir = root / "logs"
         """Logs of the processes that are not the control plane's own."""
+        self.placeholders = root / "placeholders.json"
+        """The keys of the stack file whose values are encrypted: the program gets a placeholder."""
         self.kubectl_cache_dir = root / "kubectl"
         """Where kubectl notes what the API server serves: replicas come and go, and would fill the user's own cache."""
 

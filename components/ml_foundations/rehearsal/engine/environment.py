@@ -21,7 +21,7 @@ from packaging.version import Version
 
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.engine import language_host
-from ml_foundations.rehearsal.files import read_map, write
+from ml_foundations.rehearsal.files import read_map, write, write_json
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, console, user_errors
 from ml_foundations.rehearsal.tools.groups import LANGUAGE_YAML
@@ -166,7 +166,8 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
             f"{name} imports environments, which are kept in Pulumi Cloud. "
             "Give a rehearsal plain values in a stack file of its own, and rehearse that stack."
         )
-    config, replaced = settings.get("config") or {}, placeholders(settings.get("config"))
+    config = settings.get("config") or {}
+    replaced = [key for key, value in config.items() if _without_secrets(value) != value]
     if replaced:
         console.print(
             f"[yellow]![/] {name} holds encrypted values, and a rehearsal has no key to them: the program gets "
@@ -175,12 +176,8 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     salt = read_map(target, str(target)).get("encryptionsalt") if target.exists() else None
     copy = {"config": _without_secrets(config)} | ({"encryptionsalt": salt} if salt else {})
     write(target, yaml.safe_dump(copy, sort_keys=False))
+    write_json(rehearsal.placeholders, replaced)
     write(seen, text.decode())
-
-
-def placeholders(config: Any) -> list[str]:
-    """The keys of a configuration in which a value is encrypted."""
-    return [key for key, value in (config or {}).items() if _without_secrets(value) != value]
 
 
 def _without_secrets(config: Any) -> Any:

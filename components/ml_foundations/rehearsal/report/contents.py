@@ -50,6 +50,8 @@ class Report:
     workloads: list[Workload]
     quotas: list[Quota]
     recorded: list[dict[str, str]]
+    placeholders: list[str]
+    """The keys of encrypted configuration values, for which the program got a placeholder."""
 
     def to_json(self) -> str:
         """The report as JSON."""
@@ -72,6 +74,7 @@ def collect(rehearsal: Rehearsal) -> Report:
         workloads=workloads.collect(api, store.history(), _without_operator(rehearsal, api, declared)),
         quotas=_quotas(api),
         recorded=recorded + _recorded_releases(rehearsal),
+        placeholders=read_json(rehearsal.placeholders, []),
     )
 
 

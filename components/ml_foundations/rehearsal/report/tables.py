@@ -60,16 +60,21 @@ def _tables(report: Report) -> Iterable[RenderableType]:
         quotas.add_row(quota.namespace, quota.name, *cells)
     yield quotas
 
-    if text := _recorded_text(report.recorded):
+    if text := _recorded_text(report):
         yield Text(f"\n{text}", style="dim")
 
 
-def _recorded_text(recorded: list[dict[str, str]]) -> str:
+def _recorded_text(report: Report) -> str:
     """How many of each type, ``2 IAMMember, 1 Network``, and each chart; ``report --json`` has all names."""
+    recorded = report.recorded
     counts = Counter(item["type"].rpartition(":")[2] for item in recorded if item["type"] != RELEASE)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     charts = [f"{item['name'].rpartition('/')[2]} ({item['instead']})" for item in recorded if item["type"] == RELEASE]
-    lines = (("Recorded only, not simulated", kinds), ("Recorded, chart not installed", ", ".join(charts)))
+    lines = (
+        ("Recorded only, not simulated", kinds),
+        ("Recorded, chart not installed", ", ".join(charts)),
+        ("Encrypted values, for which the program got a placeholder", ", ".join(report.placeholders)),
+    )
     return "\n".join(f"{title}: {text}" for title, text in lines if text)
 
 
