@@ -9,14 +9,15 @@ import json
 import re
 import signal
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ml_foundations.catalog.versions import GPU_OPERATOR, NFS_PROVISIONER
 from ml_foundations.kubernetes.manifests import RELEASE, UNKNOWN, name_of
@@ -116,7 +117,7 @@ class Helm:
         try:
             with ExitStack() as files:
                 values = [word for file in _value_files(inputs, files) for word in ("--values", file)]
-                self._helm(*_install_arguments(inputs, seconds), *values, seconds=seconds + _GRACE_SECONDS)
+                self._helm(*self._install_arguments(inputs, seconds), *values, seconds=seconds + _GRACE_SECONDS)
         except RehearsalError as error:
             if not self._provider.cancelled.is_set() and not status(self._settings.client, namespace, name):
                 raise
@@ -133,7 +134,7 @@ class Helm:
             self._provider.log(resource, "warning", text)
             self._recorded(inputs, resource, instead=why, suffix=_CHART)
             return ""
-        words = ["template", name, *_chart_arguments(inputs), "--namespace", str(inputs["namespace"]), *switches]
+        words = ["template", name, *self._chart_arguments(inputs), "--namespace", str(inputs["namespace"]), *switches]
         words += [] if inputs.get("skipCrds") else ["--include-crds"]
         words += [word for version in self._settings.client.versions() for word in ("--api-versions", version)]
         with ExitStack() as files:
@@ -198,7 +199,7 @@ class Helm:
 
     def _show(self, inputs: Properties, seconds: float) -> None:
         """Fetch the chart's description; raises a RehearsalError if that fails."""
-        self._helm("show", "chart", *_chart_arguments(inputs), seconds=seconds)
+        self._helm("show", "chart", *self._chart_arguments(inputs), seconds=seconds)
 
     def _require_reachable(self, inputs: Properties, home: str) -> None:
         """Give a slow repository more time; where others answer, one that does not is no lack of a network."""
@@ -223,14 +224,41 @@ class Helm:
         elif found.startswith("pending-"):
             self._helm("rollback", name, "--namespace", namespace, seconds=_DEFAULT_SECONDS)
 
-    def _helm(self, *args: str, seconds: float) -> str:
-        """Run Helm; it is asked to end when the user interrupts the update, or after those seconds."""
+    def _chart_arguments(self, inputs: Properties) -> list[str]:
+        """Helm's words for a chart; a password of its repository is not among them, but told to Helm before."""
+        chart, repository = str(inputs["chart"]), dict(inputs.get("repositoryOpts") or {})
+        if password := repository.pop("password", None):
+            user = ["--username", str(repository.pop("username", "")), "--password-stdin"]
+            files = _options(("caFile", "certFile", "keyFile"), repository)
+            if chart.startswith("oci://"):
+                log_in = ["registry", "login", chart.split("/")[2]]
+            else:
+                home = str(repository.pop("repo"))
+                alias = f"program-{hashlib.sha256(home.encode()).hexdigest()[:8]}"
+                log_in, chart, repository = ["repo", "add", alias, home, "--force-update"], f"{alias}/{chart}", {}
+            self._helm(*log_in, *user, *files, seconds=_FETCH_SECONDS, secret=str(password))
+        return [chart, *_options(_REPOSITORY_OPTIONS, repository), *_options(["version"], inputs)]
+
+    def _install_arguments(self, inputs: Properties, seconds: float) -> list[str]:
+        return [
+            *("upgrade", "--install", str(inputs["name"]), *self._chart_arguments(inputs)),
+            *("--namespace", str(inputs["namespace"]), "--timeout", f"{seconds:.0f}s"),
+            *([] if inputs.get("skipAwait") else ["--wait"]),
+            *_options(_OPTIONS, inputs),
+        ]
+
+    def _helm(self, *args: str, seconds: float, secret: str = "") -> str:
+        """Run Helm; it is asked to end when the user interrupts the update, or after those seconds.
+
+        A secret is what it reads from its standard input.
+        """
         deadline = time.monotonic() + seconds
         with (
+            _holding(secret) as told,
             self._settings.access.kubeconfig_file() as kubeconfig,
             subprocess.Popen(
                 ["helm", "--kubeconfig", str(kubeconfig), *args],
-                stdin=subprocess.DEVNULL,
+                stdin=told,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -353,20 +381,6 @@ def _home(inputs: Properties) -> str:
     return str((inputs.get("repositoryOpts") or {}).get("repo") or inputs["chart"])
 
 
-def _chart_arguments(inputs: Properties) -> list[str]:
-    repository = inputs.get("repositoryOpts") or {}
-    return [str(inputs["chart"]), *_options(_REPOSITORY_OPTIONS, repository), *_options(["version"], inputs)]
-
-
-def _install_arguments(inputs: Properties, seconds: float) -> list[str]:
-    return [
-        *("upgrade", "--install", str(inputs["name"]), *_chart_arguments(inputs)),
-        *("--namespace", str(inputs["namespace"]), "--timeout", f"{seconds:.0f}s"),
-        *([] if inputs.get("skipAwait") else ["--wait"]),
-        *_options(_OPTIONS, inputs),
-    ]
-
-
 def _options(keys: Iterable[str], inputs: Mapping[str, Any]) -> list[str]:
     """Helm's options: a switch is named, any other has its value too."""
     given = [(_flag(key), inputs[key]) for key in keys if inputs.get(key)]
@@ -396,6 +410,15 @@ def _value_files(inputs: Properties, files: ExitStack) -> Iterator[str]:
         else:
             yield str(asset.get("path") or asset["uri"])
     yield str(files.enter_context(private_file(json.dumps(inputs.get("values") or {}), ".json")))
+
+
+@contextmanager
+def _holding(text: str) -> Iterator[IO[bytes]]:
+    """A file without a name that holds a text."""
+    with tempfile.TemporaryFile() as file:
+        file.write(text.encode())
+        file.seek(0)
+        yield file
 
 
 def _end(process: subprocess.Popen[str]) -> None:
