@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import pytest
 from ml_foundations.rehearsal.plugins.gcp import container
-from ml_foundations.rehearsal.plugins.sdk import KUBERNETES
+from ml_foundations.rehearsal.plugins.sdk import GCP, KUBERNETES
 
 from codegen import sdk
 from tests.support.recorded import RECORDED
@@ -25,6 +25,17 @@ def test_the_data_are_of_the_installed_sdk(package: str) -> None:
 def test_a_type_is_written_as_the_sdk_has_it(token: str) -> None:
     package = token.partition(":")[0]
     assert sdk.written(package)["types"][token] == sdk.described(token)
+
+
+def test_what_replaces_a_resource_is_an_input() -> None:
+    """After an update that drops some: python -m codegen.gcp_replacements."""
+    for token in sdk.written("gcp")["types"]:
+        for path in GCP[token].replaced_for:
+            taken, block = GCP[token], ""
+            for step in path.split("."):
+                taken = GCP.block(block) if block else taken
+                assert step in taken.inputs, f"{token}: {path}"
+                block = taken.blocks.get(step, "")
 
 
 def test_a_kind_has_but_one_api_version_and_kind() -> None:
