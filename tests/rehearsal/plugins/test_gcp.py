@@ -1,6 +1,7 @@
 """The embedded gcp plugin: Google's checks, live clusters and pools, and what is only recorded."""
 
 import base64
+import importlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,9 +29,11 @@ from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.kubernetes.provider import _explained as explained
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State
+from ml_foundations.rehearsal.plugins.sdk import GCP
 from ml_foundations.rehearsal.plugins.values import Properties, Secret, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import contents
+from pulumi.runtime import rpc
 
 from tests.support.cluster import Cluster
 from tests.support.recorded import RECORDED, unmodelled
@@ -583,6 +587,41 @@ def test_look_ups_are_answered(offline: GcpProvider, function: str, arguments: P
     offline.create(resource(recorded.ACCOUNT), {"accountId": "trainer"})
     found = offline.invoke(f"gcp:{function}:{function.partition('/')[2]}", arguments)
     assert answer.items() <= found.items()
+    read_by_the_sdk(function, found)
+
+
+def read_by_the_sdk(function: str, found: Properties) -> Any:
+    """A result as the SDK makes it for a program: it checks the types."""
+    service, _, name = function.partition("/")
+    kind = getattr(importlib.import_module(f"pulumi_gcp.{service}"), f"{name[0].upper()}{name[1:]}Result")
+    return rpc.translate_output_properties(found, lambda name: name, kind)
+
+
+@pytest.mark.parametrize("token", RECORDED)
+def test_what_was_recorded_is_looked_up(offline: GcpProvider, token: str) -> None:
+    function = re.sub(r"/(\w)(\w+):.*", lambda found: f"/get{found[1].upper()}{found[2]}", token.removeprefix("gcp:"))
+    whole = f"gcp:{function}:{function.partition('/')[2]}"
+    if whole not in GCP.schema["functions"]:
+        pytest.skip("the SDK looks up none of it")
+    made = offline.create(resource(token), RECORDED[token])
+    found = offline.invoke(whole, {})
+    assert found["id"] == made.id
+    read_by_the_sdk(function, found)
+
+
+def test_a_cluster_is_looked_up(offline: GcpProvider, tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("CERTIFICATE")
+    there = configuration.Credentials("https://1.2.3.4", tmp_path / "ca.crt", tmp_path, tmp_path)
+    config = {"machineType": "e2-medium", "taints": [{"key": "k", "value": "v", "effect": "NO_SCHEDULE"}]}
+    outputs = container.cluster_outputs({**CLUSTER, "nodeConfig": config}, PLACE, there)
+    offline._store.save_cluster({"type": container.CLUSTER, "id": CLUSTER_ID, "outputs": outputs})
+    found = read_by_the_sdk(
+        "container/getCluster", offline.invoke("gcp:container/getCluster:getCluster", {"name": "ml"})
+    )
+    assert (found.endpoint, found.network) == ("1.2.3.4", "projects/acme/global/networks/default")
+    assert base64.b64decode(found.master_auths[0].cluster_ca_certificate) == b"CERTIFICATE"
+    assert found.node_configs[0].machine_type == "e2-medium"
+    assert found.node_configs[0].taints[0].key == "k"
 
 
 def test_the_newest_version_of_gke_is_that_of_the_replica(offline: GcpProvider) -> None:

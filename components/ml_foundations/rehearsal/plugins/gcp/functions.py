@@ -22,6 +22,9 @@ _GETTER = re.compile(r"gcp:(\w+)/get(\w)(\w+):get\w+")
 _REGIONS = {"asia-northeast1", "asia-southeast1", "europe-west1", "europe-west4", "us-central1", "us-east1", "us-west1"}
 """Some that have GPUs; a program's own is added."""
 
+_RETYPED: Mapping[str, Callable[[Any], Any]] = {"networkId": int, "users": ",".join}
+"""Outputs that a look-up has in another type than the resource."""
+
 
 def answer(function: str, given: Inputs, place: Place, entries: Entries) -> dict[str, Any]:
     """What a function returns.
@@ -40,7 +43,9 @@ def answer(function: str, given: Inputs, place: Place, entries: Entries) -> dict
         )
     for entry in entries(kind, given.get("region", "")):
         if all(_matches(entry, key, value) for key, value in given.items()):
-            return _as_lookup(kind, entry["outputs"] | _subnetworks(entry, entries)) | {"id": entry["id"]}
+            outputs = _as_lookup(kind, entry["outputs"] | _subnetworks(entry, entries))
+            retyped = {key: make(outputs[key]) for key, make in _RETYPED.items() if outputs.get(key) is not None}
+            return outputs | retyped | {"id": entry["id"]}
     wanted = ", ".join(f"{key} {value}" for key, value in given.items())
     raise not_found(f"{kind} with {wanted}; a rehearsal finds what the stack declares, and a project's default network")
 
