@@ -676,7 +676,7 @@ class DeviceClassesArgs(TypedDict):
     tolerations: NotRequired[list[TolerationArgs]]
     """More taints of GPU nodes that the driver's pods tolerate; the GPU taint is always among them."""
     critical_pods: NotRequired[int]
-    """How many critical pods the driver's namespace may run: one per GPU node, and a few. Default 100."""
+    """How many critical pods the driver's namespace may run: one per GPU node, and a few. Default 1000."""
     values: NotRequired[dict[str, Any]]
     """More values of the driver's chart, merged on top."""
 

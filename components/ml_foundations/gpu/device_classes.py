@@ -100,8 +100,8 @@ class DeviceClassesSpec(ComponentSpec):
     """Templates of claims, by name."""
     tolerations: list[Toleration] = []
     """More taints of GPU nodes that the driver's pods tolerate; the GPU taint is always among them."""
-    critical_pods: int = Field(default=100, ge=1)
-    """How many critical pods the driver's namespace may run: one per GPU node, and a few. Default 100."""
+    critical_pods: int = Field(default=1000, ge=1)
+    """How many critical pods the driver's namespace may run: one per GPU node, and a few. Default 1000."""
     values: dict[str, Any] = {}
     """More values of the driver's chart, merged on top."""
 
