@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         )
         if name == "report":
             command.add_argument("--json", action="store_true", help="the report as data")
+            command.add_argument("--html", type=_path, metavar="FILE", help="write the report as a page")
         if name == "up":
             command.add_argument("--quiet", action="store_true", help="print the result only, and errors")
             command.add_argument("--nodes", type=_path, help="nodes of your own cluster: kubectl get nodes -o yaml")

@@ -9,17 +9,19 @@ import shlex
 import shutil
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
+from ml_foundations.rehearsal import files
 from ml_foundations.rehearsal.cloud import brought_nodes, life
 from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, user_errors
-from ml_foundations.rehearsal.report import contents, tables
+from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import toolchain
 
@@ -50,6 +52,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     controllers.start(rehearsal, tools, controllers.wanted(rehearsal, environment.stack_file(rehearsal)))
     stack.up(rehearsal, quiet=args.quiet)
     result = _settle(rehearsal)
+    _write_page(result, rehearsal, rehearsal.page)
     tables.show(result, rehearsal, _stdout())
     _show_hints(rehearsal)
     if result.unwell:
@@ -83,10 +86,20 @@ def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     _require_up(rehearsal)
     result = contents.collect(rehearsal)
+    if args.html:
+        _write_page(result, rehearsal, args.html)
     if args.json:
         print(result.to_json())
-    else:
+    elif not args.html:
         tables.show(result, rehearsal, _stdout())
+
+
+def _write_page(result: contents.Report, rehearsal: Rehearsal, file: Path) -> None:
+    text = page.render(result, fleet.collect(rehearsal), rehearsal.title, datetime.now(UTC))
+    try:
+        files.write(file, text)
+    except OSError as error:
+        raise RehearsalError(f"the page cannot be written: {error}") from None
 
 
 def _env(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -149,6 +162,7 @@ def _show_hints(rehearsal: Rehearsal) -> None:
         f"\nLook further:\n"
         f'  eval "$({rehearsal.command("env")})"\n'
         f"  kubectl get nodes,pods,pvc,quota -A\n"
+        f"  the page {os.path.relpath(rehearsal.page)}\n"
         f"  pulumi{folder} preview -s {rehearsal.stack}\n"
         f"Remove it: {rehearsal.command('down')}"
     )

@@ -38,6 +38,8 @@ class Rehearsal:
         """What the simulated Google Cloud knows: clusters, node pools, recorded resources, where pods ran."""
         self.releases_dir = root / "releases"
         """One JSON file per Helm release that the embedded kubernetes plugin installed or recorded."""
+        self.page = root / "report.html"
+        """The report as a page."""
         self.log_dir = root / "logs"
         """Logs of the processes that are not the control plane's own."""
         self.placeholders = root / "placeholders.json"

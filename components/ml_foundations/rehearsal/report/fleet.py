@@ -1,0 +1,147 @@
+"""What the page draws beside the report: nodes and who holds their GPUs, times of pods, cost, and the proof."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.quantities import WHOLE
+from ml_foundations.planning.input.program import Resource, is_judged
+from ml_foundations.planning.model.nodes import from_manifests
+from ml_foundations.planning.model.resources import pod_requests
+from ml_foundations.planning.verdict.cost import Cost, cost_of
+from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.planning.verdict.verdicts import Verdicts
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node
+from ml_foundations.rehearsal.engine import stack
+from ml_foundations.rehearsal.files import read_json
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.report.workloads import is_system
+
+_SECRET = "4dabf18193072939515e22adb298388d"
+"""The key by which Pulumi's state marks a value that is encrypted (Pulumi, sdk/go/common/resource/sig)."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node: its GPUs, the namespace of the pod that holds each, and what is wrong with it."""
+
+    name: str
+    pool: str
+    gpus: int = 0
+    holders: tuple[str, ...] = ()
+    pods: int = 0
+    fault: str = ""
+    missing: int = 0
+    """GPUs that the machine has and does not offer."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no workload is on it."""
+        return not self.pods
+
+
+@dataclass(frozen=True)
+class Life:
+    """When a pod was made, got its node, became ready and ended; None is not yet, or not known."""
+
+    name: str
+    node: str
+    made: datetime
+    scheduled: datetime | None = None
+    ready: datetime | None = None
+    ended: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All that the page draws beside the report."""
+
+    nodes: list[Node] = field(default_factory=list[Node])
+    came: dict[str, list[datetime]] = field(default_factory=dict[str, list[datetime]])
+    """When the nodes of each pool came."""
+    lives: list[Life] = field(default_factory=list[Life])
+    cost: Cost = field(default_factory=lambda: cost_of(()))
+    """What the nodes cost that are there."""
+    verdicts: Verdicts | None = None
+    """What the proof says of the stack as it is deployed."""
+
+
+def collect(rehearsal: Rehearsal) -> Fleet:
+    """Read the replica, and judge what the stack's state says is deployed."""
+    api = Api(Access(rehearsal.kubeconfig))
+    nodes, pods = api.get("/api/v1/nodes")["items"], api.get("/api/v1/pods")["items"]
+    busy = busy_by_node(pod for pod in pods if not is_system(namespace_of(pod)))
+    came: defaultdict[str, list[datetime]] = defaultdict(list)
+    for node in nodes:
+        came[pool_of(node)].append(datetime.fromisoformat(node["metadata"]["creationTimestamp"]))
+    return Fleet(
+        [_node(node, busy.get(name_of(node), [])) for node in nodes],
+        {pool: sorted(times) for pool, times in came.items()},
+        [_life(pod) for pod in pods if not is_system(namespace_of(pod))],
+        cost_of(from_manifests(nodes)),
+        judge_program(_deployed(rehearsal)),
+    )
+
+
+def pool_of(node: Object) -> str:
+    """The pool of a node, or the machine type of one that has none."""
+    found = labels_of(node)
+    return found.get(labels.GKE_NODE_POOL) or found.get(labels.INSTANCE_TYPE) or "other"
+
+
+def _node(node: Object, pods: Iterable[Manifest]) -> Node:
+    held = [(namespace_of(pod), pod_requests(pod["spec"]).get(labels.GPU_RESOURCE, 0) // WHOLE) for pod in pods]
+    status = section(node, "status")
+    has, offers = (int(section(status, key).get(labels.GPU_RESOURCE, 0)) for key in ("capacity", "allocatable"))
+    holders = tuple(namespace for namespace, count in sorted(held) for _ in range(count))
+    return Node(name_of(node), pool_of(node), has, holders, len(held), _fault(node), max(0, has - offers))
+
+
+def _fault(node: Object) -> str:
+    conditions = {each["type"]: each for each in items(section(node, "status"), "conditions")}
+    if conditions.get("Ready", {}).get("status") != "True":
+        return "not ready"
+    pressed = [name for name, each in conditions.items() if name != "Ready" and each["status"] == "True"]
+    return ", ".join(pressed) or ("cordoned" if node["spec"].get("unschedulable") else "")
+
+
+def _life(pod: Object) -> Life:
+    met = {
+        each["type"]: datetime.fromisoformat(each["lastTransitionTime"])
+        for each in items(section(pod, "status"), "conditions")
+        if each["status"] == "True" and each.get("lastTransitionTime")
+    }
+    states = (section(each, "state", "terminated") for each in items(section(pod, "status"), "containerStatuses"))
+    ends = [datetime.fromisoformat(state["finishedAt"]) for state in states if state.get("finishedAt")]
+    return Life(
+        f"{namespace_of(pod)}/{name_of(pod)}",
+        pod["spec"].get("nodeName", ""),
+        datetime.fromisoformat(pod["metadata"]["creationTimestamp"]),
+        met.get("PodScheduled"),
+        met.get("Ready"),
+        max(ends, default=None),
+    )
+
+
+def _deployed(rehearsal: Rehearsal) -> list[Resource]:
+    """The resources of the stack's state that matter to the proof; a secret is not known."""
+    latest = read_json(stack.state_file(rehearsal), {}).get("checkpoint", {}).get("latest") or {}
+    resources = [each for each in latest.get("resources") or [] if is_judged(each["type"]) and not each.get("delete")]
+    return [(each["type"], _plain(each.get("inputs", {}))) for each in resources]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        return UNKNOWN if _SECRET in found else {key: _plain(each) for key, each in found.items()}
+    return value

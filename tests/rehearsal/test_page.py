@@ -1,0 +1,189 @@
+"""The report as a page: escaped, complete, alone, and shown by a real browser where there is one."""
+
+import re
+import shutil
+import subprocess
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ml_foundations.planning import judge
+from ml_foundations.planning.model.nodes import from_manifests
+from ml_foundations.planning.verdict.cost import cost_of
+from ml_foundations.rehearsal.report.contents import Quota, Report
+from ml_foundations.rehearsal.report.fleet import Fleet, Life, Node
+from ml_foundations.rehearsal.report.html import Html, tag
+from ml_foundations.rehearsal.report.page import render
+from ml_foundations.rehearsal.report.workloads import Workload
+
+from tests.planning.building import deployment, pool, template
+
+NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
+EVIL = "<script>alert(1)</script>"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def pool_row(name: str, nodes: list[Node], most: int) -> dict[str, Any]:
+    gpus, used = sum(node.gpus for node in nodes), sum(len(node.holders) for node in nodes)
+    sizes = {"nodes": len(nodes), "min_nodes": 0, "max_nodes": most, "gpus": gpus, "gpus_in_use": used}
+    return {"name": name, "machine_type": "a3-highgpu-8g", **sizes}
+
+
+def nodes_of(name: str, count: int) -> list[Node]:
+    """Some full, some shared, some empty, one not ready and one with a broken GPU."""
+    held = [("research",) * 8, ("research",) * 3 + ("serving",) * 4, ()]
+    found = [Node(f"{name}-{i}", name, 8, held[i % 3], len(set(held[i % 3]))) for i in range(count)]
+    return [*found, Node(f"{name}-dead", name, 8, fault="not ready"), Node(f"{name}-ill", name, 8, missing=1)]
+
+
+def page_of(count: int, name: str = "train") -> str:
+    nodes = nodes_of("h100", count)
+    declared = [
+        pool("h100", 100, {"node.kubernetes.io/instance-type": "a3-highgpu-8g"}),
+        deployment("web", 900, template()),
+    ]
+    declared[0]["metadata"]["annotations"]["ml-foundations/usd-per-hour"] = "88.49"
+    workloads = [
+        Workload("research", "Job", name, "Running", [node.name for node in nodes[:5]]),
+        Workload("serving", "Deployment", "chat", "Pending", [], f"0/2 ready. 0/12 nodes are available: {name}"),
+    ]
+    lives = [
+        Life(f"research/{name}-0", "h100-0", NOW, NOW + timedelta(seconds=20), NOW + timedelta(seconds=31)),
+        Life("serving/chat-0", "", NOW + timedelta(seconds=5)),
+        Life("research/done-0", "h100-1", NOW, NOW + timedelta(seconds=2), None, NOW + timedelta(seconds=60)),
+    ]
+    report = Report(
+        "dev",
+        [pool_row("h100", nodes, count + 2), pool_row("l4", [], 4)],
+        workloads,
+        [
+            Quota(
+                "research",
+                "team-quota",
+                {"requests.nvidia.com/gpu": "8", "pods": "0"},
+                {"requests.nvidia.com/gpu": "6"},
+            )
+        ],
+        [{"type": "gcp:compute/network:Network", "name": name}],
+    )
+    verdicts = judge(declared)
+    fleet = Fleet(
+        nodes, {"h100": [NOW + timedelta(seconds=10)]}, lives, cost_of(from_manifests(declared[:1])), verdicts
+    )
+    return render(report, fleet, "dev", NOW + timedelta(seconds=90))
+
+
+class _Reader(HTMLParser):
+    """The tags and the text of a page; every element is closed where it must be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(page: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(page)
+    assert reader.open == []
+    return reader
+
+
+def test_text_from_manifests_is_escaped_wherever_it_is_shown() -> None:
+    page = read(page_of(3, name=EVIL))
+    assert "script" not in {name for name, _ in page.tags}
+    assert page.text.count(EVIL) >= 4
+
+
+def test_an_attribute_cannot_be_left() -> None:
+    assert tag("p", "a & b", Html("<b>c</b>"), class_='"><i>') == '<p class="&quot;&gt;&lt;i&gt;">a &amp; b<b>c</b></p>'
+
+
+def test_the_page_needs_nothing_from_outside() -> None:
+    page = page_of(3)
+    assert not re.search(r"(?:src|href)=|url\(|@import|https?:", page)
+
+
+def test_it_says_what_is_drawn() -> None:
+    page = read(page_of(3))
+    said = [
+        attributes["aria-label"]
+        for name, attributes in page.tags
+        if (attributes.get("class") or "").partition(" ")[0] == "node"
+    ]
+    assert said == [
+        "h100-dead: not ready; 8 GPUs: 8 free; empty",
+        "h100-ill: 1 GPU broken; 8 GPUs: 7 free; empty",
+        "h100-0: 8 GPUs: 8 research, 0 free; 1 pod",
+        "h100-1: 8 GPUs: 3 research, 4 serving, 1 free; 2 pods",
+        "h100-2: 8 GPUs: 8 free; empty",
+        "no nodes",
+    ]
+    for text in (
+        "1 of 2 workloads not running",
+        "0/2 ready. 0/12 nodes are available: train",
+        "requests.nvidia.com/gpu: 6 of 8",
+        "$88.49",
+        "$8,849.00",
+        "room for 400 of the 900 pods",
+        "got h100-0 after 20 s, ready 11 s later",
+        "waits for a node, 85 s",
+        "ended after 58 s on it",
+        "1 Network",
+    ):
+        assert text in page.text, text
+
+
+def test_of_many_nodes_those_that_are_alike_are_one() -> None:
+    page = page_of(1000)
+    assert len(page) < 60_000
+    cells = re.findall(r'class="node[^"]*" tabindex="0" aria-label="([^"]*)"', page)
+    assert cells[0].startswith("h100-dead: not ready")
+    assert "334 nodes like h100-0: 8 GPUs: 8 research, 0 free" in cells
+    assert len(cells) == 5
+
+
+def test_every_table_heads_its_columns_and_rows() -> None:
+    page = read(page_of(3))
+    roles = [attributes.get("scope") for name, attributes in page.tags if name == "th"]
+    assert set(roles) == {"col", "row"}
+    assert [name for name, _ in page.tags].count("table") == [name for name, _ in page.tags].count("caption")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("count", [3, 100, 1000])
+def test_a_browser_shows_it_without_scrolling_sideways(count: int, width: int, tmp_path: Path) -> None:
+    """A script of the test, which the page's own policy would refuse, measures it in a frame."""
+    page = page_of(count, name="a-name-that-has-no-end-" * 4)
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy"[^>]*>', page)
+    assert policy is not None
+    (tmp_path / "page.html").write_text(page.replace(policy[0], ""))
+    measure = "document.title = [w.document.documentElement.scrollWidth, w.document.querySelectorAll('.node').length]"
+    (tmp_path / "frame.html").write_text(
+        f"<iframe id=f src=page.html style='width:{width}px;height:900px;border:0'></iframe>"
+        f"<script>f.onload = () => {{ const w = f.contentWindow; {measure} }}</script>"
+    )
+    command = [CHROMIUM or "", "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
+    command += [f"--user-data-dir={tmp_path}/profile", "--virtual-time-budget=5000", "--dump-dom"]
+    done = subprocess.run(
+        [*command, f"file://{tmp_path}/frame.html"], capture_output=True, text=True, check=True, timeout=120
+    )
+    found = re.search(r"<title>(\d+),(\d+)</title>", done.stdout)
+    assert found is not None
+    assert int(found[1]) <= width
+    assert int(found[2]) == (6 if count > 120 else count + 3)
