@@ -5,46 +5,103 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from ml_foundations.kubernetes.manifests import Manifest
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
 from ml_foundations.planning.input import documents
+from ml_foundations.planning.input.without import without
 from ml_foundations.planning.model.decisions import Verdict
-from ml_foundations.planning.verdict import report
+from ml_foundations.planning.verdict import compare, markdown, report
+from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.judging import judge
+from ml_foundations.planning.verdict.verdicts import Verdicts
 
 _EXIT_CODES = {Verdict.FITS: 0, Verdict.CANNOT_FIT: 1, Verdict.UNDETERMINED: 3}
 _UNREADABLE = 2
 _NOTHING_TO_JUDGE = 4
+_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_foundations.planning") -> int:
     """Judge the documents of files, or of standard input; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Whether workloads fit the nodes, quotas and limits that YAML documents declare.",
-        epilog="Exit code: 0 all fit, 1 something cannot fit, 2 unreadable input, 3 something is undetermined, "
-        "4 there is no workload to judge.",
-    )
-    parser.add_argument("files", nargs="*", default=["-"], metavar="FILE", help="YAML documents; - is standard input")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    given = parser.parse_args(arguments)
+    given = _parser(prog).parse_args(arguments)
+    style = "json" if given.json else given.format
     try:
-        found = _read(given.files)
+        if given.diff:
+            old, new = given.diff
+            shared = _read(given.files or [])
+            before, after = (judge([*shared, *_read([side])]) for side in (old, new))
+            return _tell(Comparison(f"From {old} to {new}", before, after), style)
+        found = _read(given.files or ["-"])
+        if given.without:
+            return _tell(_without(found, given.without.split(",")), style)
     except documents.UnreadableError as error:
         for text in error.errors:
             print(f"error: {text}", file=sys.stderr)
         return _UNREADABLE
     verdicts = judge(found)
-    print(json.dumps(report.as_json(verdicts), indent=2) if given.json else report.as_text(verdicts))
+    styles: dict[str, Callable[[Verdicts], Any]]
+    styles = {"text": report.as_text, "json": report.as_json, "markdown": markdown.of_verdicts}
+    _print(styles[style](verdicts))
     return _NOTHING_TO_JUDGE if verdicts.is_empty else _EXIT_CODES[verdicts.stack]
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Whether workloads fit the nodes, quotas and limits that YAML documents declare.",
+        epilog="Exit code: 0 all fit, 1 something cannot fit, 2 unreadable input, 3 something is undetermined, "
+        "4 there is no workload to judge. With --diff and --without: 0 nothing fares worse than before.",
+    )
+    parser.add_argument("files", nargs="*", metavar="FILE", help="YAML documents, or a folder; - is standard input")
+    parser.add_argument("--format", choices=("text", "json", "markdown"), default="text", help="what to print")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    change = parser.add_mutually_exclusive_group()
+    change.add_argument(
+        "--without", metavar="NODE[,NODE...]", help="what becomes of workloads without nodes, or without pool:NAME"
+    )
+    change.add_argument(
+        "--diff", nargs=2, metavar=("OLD", "NEW"), help="what changes between two files or folders; FILEs hold for both"
+    )
+    return parser
+
+
+def _without(found: list[Manifest], names: Sequence[str]) -> Comparison:
+    try:
+        left = without(found, names)
+    except ValueError as error:
+        raise documents.UnreadableError([f"--without: {error}"]) from None
+    pods = [f"{namespace_of(pod)}/{name_of(pod)}" for pod in left.pods]
+    lost = [
+        name
+        for name, pod in zip(pods, left.pods, strict=True)
+        if not items(section(pod, "metadata"), "ownerReferences")
+    ]
+    notes = [f"Pods that ran there: {', '.join(pods)}."] if pods else []
+    notes += [f"Nothing makes these pods anew: {', '.join(lost)}."] if lost else []
+    title = f"Without {', '.join(left.nodes)}"
+    return Comparison(title, judge(found), judge(left.documents), tuple(notes), absent="runs")
+
+
+def _tell(comparison: Comparison, style: str) -> int:
+    styles: dict[str, Callable[[Comparison], Any]]
+    styles = {"text": compare.as_text, "json": compare.as_json, "markdown": markdown.of_comparison}
+    _print(styles[style](comparison))
+    if comparison.before.is_empty and comparison.after.is_empty:
+        return _NOTHING_TO_JUDGE
+    return _EXIT_CODES[comparison.after.stack] if comparison.is_worse else 0
+
+
+def _print(shown: Any) -> None:
+    print(shown if isinstance(shown, str) else json.dumps(shown, indent=2))
 
 
 def _read(files: Sequence[str]) -> list[Manifest]:
     found: list[Manifest] = []
     errors: list[str] = []
-    for file in files:
+    for file in (each for given in files for each in _files(given)):
         try:
             text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
             found += documents.read(text, "standard input" if file == "-" else file)
@@ -55,6 +112,13 @@ def _read(files: Sequence[str]) -> list[Manifest]:
     if errors:
         raise documents.UnreadableError(errors)
     return found
+
+
+def _files(given: str) -> list[str]:
+    """The file itself, or all YAML and JSON below a folder."""
+    if not Path(given).is_dir():
+        return [given]
+    return sorted(str(path) for path in Path(given).rglob("*") if path.suffix in _SUFFIXES and path.is_file())
 
 
 if __name__ == "__main__":

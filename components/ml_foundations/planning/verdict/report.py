@@ -15,7 +15,8 @@ from ml_foundations.planning.verdict.verdicts import Verdicts
 
 _NOTHING = "There is nothing to judge: no workload is declared."
 _NOT_COUNTED = "Disks (Hyperdisk also by its speed), traffic and GKE's own fee come on top."
-_SHOWN = {Verdict.FITS: "fits", Verdict.CANNOT_FIT: "cannot fit", Verdict.UNDETERMINED: "is undetermined"}
+SHOWN = {Verdict.FITS: "fits", Verdict.CANNOT_FIT: "cannot fit", Verdict.UNDETERMINED: "is undetermined"}
+"""Verdicts in words."""
 
 
 def as_json(verdicts: Verdicts) -> dict[str, Any]:
@@ -39,8 +40,8 @@ def as_json(verdicts: Verdicts) -> dict[str, Any]:
         },
         "cost": {
             "currency": verdicts.cost.currency,
-            "per_hour_min": _number(verdicts.cost.per_hour_min),
-            "per_hour_max": _number(verdicts.cost.per_hour_max),
+            "per_hour_min": as_number(verdicts.cost.per_hour_min),
+            "per_hour_max": as_number(verdicts.cost.per_hour_max),
             "unknown": verdicts.cost.unknown,
             "teams": {namespace: _cost_as_json(cost) for namespace, cost in verdicts.teams.items()},
         },
@@ -51,23 +52,23 @@ def as_text(verdicts: Verdicts) -> str:
     """The verdicts for people: a line for each workload, each reason and each quota, and the cost."""
     lines: list[str] = []
     for item in verdicts.workloads:
-        lines.append(f"{item.workload} {_SHOWN[item.verdict]}")
-        lines += [f"  {_sentence(finding)}" for finding in item.reasons]
-        lines += [f"  warning: {_sentence(finding)}" for finding in item.warnings]
+        lines.append(f"{item.workload} {SHOWN[item.verdict]}")
+        lines += [f"  {sentence(finding)}" for finding in item.reasons]
+        lines += [f"  warning: {sentence(finding)}" for finding in item.warnings]
         if item.gpus:
-            lines.append(f"  {_gpus_text(item.gpus)}")
+            lines.append(f"  {gpus_text(item.gpus)}")
         if run := item.run_cost:
             lines.append(
                 f"  A run costs {run.amount:.2f} {verdicts.cost.currency} at most: {run.nodes} x {run.pool} "
                 f"for {run.hours:.1f} h."
             )
-    lines += [f"{f.object}: {_sentence(f)}" for f in verdicts.reasons if f.rule != "workload"]
+    lines += [f"{f.object}: {sentence(f)}" for f in verdicts.reasons if f.rule != "workload"]
     return "\n".join([*lines, as_summary(verdicts)])
 
 
 def as_summary(verdicts: Verdicts) -> str:
     """The verdict on the stack for people, what is left of each quota, and the cost; no findings."""
-    lines = [_NOTHING if verdicts.is_empty else f"The stack {_SHOWN[verdicts.stack]}."]
+    lines = [_NOTHING if verdicts.is_empty else f"The stack {SHOWN[verdicts.stack]}."]
     for left in verdicts.quotas:
         amounts = ", ".join(
             f"{name} {format_milli(amount)} of {format_milli(left.hard[name])}"
@@ -83,9 +84,9 @@ def as_summary(verdicts: Verdicts) -> str:
         lines.append(
             f"Nodes cost {at_least} {cost.currency} per hour, by the list prices of their regions. {_NOT_COUNTED}"
         )
-    lines += [f"Team {namespace}: {_gpus_text(gpus)}" for namespace, gpus in verdicts.teams.items()]
     if cost.unknown:
         lines.append(f"Not counted either: {', '.join(cost.unknown)}, of which no price is known there.")
+    lines += [f"Team {namespace}: {gpus_text(gpus)}" for namespace, gpus in verdicts.teams.items()]
     return "\n".join(lines)
 
 
@@ -97,10 +98,10 @@ def _cost_as_json(cost: GpuCost | None) -> dict[str, Any] | None:
     if cost is None:
         return None
     amounts = {"per_hour": cost.per_hour, "per_run": cost.per_run, "per_month": cost.per_month}
-    return {"count": cost.gpus, **{name: _number(amount) for name, amount in amounts.items()}}
+    return {"count": cost.gpus, **{name: as_number(amount) for name, amount in amounts.items()}}
 
 
-def _gpus_text(cost: GpuCost) -> str:
+def gpus_text(cost: GpuCost) -> str:
     """What GPUs cost in a sentence, as far as prices are known."""
     count = f"{cost.gpus} GPU{'' if cost.gpus == 1 else 's'}"
     if cost.per_hour is None or cost.per_month is None:
@@ -109,10 +110,12 @@ def _gpus_text(cost: GpuCost) -> str:
     return f"{count}: {cost.per_hour:.2f} USD per hour{run}, {cost.per_month:.0f} in a month of {HOURS_PER_MONTH} h."
 
 
-def _number(amount: Decimal | None) -> float | None:
+def as_number(amount: Decimal | None) -> float | None:
+    """An amount for JSON."""
     return None if amount is None else float(amount)
 
 
-def _sentence(finding: Finding) -> str:
+def sentence(finding: Finding) -> str:
+    """A finding for people: what is wrong, the way out, and the rule."""
     end = "" if finding.message.endswith(".") else "."
     return f"{finding.message}{end} {finding.remedy} [{finding.rule}]"

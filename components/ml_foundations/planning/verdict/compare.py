@@ -1,0 +1,196 @@
+"""Two verdicts compared: which workloads fare otherwise, and what changes in cost, by pool and by team."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Protocol, TypeVar
+
+from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.gpu_cost import GpuCost
+from ml_foundations.planning.verdict.report import SHOWN, as_number, sentence
+from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
+
+_RANKS = {Verdict.FITS: 0, Verdict.UNDETERMINED: 1, Verdict.CANNOT_FIT: 2}
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A workload before and after; None where it is not there."""
+
+    before: WorkloadVerdict | None
+    after: WorkloadVerdict | None
+
+    @property
+    def name(self) -> str:
+        """What it is about, as ``Kind namespace/name``."""
+        found = self.after or self.before
+        return str(found.workload) if found else ""
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether less is certain of it than before; a new one that does not fit is worse than none."""
+        return self.after is not None and _rank(self.after) > _rank(self.before)
+
+    @property
+    def is_change(self) -> bool:
+        """Whether there is anything to tell."""
+        if self.before is None or self.after is None:
+            return True
+        return (self.before.verdict, self.before.gpus) != (self.after.verdict, self.after.gpus)
+
+    def verdicts(self, absent: str) -> tuple[str, str]:
+        """What becomes of it before and after, in words; ``absent`` is what was before where nothing was judged."""
+        return _shown(self.before, absent), _shown(self.after, "is gone")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two verdicts.
+
+    Attributes:
+        title: What was changed, for people.
+        before: What was judged first.
+        after: What was judged then.
+        notes: What else there is to tell.
+        absent: What was before of a workload that is only judged then.
+    """
+
+    title: str
+    before: Verdicts
+    after: Verdicts
+    notes: tuple[str, ...] = ()
+    absent: str = "is not there"
+
+    @property
+    def changes(self) -> list[Change]:
+        """The workloads that fare otherwise, the worse first."""
+        pairs = _pairs(
+            {str(item.workload): item for item in self.before.workloads},
+            {str(item.workload): item for item in self.after.workloads},
+        )
+        changes = [change for _, *pair in pairs if (change := Change(*pair)).is_change]
+        return sorted(changes, key=lambda change: not change.is_worse)
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether something fits less than before."""
+        return any(change.is_worse for change in self.changes) or _RANKS[self.after.stack] > _RANKS[self.before.stack]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is found of the stack that was not before."""
+        known = {(each.rule, each.object, each.message) for each in self.before.reasons}
+        found = (each for each in self.after.reasons if each.rule != "workload")
+        return [each for each in found if (each.rule, each.object, each.message) not in known]
+
+    @property
+    def answer(self) -> str:
+        """The comparison in one sentence."""
+        worse = [change for change in self.changes if change.is_worse]
+        count = len(self.after.workloads)
+        if worse:
+            of = f"{len(worse)} of {count} workload{'' if count == 1 else 's'}"
+            return f"{self.title}: {of} {'fares' if len(worse) == 1 else 'fare'} worse."
+        if self.is_worse:
+            return f"{self.title}: alone, each fares as before, and all together {SHOWN[self.after.stack]}."
+        return f"{self.title}: nothing fares worse."
+
+    def costs(self) -> list[tuple[str, str, str]]:
+        """What costs otherwise per hour: of all nodes, of each pool, of the GPUs of each team."""
+        pools = _pairs({p.name: p for p in self.before.cost.pools}, {p.name: p for p in self.after.cost.pools})
+        teams = _pairs(self.before.teams, self.after.teams)
+        rows = [("all nodes", range_text(self.before.cost), range_text(self.after.cost))]
+        rows += [(f"nodes of {name}", range_text(old), range_text(new)) for name, old, new in pools]
+        rows += [(f"GPUs of team {name}", _gpus_text(old), _gpus_text(new)) for name, old, new in teams]
+        return [row for row in rows if row[1] != row[2]]
+
+
+class _Range(Protocol):
+    @property
+    def per_hour_min(self) -> Decimal | None: ...
+    @property
+    def per_hour_max(self) -> Decimal | None: ...
+
+
+def range_text(cost: _Range | None) -> str:
+    """What nodes cost at least and at most."""
+    if cost is None:
+        return "none"
+    least, most = cost.per_hour_min, cost.per_hour_max
+    return _money(least) if least == most else f"{_money(least)} to {_money(most)}"
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as a tree of JSON values; amounts are per hour, null where they are not known."""
+
+    def cost(each: _Range | None) -> dict[str, float | None] | None:
+        if each is None:
+            return None
+        return {"per_hour_min": as_number(each.per_hour_min), "per_hour_max": as_number(each.per_hour_max)}
+
+    old, new = comparison.before, comparison.after
+    pools = _pairs({pool.name: pool for pool in old.cost.pools}, {pool.name: pool for pool in new.cost.pools})
+    return {
+        "worse": comparison.is_worse,
+        "stack": {"before": old.stack, "after": new.stack},
+        "workloads": [
+            {
+                "name": change.name,
+                "before": change.before and change.before.verdict,
+                "after": change.after and change.after.verdict,
+                "reasons": [sentence(each) for each in (change.after.reasons if change.after else ())],
+            }
+            for change in comparison.changes
+        ],
+        "findings": [sentence(finding) for finding in comparison.findings],
+        "cost": {
+            "before": cost(old.cost),
+            "after": cost(new.cost),
+            "pools": {name: {"before": cost(was), "after": cost(now)} for name, was, now in pools},
+            "teams": {
+                name: {"before": was and as_number(was.per_hour), "after": now and as_number(now.per_hour)}
+                for name, was, now in _pairs(old.teams, new.teams)
+            },
+        },
+        "notes": list(comparison.notes),
+    }
+
+
+def as_text(comparison: Comparison) -> str:
+    """The comparison for people, the answer first."""
+    lines = [comparison.answer]
+    for change in comparison.changes:
+        was, now = change.verdicts(comparison.absent)
+        lines.append(f"{change.name}: {was if was == now else f'{was}, then {now}'}")
+        if change.after and change.after.verdict is not Verdict.FITS:
+            lines += [f"  {sentence(finding)}" for finding in change.after.reasons]
+    lines += [f"{finding.object}: {sentence(finding)}" for finding in comparison.findings]
+    lines += comparison.notes
+    lines += [f"Cost of {name} per hour in USD: {old}, then {new}." for name, old, new in comparison.costs()]
+    return "\n".join(lines)
+
+
+def _pairs(old: Mapping[str, _T], new: Mapping[str, _T]) -> list[tuple[str, _T | None, _T | None]]:
+    return [(name, old.get(name), new.get(name)) for name in dict.fromkeys((*old, *new))]
+
+
+def _rank(item: WorkloadVerdict | None) -> int:
+    return 0 if item is None else _RANKS[item.verdict]
+
+
+def _shown(item: WorkloadVerdict | None, absent: str) -> str:
+    if item is None:
+        return absent
+    return f"{SHOWN[item.verdict]} with {item.gpus.gpus} GPUs" if item.gpus else SHOWN[item.verdict]
+
+
+def _gpus_text(cost: GpuCost | None) -> str:
+    return "none" if cost is None else f"{_money(cost.per_hour)} ({cost.gpus})"
+
+
+def _money(amount: Decimal | None) -> str:
+    return "unknown" if amount is None else f"{amount:,.2f}"
