@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.quantities import parse_quantity
@@ -91,22 +92,25 @@ def _fleet(report: Report, fleet: Fleet, colours: _Colours) -> Iterator[Html]:
     keys.append(tag("li", _gpu("", colours), " free"))
     keys.append(tag("li", tag("span", class_="gpu lost"), " broken"))
     yield tag("ul", keys, class_="legend", aria_label="Whose pods hold a GPU")
-    for pool in report.pools:
-        mine = [node for node in fleet.nodes if node.pool == pool["name"]]
-        bounds = f"{_number(len(mine), 'node')} of {pool['min_nodes']} to {pool['max_nodes']}"
-        gpus = f", {pool['gpus_in_use']} of {_number(pool['gpus'], 'GPU')} in use" if pool["gpus"] else ""
-        empty = sum(node.is_empty for node in mine)
-        faults = sum(bool(node.fault or node.missing) for node in mine)
-        notes = [f", {empty} empty" if empty else "", tag("b", f", {faults} broken", class_="bad") if faults else ""]
-        yield tag(
-            "div",
-            tag("h3", pool["name"]),
-            tag("p", f"{pool['machine_type']}: {bounds}{gpus}", *notes, class_="soft"),
-            tag("ul", _cells(mine, colours), class_="nodes", aria_label=f"Nodes of {pool['name']}"),
-            class_="pool",
-        )
-    if not report.pools:
-        yield tag("p", "There are no node pools.", class_="soft")
+    yield tag(
+        "div", [_pool(pool, fleet, colours) for pool in report.pools] or "There are no node pools.", class_="pools"
+    )
+
+
+def _pool(pool: Mapping[str, Any], fleet: Fleet, colours: _Colours) -> Html:
+    mine = [node for node in fleet.nodes if node.pool == pool["name"]]
+    bounds = f"{_number(len(mine), 'node')} of {pool['min_nodes']} to {pool['max_nodes']}"
+    gpus = f", {pool['gpus_in_use']} of {_number(pool['gpus'], 'GPU')} in use" if pool["gpus"] else ""
+    empty = sum(node.is_empty for node in mine)
+    faults = sum(bool(node.fault or node.missing) for node in mine)
+    notes = [f", {empty} empty" if empty else "", tag("b", f", {faults} broken", class_="bad") if faults else ""]
+    return tag(
+        "div",
+        tag("h3", pool["name"]),
+        tag("p", f"{pool['machine_type']}: {bounds}{gpus}", *notes, class_="soft"),
+        tag("ul", _cells(mine, colours), class_="nodes", aria_label=f"Nodes of {pool['name']}"),
+        class_="pool",
+    )
 
 
 def _cells(nodes: Sequence[Node], colours: _Colours) -> list[Html]:
@@ -174,7 +178,9 @@ def _workloads(workloads: Sequence[Workload], verdicts: Verdicts | None) -> Iter
 
 def _few(names: Sequence[str]) -> object:
     """Some names; many are folded."""
-    return ", ".join(names) if len(names) <= 3 else folded(f"{len(names)} nodes", ", ".join(names))
+    if len(names) <= 3:
+        return [tag("div", name) for name in names]
+    return folded(_number(len(names), "node"), ", ".join(names))
 
 
 def _gpu_cost(cost: GpuCost | None) -> str:
@@ -189,27 +195,21 @@ def _gpu_cost(cost: GpuCost | None) -> str:
 
 def _quotas(quotas: Sequence[Quota]) -> Iterator[Html]:
     for quota in quotas:
-        bars = [
-            _bar(quota, resource) for resource in sorted(quota.hard, key=lambda name: (GPU_RESOURCE not in name, name))
-        ]
-        yield tag("div", tag("h3", f"{quota.namespace}/{quota.name}"), tag("ul", bars, class_="bars"), class_="pool")
+        names = sorted(quota.hard, key=lambda name: (GPU_RESOURCE not in name, name))
+        none = [name for name in names if not parse_quantity(quota.hard[name])]
+        bars = [_bar(name, quota.used.get(name, "0"), quota.hard[name]) for name in names if name not in none]
+        text = tag("p", f"Allows no {', '.join(none)}.", class_="soft") if none else ""
+        title = tag("h3", f"{quota.namespace}/{quota.name}")
+        yield tag("div", title, tag("ul", bars, class_="bars"), text, class_="pool")
     if not quotas:
         yield tag("p", "There are no quotas.", class_="soft")
 
 
-def _bar(quota: Quota, resource: str) -> Html:
-    used, hard = quota.used.get(resource, "0"), quota.hard[resource]
-    share = float(parse_quantity(used) / parse_quantity(hard)) * 100 if parse_quantity(hard) else 100
+def _bar(resource: str, used: str, hard: str) -> Html:
+    share = min(100.0, float(parse_quantity(used) / parse_quantity(hard)) * 100)
+    fill = tag("i", style=f"width:{share:.1f}%", class_="full" if share == 100 else None)
     said = f"{resource}: {used} of {hard}"
-    full = "full" if share >= 100 else None
-    bar = tag(
-        "div",
-        tag("i", style=f"width:{min(share, 100):.1f}%", class_=full),
-        class_="bar",
-        role="img",
-        aria_label=said,
-    )
-    return tag("li", said, bar)
+    return tag("li", said, tag("div", fill, class_="bar", aria_hidden="true"))
 
 
 def _cost(now: Cost, verdicts: Verdicts | None) -> Iterator[Html]:
