@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.verdict.cost import Cost, PoolCost
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.gpu_cost import GpuCost
 from ml_foundations.planning.verdict.report import SHOWN, as_number, sentence
@@ -103,31 +104,21 @@ class Comparison:
         """What costs otherwise per hour: of all nodes, of each pool, of the GPUs of each team."""
         pools = _pairs({p.name: p for p in self.before.cost.pools}, {p.name: p for p in self.after.cost.pools})
         teams = _pairs(self.before.teams, self.after.teams)
-        rows = [("all nodes", range_text(self.before.cost), range_text(self.after.cost))]
-        rows += [(f"nodes of {name}", range_text(old), range_text(new)) for name, old, new in pools]
+        rows = [("all nodes", total_text(self.before.cost), total_text(self.after.cost))]
+        rows += [(f"nodes of {name}", _pool_text(old), _pool_text(new)) for name, old, new in pools]
         rows += [(f"GPUs of team {name}", _gpus_text(old), _gpus_text(new)) for name, old, new in teams]
         return [row for row in rows if row[1] != row[2]]
 
 
-class _Range(Protocol):
-    @property
-    def per_hour_min(self) -> Decimal | None: ...
-    @property
-    def per_hour_max(self) -> Decimal | None: ...
-
-
-def range_text(cost: _Range | None) -> str:
-    """What nodes cost at least and at most."""
-    if cost is None:
-        return "none"
-    least, most = cost.per_hour_min, cost.per_hour_max
-    return _money(least) if least == most else f"{_money(least)} to {_money(most)}"
+def total_text(cost: Cost) -> str:
+    """What all nodes cost at least and at most, without those whose price is not known."""
+    return f"at least {_range(*cost.at_least)}" if cost.unknown else _range(*cost.at_least)
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """The comparison as a tree of JSON values; amounts are per hour, null where they are not known."""
 
-    def cost(each: _Range | None) -> dict[str, float | None] | None:
+    def cost(each: Cost | PoolCost | None) -> dict[str, float | None] | None:
         if each is None:
             return None
         return {"per_hour_min": as_number(each.per_hour_min), "per_hour_max": as_number(each.per_hour_max)}
@@ -186,6 +177,14 @@ def _shown(item: WorkloadVerdict | None, absent: str) -> str:
     if item is None:
         return absent
     return f"{SHOWN[item.verdict]} with {item.gpus.gpus} GPUs" if item.gpus else SHOWN[item.verdict]
+
+
+def _pool_text(pool: PoolCost | None) -> str:
+    return "none" if pool is None else _range(pool.per_hour_min, pool.per_hour_max)
+
+
+def _range(least: Decimal | None, most: Decimal | None) -> str:
+    return _money(least) if least == most else f"{_money(least)} to {_money(most)}"
 
 
 def _gpus_text(cost: GpuCost | None) -> str:

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable, Sequence
 
 from ml_foundations.planning.model.decisions import Verdict
-from ml_foundations.planning.verdict.compare import Comparison, range_text
+from ml_foundations.planning.verdict.compare import Comparison, total_text
 from ml_foundations.planning.verdict.report import SHOWN, as_summary, gpus_text, sentence
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
@@ -59,7 +59,7 @@ def of_comparison(comparison: Comparison) -> str:
         for change in comparison.changes
     ]
     costs = comparison.costs()
-    same = f"Nodes cost {range_text(comparison.after.cost)} USD per hour, as before."
+    same = f"Nodes cost {total_text(comparison.after.cost)} USD per hour, as before."
     return _comment(
         f"{mark} {comparison.answer}",
         _table(("USD per hour", "before", "after"), costs) if costs else same,

@@ -79,10 +79,10 @@ def _sums(report: Report, fleet: Fleet) -> Html:
     broken = sum(bool(node.fault or node.missing) for node in fleet.nodes)
     shown = [("Nodes", str(len(fleet.nodes)), f"{broken} broken" if broken else "none broken")]
     shown.append(("GPUs in use", f"{used} of {gpus}", f"{gpus - used} free"))
-    shown.append(("Cost now", *_price(fleet.cost.per_hour_min)))
+    shown.append(("Cost now", *_price(fleet.cost, 0)))
     if fleet.verdicts:
-        shown.append(("At least", *_price(fleet.verdicts.cost.per_hour_min)))
-        shown.append(("At most", *_price(fleet.verdicts.cost.per_hour_max)))
+        shown.append(("At least", *_price(fleet.verdicts.cost, 0)))
+        shown.append(("At most", *_price(fleet.verdicts.cost, 1)))
     cells = [tag("li", name, tag("b", value), tag("span", note, class_="soft")) for name, value, note in shown]
     return tag("ul", cells, class_="sums")
 
@@ -328,10 +328,11 @@ def _recorded(recorded: Sequence[dict[str, str]]) -> Iterator[Html]:
     yield folded(title, table("Only recorded", ("name", "type", "instead"), rows))
 
 
-def _price(per_hour: Decimal | None) -> tuple[str, str]:
-    if per_hour is None:
-        return "unknown", "a price is not known"
-    return f"${per_hour:,.2f}", f"per hour; ${per_hour * HOURS_PER_MONTH:,.0f} in {HOURS_PER_MONTH} h"
+def _price(cost: Cost, index: int) -> tuple[str, str]:
+    """What the nodes cost with the fewest (0) or the most (1), as far as prices are known."""
+    amount = cost.at_least[index]
+    unknown = ", and what has no price" if cost.unknown else ""
+    return f"${amount:,.2f}", f"per hour{unknown}; ${amount * HOURS_PER_MONTH:,.0f} in {HOURS_PER_MONTH} h"
 
 
 def _dollars(amount: Decimal | None) -> str:
