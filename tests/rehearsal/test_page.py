@@ -67,6 +67,7 @@ def page_of(count: int, name: str = "train") -> str:
             )
         ],
         [{"type": "gcp:compute/network:Network", "name": name}],
+        ["app:token"],
     )
     verdicts = judge(declared)
     fleet = Fleet(
@@ -144,6 +145,7 @@ def test_it_says_what_is_drawn() -> None:
         "waits for a node, 85 s",
         "ended after 58 s on it",
         "1 Network",
+        "got a placeholder: app:token.",
     ):
         assert text in page.text, text
 

@@ -48,7 +48,7 @@ def render(report: Report, fleet: Fleet, title: str, now: datetime) -> str:
         ("Cost", _cost(fleet.cost, fleet.verdicts)),
         ("Findings of the proof", _findings(fleet.verdicts)),
         ("Time line", _time_line(fleet, now)),
-        ("Only recorded", _recorded(report.recorded)),
+        ("Only recorded", _recorded(report)),
     )
     body = [
         tag("header", tag("h1", f"Rehearsal of {title}"), _answer(report), _sums(report, fleet)),
@@ -318,10 +318,14 @@ def _seconds(since: datetime, until: datetime) -> str:
     return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
 
 
-def _recorded(recorded: Sequence[dict[str, str]]) -> Iterator[Html]:
+def _recorded(report: Report) -> Iterator[Html]:
+    if report.placeholders:
+        names = ", ".join(report.placeholders)
+        yield tag("p", f"Encrypted values, for which the program got a placeholder: {names}.")
+    recorded = report.recorded
     counts = Counter(item["type"].rpartition(":")[2] for item in recorded)
     if not counts:
-        yield tag("p", "Everything was simulated.", class_="soft")
+        yield tag("p", "Nothing.", class_="soft")
         return
     rows = [(item["name"], item["type"], item.get("instead", "")) for item in recorded]
     title = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
