@@ -45,7 +45,7 @@ def client(cluster: Cluster) -> Client:
 
 def refusal(client: Client, manifest: Manifest) -> str:
     try:
-        client.apply(manifest, dry_run=True, force=True)
+        client.apply(manifest, "tests", dry_run=True, force=True)
     except UnknownKindError as error:
         return "" if manifest["kind"] in BROUGHT else str(error)
     except ApiError as error:
