@@ -185,21 +185,25 @@ class _Book:
         lines: list[str] = []
         for key in [*required, *(key for key in properties if key not in required)]:
             is_ = one_line(properties[key])
-            said = [self._kind(properties[key], page), "required" if key in required else _default(fields[key], is_)]
+            kind = self._kind(properties[key], page, may_be_output=True)
+            said = [kind, "required" if key in required else _default(fields[key], is_)]
             lines.append(f"- `{key}` ({', '.join(filter(None, said))}): {is_}")
         return lines
 
-    def _kind(self, value: dict[str, Any], page: str) -> str:
-        """The type of a property, in a word or two."""
+    def _kind(self, value: dict[str, Any], page: str, may_be_output: bool = False) -> str:
+        """The type of a property, in a word or two; of an argument also whether it may be an Output."""
         if reference := value.get("$ref"):
             name = reference.rpartition(":")[2]
             home = self.homes.get(name)
             return f"[{name}]({'' if home == page else home}#{name.lower()})" if home else "anything"
+        if may_be_output and value["type"] not in ("array", "object") and not value.get("plain"):
+            return f"{value['type']} or Output"
         if value["type"] == "array":
-            return f"{self._kind(value['items'], page)}[]"
+            inner = self._kind(value["items"], page, may_be_output)
+            return f"({inner})[]" if " or " in inner else f"{inner}[]"
         if value["type"] == "object":
-            inner = self._kind(value["additionalProperties"], page)
-            return "object" if inner == "anything" else f"{inner} map"
+            inner = self._kind(value["additionalProperties"], page, may_be_output)
+            return "object" if inner == "anything" else f"({inner}) map" if " or " in inner else f"{inner} map"
         return value["type"]
 
 

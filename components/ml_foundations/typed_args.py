@@ -979,9 +979,9 @@ class TrainingQueueArgs(TypedDict):
 class KeyArgs(TypedDict):
     """A key of a Secret or of a ConfigMap."""
 
-    name: str
+    name: pulumi.Input[str]
     """The name of the Secret or the ConfigMap."""
-    key: str
+    key: pulumi.Input[str]
     """The key in it."""
     optional: NotRequired[bool]
     """Whether pods start without it; default false."""
@@ -990,9 +990,9 @@ class KeyArgs(TypedDict):
 class EnvironmentSourceArgs(TypedDict):
     """A Secret or a ConfigMap, all of whose keys become environment variables."""
 
-    secret: NotRequired[str]
+    secret: NotRequired[pulumi.Input[str]]
     """The name of a Secret."""
-    config_map: NotRequired[str]
+    config_map: NotRequired[pulumi.Input[str]]
     """The name of a ConfigMap."""
     prefix: NotRequired[str]
     """What the variables' names begin with."""
@@ -1019,11 +1019,11 @@ class MountArgs(TypedDict):
     """Where it is mounted; without it, only init and side containers mount it, by its name."""
     claim: NotRequired[str]
     """Source: the name of a claim, such as Volume.claim_name."""
-    secret: NotRequired[str]
+    secret: NotRequired[pulumi.Input[str]]
     """Source: the name of a Secret."""
-    config_map: NotRequired[str]
+    config_map: NotRequired[pulumi.Input[str]]
     """Source: the name of a ConfigMap."""
-    bucket: NotRequired[str]
+    bucket: NotRequired[pulumi.Input[str]]
     """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
     scratch: NotRequired[str]
     """Source: empty space on the node's disk, of at most this size, such as 100Gi."""
@@ -1048,19 +1048,19 @@ class TaskArgs(TypedDict):
 
     namespace: str
     """The namespace."""
-    image: str
+    image: pulumi.Input[str]
     """The container image."""
     cpu: NotRequired[str]
     """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
     memory: NotRequired[str]
     """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
-    command: NotRequired[list[str]]
+    command: NotRequired[list[pulumi.Input[str]]]
     """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
+    arguments: NotRequired[list[pulumi.Input[str]]]
     """Arguments of the command."""
     working_dir: NotRequired[str]
     """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
+    env: NotRequired[dict[str, pulumi.Input[str]]]
     """Environment variables. A value may refer to another variable, as $(NAME)."""
     secret_env: NotRequired[dict[str, KeyArgs]]
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
@@ -1103,7 +1103,7 @@ class TaskArgs(TypedDict):
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
+    priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
@@ -1113,7 +1113,7 @@ class TaskArgs(TypedDict):
     """The host name of its pods; default is the pod's name."""
     subdomain: NotRequired[str]
     """The headless Service through which its pods have names."""
-    service_account: NotRequired[str]
+    service_account: NotRequired[pulumi.Input[str]]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
@@ -1133,17 +1133,17 @@ class TaskArgs(TypedDict):
     """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
+    image_pull_secrets: NotRequired[list[pulumi.Input[str]]]
     """Secrets with which the image is pulled."""
     container_name: NotRequired[str]
     """The name of its container; default main."""
     grace_seconds: NotRequired[int]
     """Seconds that a pod has to finish when it is stopped."""
-    labels: NotRequired[dict[str, str]]
+    labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
-    object_labels: NotRequired[dict[str, str]]
+    object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
-    annotations: NotRequired[dict[str, str]]
+    annotations: NotRequired[dict[str, pulumi.Input[str]]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
@@ -1173,19 +1173,19 @@ class TrainingJobArgs(TypedDict):
 
     namespace: str
     """The namespace."""
-    image: str
+    image: pulumi.Input[str]
     """The container image."""
     cpu: NotRequired[str]
     """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
     memory: NotRequired[str]
     """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
-    command: NotRequired[list[str]]
+    command: NotRequired[list[pulumi.Input[str]]]
     """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
+    arguments: NotRequired[list[pulumi.Input[str]]]
     """Arguments of the command."""
     working_dir: NotRequired[str]
     """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
+    env: NotRequired[dict[str, pulumi.Input[str]]]
     """Environment variables. A value may refer to another variable, as $(NAME)."""
     secret_env: NotRequired[dict[str, KeyArgs]]
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
@@ -1228,7 +1228,7 @@ class TrainingJobArgs(TypedDict):
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
+    priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
@@ -1238,7 +1238,7 @@ class TrainingJobArgs(TypedDict):
     """The host name of its pods; default is the pod's name."""
     subdomain: NotRequired[str]
     """The headless Service through which its pods have names."""
-    service_account: NotRequired[str]
+    service_account: NotRequired[pulumi.Input[str]]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
@@ -1258,17 +1258,17 @@ class TrainingJobArgs(TypedDict):
     """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
+    image_pull_secrets: NotRequired[list[pulumi.Input[str]]]
     """Secrets with which the image is pulled."""
     container_name: NotRequired[str]
     """The name of its container; default main."""
     grace_seconds: NotRequired[int]
     """Seconds that a pod has to finish when it is stopped."""
-    labels: NotRequired[dict[str, str]]
+    labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
-    object_labels: NotRequired[dict[str, str]]
+    object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
-    annotations: NotRequired[dict[str, str]]
+    annotations: NotRequired[dict[str, pulumi.Input[str]]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
@@ -1318,19 +1318,19 @@ class DistributedTrainingArgs(TypedDict):
 
     namespace: str
     """The namespace."""
-    image: str
+    image: pulumi.Input[str]
     """The container image."""
     cpu: NotRequired[str]
     """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
     memory: NotRequired[str]
     """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
-    command: NotRequired[list[str]]
+    command: NotRequired[list[pulumi.Input[str]]]
     """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
+    arguments: NotRequired[list[pulumi.Input[str]]]
     """Arguments of the command."""
     working_dir: NotRequired[str]
     """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
+    env: NotRequired[dict[str, pulumi.Input[str]]]
     """Environment variables. A value may refer to another variable, as $(NAME)."""
     secret_env: NotRequired[dict[str, KeyArgs]]
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
@@ -1373,7 +1373,7 @@ class DistributedTrainingArgs(TypedDict):
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
+    priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
@@ -1383,7 +1383,7 @@ class DistributedTrainingArgs(TypedDict):
     """The host name of its pods; default is the pod's name."""
     subdomain: NotRequired[str]
     """The headless Service through which its pods have names."""
-    service_account: NotRequired[str]
+    service_account: NotRequired[pulumi.Input[str]]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
@@ -1403,17 +1403,17 @@ class DistributedTrainingArgs(TypedDict):
     """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
+    image_pull_secrets: NotRequired[list[pulumi.Input[str]]]
     """Secrets with which the image is pulled."""
     container_name: NotRequired[str]
     """The name of its container; default main."""
     grace_seconds: NotRequired[int]
     """Seconds that a pod has to finish when it is stopped."""
-    labels: NotRequired[dict[str, str]]
+    labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
-    object_labels: NotRequired[dict[str, str]]
+    object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
-    annotations: NotRequired[dict[str, str]]
+    annotations: NotRequired[dict[str, pulumi.Input[str]]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
@@ -1478,19 +1478,19 @@ class SweepArgs(TypedDict):
 
     namespace: str
     """The namespace."""
-    image: str
+    image: pulumi.Input[str]
     """The container image."""
     cpu: NotRequired[str]
     """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
     memory: NotRequired[str]
     """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
-    command: NotRequired[list[str]]
+    command: NotRequired[list[pulumi.Input[str]]]
     """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
+    arguments: NotRequired[list[pulumi.Input[str]]]
     """Arguments of the command."""
     working_dir: NotRequired[str]
     """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
+    env: NotRequired[dict[str, pulumi.Input[str]]]
     """Environment variables. A value may refer to another variable, as $(NAME)."""
     secret_env: NotRequired[dict[str, KeyArgs]]
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
@@ -1533,7 +1533,7 @@ class SweepArgs(TypedDict):
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
+    priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
@@ -1543,7 +1543,7 @@ class SweepArgs(TypedDict):
     """The host name of its pods; default is the pod's name."""
     subdomain: NotRequired[str]
     """The headless Service through which its pods have names."""
-    service_account: NotRequired[str]
+    service_account: NotRequired[pulumi.Input[str]]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
@@ -1563,17 +1563,17 @@ class SweepArgs(TypedDict):
     """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
+    image_pull_secrets: NotRequired[list[pulumi.Input[str]]]
     """Secrets with which the image is pulled."""
     container_name: NotRequired[str]
     """The name of its container; default main."""
     grace_seconds: NotRequired[int]
     """Seconds that a pod has to finish when it is stopped."""
-    labels: NotRequired[dict[str, str]]
+    labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
-    object_labels: NotRequired[dict[str, str]]
+    object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
-    annotations: NotRequired[dict[str, str]]
+    annotations: NotRequired[dict[str, pulumi.Input[str]]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
@@ -1620,19 +1620,19 @@ class ScheduledTrainingArgs(TypedDict):
 
     namespace: str
     """The namespace."""
-    image: str
+    image: pulumi.Input[str]
     """The container image."""
     cpu: NotRequired[str]
     """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
     memory: NotRequired[str]
     """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
-    command: NotRequired[list[str]]
+    command: NotRequired[list[pulumi.Input[str]]]
     """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
+    arguments: NotRequired[list[pulumi.Input[str]]]
     """Arguments of the command."""
     working_dir: NotRequired[str]
     """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
+    env: NotRequired[dict[str, pulumi.Input[str]]]
     """Environment variables. A value may refer to another variable, as $(NAME)."""
     secret_env: NotRequired[dict[str, KeyArgs]]
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
@@ -1675,7 +1675,7 @@ class ScheduledTrainingArgs(TypedDict):
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
+    priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
@@ -1685,7 +1685,7 @@ class ScheduledTrainingArgs(TypedDict):
     """The host name of its pods; default is the pod's name."""
     subdomain: NotRequired[str]
     """The headless Service through which its pods have names."""
-    service_account: NotRequired[str]
+    service_account: NotRequired[pulumi.Input[str]]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
@@ -1705,17 +1705,17 @@ class ScheduledTrainingArgs(TypedDict):
     """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
+    image_pull_secrets: NotRequired[list[pulumi.Input[str]]]
     """Secrets with which the image is pulled."""
     container_name: NotRequired[str]
     """The name of its container; default main."""
     grace_seconds: NotRequired[int]
     """Seconds that a pod has to finish when it is stopped."""
-    labels: NotRequired[dict[str, str]]
+    labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
-    object_labels: NotRequired[dict[str, str]]
+    object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
-    annotations: NotRequired[dict[str, str]]
+    annotations: NotRequired[dict[str, pulumi.Input[str]]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
@@ -1816,19 +1816,19 @@ class ShardedSetArgs(TypedDict):
 
     namespace: str
     """The namespace."""
-    image: str
+    image: pulumi.Input[str]
     """The container image."""
     cpu: NotRequired[str]
     """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
     memory: NotRequired[str]
     """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
-    command: NotRequired[list[str]]
+    command: NotRequired[list[pulumi.Input[str]]]
     """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
+    arguments: NotRequired[list[pulumi.Input[str]]]
     """Arguments of the command."""
     working_dir: NotRequired[str]
     """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
+    env: NotRequired[dict[str, pulumi.Input[str]]]
     """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless given here."""
     secret_env: NotRequired[dict[str, KeyArgs]]
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
@@ -1871,7 +1871,7 @@ class ShardedSetArgs(TypedDict):
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
+    priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
@@ -1881,7 +1881,7 @@ class ShardedSetArgs(TypedDict):
     """The host name of its pods; default is the pod's name."""
     subdomain: NotRequired[str]
     """The headless Service through which its pods have names."""
-    service_account: NotRequired[str]
+    service_account: NotRequired[pulumi.Input[str]]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
@@ -1901,17 +1901,17 @@ class ShardedSetArgs(TypedDict):
     """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
+    image_pull_secrets: NotRequired[list[pulumi.Input[str]]]
     """Secrets with which the image is pulled."""
     container_name: NotRequired[str]
     """The name of its container; default main."""
     grace_seconds: NotRequired[int]
     """Seconds that a shard has to write its state when it is stopped; default 60."""
-    labels: NotRequired[dict[str, str]]
+    labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
-    object_labels: NotRequired[dict[str, str]]
+    object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
-    annotations: NotRequired[dict[str, str]]
+    annotations: NotRequired[dict[str, pulumi.Input[str]]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,
@@ -1989,19 +1989,19 @@ class InferenceServiceArgs(TypedDict):
 
     namespace: str
     """The namespace."""
-    image: str
+    image: pulumi.Input[str]
     """The container image."""
     cpu: NotRequired[str]
     """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
     memory: NotRequired[str]
     """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
-    command: NotRequired[list[str]]
+    command: NotRequired[list[pulumi.Input[str]]]
     """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
+    arguments: NotRequired[list[pulumi.Input[str]]]
     """Arguments of the command."""
     working_dir: NotRequired[str]
     """The directory in which the command starts; by default the image's."""
-    env: NotRequired[dict[str, str]]
+    env: NotRequired[dict[str, pulumi.Input[str]]]
     """Environment variables. A value may refer to another variable, as $(NAME)."""
     secret_env: NotRequired[dict[str, KeyArgs]]
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
@@ -2044,7 +2044,7 @@ class InferenceServiceArgs(TypedDict):
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: NotRequired[bool]
     """Whether its pods tolerate the taint of Spot nodes; default false."""
-    priority_class: NotRequired[str]
+    priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
     queue: NotRequired[str]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
@@ -2054,7 +2054,7 @@ class InferenceServiceArgs(TypedDict):
     """The host name of its pods; default is the pod's name."""
     subdomain: NotRequired[str]
     """The headless Service through which its pods have names."""
-    service_account: NotRequired[str]
+    service_account: NotRequired[pulumi.Input[str]]
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
@@ -2074,17 +2074,17 @@ class InferenceServiceArgs(TypedDict):
     """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: NotRequired[str]
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: NotRequired[list[str]]
+    image_pull_secrets: NotRequired[list[pulumi.Input[str]]]
     """Secrets with which the image is pulled."""
     container_name: NotRequired[str]
     """The name of its container; default main."""
     grace_seconds: NotRequired[int]
     """Seconds until a stopping pod is killed, more than deregister_seconds and drain_seconds together; default 60."""
-    labels: NotRequired[dict[str, str]]
+    labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
-    object_labels: NotRequired[dict[str, str]]
+    object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
-    annotations: NotRequired[dict[str, str]]
+    annotations: NotRequired[dict[str, pulumi.Input[str]]]
     """Annotations of its pods."""
     pod_overrides: NotRequired[dict[str, Any]]
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,

@@ -99,9 +99,9 @@ def test_what_one_component_publishes_another_takes() -> None:
 
 def test_an_output_is_refused_where_a_value_must_be_known() -> None:
     def program() -> None:
-        image: Any = pulumi.Output.from_input("i")
-        with pytest.raises(pulumi.InputPropertiesError, match=r"image: is an Output.*give a plain value"):
-            TrainingJob("x", {**WORKLOAD, "image": image})
+        gpus: Any = pulumi.Output.from_input(1)
+        with pytest.raises(pulumi.InputPropertiesError, match=r"gpus: is an Output.*give a plain value"):
+            TrainingJob("x", {**WORKLOAD, "gpus": gpus})
 
     assert not declared(program)
 

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+import pulumi
+from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, UnknownNameError, product_by_name
 from ml_foundations.kubernetes.quantities import canonical_quantity, parse_quantity
@@ -14,14 +16,30 @@ MAX_LABEL = 63
 
 
 class InputOf:
-    """Marks a field that may be a Pulumi output: of what, when it is known."""
+    """Marks a value that may be a Pulumi output: of what, when it is known. An output is taken as it is."""
 
     def __init__(self, type_: type) -> None:
         self.type = type_
 
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Check what is plain; neither check nor copy an output."""
+        written = core_schema.plain_serializer_function_ser_schema(_as_it_is)
+        return core_schema.no_info_wrap_validator_function(_unless_output, handler(source), serialization=written)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _unless_output(value: Any, check: Callable[[Any], Any]) -> Any:
+    return cast("Any", value) if isinstance(value, pulumi.Output) else check(value)
+
 
 InputStr = Annotated[Any, InputOf(str)]
 """A string that may be an output of another resource."""
+
+InputText = Annotated[str, InputOf(str)]
+"""The same where it is only handed on: the code that reads it must not look inside."""
 
 
 def derived(name: str, suffix: str, limit: int = MAX_LABEL) -> str:

@@ -6,15 +6,16 @@ from typing import Any
 from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import InputText
 from ml_foundations.kubernetes.merging import without_none
 
 
 class Key(Spec):
     """A key of a Secret or of a ConfigMap."""
 
-    name: str
+    name: InputText
     """The name of the Secret or the ConfigMap."""
-    key: str
+    key: InputText
     """The key in it."""
     optional: bool | None = None
     """Whether pods start without it; default false."""
@@ -23,9 +24,9 @@ class Key(Spec):
 class EnvironmentSource(Spec):
     """A Secret or a ConfigMap, all of whose keys become environment variables."""
 
-    secret: str | None = None
+    secret: InputText | None = None
     """The name of a Secret."""
-    config_map: str | None = None
+    config_map: InputText | None = None
     """The name of a ConfigMap."""
     prefix: str | None = None
     """What the variables' names begin with."""

@@ -1,16 +1,17 @@
 """Volumes of a workload: where they come from, and where they are mounted."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import Name, Quantity
+from ml_foundations.component.types import InputOf, Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 
+_NAMED = ("claim", "secret", "config_map", "bucket")
 _SOURCES = ("claim", "secret", "config_map", "bucket", "scratch", "image", "volume")
 
 
@@ -21,11 +22,11 @@ class Mount(Spec):
     """Where it is mounted; without it, only init and side containers mount it, by its name."""
     claim: Name | None = None
     """Source: the name of a claim, such as Volume.claim_name."""
-    secret: str | None = Field(None, min_length=1)
+    secret: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
     """Source: the name of a Secret."""
-    config_map: str | None = Field(None, min_length=1)
+    config_map: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
     """Source: the name of a ConfigMap."""
-    bucket: str | None = Field(None, min_length=3)
+    bucket: Annotated[str, Field(min_length=3), InputOf(str)] | None = None
     """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
     scratch: Quantity | None = None
     """Source: empty space on the node's disk, of at most this size, such as 100Gi."""
@@ -62,8 +63,10 @@ class Mount(Spec):
         """The volume's name: given, or made from the source. A bucket's name may hold dots and underscores."""
         if self.name is not None:
             return self.name
-        named = self.claim or self.secret or self.config_map or self.bucket
-        return (named or ("scratch" if self.scratch else "image")).replace(".", "-").replace("_", "-")
+        kind, source = next((name, value) for name in _SOURCES if (value := getattr(self, name)) is not None)
+        # An output's name is not known yet, and a quantity or an image names nothing.
+        named = source if kind in _NAMED and isinstance(source, str) else kind
+        return named.replace(".", "-").replace("_", "-")
 
     def source(self) -> dict[str, Any]:
         """The volume without its name, as Kubernetes writes it."""

@@ -1,7 +1,7 @@
 """The arguments that all workloads have, and which of them contradict each other."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -10,7 +10,7 @@ from ml_foundations.component.overrides import Affinity, Container, PodFields, c
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.tolerations import Toleration
-from ml_foundations.component.types import GpuProduct, Name, Quantity
+from ml_foundations.component.types import GpuProduct, InputOf, InputText, Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import items, section
 from ml_foundations.kubernetes.merging import without_none
@@ -30,19 +30,19 @@ class WorkloadSpec(ComponentSpec):
 
     namespace: Name
     """The namespace."""
-    image: str = Field(min_length=1)
+    image: Annotated[str, Field(min_length=1), InputOf(str)]
     """The container image."""
     cpu: Quantity | None = None
     """CPU that each pod requests, such as 8; by default the namespace's LimitRange decides."""
     memory: Quantity | None = None
     """Memory that each pod requests and may use, such as 64Gi; by default the namespace's LimitRange decides."""
-    command: list[str] | None = None
+    command: list[InputText] | None = None
     """The command; by default the image's."""
-    arguments: list[str] | None = None
+    arguments: list[InputText] | None = None
     """Arguments of the command."""
     working_dir: str | None = Field(None, pattern="^/")
     """The directory in which the command starts; by default the image's."""
-    env: dict[str, str] = {}
+    env: dict[str, InputText] = {}
     """Environment variables. A value may refer to another variable, as $(NAME)."""
     secret_env: dict[str, Key] = {}
     """Environment variables from keys of Secrets, such as {"HF_TOKEN": {"name": "hugging-face", "key": "token"}}."""
@@ -85,7 +85,7 @@ class WorkloadSpec(ComponentSpec):
     """Taints that its pods tolerate, such as GpuNodePool.tolerations; pods with GPUs tolerate the GPU taint anyway."""
     spot: bool = False
     """Whether its pods tolerate the taint of Spot nodes; default false."""
-    priority_class: str | None = None
+    priority_class: InputText | None = None
     """The PriorityClass of its pods."""
     queue: Name | None = None
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
@@ -95,7 +95,7 @@ class WorkloadSpec(ComponentSpec):
     """The host name of its pods; default is the pod's name."""
     subdomain: Name | None = None
     """The headless Service through which its pods have names."""
-    service_account: str | None = None
+    service_account: InputText | None = None
     """The service account of its pods; default is the namespace's default."""
     run_as_user: int = Field(1000, ge=0)
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
@@ -115,17 +115,17 @@ class WorkloadSpec(ComponentSpec):
     """The scheduler of its pods; default is Kubernetes' own."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """Always, IfNotPresent or Never; default is Kubernetes' own."""
-    image_pull_secrets: list[str] = []
+    image_pull_secrets: list[InputText] = []
     """Secrets with which the image is pulled."""
     container_name: Name = "main"
     """The name of its container; default main."""
     grace_seconds: int = Field(30, ge=0)
     """Seconds that a pod has to finish when it is stopped."""
-    labels: dict[str, str] = {}
+    labels: dict[str, InputText] = {}
     """Further labels of its pods."""
-    object_labels: dict[str, str] = {}
+    object_labels: dict[str, InputText] = {}
     """Further labels of the objects that it makes."""
-    annotations: dict[str, str] = {}
+    annotations: dict[str, InputText] = {}
     """Annotations of its pods."""
     pod_overrides: PodFields = {}
     """Fields of the PodSpec, as Kubernetes writes them, merged over the component's as kubectl patch does: maps join,

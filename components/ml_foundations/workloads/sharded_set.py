@@ -11,7 +11,7 @@ from ml_foundations.component.base import Component
 from ml_foundations.component.errors import taken
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import MAX_LABEL, Name, Quantity
+from ml_foundations.component.types import MAX_LABEL, InputText, Name, Quantity
 from ml_foundations.typed_args import ShardedSetArgs
 from ml_foundations.workloads.pod_template import pod_template
 from ml_foundations.workloads.serving import MARGIN_SECONDS, PROBE, ServerSpec
@@ -53,7 +53,7 @@ class ShardedSetSpec(ServerSpec):
     """Volumes: each shard gets its own, and keeps it."""
     data: bool = True
     """Whether the volumes hold data: claims are kept, and Pulumi refuses to delete or replace the set. Default true."""
-    env: dict[str, str] = {}
+    env: dict[str, InputText] = {}
     """Environment variables; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set unless given here."""
     rendezvous_port: int = Field(29500, ge=1, le=65535)
     """The port of shard 0 for the rendezvous, MASTER_PORT; default 29500."""

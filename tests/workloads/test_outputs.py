@@ -1,0 +1,77 @@
+"""Values of other resources go into workloads as Outputs, and secrets among them stay secret."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import ml_foundations
+import pulumi
+import pytest
+from ml_foundations.rehearsal.plugins.values import SECRET_SIGNATURE, SIGNATURE
+
+from tests.support.declaring import declared, inputs
+from tests.workloads import building
+
+SPECS = {
+    "Task": {"task_name": "check"},
+    "TrainingJob": {"job_name": "train"},
+    "DistributedTraining": {"job_name": "gang", "nodes": 2},
+    "Sweep": {"sweep_name": "search", "parameters": {"LR": {"values": [0.1, 0.01]}}},
+    "ScheduledTraining": {"cron_name": "nightly", "schedule": "0 3 * * *"},
+    "InferenceService": {"service_name": "chat"},
+    "ShardedSet": {"set_name": "parts", "shards": 2},
+}
+
+
+def outputs_everywhere(output: Callable[[str], Any]) -> dict[str, Any]:
+    """Arguments that are Outputs wherever they may be."""
+    return {
+        "namespace": "ml",
+        "image": output("image"),
+        "command": ["run", output("command")],
+        "arguments": [output("argument")],
+        "env": {"PLAIN": output("value")},
+        "secret_env": {"KEY": {"name": output("secret"), "key": "k"}},
+        "config_env": {"SETTING": {"name": output("map"), "key": "k"}},
+        "env_from": [{"secret": output("all-secrets")}, {"config_map": output("all-settings")}],
+        "mounts": [
+            {"secret": output("mounted"), "path": "/secret"},
+            {"config_map": output("settings"), "path": "/settings"},
+            {"bucket": output("bucket"), "path": "/bucket"},
+        ],
+        "service_account": output("account"),
+        "priority_class": output("priority"),
+        "image_pull_secrets": [output("registry")],
+        "labels": {"label": output("label")},
+        "object_labels": {"object-label": output("object-label")},
+        "annotations": {"note": output("annotation")},
+    }
+
+
+WORDS = [
+    *("image", "command", "argument", "value", "secret", "map", "all-secrets", "all-settings", "mounted", "settings"),
+    *("bucket", "account", "priority", "registry", "label", "object-label", "annotation"),
+]
+
+
+@pytest.mark.parametrize("component", SPECS)
+def test_outputs_go_into_every_workload(component: str) -> None:
+    def program() -> None:
+        arguments = outputs_everywhere(lambda text: pulumi.Output.from_input(f"{text}-of-another"))
+        getattr(ml_foundations, component)("w", {**SPECS[component], **arguments})
+
+    text = json.dumps([inputs(request) for request in declared(program).values()])
+    assert [word for word in WORDS if f'"{word}-of-another"' not in text] == []
+
+
+def test_a_secret_stays_secret() -> None:
+    def program() -> None:
+        ml_foundations.Task("w", {**building.WORKLOAD, "env": {"TOKEN": pulumi.Output.secret("hunter2")}})
+
+    [token] = [v for v in inputs(declared(program)["w-pod"])["spec"]["containers"][0]["env"] if v["name"] == "TOKEN"]
+    assert token["value"][SIGNATURE] == SECRET_SIGNATURE
+
+
+def test_plain_values_are_checked_as_before() -> None:
+    with pytest.raises(pulumi.InputPropertiesError, match=r"image: .*\n.*env\.A: .*\n.*labels\.l: "):
+        building.task_spec(image="", env={"A": [1]}, labels={"l": 2})
