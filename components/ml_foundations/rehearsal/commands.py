@@ -70,7 +70,7 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         controllers.stop(rehearsal)
         life.stop(rehearsal)
         kwok.delete(rehearsal)
-        shutil.rmtree(rehearsal.root)
+        files.remove(rehearsal.root)
     if not any(path.is_dir() for path in rehearsal.root.parent.iterdir()):
         shutil.rmtree(rehearsal.root.parent)
 

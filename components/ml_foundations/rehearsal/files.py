@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from yaml.error import MarkedYAMLError
 
 from ml_foundations.rehearsal.progress import RehearsalError, console
 
+_REMOVAL_SECONDS = 10
 KEY_LENGTH = 16
 """The hexadecimal digits at the end of a cached folder's name: a hash of all that decides what is in it."""
 
@@ -83,6 +85,19 @@ def read_map(document: str | Path, title: str) -> dict[str, Any]:
 def read_json(path: Path, default: Any) -> Any:
     """What a JSON file holds, or the default where it is gone."""
     return json.loads(text) if (text := read_text(path)) else default
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder with all that is in it, also where a process that is about to end still writes there.
+
+    Raises:
+        RehearsalError: it goes on writing.
+    """
+    end = time.monotonic() + _REMOVAL_SECONDS
+    while folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        if time.monotonic() > end:
+            raise RehearsalError(f"{folder} cannot be removed: a process writes into it. End it, then try again")
 
 
 @contextmanager
