@@ -186,6 +186,18 @@ def test_make_refuses_a_variable_in_lower_case(name: str) -> None:
     assert f"make knows no {name}=: write it in capitals" in done.stderr
 
 
+@pytest.mark.replica
+def test_a_rehearsal_that_was_half_removed_gets_a_passphrase_and_a_salt_of_its_own(
+    rehearsal: Rehearsal, tools: Tools
+) -> None:
+    stack_file(rehearsal, "config: {t:a: b}")
+    environment.install(rehearsal, tools)
+    environment.stack_file(rehearsal).write_text("config: {t:a: b}\nencryptionsalt: old\n")
+    (rehearsal.root / "passphrase").unlink()
+    environment.install(rehearsal, tools)
+    assert yaml.safe_load(environment.stack_file(rehearsal).read_text()) == {"config": {"t:a": "b"}}
+
+
 def test_no_credentials_of_the_users_are_found(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
     rehearsal.make()
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/a/key.json")

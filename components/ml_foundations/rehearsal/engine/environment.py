@@ -329,6 +329,7 @@ def _link(path: Path, target: Path) -> None:
 def _passphrase_file(rehearsal: Rehearsal) -> Path:
     path = rehearsal.root / "passphrase"
     if not path.exists() and rehearsal.root.exists():
+        stack_file(rehearsal).unlink(missing_ok=True)  # Its salt is of another passphrase.
         # One for all rehearsals of a project: a StackReference reads the secrets of another stack.
         others = rehearsal.root.parent.glob("*/passphrase")
         write(path, next((other.read_text() for other in others), secrets.token_urlsafe(32)))
