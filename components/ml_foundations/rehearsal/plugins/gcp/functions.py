@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ml_foundations.rehearsal.access import GOOGLE_TOKEN
 from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
 from ml_foundations.rehearsal.plugins.gcp import existing, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import not_found
@@ -96,7 +97,7 @@ def _answered(name: str, given: Inputs, place: Place) -> dict[str, Any] | None:
             return {"project": project, "repositoryUrl": url, "imageUrl": f"{url}/{given.get('name')}{version}"}
         case "organizations/ClientConfig":
             identity = f"projects/{place.project}/regions/{region}/zones/{place.zone}"
-            own = {"id": identity, "accessToken": "rehearsal", "defaultLabels": {}}
+            own = {"id": identity, "accessToken": GOOGLE_TOKEN, "defaultLabels": {}}
             return own | {"project": place.project, "region": region, "zone": place.zone}
         case "organizations/IAMPolicy":
             return {"policyData": json.dumps({key: value for key, value in given.items() if value})}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from ml_foundations.kubernetes.manifests import UNKNOWN
-from ml_foundations.rehearsal.access import Access, server_of
+from ml_foundations.rehearsal.access import Access, has_google_token, server_of
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
@@ -65,7 +65,10 @@ class Settings:
                 "the kubernetes provider has no kubeconfig. Give the resource a provider of your cluster"
             )
         context, replica = str(self._config.get("context", "")), Rehearsal.of_this_process().kubeconfig
-        if replica.exists() and _server({"kubeconfig": kubeconfig, "context": context}) != server_of(str(replica)):
+        is_other = replica.exists() and _server({"kubeconfig": kubeconfig, "context": context}) != server_of(
+            str(replica)
+        )
+        if is_other or has_google_token(str(kubeconfig), context):
             return Access(str(replica))
         return Access(str(kubeconfig), context)
 
