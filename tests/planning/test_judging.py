@@ -359,7 +359,7 @@ def test_a_bound_volume_keeps_its_pods_in_its_zone(zone: str, expected: Verdict)
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": "pv", "labels": {ZONE: zone}},
-        "spec": {"accessModes": ["ReadWriteOnce"]},
+        "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Ti"}, "hostPath": {"path": "/data"}},
     }
     nodes = pool("p", 1, {ZONE: "a"})
     assert verdict(deployment("web", 1, template(**DATA)), nodes, volume, claim(volumeName="pv")) is expected

@@ -53,7 +53,7 @@ def section(manifest: Manifest, *keys: str) -> Manifest:
     """The mapping below some keys; empty where there is none, or it is not known."""
     for key in keys:
         found = manifest.get(key)
-        manifest = {} if found is UNKNOWN else found or {}
+        manifest = found if is_mapping(found) else {}
     return manifest
 
 

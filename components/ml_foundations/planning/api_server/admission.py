@@ -53,7 +53,7 @@ class Admission:
         self.quotas: dict[str, list[Quota]] = {}
         running = [pod for pods in cluster.running.values() for pod in pods]
         for manifest in cluster.by_kind["ResourceQuota"]:
-            quota = Quota(manifest, running, cluster.volumes.claims)
+            quota = Quota(manifest, running, cluster.replaced, cluster.volumes.claims)
             self.quotas.setdefault(namespace_of(manifest), []).append(quota)
 
     def admit(self, workload: Workload) -> Candidate:
@@ -61,6 +61,9 @@ class Admission:
         candidate = Candidate(workload, claims=self._cluster.volumes.claims_of(workload))
         if workload.unknown:
             candidate.refuse(map(_unknown_value, workload.unknown))
+            return candidate
+        if id(workload) in self._cluster.settled:
+            candidate.decide(Verdict.FITS)
             return candidate
         limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
         invalid = [each for pod_set in workload.pods for each in validation.refusals(workload, pod_set)]

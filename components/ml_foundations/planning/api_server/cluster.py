@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -22,8 +23,11 @@ from ml_foundations.planning.model.volumes import Volumes
 from ml_foundations.planning.model.workloads import (
     WORKLOAD_KINDS,
     Workload,
+    beside,
+    is_counted,
     is_finished,
     is_running,
+    is_stored,
     read_fields,
     workload,
 )
@@ -57,6 +61,8 @@ class Cluster:
         queues: Kueue's queues.
         workloads: What is judged.
         running: Pods that take room already, by the name of their node.
+        replaced: Other pods that are there: their workloads are judged with all their pods.
+        settled: The workloads, by their id, all of whose pods run.
         places: The nodes with what those leave free.
     """
 
@@ -78,8 +84,11 @@ class Cluster:
         self.volumes = Volumes(self.by_kind)
         self.devices = DeviceClaims(self.by_kind)
         self.queues = Queues(self.by_kind)
+        self._up = Counter(owner for pod in self.by_kind["Pod"] if is_running(pod) for owner in _owners(pod))
+        self.settled: set[int] = set()
         self.workloads = list(self._workloads(documents))
         nodes = self.volumes.settle(self.workloads, nodes)
+        self.replaced: list[PodClass] = []
         self.running = self._running_pods()
         self.places = [carrying(*each) for each in together(nodes, self.running, self._mentioned())]
         self._accepted: dict[str, list[int]] = {}
@@ -100,7 +109,14 @@ class Cluster:
                 continue
             if not _owners(document) & declared:
                 found = workload(document, scalers)
-                yield replace(found, claims=tuple(map(self.volumes.with_default_class, found.claims)))
+                found = replace(found, claims=tuple(map(self.volumes.with_default_class, found.claims)))
+                if is_stored(document) and not found.unknown:
+                    up = self._up[found.kind, found.namespace, found.name]
+                    found = beside(found, up)
+                    wanted = section(document, "status").get("desiredNumberScheduled", math.inf)
+                    if up >= wanted if found.kind == "DaemonSet" else up and not any(p.count for p in found.pods):
+                        self.settled.add(id(found))
+                yield found
 
     @cached_property
     def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
@@ -125,15 +141,23 @@ class Cluster:
         return frozenset((namespace_of(account), name_of(account)) for account in self.by_kind["ServiceAccount"])
 
     def _running_pods(self) -> dict[str, list[PodClass]]:
-        """Pods that take room already, but for those of the workloads that are judged here."""
-        mine = {(w.kind, w.namespace, w.name) for w in self.workloads}
+        """Pods that keep their room: not those of workloads that are judged with all their pods."""
+        afresh = {
+            (w.kind, w.namespace, w.name)
+            for w in self.workloads
+            if id(w) not in self.settled and not (is_stored(w.manifest) and is_counted(w))
+        }
         found: dict[str, list[PodClass]] = {}
         for pod in self.by_kind["Pod"]:
-            if is_running(pod) and not _owners(pod) & mine:
-                spec = section(pod, "spec")
-                stored = admitted(read_fields(spec), ())
-                running = self.pod_class(name_of(pod), namespace_of(pod), labels_of(pod), stored)
-                found.setdefault(spec["nodeName"], []).append(running)
+            if is_finished(pod) or not (is_running(pod) or is_stored(pod)):
+                continue
+            spec = section(pod, "spec")
+            stored = admitted(read_fields(spec), ())
+            there = self.pod_class(name_of(pod), namespace_of(pod), labels_of(pod), stored)
+            if is_running(pod) and not _owners(pod) & afresh:
+                found.setdefault(spec["nodeName"], []).append(there)
+            else:
+                self.replaced.append(there)
         return found
 
     def _mentioned(self) -> frozenset[str]:

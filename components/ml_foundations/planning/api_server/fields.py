@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import ipaddress
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -33,6 +34,12 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "a quantity above 0": lambda value: parse_quantity(value) > 0,
     "a number or a percentage": lambda value: _share(value) >= 0,
     "a number or at most 100%": lambda value: 0 <= _share(value) <= (100 if isinstance(value, str) else 2**31),
+    "a time zone": lambda value: not _zones() or value in _zones(),
+    "in ascending order": lambda value: all(one < other for one, other in itertools.pairwise(value)),
+    "another than 0": lambda value: value != 0,
+    "alone where it holds ReadWriteOncePod": lambda value: "ReadWriteOncePod" not in value or len({*value}) == 1,
+    "without more than storage": lambda value: {*value} == {"storage"},
+    "at least minReplicas": lambda held: held.get("maxReplicas", 1) >= held.get("minReplicas", 1),
     "a list with ALL": lambda value: "ALL" in value,
     "of one type": lambda held: sum(held[key] is not None for key in held if key != "name") <= 1,
     "of a type that restricted pods may have": lambda held: all(
@@ -51,6 +58,14 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
         held.get("progressDeadlineSeconds", 600) > held.get("minReadySeconds", 0)
     ),
 }
+
+
+@cache
+def _zones() -> Set[str]:
+    """The time zones of the machine's database; none where it has no database."""
+    import zoneinfo  # few need it
+
+    return zoneinfo.available_timezones()
 
 
 class Broken(NamedTuple):
@@ -135,6 +150,8 @@ _FORMATS = {
     row["name"]: re.compile(rf"(?!(?s:.{{{int(row['most']) + 1}}}))(?:{row['expression']})", re.ASCII)
     for row in _table("formats.csv", ";")
 }
+OBJECT_KINDS = frozenset(kind for row in _table("object_fields.csv") for kind in row["kinds"].split())
+"""The kinds other than workloads that have rules."""
 _PLACES: defaultdict[str, list[str]] = defaultdict(list)
 for place in _table("places.csv"):
     _PLACES[place["name"]].append(place["path"])
@@ -150,6 +167,12 @@ def pod_spec() -> Rules:
 def of_workload(kind: str) -> Rules:
     """The rules of a workload of a kind, its pods apart."""
     return _rules(row for row in _table("workload_fields.csv") if kind in row["kinds"].split())
+
+
+@lru_cache
+def of_object(kind: str) -> Rules:
+    """The rules of an object of another kind."""
+    return _rules(row for row in _table("object_fields.csv") if kind in row["kinds"].split())
 
 
 @lru_cache
@@ -200,7 +223,7 @@ def is_valid(rule: str, value: Any) -> bool:
         return bool(_check(rule)(value))
     except _UnknownError:
         return True
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, LookupError, OSError):
         return False
 
 

@@ -12,7 +12,7 @@ from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_extended, is_pod_level, pod_limits, pod_requests
-from ml_foundations.planning.model.workloads import Workload
+from ml_foundations.planning.model.workloads import Workload, is_stored
 
 _OBJECT_COUNTS: Mapping[str, tuple[str, ...]] = {
     "Deployment": ("count/deployments.apps",),
@@ -44,19 +44,27 @@ class Quota:
         taken: What is used of it.
     """
 
-    def __init__(self, manifest: Manifest, running: Iterable[PodClass], claims: Iterable[Manifest]) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        running: Iterable[PodClass],
+        replaced: Iterable[PodClass],
+        claims: Iterable[Manifest],
+    ) -> None:
         self.manifest = manifest
         self.hard = millis(section(manifest, "spec", "hard"))
         self._scopes = list(_scopes(manifest))
         namespace = namespace_of(manifest)
         mine = [claim for claim in claims if namespace_of(claim) == namespace and not self._scopes]
         self._claims = {name_of(claim): claim for claim in mine if not section(claim, "status")}
-        self.taken = millis(section(manifest, "status", "used")) or total(
-            (
-                *(_pod_charge(pod.spec) for pod in running if pod.namespace == namespace and self.covers(pod)),
-                *(_claim_charge(claim) for claim in mine if section(claim, "status")),
-            )
-        )
+        self._used = millis(section(manifest, "status", "used"))
+        # What is used includes pods that are charged once more with their workload.
+        counted = replaced if self._used else running
+        pods = total(_pod_charge(pod.spec) for pod in counted if pod.namespace == namespace and self.covers(pod))
+        if self._used:
+            self.taken = {name: max(0, amount - pods.get(name, 0)) for name, amount in self._used.items()}
+        else:
+            self.taken = total((pods, *(_claim_charge(claim) for claim in mine if section(claim, "status"))))
 
     def covers(self, pod: PodClass) -> bool:
         """Whether the quota's scopes take in a pod."""
@@ -76,7 +84,8 @@ class Quota:
         if self._scopes:
             return {}
         claims = (_claim_charge(self._claims[name]) for name in self._mounted(candidates))
-        return total((*map(_objects_charge, candidates), *claims))
+        charges = (_objects_charge(c, is_there=bool(self._used) and is_stored(c.workload.manifest)) for c in candidates)
+        return total((*charges, *claims))
 
     def charge(self, candidates: Sequence[Candidate]) -> Amounts:
         """What workloads count against in all."""
@@ -137,11 +146,11 @@ class Quota:
                     )
 
 
-def _objects_charge(candidate: Candidate) -> Amounts:
+def _objects_charge(candidate: Candidate, *, is_there: bool) -> Amounts:
     """What a workload counts against itself, and what is made for it: objects, and claims for each of its pods."""
     workload = candidate.workload
-    objects = dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE)
-    if workload.kind in _MADE_COUNTS and any(pod_set.count for pod_set, _ in candidate.sets):
+    objects = {} if is_there else dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE)
+    if not is_there and workload.kind in _MADE_COUNTS and any(pod_set.count for pod_set, _ in candidate.sets):
         jobs = [job.get("replicas") for job in items(section(workload.manifest, "spec"), "replicatedJobs")]
         objects[_MADE_COUNTS[workload.kind]] = (sum(1 if n is None else n for n in jobs) or 1) * WHOLE
     # Of a Job, one pod at a time is enough.

@@ -21,9 +21,9 @@ from ml_foundations.kubernetes.manifests import (
     unknown_paths,
 )
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
-from ml_foundations.planning.api_server.fields import is_valid, of_workload, pod_spec
+from ml_foundations.planning.api_server.fields import OBJECT_KINDS, is_valid, of_object, of_workload, pod_spec
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.workloads import PodSet, Workload
+from ml_foundations.planning.model.workloads import PodSet, Workload, is_stored
 
 _Wrong = Iterable[tuple[str, str]]
 """Fields, each with what is wrong with it."""
@@ -33,7 +33,7 @@ _SELECTING = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"
 def refusals(workload: Workload, pods: PodSet) -> list[Refusal]:
     """Why the API server refuses the pods of a workload, or the workload for their sake."""
     spec = section(pods.template, "spec")
-    if section(workload.manifest, "metadata").get("uid"):
+    if is_stored(workload.manifest):
         return []  # the API server has stored it
     found = [*_of_spec(ByContent(spec))]
     found += _mounts(spec, [name_of(claim) for claim in workload.claims])
@@ -42,15 +42,28 @@ def refusals(workload: Workload, pods: PodSet) -> list[Refusal]:
     found = [(f"{pods.path}.{path}", wrong) for path, wrong in found]
     found += [(path, rule) for path, rule, known in of_workload(workload.kind).broken(workload.manifest) if known]
     found += _of_workload(workload, pods, spec)
-    return [
-        Refusal("invalid", path, f"the API server refuses it: {path} {wrong}", "Correct it.")
-        for path, wrong in dict.fromkeys(found)
-    ]
+    return [_invalid(*each) for each in dict.fromkeys(found)]
+
+
+def refused_objects(documents: Iterable[Manifest]) -> list[Refusal]:
+    """Why the API server refuses objects other than workloads; those that it has stored it has accepted."""
+    found: list[Refusal] = []
+    for document in documents:
+        if document["kind"] in OBJECT_KINDS and not is_stored(document):
+            about = f"{document['kind']} {name_of(document)}"
+            broken = of_object(document["kind"]).broken(document)
+            told = dict.fromkeys((path, rule) for path, rule, known in broken if known)
+            found += [_invalid(path, rule, about) for path, rule in told]
+    return found
+
+
+def _invalid(path: str, wrong: str, about: str = "") -> Refusal:
+    return Refusal("invalid", path, f"the API server refuses it: {path} {wrong}", "Correct it.", object=about)
 
 
 @lru_cache(maxsize=16384)
 def _of_spec(spec: ByContent) -> tuple[tuple[str, str], ...]:
-    checks = (_container_names, _host_ports, _device_claims)
+    checks = (_container_names, _host_ports, _device_claims, _host_processes)
     broken = [(path, rule) for path, rule, known in pod_spec().broken(spec.tree) if known]
     return *broken, *(each for check in checks for each in check(spec.tree))
 
@@ -94,6 +107,26 @@ def _host_ports(spec: Manifest) -> _Wrong:
             if number := wanted or (spec.get("hostNetwork") and own):
                 taken.append((f"{path}.hostPort", (port.get("protocol") or "TCP", port.get("hostIP") or "", number)))
         yield from _repeated(taken, "protocol, address and number")
+
+
+def _host_processes(spec: Manifest) -> _Wrong:
+    """Containers that are processes of a Windows node are so all together, on its network."""
+    path = ".securityContext.windowsOptions.hostProcess"
+    of_pod = section(spec, "securityContext", "windowsOptions").get("hostProcess")
+    own = [
+        (at, section(each, "securityContext", "windowsOptions").get("hostProcess")) for at, each in _containers(spec)
+    ]
+    said = [(at, of_pod if mine is None else mine) for at, mine in own]
+    if UNKNOWN in (of_pod, *(mine for _, mine in own), spec.get("hostNetwork")):
+        return
+    for at, mine in own:
+        if None is not of_pod != mine is not None:
+            yield f"{at}{path}", "must be that of the pod"
+    if any(mine for _, mine in said):
+        if not all(mine for _, mine in said):
+            yield path[1:], "must be true of all containers or of none"
+        if not spec.get("hostNetwork"):
+            yield "hostNetwork", "must be true where containers are processes of the node"
 
 
 def _mounts(spec: Manifest, claims: Iterable[str]) -> _Wrong:

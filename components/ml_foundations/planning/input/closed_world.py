@@ -29,12 +29,17 @@ class World:
         judged: Those of the kinds that planning judges, or judges by.
         foreign: Workloads of other kinds: what holds a pod template. One pod of each stands for them.
         unknown: Other objects of kinds that planning does not know.
+        malformed: Workloads with values that Kubernetes does not read, such as a word for a number, and what they are.
+        refused: Other objects of that sort.
     """
 
     def __init__(self, documents: Iterable[Manifest]) -> None:
         self.judged: list[Manifest] = []
         self.foreign: list[Workload] = []
         self.unknown: list[Refusal] = []
+        self.malformed: list[tuple[Workload, list[Refusal]]] = []
+        self.refused: list[Refusal] = []
+        self._notes: dict[int, list[known.Note]] = {}
         self._everywhere: list[Refusal] = []
         self._in_namespaces = False
         self._in_namespace: defaultdict[str, list[Refusal]] = defaultdict(list)
@@ -62,7 +67,7 @@ class World:
         if workload in self.foreign:
             own = [_unknown_kind(workload.manifest)]
         else:
-            notes = known.notes(workload.manifest)
+            notes = self._notes.get(id(workload.manifest), ())
             own = [_as_refusal(note) for note in notes if note.reason != known.NOT_YET]  # of those, admission tells
             metadata, labels = workload.manifest["metadata"], section(workload.manifest, "metadata").get("labels")
             unknown = {"metadata": metadata, "metadata.labels": labels}
@@ -94,10 +99,14 @@ class World:
         self.foreign.append(Workload(kind, namespace_of(document), name_of(document), document, pods))
 
     def _add_judged(self, document: Manifest, section_name: str) -> None:
+        notes, metadata = known.notes(document), document.get("metadata")
+        if any(note.is_error for note in notes):
+            self._add_malformed(document, notes, section_name)
+            return
         if section_name == known.WORKLOADS and not is_running(document):
             self.judged.append(document)
-            return  # what is not known of it is its own
-        notes, metadata = known.notes(document), document.get("metadata")
+            self._notes[id(document)] = notes  # what is not known of it is its own
+            return
         if any(note.reason == known.NOT_YET for note in notes):
             document = {**_known(document), "metadata": {} if metadata is UNKNOWN else metadata}
         about = f"{document['kind']} {name_of(document)}"
@@ -112,6 +121,27 @@ class World:
             self._in_namespace[name_of(document)] += found
         else:
             self._everywhere += found
+
+    def _add_malformed(self, document: Manifest, notes: Iterable[known.Note], section_name: str) -> None:
+        metadata = {key: value for key, value in section(document, "metadata").items() if isinstance(value, str)}
+        bare = {"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": metadata}
+        kind, namespace, name = document["kind"], namespace_of(bare), name_of(bare)
+        about = "" if section_name == known.WORKLOADS else f"{kind} {name}"
+        found = [
+            Refusal(
+                "invalid",
+                note.path,
+                f"the API server refuses it: {note.path} {note.reason}",
+                "Correct it.",
+                object=about,
+            )
+            for note in notes
+            if note.is_error
+        ]
+        if section_name == known.WORKLOADS:
+            self.malformed.append((Workload(kind, namespace, name, bare, ()), found))
+        else:
+            self.refused += found
 
     def _matches(self, document: Manifest, workload: Workload) -> bool:
         """Whether a webhook, a policy or a definition may refuse or change a workload or its pods."""

@@ -24,6 +24,7 @@ from ml_foundations.kubernetes.manifests import (
 WORKLOAD_KINDS = frozenset(
     {"Pod", "Job", "CronJob", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "JobSet"}
 )
+_COUNTED = frozenset({"Job", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
 _RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
 
 _POD_NAME, _POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
@@ -217,8 +218,31 @@ def is_running(document: Manifest) -> bool:
 
 
 def is_finished(document: Manifest) -> bool:
-    """Whether a document is a pod that has ended."""
-    return document.get("kind") == "Pod" and section(document, "status").get("phase") in ("Succeeded", "Failed")
+    """Whether a document is a pod or a Job that has ended."""
+    status = section(document, "status")
+    if document.get("kind") == "Job":
+        ended = [each for each in items(status, "conditions") if each.get("type") in ("Complete", "Failed")]
+        return any(each.get("status") == "True" for each in ended)
+    return document.get("kind") == "Pod" and status.get("phase") in ("Succeeded", "Failed")
+
+
+def is_stored(document: Manifest) -> bool:
+    """Whether the API server has accepted an object: it gives each a uid."""
+    return bool(section(document, "metadata").get("uid"))
+
+
+def is_counted(found: Workload) -> bool:
+    """Whether a workload makes so many pods, of one kind."""
+    return found.kind in _COUNTED
+
+
+def beside(found: Workload, running: int) -> Workload:
+    """A workload without the pods of it that run already."""
+    if not is_counted(found) or not running:
+        return found
+    pods = replace(found.pods[0], count=max(0, found.pods[0].count - running))
+    ceiling = None if found.ceiling is None else max(0, found.ceiling - running)
+    return replace(found, pods=(pods,), ceiling=ceiling)
 
 
 def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Manifest]) -> Workload:
@@ -311,17 +335,18 @@ def _pod_set(document: Manifest, count: int, path: str, count_path: str = "") ->
 def _job(document: Manifest, kind: str) -> Workload:
     path = "spec.jobTemplate.spec" if kind == "CronJob" else "spec"
     spec = section(document, *path.split("."))
-    pods = _pod_set(document, _at_once(spec), f"{path}.template", f"{path}.parallelism")
+    succeeded = section(document, "status").get("succeeded") or 0
+    pods = _pod_set(document, _at_once(spec, succeeded), f"{path}.template", f"{path}.parallelism")
     holder = section(document, "spec", "jobTemplate") if kind == "CronJob" else document
     gang = any(annotations_of(place).get(labels.GANG) == "true" for place in (document, holder))
     return Workload(kind, namespace_of(document), name_of(document), document, (pods,), all_at_once=gang)
 
 
-def _at_once(spec: Manifest) -> int:
-    """Pods of a Job that run at once."""
+def _at_once(spec: Manifest, succeeded: int = 0) -> int:
+    """Pods of a Job that run at once; of those that it needs, some may have succeeded."""
     parallelism, completions = spec.get("parallelism"), spec.get("completions")
     most = 1 if parallelism is None else parallelism
-    return most if completions is None else min(most, completions)
+    return most if completions is None else min(most, max(0, completions - succeeded))
 
 
 def _of_job_set(document: Manifest) -> Iterable[PodSet]:

@@ -11,6 +11,7 @@ from ml_foundations.kubernetes.quantities import total
 from ml_foundations.planning.api_server.admission import Admission
 from ml_foundations.planning.api_server.cluster import Cluster, Spread
 from ml_foundations.planning.api_server.promises import overpromised
+from ml_foundations.planning.api_server.validation import refused_objects
 from ml_foundations.planning.input.closed_world import World
 from ml_foundations.planning.model.decisions import (
     Candidate,
@@ -69,8 +70,13 @@ def _judge(world: World, cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> 
     """The verdicts on a cluster; ``cannot-fit`` is not certain where it is so in none of some roomier ones."""
     admission = Admission(cluster)
     candidates = [admission.admit(workload) for workload in (*cluster.workloads, *world.foreign)]
+    refused = [*world.refused, *refused_objects(world.judged)]
     for candidate in candidates:
-        candidate.gaps = world.gaps(candidate.workload)
+        if id(candidate.workload) not in cluster.settled:
+            candidate.gaps = [*world.gaps(candidate.workload), *(each._replace(certain=False) for each in refused)]
+    for workload, reasons in world.malformed:
+        candidates.append(Candidate(workload))
+        candidates[-1].refuse(reasons)
     fitting = Fitting(cluster, candidates)
     for candidate in candidates:
         if candidate.verdict is None:
@@ -89,6 +95,9 @@ def _judge(world: World, cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> 
     fits_alone = all(candidate.verdict is not Verdict.CANNOT_FIT for candidate in candidates)
     if fits_alone and _is_uncertain(verdict, [other.stack for other in roomier]):
         verdict, findings = Verdict.UNDETERMINED, [finding.as_warning() for finding in findings]
+    if refused:
+        verdict = Verdict.CANNOT_FIT
+        findings += [explain.finding(reason, verdict) for reason in refused]
     findings += [explain.finding(reason, Verdict.UNDETERMINED) for reason in world.unknown]
     if world.unknown:
         verdict = together([verdict, Verdict.UNDETERMINED])
