@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -16,6 +16,9 @@ _QUANTITY = re.compile(
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 
+
+_LONGEST = 7
+"""As many characters of an exact amount read well."""
 
 Amounts = dict[str, int]
 """Thousandths of each resource by name."""
@@ -57,7 +60,7 @@ def milli(value: str | int | float) -> int:
 
 def millis(values: Mapping[str, Any]) -> Amounts:
     """A list of resources, such as requests or limits, in thousandths."""
-    return {name: milli(value) for name, value in values.items()}
+    return {name: 0 if value is None else milli(value) for name, value in values.items()}
 
 
 def scheduled(amounts: Mapping[str, int]) -> Amounts:
@@ -77,6 +80,17 @@ def total(parts: Iterable[Mapping[str, int]]) -> Amounts:
 def format_milli(value: int) -> str:
     """A short quantity for an amount in thousandths."""
     return format_quantity(Fraction(value, 1000))
+
+
+def readable(value: int, to: Callable[[Fraction], int] = round) -> str:
+    """An amount in thousandths for people, at most four digits: 1798Gi, not 1885335478Ki."""
+    exact = format_milli(value)
+    if len(exact) <= _LONGEST or value % WHOLE:
+        return exact
+    suffix, power = max((each for each in _BINARY.items() if abs(value) >= WHOLE * 1024 ** each[1]), key=lambda e: e[1])
+    amount = Fraction(value, WHOLE * 1024**power)
+    tenth = 10 ** max(0, 4 - len(str(int(abs(amount)))))
+    return f"{to(amount * tenth) / tenth:g}{suffix}"
 
 
 def format_quantity(value: Fraction) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, annotations_of, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import millis
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.planning.api_server import pod_security, validation
 from ml_foundations.planning.api_server.adoption import Adoptions
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster
-from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defaults
+from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defaults, with_gcsfuse
 from ml_foundations.planning.api_server.limits import claim_refusals, invalid_resources, out_of_range
 from ml_foundations.planning.api_server.quotas import Quota
 from ml_foundations.planning.model.decisions import Candidate, GrowthStops, InTurns, Verdict, needed_claims
@@ -58,7 +58,8 @@ class Admission:
 
     def admit(self, workload: Workload) -> Candidate:
         """Make the pods' classes, or decide what the API server and values that are not known decide."""
-        candidate = Candidate(workload, claims=self._cluster.volumes.claims_of(workload))
+        volumes = self._cluster.volumes
+        candidate = Candidate(workload, claims=volumes.claims_of(workload), kept=volumes.own_claims(workload))
         if workload.unknown:
             candidate.refuse(map(_unknown_value, workload.unknown))
             return candidate
@@ -142,7 +143,7 @@ class Admission:
             spec["priorityClassName"] = name_of(self._cluster.default_priority)
         if workload.kind == "DaemonSet":
             spec["tolerations"] = [*items(spec, "tolerations"), *_DAEMON_TOLERATIONS]
-        return spec
+        return with_gcsfuse(spec, annotations_of(pod_set.template)) if self._cluster.is_gke else spec
 
     def _not_known(self, workload: Workload, pod_set: PodSet, pod: PodClass) -> Iterable[Refusal]:
         """What decides about the pods and is beyond these rules."""
@@ -169,7 +170,7 @@ class Admission:
         if account not in ("default", UNKNOWN) and (workload.namespace, account) not in cluster.service_accounts:
             message = f"the service account {account} is not declared"
             yield _beyond("serviceAccountName", message, f"Declare the ServiceAccount {account}.")
-        if workload.kind == "StatefulSet" and len(workload.name) > _LONGEST_STATEFUL_SET:
+        if workload.kind == "StatefulSet" and len(str(workload.name)) > _LONGEST_STATEFUL_SET:
             message = "its name and a hash may be too long for the label that tells the revision of its pods"
             yield _beyond("", message, f"Give it a name of at most {_LONGEST_STATEFUL_SET} characters.")
         if not self._not_apart.isdisjoint(_selector_keys(spec)):

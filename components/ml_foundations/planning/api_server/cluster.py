@@ -33,6 +33,13 @@ from ml_foundations.planning.model.workloads import (
 )
 from ml_foundations.planning.scheduler.filters import is_wanted_on, refusals
 
+_GROUPS: Mapping[str, str] = {
+    **dict.fromkeys(("Pod", "ReplicationController"), ""),
+    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), "apps"),
+    **dict.fromkeys(("Job", "CronJob"), "batch"),
+    "JobSet": "jobset.x-k8s.io",
+}
+"""The group of each kind of workloads."""
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The priority classes that every cluster has."""
 
@@ -101,7 +108,7 @@ class Cluster:
         scalers = {
             (target["kind"], namespace_of(scaler), target["name"]): scaler
             for target, scaler in targets
-            if {"kind", "name"} <= target.keys()
+            if {"kind", "name"} <= target.keys() and _is_ours(target)
         }
         declared = {(d["kind"], namespace_of(d), name_of(d)) for kind in WORKLOAD_KINDS for d in self.by_kind[kind]}
         for document in documents:
@@ -117,6 +124,11 @@ class Cluster:
                     if up >= wanted if found.kind == "DaemonSet" else up and not any(p.count for p in found.pods):
                         self.settled.add(id(found))
                 yield found
+
+    @cached_property
+    def is_gke(self) -> bool:
+        """Whether some node is of a GKE node pool."""
+        return any(labels.GKE_NODE_POOL in node.labels for node in self.declared)
 
     @cached_property
     def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
@@ -227,6 +239,12 @@ class Cluster:
         ]
 
 
+def _is_ours(reference: Manifest) -> bool:
+    """Whether a reference is to a workload of Kubernetes, and not to another API's object of that kind."""
+    version = reference.get("apiVersion")
+    return version is None or version.rpartition("/")[0] == _GROUPS.get(reference["kind"])
+
+
 def _mentions_zones(documents: Iterable[Manifest]) -> bool:
     """Whether zones matter to some workload or volume."""
     text = json.dumps([d for d in documents if d["kind"] not in ("Node", "ConfigMap", "Secret")], default=str)
@@ -237,6 +255,8 @@ def _owners(document: Manifest) -> set[tuple[str, str, str]]:
     """The workloads that an object may belong to; ReplicaSets are named after their Deployment."""
     found: set[tuple[str, str, str]] = set()
     for owner in items(section(document, "metadata"), "ownerReferences"):
+        if not _is_ours(owner):
+            continue
         found.add((owner["kind"], namespace_of(document), owner["name"]))
         if owner["kind"] == "ReplicaSet":
             found.add(("Deployment", namespace_of(document), owner["name"].rpartition("-")[0]))

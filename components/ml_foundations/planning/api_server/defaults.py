@@ -12,6 +12,7 @@ from ml_foundations.kubernetes.manifests import Manifest, items, section
 from ml_foundations.kubernetes.quantities import format_milli, millis
 from ml_foundations.planning.model.resources import is_extended, is_overcommitted, is_pod_level, of_containers
 
+_GCSFUSE = "gke-gcsfuse/"
 _FOR_MINUTES = tuple(
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for key in ("not-ready", "unreachable")
@@ -39,6 +40,24 @@ def admitted(
         {"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in sorted(requested) if is_extended(name)
     ]
     return {**defaulted, "tolerations": [*items(defaulted, "tolerations"), *_FOR_MINUTES, *extended]}
+
+
+def with_gcsfuse(spec: Manifest, annotations: Manifest) -> Manifest:
+    """The spec of a pod as GKE changes it: what mounts its buckets runs beside its containers.
+
+    Source: GKE, "Configure the Cloud Storage FUSE CSI driver sidecar container".
+    """
+    if annotations.get(f"{_GCSFUSE}volumes") != "true":
+        return spec
+    found: dict[str, dict[str, Any]] = {"requests": {}, "limits": {}}
+    for name, default in {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}.items():
+        request, limit = (annotations.get(f"{_GCSFUSE}{name}-{kind}") for kind in ("request", "limit"))
+        limit = request if limit is None else limit
+        if limit not in (None, "0"):
+            found["limits"][name] = limit
+        found["requests"][name] = request or found["limits"].get(name, default)
+    sidecar = {"name": "gke-gcsfuse-sidecar", "restartPolicy": "Always", "resources": found}
+    return {**spec, "initContainers": [sidecar, *items(spec, "initContainers")]}
 
 
 def ambiguous_defaults(limit_ranges: Sequence[Manifest]) -> list[str]:

@@ -103,7 +103,7 @@ class Quota:
         return self.exceeded(charge, workloads)
 
     def _mounted(self, candidates: Sequence[Candidate]) -> set[str]:
-        return {name_of(claim) for each in candidates for claim in each.claims} & self._claims.keys()
+        return {name_of(claim) for c in candidates for claim in (*c.claims, *c.kept)} & self._claims.keys()
 
     def exceeded(self, charge: Mapping[str, int], workloads: Iterable[Workload] = ()) -> list[QuotaExceeded]:
         """What a charge takes too much of."""
@@ -152,6 +152,8 @@ def _objects_charge(candidate: Candidate, *, is_there: bool) -> Amounts:
     objects = {} if is_there else dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE)
     if not is_there and workload.kind in _MADE_COUNTS and any(pod_set.count for pod_set, _ in candidate.sets):
         jobs = [job.get("replicas") for job in items(section(workload.manifest, "spec"), "replicatedJobs")]
+        if workload.kind == "JobSet" and section(workload.manifest, "spec", "network").get("enableDNSHostnames", True):
+            objects |= dict.fromkeys(("services", "count/services"), WHOLE)  # a headless one, for the pods' names
         objects[_MADE_COUNTS[workload.kind]] = (sum(1 if n is None else n for n in jobs) or 1) * WHOLE
     # Of a Job, one pod at a time is enough.
     devices = (_times(pod.devices, min(s.count, 1) if workload.is_partial else s.count) for s, pod in candidate.sets)

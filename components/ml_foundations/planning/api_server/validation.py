@@ -132,11 +132,9 @@ def _host_processes(spec: Manifest) -> _Wrong:
 def _mounts(spec: Manifest, claims: Iterable[str]) -> _Wrong:
     """Containers mount volumes that there are, and as devices only claims."""
     volumes = _listed(spec, "volumes")
-    names: set[Any] = {*claims, *(volume.get("name") for _, volume in volumes)}
-    blocks: set[Any] = {
-        *claims,
-        *(v.get("name") for _, v in volumes if v.get("persistentVolumeClaim") or v.get("ephemeral")),
-    }
+    names: list[Any] = [*claims, *(volume.get("name") for _, volume in volumes)]
+    claimed = [v.get("name") for _, v in volumes if v.get("persistentVolumeClaim") or v.get("ephemeral")]
+    blocks = [*claims, *claimed]
     for path, container in _containers(spec):
         mounts, devices = _listed(container, "volumeMounts"), _listed(container, "volumeDevices")
         mounted = [mount.get("name") for _, mount in mounts]

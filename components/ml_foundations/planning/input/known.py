@@ -64,6 +64,16 @@ class _Field:
         return not self.shape and not self.unknown
 
 
+def _string(value: Any, _least: int) -> str:
+    return "" if isinstance(value, str) else f"must be a string, not {shown(value)}; put it in quotes"
+
+
+def _boolean(value: Any, _least: int) -> str:
+    return "" if isinstance(value, bool) else f"must be true or false, not {shown(value)}"
+
+
+_HARMLESS = {"string": _Field("string", check=_string), "boolean": _Field("boolean", check=_boolean)}
+"""Fields that decide nothing, and are refused where they hold something else."""
 _NO_FIELD = _Field("any", unknown="Kubernetes has no such field")
 _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
 """The fields of a type, None for harmless ones, and those that are required."""
@@ -117,7 +127,8 @@ def types() -> Mapping[str, _Type]:
 
 def _type(name: str, rules: Mapping[str, Any]) -> _Type:
     own: Mapping[str, str] = schema()["types"][name]
-    found: dict[str, _Field | None] = {key: None for keys in rules.get("harmless", {}).values() for key in keys}
+    harmless = [key for keys in rules.get("harmless", {}).values() for key in keys]
+    found: dict[str, _Field | None] = {key: _HARMLESS.get(own.get(key, "")) for key in harmless}
     unknown = {key: reason for reason, keys in rules.get("unknown", {}).items() for key in keys}
     for key in (*rules.get("decided", ()), *unknown):
         if key in own:
@@ -145,7 +156,8 @@ def notes_of(type_name: str, value: Any) -> list[Note]:
             found.append(Note(key, "is required", is_error=True))
     for key, item in value.items():
         rule = fields.get(key, _NO_FIELD)
-        if rule is None or item is None or (item is UNKNOWN and type_name == _METADATA):
+        is_open = item is UNKNOWN and rule is not None and (type_name == _METADATA or _HARMLESS.get(rule.type) is rule)
+        if rule is None or item is None or is_open:
             continue
         if notes := _in_field(rule, item):
             found += _below(key, notes)
@@ -242,14 +254,6 @@ def _wrong_quantity(value: str | float) -> str:
         return f"must not be negative, as {shown(value)} is" if parse_quantity(value) < 0 else ""
     except ValueError as error:
         return str(error)
-
-
-def _string(value: Any, _least: int) -> str:
-    return "" if isinstance(value, str) else f"must be a string, not {shown(value)}; put it in quotes"
-
-
-def _boolean(value: Any, _least: int) -> str:
-    return "" if isinstance(value, bool) else f"must be true or false, not {shown(value)}"
 
 
 _CHECKS: Mapping[str, Callable[[Any, int], str]] = {

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ml_foundations.kubernetes.manifests import Manifest
+from ml_foundations.kubernetes.manifests import Manifest, name_of
 from ml_foundations.planning.model.places import Demand, Place, PodClass
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.workloads import PodSet, Workload
+from ml_foundations.planning.model.workloads import PodSet, Workload, ordinals
 
 
 class Verdict(StrEnum):
@@ -148,14 +148,14 @@ class Competition:
         shortfall: What is missing for certain, where that is known.
         job: The Job that may wait, where the others stay.
         beside: The workloads that stay.
-        of_one: Whether all are jobs of one JobSet.
+        of_one: Where one workload says how many there are, where all are of one.
     """
 
     demands: Sequence[Demand]
     shortfall: Shortfall | None
     job: Workload | None = None
     beside: Sequence[Workload] = ()
-    of_one: bool = False
+    of_one: str = ""
 
 
 @dataclass(frozen=True)
@@ -216,6 +216,7 @@ class Candidate:
     Attributes:
         sets: Its sets of pods; those of a DaemonSet with their number on these nodes.
         claims: The declared claims that its pods mount.
+        kept: The claims that are there already, of those that are made for its pods.
         is_refused: Whether the API server refuses some of its pods.
         gaps: What planning does not know of it: nothing is certain then.
     """
@@ -223,6 +224,7 @@ class Candidate:
     workload: Workload
     sets: list[tuple[PodSet, PodClass]] = field(default_factory=list[tuple[PodSet, PodClass]])
     claims: Sequence[Manifest] = ()
+    kept: Sequence[Manifest] = ()
     verdict: Verdict | None = None
     reasons: list[tuple[Verdict, Reason]] = field(default_factory=list[tuple[Verdict, Reason]])
     warnings: list[Reason] = field(default_factory=list[Reason])
@@ -234,7 +236,9 @@ class Candidate:
         """The claims that are made for its pods, with their number: of a Job, one pod at a time is enough."""
         for pod_set, pod in self.sets:
             count = min(pod_set.count, 1) if self.workload.is_partial else pod_set.count
-            yield from ((claim, count) for claim in pod.made_claims)
+            for claim in pod.made_claims:
+                kept = sum(name_of(each).startswith(f"{name_of(claim)}-{self.workload.name}-") for each in self.kept)
+                yield claim, min(count, len(ordinals(self.workload)) - kept) if kept else count
 
     def decide(self, verdict: Verdict, *reasons: Reason) -> None:
         """Give the verdict, unless it has a worse one."""

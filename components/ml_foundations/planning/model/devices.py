@@ -11,12 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import WHOLE, Amounts
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, total
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 
 _PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^'"]+)['"]""")
 """The condition on the product that our components write."""
+
+
+_MOST_DEVICES = 32
+"""As many as one claim may have: what a request for all of a node counts as."""
 
 
 class DeviceClaims:
@@ -33,15 +37,12 @@ class DeviceClaims:
 
     def charge(self, spec: Manifest, namespace: str) -> Amounts:
         """What the claims that are made for each pod count against, by the names of quotas."""
-        charge: Amounts = {}
-        for request in self._requests(spec, namespace, "resourceClaimTemplateName"):
-            name = f"{request.get('deviceClassName')}.deviceclass.resource.k8s.io/devices"
-            charge[name] = charge.get(name, 0) + _count(request) * WHOLE
-        return charge
+        return total(_charge(request) for request in self._requests(spec, namespace, "resourceClaimTemplateName"))
 
     def refusals(self, spec: Manifest, namespace: str, nodes: Sequence[NodeClass]) -> Iterable[Refusal]:
         """Requests that no node meets for certain, or none that is set up for claims."""
-        for request in self._requests(spec, namespace, "resourceClaimTemplateName", "resourceClaimName"):
+        found = self._requests(spec, namespace, "resourceClaimTemplateName", "resourceClaimName")
+        for request in (exactly for each in found if (exactly := section(each, "exactly"))):  # any alternative may do
             able = [node for node in nodes if _may_meet(node, request)]
             wanted = f"{_count(request)} {' and '.join(_products(request)) or 'GPUs'}"
             if not able:
@@ -56,13 +57,21 @@ class DeviceClaims:
                 yield Refusal("device-claim", "resourceClaims", message, remedy, certain)
 
     def _requests(self, spec: Manifest, namespace: str, *fields: str) -> Iterable[Manifest]:
-        """The requests for exactly so many devices; of alternatives, any may do."""
+        """The requests for devices."""
         for claim in items(spec, "resourceClaims"):
             for field in fields:
                 found = self._specs.get((field, namespace, claim.get(field, "")), {})
-                for request in items(section(found, "devices"), "requests"):
-                    if exactly := section(request, "exactly"):
-                        yield exactly
+                yield from items(section(found, "devices"), "requests")
+
+
+def _charge(request: Manifest) -> Amounts:
+    """What a request counts against: of alternatives, the worst of each class (pkg/quota/v1/evaluator/core)."""
+    charge: Amounts = {}
+    for each in items(request, "firstAvailable") or [section(request, "exactly")]:
+        name = f"{each.get('deviceClassName')}.deviceclass.resource.k8s.io/devices"
+        count = _MOST_DEVICES if each.get("allocationMode") == "All" else _count(each)
+        charge[name] = max(charge.get(name, 0), count * WHOLE)
+    return charge
 
 
 def _may_meet(node: NodeClass, request: Manifest) -> bool:

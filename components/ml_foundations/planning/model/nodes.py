@@ -84,7 +84,10 @@ def from_manifests(nodes: Iterable[Manifest]) -> list[NodeClass]:
 def node_class(node: Manifest) -> NodeClass:
     """The class of one Node manifest."""
     annotations = annotations_of(node)
-    allocatable = scheduled(millis(section(node, "status", "allocatable")))
+    status = section(node, "status")
+    # Without it, the API server takes the capacity (pkg/apis/core/v1/defaults.go).
+    offered = section(status, "capacity" if status.get("allocatable") is None else "allocatable")
+    allocatable = scheduled(millis(offered))
     if MAX_NODES not in annotations:
         return NodeClass(name_of(node), _with_labels(node, {labels.HOSTNAME: name_of(node)}), allocatable=allocatable)
     anonymous = _with_labels(node, {}, {labels.HOSTNAME: UNKNOWN})

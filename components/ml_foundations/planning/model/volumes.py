@@ -28,7 +28,7 @@ from ml_foundations.planning.model.free_volumes import (
 )
 from ml_foundations.planning.model.nodes import NodeClass, machine_of
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.workloads import Workload
+from ml_foundations.planning.model.workloads import Workload, ordinals
 
 _ZONAL_PROVISIONERS = (PD_CSI, "kubernetes.io/gce-pd")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -100,16 +100,28 @@ class Volumes:
             if "ReadWriteOncePod" in access_modes(self._claims.get((namespace, name), {}))
         )
 
-    def on_one_node(self, workload: Workload) -> list[str]:
-        """The claims that a workload's pods mount and that one node at a time may attach."""
-        return [name_of(c) for c in self.claims_of(workload) if set(access_modes(c)) == {"ReadWriteOnce"}]
+    def gets_a_zone(self, claim: Manifest) -> bool:
+        """Whether a claim's volume is made in the zone of the first pod that mounts it."""
+        provisioner = (self._class_of(claim) or {}).get("provisioner")
+        return self._volume_of(claim) is None and self._free.waits(claim) and provisioner in _ZONAL_PROVISIONERS
+
+    def own_claims(self, workload: Workload) -> list[Manifest]:
+        """The claims of a StatefulSet's pods that are there already."""
+        templates = [name_of(claim) for claim in workload.claims]
+        names = [f"{name}-{workload.name}-{number}" for name in templates for number in ordinals(workload)]
+        return [found for name in names if (found := self._claims.get((workload.namespace, name)))]
 
     def refusals(self, spec: Manifest, workload: Workload) -> Callable[[NodeClass], list[Refusal]] | None:
         """Why volumes keep pods from nodes, as a function of the node; None for pods without such volumes."""
         claims = [*self._mounted(spec, workload.namespace), *self.made_claims(spec, workload)]
+        own = self.own_claims(workload)
         if not claims:
             return None
-        return lambda node: [_as_known(r, node) for claim in claims for r in self._refused(claim, workload, node)]
+        # Each volume that is there already is of one pod, and which one a node takes is not known.
+        return lambda node: [
+            *(_as_known(r, node) for claim in claims for r in self._refused(claim, workload, node)),
+            *(r._replace(certain=False) for claim in own for r in self._refused(claim, workload, node)),
+        ]
 
     def unused(self, workloads: Iterable[Workload]) -> list[Manifest]:
         """The declared claims that no pod of some workloads mounts."""

@@ -176,14 +176,21 @@ def one_by_one(workload: Workload) -> list[PodSet] | None:
     """A set for each pod of a workload, with the labels that tell it apart; None where those are not known."""
     pods, spec = workload.pods[0], section(workload.manifest, "spec")
     if workload.kind == "StatefulSet":
-        first = section(spec, "ordinals").get("start") or 0
-        ordinals = [(str(number), f"{workload.name}-{number}") for number in range(first, first + pods.count)]
-        own = [{_POD_INDEX: number, _POD_NAME: name} for number, name in ordinals]
+        numbers = ordinals(workload)[: pods.count]
+        own = [{_POD_INDEX: str(number), _POD_NAME: f"{workload.name}-{number}"} for number in numbers]
     elif _is_indexed(workload) and workload.all_at_once and pods.count == spec.get("completions"):
         own = [{labels.JOB_INDEX: str(number)} for number in range(pods.count)]
     else:
         return None
     return [replace(pods, count=1, labels={**pods.labels, **each}) for each in own] if len(own) <= _MOST_APART else None
+
+
+def ordinals(workload: Workload) -> range:
+    """The numbers of a StatefulSet's pods, those that run already included."""
+    spec = section(workload.manifest, "spec")
+    first, replicas = section(spec, "ordinals").get("start"), spec.get("replicas")
+    first = first if isinstance(first, int) else 0
+    return range(first, first + max(replicas or 0, *(pods.count for pods in workload.pods)))
 
 
 def _is_indexed(workload: Workload) -> bool:

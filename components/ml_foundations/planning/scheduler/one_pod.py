@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ml_foundations.kubernetes.manifests import Manifest
-from ml_foundations.kubernetes.quantities import format_milli
+from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.planning.model.nodes import NodeClass, node_class
 from ml_foundations.planning.model.places import Demand, Place, PodClass, pod_of
 from ml_foundations.planning.model.refusals import Refusal
@@ -41,5 +41,5 @@ def _insufficient(pod: PodClass, node: NodeClass, used: Mapping[str, int]) -> It
         whole = node.allocatable.get(name, 0)
         free = whole - used.get(name, 0)
         if wanted > free:
-            shown = [format_milli(amount) for amount in (wanted, max(free, 0), whole)]
+            shown = [readable(amount) for amount in (wanted, max(free, 0), whole)]
             yield Refusal("resources", "", "insufficient {}: needs {}, {} free of {}".format(name, *shown))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from functools import singledispatch
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import name_of, namespace_of
-from ml_foundations.kubernetes.quantities import format_milli
+from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.planning.model.decisions import (
     Company,
     Competition,
@@ -71,7 +72,7 @@ def _(reason: QuotaExceeded, _verdict: Verdict) -> Words:
             f"Raise {reason.resource} to {enough}, or lower what the workloads ask for.",
             f"ResourceQuota {namespace_of(reason.quota)}/{quota}",
         )
-    used = "" if reason.free == reason.hard else f" of {format_milli(reason.hard)}"
+    used = "" if reason.free == reason.hard else f" of {readable(reason.hard)}"
     return Words(
         "quota",
         f"ResourceQuota {quota}.spec.hard.{reason.resource}",
@@ -83,7 +84,7 @@ def _(reason: QuotaExceeded, _verdict: Verdict) -> Words:
 def _numbers(exceeded: QuotaExceeded) -> tuple[str, ...]:
     """What is wanted, what is free, what is missing and what would be enough."""
     wanted, free, hard = exceeded.wanted, exceeded.free, exceeded.hard
-    return tuple(map(format_milli, (wanted, free, wanted - free, hard + wanted - free)))
+    return *map(readable, (wanted, free, wanted - free)), readable(hard + wanted - free, math.ceil)
 
 
 @_words.register
@@ -204,7 +205,7 @@ def _(reason: SharedClaim, _verdict: Verdict) -> Words:
 
 @_words.register
 def _(reason: Overpromised, _verdict: Verdict) -> Words:
-    promised, offered = format_milli(reason.promised), format_milli(reason.offered)
+    promised, offered = readable(reason.promised), readable(reason.offered)
     return Words(
         "queue-capacity",
         "spec",
@@ -224,8 +225,8 @@ def _(reason: Member, verdict: Verdict) -> Words:
 def _(reason: Competition, verdict: Verdict) -> Words:
     missing = _missing(reason)
     if reason.of_one:
-        message = missing or "its jobs may take each other's places"
-        return Words("nodes", "spec.replicatedJobs", message, "Let pools have more nodes, or lower replicas.")
+        message = missing or "its pods may take each other's places"
+        return Words("nodes", reason.of_one, message, "Let pools have more nodes, or lower replicas.")
     if reason.job:
         until = "until they have ended" if all(workload.is_finite for workload in reason.beside) else "forever"
         beside = names(map(str, reason.beside))
@@ -252,9 +253,9 @@ def _missing(reason: Competition) -> str:
     needed, offered, nodes = reason.shortfall.needed, reason.shortfall.offered, reason.shortfall.nodes
     short = sorted(needed, key=lambda name: (not is_extended(name), name))
     return (
-        f"together they need {' and '.join(f'{format_milli(needed[name])} {name}' for name in short)}, "
+        f"together they need {' and '.join(f'{readable(needed[name])} {name}' for name in short)}, "
         f"and {', '.join(nodes) or 'no node'} offer{'' if len(nodes) > 1 else 's'} "
-        f"{' and '.join(format_milli(offered[name]) for name in short)} at most"
+        f"{' and '.join(readable(offered[name]) for name in short)} at most"
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import Manifest, name_of
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import (
     Candidate,
@@ -23,6 +25,7 @@ from ml_foundations.planning.model.decisions import (
     Shortfall,
     Verdict,
 )
+from ml_foundations.planning.model.free_volumes import access_modes
 from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet
@@ -92,20 +95,30 @@ class Fitting:
         if beyond.verdict is Verdict.CANNOT_FIT:
             candidate.reasons += beyond.reasons
 
-    def warn_of_shared_claims(self) -> None:
-        """Warn of claims that one node at a time may attach, where pods on several nodes may mount them.
+    def judge_shared_claims(self) -> None:
+        """Look at claims that pods on several nodes may mount.
 
-        The scheduler does not look at that: the later pods wait on their nodes until the disk is detached.
+        The scheduler does not look at whether one node at a time may attach a claim: the later pods wait on their nodes
+        until the disk is detached. Where the first pod decides the zone of the volume, all others must be in it.
         """
-        mounting: dict[tuple[str, str], list[Candidate]] = {}
+        mounting: dict[int, tuple[Manifest, list[Candidate]]] = {}
         for candidate in self._candidates:
-            for claim in self._cluster.volumes.on_one_node(candidate.workload):
-                mounting.setdefault((candidate.workload.namespace, claim), []).append(candidate)
-        for (_, claim), candidates in mounting.items():
+            for claim in candidate.claims:
+                mounting.setdefault(id(claim), (claim, []))[1].append(candidate)
+        for claim, candidates in mounting.values():
             sets = [(pod_set, pod) for candidate in candidates for pod_set, pod in candidate.sets]
-            places = {id(place): place.count for _, pod in sets for place in self._cluster.accepting(pod)}
-            if sum(pod_set.count for pod_set, _ in sets) > 1 and sum(places.values()) > 1:
-                candidates[0].warnings.append(SharedClaim(claim, [c.workload for c in candidates]))
+            places = list({id(place): place for _, pod in sets for place in self._cluster.accepting(pod)}.values())
+            if sum(pod_set.count for pod_set, _ in sets) < 2 or sum(place.count for place in places) < 2:
+                continue
+            if set(access_modes(claim)) == {"ReadWriteOnce"}:
+                candidates[0].warnings.append(SharedClaim(name_of(claim), [c.workload for c in candidates]))
+            zones = {zone for place in places for zone in place.node.zones or (place.node.labels.get(labels.ZONE),)}
+            is_split = len(candidates) > 1 or not candidates[0].workload.is_partial
+            if is_split and len(zones) > 1 and self._cluster.volumes.gets_a_zone(claim):
+                message = f"the first pod decides the zone of claim {name_of(claim)}, and all others must be in it"
+                remedy = "Keep the pods in one zone by a node selector."
+                for candidate in candidates:
+                    candidate.refuse([Refusal("volume-zone", "volumes", message, remedy, certain=False)])
 
     def _place_daemons(self, candidate: Candidate) -> None:
         """A DaemonSet runs on every node that takes it."""
@@ -263,7 +276,9 @@ class Fitting:
                 verdict = Verdict.UNDETERMINED if verdict is Verdict.FITS else verdict
             candidate.decide(verdict)
             if verdict is not Verdict.FITS:
-                candidate.decide(verdict, Competition(demands, shortfall, of_one=True))
+                is_job_set = candidate.workload.kind == "JobSet"
+                path = "spec.replicatedJobs" if is_job_set else candidate.sets[0][0].count_path
+                candidate.decide(verdict, Competition(demands, shortfall, of_one=path))
 
     def _demand(self, pod_set: PodSet, pod: PodClass, among: Sequence[Place] | None = None) -> Demand:
         accepting = self._cluster.accepting(pod, self.occupied if among is None else among)

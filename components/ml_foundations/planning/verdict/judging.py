@@ -83,7 +83,7 @@ def _judge(world: World, cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> 
             fitting.place(candidate)
         elif candidate.is_refused and candidate.workload.queue is None:  # a queue sends its pods to a flavor's nodes
             fitting.place_refused(candidate)
-    fitting.warn_of_shared_claims()
+    fitting.judge_shared_claims()
     advise(cluster, candidates)
     for index, candidate in enumerate(candidates):
         if _is_uncertain(candidate.verdict, [other.workloads[index].verdict for other in roomier]):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from ml_foundations.kubernetes.quantities import format_milli
+from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict.cost import HOURS_PER_MONTH
 from ml_foundations.planning.verdict.findings import Finding
@@ -71,7 +72,7 @@ def as_summary(verdicts: Verdicts) -> str:
     lines = [_NOTHING if verdicts.is_empty else f"The stack {SHOWN[verdicts.stack]}."]
     for left in verdicts.quotas:
         amounts = ", ".join(
-            f"{name} {format_milli(amount)} of {format_milli(left.hard[name])}"
+            f"{name} {readable(amount, math.floor)} of {readable(left.hard[name])}"
             for name, amount in sorted(left.left.items())
             if left.hard[name]
         )

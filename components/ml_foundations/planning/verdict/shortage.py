@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import items
-from ml_foundations.kubernetes.quantities import format_milli
+from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.planning.model.decisions import Shortage
 from ml_foundations.planning.model.places import Place, PodClass
@@ -99,7 +100,7 @@ def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
     }
     steps = [way for rule, way in ways.items() if rule in rules]
     steps += [
-        f"request at most {format_milli(free)} {resource}" if free else f"choose a pool that offers {resource}"
+        f"request at most {readable(free, math.floor)} {resource}" if free else f"choose a pool that offers {resource}"
         for resource, _, free in lacks(pod, nearest)
     ]
     text = " and ".join(steps) or "free the node's host ports or loosen the anti-affinity"
@@ -161,7 +162,7 @@ def _offer(pod: PodClass, place: Place, count: int) -> str:
     if pod.excludes_itself_per_node:
         return f'"{place.node.name}" takes one per node on {nodes}'
     name = min(pod.requests, key=lambda each: (place.free.get(each, 0) // pod.requests[each], each))
-    return f'"{place.node.name}" offers {format_milli(place.free.get(name, 0))} {name} per node on {nodes}'
+    return f'"{place.node.name}" offers {readable(place.free.get(name, 0))} {name} per node on {nodes}'
 
 
 def lacks(pod: PodClass, place: Place) -> list[tuple[str, int, int]]:
@@ -176,7 +177,7 @@ def lacks(pod: PodClass, place: Place) -> list[tuple[str, int, int]]:
 def lack_text(lack: tuple[str, int, int]) -> str:
     """One of ``lacks`` in words."""
     name, *amounts = lack
-    needed, free, short = map(format_milli, (*amounts, amounts[0] - amounts[1]))
+    needed, free, short = map(readable, (*amounts, amounts[0] - amounts[1]))
     if name == PODS:
         return "it has no place for one more pod"
     return f"it needs {needed} {name}, and {free} is free, {short} short"
@@ -186,7 +187,7 @@ def needs(pod: PodClass) -> str:
     """What a pod requests, the rarest resource first: extended ones, then cpu and memory."""
     order = {"cpu": 1, "memory": 2, "ephemeral-storage": 3}
     names = sorted(pod.requests.keys() - {PODS}, key=lambda name: (order.get(name, 0), name))
-    return ", ".join(f"{format_milli(pod.requests[name])} {name}" for name in names) or "a place"
+    return ", ".join(f"{readable(pod.requests[name])} {name}" for name in names) or "a place"
 
 
 def names(found: Iterable[str]) -> str:

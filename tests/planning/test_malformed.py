@@ -1,0 +1,117 @@
+"""A value of the wrong type, wherever it stands, is a finding or nothing to planning: never a traceback."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ml_foundations.planning import UNKNOWN, Verdict, judge
+
+from tests.planning.building import (
+    HOSTNAME,
+    ZONE,
+    Manifest,
+    anti_affinity,
+    container,
+    daemon_set,
+    deployment,
+    job,
+    limit_range,
+    node,
+    node_affinity,
+    quota,
+    spread,
+    stateful_set,
+    template,
+    workload,
+)
+
+VALUES: list[Any] = [None, "x", "", 5, -1, 1.5, True, [], {}, ["x"], [5], [None], [[]], [{}], {"x": 5}, UNKNOWN]
+CLAIM = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+PODS = template(
+    containers=[
+        container(cpu=1)
+        | {
+            "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+            "ports": [{"containerPort": 80, "hostPort": 80}],
+            "securityContext": {"runAsUser": 5, "windowsOptions": {"hostProcess": False}},
+            "volumeMounts": [{"name": "claimed", "mountPath": "/c"}],
+            "livenessProbe": {"httpGet": {"port": 80}},
+        }
+    ],
+    initContainers=[{"name": "first", "image": "i", "restartPolicy": "Always"}],
+    affinity=anti_affinity() | node_affinity({"key": "a", "operator": "Exists"}),
+    tolerations=[{"key": "a", "operator": "Exists", "tolerationSeconds": 5, "effect": "NoExecute"}],
+    topologySpreadConstraints=[spread(matchLabelKeys=["k"])],
+    volumes=[
+        {"name": "claimed", "persistentVolumeClaim": {"claimName": "c"}},
+        {"name": "made", "ephemeral": {"volumeClaimTemplate": {"spec": CLAIM["spec"]}}},
+        {"name": "disk", "gcePersistentDisk": {"pdName": "d"}},
+    ],
+    nodeSelector={"a": "b"},
+    resourceClaims=[{"name": "g", "resourceClaimTemplateName": "t"}],
+    securityContext={"sysctls": [{"name": "a", "value": "b"}], "seccompProfile": {"type": "RuntimeDefault"}},
+    schedulingGates=[{"name": "a"}],
+    overhead={"cpu": "1"},
+)
+FAILING = {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [1]}}]}
+JOB = job("run", 1, PODS, podFailurePolicy=FAILING, completions=1, backoffLimit=1)
+WORKLOADS = [
+    {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": "team"}, "spec": PODS["spec"]},
+    deployment("web", 1, PODS, strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}),
+    stateful_set("db", 1, PODS, volumeClaimTemplates=[CLAIM], ordinals={"start": 1}),
+    daemon_set("agent", PODS),
+    JOB,
+    workload("batch/v1", "CronJob", "nightly", {"schedule": "@daily", "jobTemplate": {"spec": JOB["spec"]}}),
+    workload(
+        "jobset.x-k8s.io/v1alpha2",
+        "JobSet",
+        "many",
+        {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": JOB["spec"]}}]},
+    ),
+]
+RESTRICTED = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": "team", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+}
+AROUND = [
+    RESTRICTED,
+    node("n", {ZONE: "a", "a": "b", HOSTNAME: "n"}, cpu="9"),
+    quota(hard={"pods": "5", "requests.cpu": "5", "count/jobs.batch": "1"}),
+    limit_range({"type": "Container", "default": {"cpu": "1"}}),
+]
+
+
+def paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value in a tree."""
+    found = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in found:
+        yield (*path, key)
+        yield from paths(value, (*path, key))
+
+
+def changed(tree: Manifest, path: tuple[Any, ...], value: Any) -> Manifest:
+    result = copy.deepcopy(tree)
+    holder: Any = result
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    return result
+
+
+@pytest.mark.parametrize("whole", WORKLOADS, ids=lambda each: each["kind"])
+def test_no_value_is_a_traceback(whole: Manifest) -> None:
+    for number, path in enumerate(paths(whole)):
+        if path not in (("kind",), ("apiVersion",)):
+            for value in VALUES[number % 2 :: 2]:
+                judge([*AROUND, changed(whole, path, value)])
+
+
+@pytest.mark.parametrize("whole", WORKLOADS[1:], ids=lambda each: each["kind"])
+def test_what_is_malformed_is_refused_with_its_path(whole: Manifest) -> None:
+    found = judge([*AROUND, changed(whole, ("metadata", "labels"), "x")]).workloads[0]
+    assert (found.verdict, [each.path for each in found.reasons]) == (Verdict.CANNOT_FIT, ["metadata.labels"])

@@ -1,0 +1,231 @@
+"""Objects other than workloads, and rarer fields of Jobs: what planning refuses, the API server refuses, no more."""
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from ml_foundations.planning import Severity, Verdict, judge
+
+from tests.planning.building import Manifest, deployment, node, template
+from tests.planning.mutations import draw
+from tests.support.cluster import Cluster
+
+CASES = 1200
+FEW = [None, None, None, None]
+"""A field is left out most of the time, so that few are wrong at once."""
+NAME = [*5 * ["o"], "o.p", "O", "a_b"]
+REFERENCE = {"name": ["s", "s", "S", "", None], "namespace": ["default", "default", "a.b", "", None]}
+MODES = [*4 * [("ReadWriteOnce",)], (), ("ReadWriteOncePod",), ("ReadWriteOncePod", "ReadWriteOnce"), ("x",), None]
+TERMS: Manifest = {"nodeSelectorTerms": [({"matchExpressions": ({"key": "a", "operator": "Exists"},)},), ()]}
+VOLUMES: list[Any] = [
+    *4
+    * [
+        {
+            "csi": {
+                "driver": [*3 * ["a.b"], "a_b", ""],
+                "volumeHandle": ["h", "h", "h", ""],
+                **{
+                    f"{of}SecretRef": [*FEW, REFERENCE]
+                    for of in ("controllerPublish", "controllerExpand", "nodeStage", "nodePublish", "nodeExpand")
+                },
+            }
+        }
+    ],
+    {"hostPath": {"path": ["/a", "", "/../a"], "type": [None, "Directory", "x"]}},
+    {"nfs": {"server": ["s", ""], "path": ["/p", "p"]}},
+    {"local": {"path": ["/l", "/../l", ""]}, "nodeAffinity": [None, {"required": TERMS}, {}]},
+    {"hostPath": {"path": "/a"}, "nfs": {"server": "s", "path": "/p"}},
+    {},
+]
+CLAIM = {
+    "accessModes": MODES,
+    "storageClassName": [None, None, "", "c", "C_"],
+    "volumeMode": [*FEW, "Block", "x", ""],
+}
+SCOPES = [*FEW, ("Terminating",), ("PriorityClass",), ("x",)]
+EXPRESSION = {
+    "scopeName": ["PriorityClass", "x", None],
+    "operator": ["In", "NotIn", "Exists", "DoesNotExist", "x"],
+    "values": [None, ("a",), ()],
+}
+SELECTED = {"matchExpressions": (EXPRESSION,)}
+CODES = {"operator": ["In", "NotIn", "x", None], "values": [(1,), (1, 2), (2, 1), (0,), (0, 1), ()]}
+CONDITION = {"type": ["DisruptionTarget", "a b"], "status": ["True", "x"]}
+FAILURE: Manifest = {
+    "action": ["Ignore", "FailJob", "Count", "FailIndex", "x", None],
+    "onExitCodes": [None, CODES],
+    "onPodConditions": [None, None, (CONDITION,)],
+}
+PODS = {"containers": ({"name": "main", "image": "i"},), "restartPolicy": "Never"}
+JOB: Manifest = {
+    "template": {"metadata": {"labels": {"app": "web"}}, "spec": PODS},
+    "podFailurePolicy": [None, {"rules": [(FAILURE,), (FAILURE, FAILURE)]}],
+    "completionMode": [None, "Indexed"],
+    "completions": 1,
+    "backoffLimitPerIndex": [None, None, 1],
+}
+PROCESS = [None, None, {"windowsOptions": {"hostProcess": [True, True, False]}}]
+SHAPES: dict[str, tuple[str, Manifest]] = {
+    "PersistentVolume": (
+        "/api/v1/persistentvolumes",
+        {
+            "spec": [
+                {
+                    "accessModes": MODES,
+                    "capacity": [*5 * [{"storage": "1Gi"}], {"storage": "0"}, {"cpu": "1"}, {}, None],
+                    "persistentVolumeReclaimPolicy": [*FEW, "Retain", "x"],
+                    "storageClassName": [None, None, "c", "C_"],
+                    "volumeMode": [*FEW, "Block", "x"],
+                    **volume,
+                }
+                for volume in VOLUMES
+            ]
+        },
+    ),
+    "PersistentVolumeClaim": (
+        "/api/v1/namespaces/default/persistentvolumeclaims",
+        {"spec": CLAIM | {"resources": [*4 * [{"requests": {"storage": "1Gi"}}], {"requests": {"storage": "0"}}, {}]}},
+    ),
+    "StorageClass": (
+        "/apis/storage.k8s.io/v1/storageclasses",
+        {
+            "provisioner": ["a.b/c", "A.b", ""],
+            "reclaimPolicy": [*FEW, "Delete", "x"],
+            "volumeBindingMode": [*FEW, "Immediate", "x", ""],
+            "allowedTopologies": [
+                *FEW,
+                ({"matchLabelExpressions": ({"key": ["zone", "a b"], "values": [("a",), ()]},)},),
+            ],
+        },
+    ),
+    "ResourceQuota": (
+        "/api/v1/namespaces/default/resourcequotas",
+        {"spec": {"hard": {"pods": "5"}, "scopes": SCOPES, "scopeSelector": [*FEW, SELECTED]}},
+    ),
+    "LimitRange": (
+        "/api/v1/namespaces/default/limitranges",
+        {
+            "spec": {
+                "limits": [
+                    ({"type": ["Container", "Pod"], "max": {"cpu": "2"}, "default": [None, {"cpu": "1"}]},),
+                    ({"type": "Pod", "defaultRequest": [None, {"cpu": "1"}]},),
+                    ({"type": "Container"}, {"type": ["Pod", "Container"]}),
+                ]
+            }
+        },
+    ),
+    "PriorityClass": (
+        "/apis/scheduling.k8s.io/v1/priorityclasses",
+        {"value": [1, 0, 1_000_000_000, 1_000_000_001, -5], "preemptionPolicy": [*FEW, "Never", "x", ""]},
+    ),
+    "RuntimeClass": (
+        "/apis/node.k8s.io/v1/runtimeclasses",
+        {
+            "handler": ["h", "h", "H", "", "a.b"],
+            "scheduling": [
+                None,
+                {
+                    "nodeSelector": [None, {"a": "b"}, {"a b": "c"}],
+                    "tolerations": [None, ({"key": ["k", "a b"], "operator": ["Exists", "x"], "effect": [None, "y"]},)],
+                },
+            ],
+        },
+    ),
+    "HorizontalPodAutoscaler": (
+        "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
+        {
+            "spec": {
+                "maxReplicas": [3, 3, 3, 0],
+                "minReplicas": [None, 1, 3, 4, 0],
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": ["Deployment", ""], "name": ["web", "web", ""]},
+            }
+        },
+    ),
+    "Job": ("/apis/batch/v1/namespaces/default/jobs", {"spec": JOB}),
+    "CronJob": (
+        "/apis/batch/v1/namespaces/default/cronjobs",
+        {
+            "spec": {
+                "schedule": "* * * * *",
+                "timeZone": [None, "Europe/Berlin", "Mars/Base", "UTC", "", "Local", "local", "Europe", "../x"],
+                "jobTemplate": {"spec": JOB},
+            }
+        },
+    ),
+    "Pod": (
+        "/api/v1/namespaces/default/pods",
+        {
+            "spec": {
+                "containers": (
+                    {"name": "a", "image": "i", "securityContext": PROCESS},
+                    {"name": "b", "image": "i", "securityContext": PROCESS},
+                ),
+                "securityContext": PROCESS,
+                "hostNetwork": [None, True],
+            }
+        },
+    ),
+}
+CLUSTER_WIDE = ("PersistentVolume", "StorageClass", "PriorityClass", "RuntimeClass")
+ROOMY = node("n", cpu="1k", memory="1Ti")
+WEB = deployment("web", 1, template())
+
+
+def drawn(kind: str, seed: int) -> Manifest:
+    path, shape = SHAPES[kind]
+    version = path.removeprefix("/apis/").removeprefix("/api/").partition("/namespaces")[0]
+    version = version if "namespaces" in path else version.rpartition("/")[0]
+    at = random.Random(seed)
+    metadata = {"name": draw(at, NAME if kind not in ("Job", "CronJob", "Pod") else "o")}
+    if kind not in CLUSTER_WIDE:
+        metadata["namespace"] = "default"
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **draw(at, shape)}
+
+
+def refused(document: Manifest) -> tuple[list[str], bool]:
+    """The findings that say so, and whether the verdict is certain."""
+    verdicts = judge([ROOMY, WEB, document])
+    own = [each for each in verdicts.workloads if str(each.workload).startswith(f"{document['kind']} ")]
+    found = [*verdicts.findings, *(reason for each in own for reason in each.reasons)]
+    errors = [each.message for each in found if each.rule == "invalid" and each.severity is Severity.ERROR]
+    return errors, not own or own[0].verdict is not Verdict.UNDETERMINED
+
+
+def test_what_planning_refuses_the_api_server_refuses(cluster: Cluster) -> None:
+    wrong, seen = [], Counter[tuple[str, bool]]()
+    for seed in range(CASES):
+        kind = list(SHAPES)[seed % len(SHAPES)]
+        document, headers = drawn(kind, seed), {"Content-Type": "application/json"}
+        url = f"{cluster.api.configuration.host}{SHAPES[kind][0]}?dryRun=All"
+        response = cluster.api.call_api("POST", url, headers, document)
+        words = response.read().decode()
+        assert response.status in (201, 400, 403, 422), words
+        errors, is_certain = refused(document)
+        seen[kind, response.status == 201] += 1
+        if bool(errors) == (response.status == 201) and is_certain:
+            wrong.append(f"{seed}: {errors or words}\n{document}")
+    assert not wrong, f"{len(wrong)} are wrong:\n" + "\n".join(wrong[:8])
+    assert len(seen) == 2 * len(SHAPES)
+
+
+SECRET = {"csi": {"driver": "a.b", "volumeHandle": "h", "nodePublishSecretRef": {"name": "s"}}}
+
+
+def test_a_refused_object_refuses_the_stack_and_settles_nothing() -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, **SECRET}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec}
+    found = judge([ROOMY, WEB, volume])
+    assert (found.stack, found.workloads[0].verdict) == (Verdict.CANNOT_FIT, Verdict.UNDETERMINED)
+    paths = {(each.object, each.path) for each in found.findings if each.rule == "invalid"}
+    assert paths == {("PersistentVolume pv", "spec.csi.nodePublishSecretRef.namespace")}
+    volume["metadata"] = {"name": "pv", "uid": "7a0f"}
+    assert judge([ROOMY, WEB, volume]).stack is Verdict.FITS
+
+
+@pytest.mark.parametrize("surge", ["x", [], {}, True, "-5%", -1])
+def test_a_malformed_value_is_a_finding(surge: Any) -> None:
+    web = deployment("web", 1, template(), strategy={"rollingUpdate": {"maxSurge": surge}})
+    found = judge([ROOMY, web]).workloads[0]
+    assert found.verdict is Verdict.CANNOT_FIT
+    assert [each.path for each in found.reasons] == ["spec.strategy.rollingUpdate.maxSurge"]
