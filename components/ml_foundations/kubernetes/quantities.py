@@ -87,7 +87,7 @@ def readable(value: int, to: Callable[[Fraction], int] = round) -> str:
     exact = format_milli(value)
     if len(exact) <= _LONGEST or value % WHOLE:
         return exact
-    suffix, power = max((each for each in _BINARY.items() if abs(value) >= WHOLE * 1024 ** each[1]), key=lambda e: e[1])
+    suffix, power = [each for each in _BINARY.items() if abs(value) >= 10 * WHOLE * 1024 ** each[1]][-1]
     amount = Fraction(value, WHOLE * 1024**power)
     tenth = 10 ** max(0, 4 - len(str(int(abs(amount)))))
     return f"{to(amount * tenth) / tenth:g}{suffix}"

@@ -1,0 +1,228 @@
+"""What runs already counts once: the objects of a cluster as kubectl prints them, and one more Job."""
+
+import copy
+from typing import Any
+
+import pytest
+from ml_foundations.planning import Verdict, Verdicts, judge
+
+from tests.planning.building import (
+    Manifest,
+    container,
+    daemon_set,
+    deployment,
+    job,
+    namespaced,
+    node,
+    quota,
+    stateful_set,
+    template,
+    workload,
+)
+
+FITS, CANNOT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
+PODS = template(containers=[container(cpu=2)], serviceAccountName="not-in-the-list")
+
+
+def stored(manifest: Manifest, **status: Any) -> Manifest:
+    """An object as the API server has it."""
+    found = copy.deepcopy(manifest)
+    found["metadata"]["uid"] = f"uid-of-{found['metadata']['name']}"
+    return {**found, "status": status}
+
+
+def pod_of(owner: Manifest, number: int, on: str | None = "n", phase: str = "Running", **spec: Any) -> Manifest:
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"]}
+    made = PODS["spec"] | {"containers": [container(cpu=2) | {"image": "i"}]} | spec | ({"nodeName": on} if on else {})
+    found = namespaced("v1", "Pod", f"{reference['name']}-{number}", spec=made)
+    found["metadata"] |= {"labels": {"app": "web"}, "ownerReferences": [reference]}
+    return stored(found, phase=phase)
+
+
+def quotas(cpu: int, used: int, **more: int) -> Manifest:
+    names = {"requests.cpu": (cpu, used), **{name: (9, count) for name, count in more.items()}}
+    hard = {name: str(most) for name, (most, _) in names.items()}
+    return stored(quota(hard=hard), hard=hard, used={name: str(count) for name, (_, count) in names.items()})
+
+
+WEB = stored(deployment("web", 3, PODS), replicas=3)
+AGENT = stored(daemon_set("agent", template(containers=[container(cpu=1)])), desiredNumberScheduled=1)
+HEALTHY = [
+    node("n", cpu="10"),
+    WEB,
+    *(pod_of(WEB, number) for number in range(3)),
+    AGENT,
+    pod_of(AGENT, 0, containers=[container(cpu=1) | {"image": "i"}]),
+    stored(job("done", 1, PODS), succeeded=1, conditions=[{"type": "Complete", "status": "True"}]),
+    quotas(9, 7),
+]
+"""Seven of ten cores and of nine of the quota are taken."""
+
+
+def verdicts_of(found: Verdicts) -> dict[str, Verdict]:
+    return {str(each.workload): each.verdict for each in found.workloads}
+
+
+def test_a_healthy_cluster_fits() -> None:
+    found = judge(HEALTHY)
+    assert verdicts_of(found) == {"Deployment team/web": FITS, "DaemonSet team/agent": FITS}
+    assert (found.stack, found.findings) == (FITS, [])
+    assert found.quotas[0].left == {"requests.cpu": 2000}
+
+
+@pytest.mark.parametrize(("cpu", "expected"), [(2, FITS), (3, CANNOT)])
+def test_one_more_job_is_judged_against_what_is_left(cpu: int, expected: Verdict) -> None:
+    found = judge([*HEALTHY, job("more", 1, template(containers=[container(cpu=cpu)]))])
+    assert verdicts_of(found)["Job team/more"] is expected
+    assert {each.rule for each in found.workloads[-1].reasons} == (set() if expected is FITS else {"quota"})
+
+
+@pytest.mark.parametrize(("running", "cores", "expected"), [(2, 6, FITS), (2, 5, CANNOT), (0, 5, CANNOT), (0, 6, FITS)])
+def test_pods_that_do_not_run_yet_need_what_is_left(running: int, cores: int, expected: Verdict) -> None:
+    pods = template(containers=[container(cpu=2)])
+    web = stored(deployment("web", 3, pods), replicas=3)
+    up = [pod_of(web, n, serviceAccountName="default") for n in range(running)]
+    waiting = [pod_of(web, n, None, "Pending", serviceAccountName="default") for n in range(running, 3)]
+    found = judge([node("n", cpu=str(cores)), web, *up, *waiting, quotas(6, 6, pods=3)])
+    assert verdicts_of(found) == {"Deployment team/web": expected}
+    assert found.quotas[0].left["requests.cpu"] == 0
+
+
+def test_a_changed_workload_replaces_its_pods() -> None:
+    web = deployment("web", 3, template(containers=[container(cpu=2)]))
+    found = judge([node("n", cpu="6"), web, *(pod_of(web, n) for n in range(3)), quotas(6, 6)])
+    assert found.stack is FITS
+
+
+def test_a_job_needs_no_pods_that_have_succeeded() -> None:
+    pods = template(containers=[container(cpu=2)])
+    run = stored(job("run", 4, pods, gang=True, completions=10), active=0, succeeded=9)
+    assert judge([node("n", cpu="2"), run]).stack is FITS
+    run["status"]["succeeded"] = 8
+    assert judge([node("n", cpu="2"), run]).stack is CANNOT
+
+
+def test_objects_that_are_there_are_used_already() -> None:
+    full = quota(hard={"count/deployments.apps": "1", "count/replicasets.apps": "1"})
+    used = stored(full, used=full["spec"]["hard"])
+    web = deployment("web", 1, template())
+    assert judge([node("n"), stored(web), used]).stack is FITS
+    assert judge([node("n"), web, used]).stack is CANNOT
+
+
+def test_a_reference_to_another_api_is_none() -> None:
+    web = deployment("web", 1, template(containers=[container(cpu=4)]))
+    other = {"apiVersion": "apps.kruise.io/v1", "kind": "Deployment", "metadata": {"name": "web"}}
+    for owner, expected in ((web, FITS), (other, CANNOT)):
+        pod = pod_of(owner, 0, serviceAccountName="default")
+        assert judge([node("n", cpu="5"), web, pod]).stack is expected
+
+
+CLAIM: Manifest = {
+    "metadata": {"name": "data"},
+    "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "fast",
+        "resources": {"requests": {"storage": "1Gi"}},
+    },
+}
+FAST: Manifest = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "fast"},
+    "provisioner": "pd.csi.storage.gke.io",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+
+
+def claim(name: str, **spec: Any) -> Manifest:
+    return namespaced("v1", "PersistentVolumeClaim", name, spec=CLAIM["spec"] | spec)
+
+
+def test_a_claim_of_a_stateful_set_that_is_there_counts_once_and_keeps_its_zone() -> None:
+    zone = "topology.kubernetes.io/zone"
+    db = stateful_set("db", 1, template(), volumeClaimTemplates=[CLAIM])
+    one = quota(hard={"persistentvolumeclaims": "1"})
+    assert judge([node("n"), FAST, db, one, claim("data-db-0")]).stack is FITS
+    assert judge([node("n"), FAST, db, one, claim("other")]).stack is not FITS
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv", "labels": {zone: "a"}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "fast",
+            "capacity": {"storage": "1Gi"},
+            "claimRef": {"namespace": "team", "name": "data-db-0"},
+            "csi": {"driver": "pd.csi.storage.gke.io", "volumeHandle": "h"},
+        },
+    }
+    for at, expected in (("a", FITS), ("b", UNDETERMINED)):
+        assert judge([node("n", {zone: at}), FAST, db, volume, claim("data-db-0")]).stack is expected
+
+
+def test_pods_of_a_shared_claim_follow_the_first_ones_zone() -> None:
+    zone, volumes = "topology.kubernetes.io/zone", [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    pods = template(containers=[container(cpu=2)], volumes=volumes)
+    for second, kind, expected in (
+        ("a", deployment("web", 2, pods), FITS),
+        ("b", deployment("web", 2, pods), UNDETERMINED),
+        ("b", deployment("web", 1, pods), FITS),
+        ("b", job("run", 2, pods), FITS),
+    ):
+        nodes = [node("one", {zone: "a"}, cpu="2"), node("two", {zone: second}, cpu="2")]
+        found = judge([*nodes, FAST, claim("data", accessModes=["ReadWriteMany"]), kind]).workloads[0]
+        assert found.verdict is expected or "volume-class" in {each.rule for each in found.reasons}
+
+
+def test_gke_runs_a_sidecar_where_buckets_are_mounted() -> None:
+    pods = template(containers=[container(cpu=3)])
+    pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}
+    for labels, cpu, expected in (
+        ({}, "3", FITS),
+        ({"cloud.google.com/gke-nodepool": "p"}, "3", CANNOT),
+        ({"cloud.google.com/gke-nodepool": "p"}, "3250m", FITS),
+    ):
+        nodes = node("n", labels, cpu=cpu, **{"ephemeral-storage": "50Gi"})
+        assert judge([nodes, deployment("web", 1, pods)]).stack is expected
+    pods["metadata"]["annotations"]["gke-gcsfuse/cpu-limit"] = "1"
+    assert judge([nodes, deployment("web", 1, pods)]).stack is CANNOT
+
+
+def test_a_resource_of_a_device_class_is_not_known() -> None:
+    name = "deviceclass.resource.kubernetes.io/tpu"
+    found = judge([node("n"), deployment("web", 1, template(containers=[container(**{name: 1})]))]).workloads[0]
+    assert found.verdict is UNDETERMINED
+    assert f"spec.template.spec.containers[0].resources.limits.{name}" in {each.path for each in found.reasons}
+
+
+@pytest.mark.parametrize(
+    ("request_", "count"),
+    [
+        ({"exactly": {"deviceClassName": "gpu", "count": 3}}, 3),
+        ({"exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}, 32),
+        ({"firstAvailable": [{"deviceClassName": "gpu", "count": 2}, {"deviceClassName": "gpu", "count": 5}]}, 5),
+    ],
+)
+def test_a_quota_counts_the_most_devices_that_a_claim_may_get(request_: Manifest, count: int) -> None:
+    spec = {"spec": {"devices": {"requests": [{"name": "r", **request_}]}}}
+    claims = [{"name": "g", "resourceClaimTemplateName": "t"}]
+    made = namespaced("resource.k8s.io/v1", "ResourceClaimTemplate", "t", spec=spec)
+    for most, expected in ((count, UNDETERMINED), (count - 1, CANNOT)):
+        limit = quota(hard={"gpu.deviceclass.resource.k8s.io/devices": str(most)})
+        assert judge([node("n"), made, limit, deployment("web", 1, template(resourceClaims=claims))]).stack is expected
+
+
+def test_a_job_set_makes_a_service() -> None:
+    jobs = [{"name": "w", "template": {"spec": {"template": template(restartPolicy="Never")}}}]
+    many = workload("jobset.x-k8s.io/v1alpha2", "JobSet", "many", {"replicatedJobs": jobs})
+    none = quota(hard={"services": "0"})
+    assert judge([node("n"), many, none]).stack is CANNOT
+    many["spec"]["network"] = {"enableDNSHostnames": False}
+    assert judge([node("n"), many, none]).stack is FITS
+
+
+def test_numbers_are_for_people() -> None:
+    web = deployment("web", 1, template(containers=[container(memory="1885335478Ki")]))
+    text = judge([node("n", memory="51539607360"), web]).workloads[0].reasons[0].message
+    assert "1798Gi" in text and "48Gi" in text and "Ki" not in text
