@@ -77,21 +77,12 @@ class Broken(NamedTuple):
     """Whether the value is known."""
 
 
-class _Term(NamedTuple):
-    """A term of a condition: field, !field, field=value or field!=value."""
-
-    path: tuple[str, ...]
-    is_left_out: bool
-    value: str | None
-    differs: bool
-
-
 @dataclass
 class Rules:
     """The rules of a field and of the fields below it."""
 
     below: dict[str, Rules] = field(default_factory=dict[str, "Rules"])
-    when: dict[tuple[_Term, ...], Rules] = field(default_factory=dict[tuple[_Term, ...], "Rules"])
+    when: dict[str, Rules] = field(default_factory=dict[str, "Rules"])
     """More rules, by the condition on which they hold."""
     must: list[str] = field(default_factory=list[str])
     given: str = ""
@@ -126,7 +117,7 @@ class Rules:
         ]
         if is_mapping(value):
             for condition, rules in self.when.items():
-                if all(_holds(term, value) for term in condition):
+                if all(_holds(term, value) for term in _terms(condition)):
                     found += rules.broken(value)
             for key in self.needed:
                 is_empty = value.get(key) in ("", [], {}) and self.below[key].given == "always"
@@ -193,28 +184,30 @@ def _rules(rows: Iterable[Mapping[str, str]]) -> Rules:
         name, _, inner = row["where"].partition(".")
         for path in _PLACES[name]:
             if condition := row.get("when"):
-                node = root.at(f"{path}{inner}").when.setdefault(_terms(condition), Rules())
+                node = root.at(f"{path}{inner}").when.setdefault(condition, Rules())
                 node.add(row["field"], row["must"], row["given"])
             else:
                 root.add(f"{path}{inner}{row['field']}", row["must"], row["given"])
     return root
 
 
-def _terms(condition: str) -> tuple[_Term, ...]:
-    found = re.findall(r"(!?)([\w.]+)(?:(!?)=(\S*))?", condition)
-    return tuple(_Term((*path.split("."),), bool(no), value or None, bool(other)) for no, path, other, value in found)
+@cache
+def _terms(condition: str) -> list[tuple[str, ...]]:
+    """The terms of a condition: field, !field, field=value or field!=value."""
+    return re.findall(r"(!?)([\w.]+)(?:(!?)=(\S*))?", condition)
 
 
-def _holds(term: _Term, held: Manifest) -> bool:
+def _holds(term: tuple[str, ...], held: Manifest) -> bool:
     """Whether a term of a condition holds; of what is not known, none."""
+    is_left_out, path, differs, value = term
     found: Any = held
-    for key in term.path:
+    for key in path.split("."):
         found = found.get(key) if is_mapping(found) else found
     if found is UNKNOWN:
         return False
-    if term.value is not None:
-        return ((str(found).lower() if isinstance(found, bool) else found) == term.value) != term.differs
-    return (found is None or found is False or found in ("", [], {})) == term.is_left_out
+    if value:
+        return ((str(found).lower() if isinstance(found, bool) else found) == value) != bool(differs)
+    return (found is None or found is False or found in ("", [], {})) == bool(is_left_out)
 
 
 def is_valid(rule: str, value: Any) -> bool:
