@@ -336,7 +336,8 @@ def test_limit_ranges(limit: Manifest, expected: Verdict) -> None:
 
 
 def claim(**spec: Any) -> Manifest:
-    return namespaced("v1", "PersistentVolumeClaim", "data", spec={"accessModes": ["ReadWriteOnce"], **spec})
+    own = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Gi"}}}
+    return namespaced("v1", "PersistentVolumeClaim", "data", spec=own | spec)
 
 
 def storage_class(**fields: Any) -> Manifest:

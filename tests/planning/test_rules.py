@@ -69,11 +69,15 @@ def requests(request: Manifest, limit: Manifest) -> Manifest:
 
 
 def claim(mode: str = "ReadWriteOnce", **spec: Any) -> Manifest:
-    return namespaced("v1", "PersistentVolumeClaim", "data", spec={"accessModes": [mode], **spec})
+    own = {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}}
+    return namespaced("v1", "PersistentVolumeClaim", "data", spec=own | spec)
 
 
 def mounting(replicas: int = 1) -> Manifest:
     return web(replicas, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+
+
+ROOM = {"capacity": {"storage": "1Ti"}, "hostPath": {"path": "/data"}}
 
 
 def volume_in(zone: str) -> Manifest:
@@ -81,16 +85,16 @@ def volume_in(zone: str) -> Manifest:
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": "pv", "labels": {ZONE: zone}},
-        "spec": {"accessModes": ["ReadWriteOnce"]},
+        "spec": {"accessModes": ["ReadWriteOnce"], **ROOM},
     }
 
 
 def claiming_volumes(replicas: int) -> list[Manifest]:
     """A set whose pods each need the one free volume."""
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
-    claims = [{"metadata": {"name": "data"}, "spec": spec}]
+    claims = [{"metadata": {"name": "data"}, "spec": spec | {"resources": {"requests": {"storage": "1Gi"}}}}]
     local = CLASS | {"metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner"}
-    free = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec}
+    free = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec | ROOM}
     return [stateful_set("db", replicas, template(), volumeClaimTemplates=claims), local, free, NODES]
 
 
