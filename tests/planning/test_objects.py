@@ -12,11 +12,11 @@ from tests.planning.mutations import draw
 from tests.support.cluster import Cluster
 
 CASES = 1200
-FEW = [None, None, None, None]
+FEW = 10 * [None]
 """A field is left out most of the time, so that few are wrong at once."""
-NAME = [*5 * ["o"], "o.p", "O", "a_b"]
+NAME = [*15 * ["o"], "o.p", "O", "a_b"]
 REFERENCE = {"name": ["s", "s", "S", "", None], "namespace": ["default", "default", "a.b", "", None]}
-MODES = [*4 * [("ReadWriteOnce",)], (), ("ReadWriteOncePod",), ("ReadWriteOncePod", "ReadWriteOnce"), ("x",), None]
+MODES = [*15 * [("ReadWriteOnce",)], (), ("ReadWriteOncePod",), ("ReadWriteOncePod", "ReadWriteOnce"), ("x",), None]
 TERMS: Manifest = {"nodeSelectorTerms": [({"matchExpressions": ({"key": "a", "operator": "Exists"},)},), ()]}
 VOLUMES: list[Any] = [
     *4
@@ -73,7 +73,7 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
             "spec": [
                 {
                     "accessModes": MODES,
-                    "capacity": [*5 * [{"storage": "1Gi"}], {"storage": "0"}, {"cpu": "1"}, {}, None],
+                    "capacity": [*15 * [{"storage": "1Gi"}], {"storage": "0"}, {"cpu": "1"}, {}, None],
                     "persistentVolumeReclaimPolicy": [*FEW, "Retain", "x"],
                     "storageClassName": [None, None, "c", "C_"],
                     "volumeMode": [*FEW, "Block", "x"],
