@@ -46,7 +46,8 @@ def main() -> None:
         rehearsal = Rehearsal.of("bare", Path(folder))
         try:
             kwok.start(rehearsal, tools)
-            controllers.start(rehearsal, tools, controllers.CONTROLLERS)
+            for controller in controllers.CONTROLLERS:
+                controllers.start(rehearsal, tools, controller, {})
             text = generated(Api(Access(rehearsal.kubeconfig)))
         finally:
             controllers.stop(rehearsal)

@@ -29,7 +29,12 @@ def main() -> None:
 def _environment(settings: stack_file.Settings) -> None:
     provider = _provider(settings)
     in_cluster = pulumi.ResourceOptions(provider=provider)
-    named = {"storage": settings.storage, "gpu-operator": settings.gpu_operator, "devices": settings.device_classes}
+    named = {
+        "storage": settings.storage,
+        "gpu-operator": settings.gpu_operator,
+        "devices": settings.device_classes,
+        "job-sets": settings.job_sets,
+    }
     platform = [_declare(name, spec, in_cluster) for name, spec in named.items() if spec is not None]
     for name, monitor in settings.gpu_monitors.items():
         _declare(name, monitor, in_cluster)

@@ -87,9 +87,13 @@ def fill(given: dict[str, Any]) -> list[Place]:
     for _, monitor in _entries(given, "gpuMonitors"):
         _read_files(monitor)
     for _, team in _entries(given, "teams"):
-        for section in map(to_camel, SECTIONS):
-            for _, workload in _entries(team, section):
-                _read_files(workload)
+        buckets = {name for name, volume in _entries(team, "volumes") if volume.get("bucket") is not None}
+        for workload in (entry for section in SECTIONS for _, entry in _entries(team, to_camel(section))):
+            _read_files(workload)
+            mounts = workload.get("mounts")
+            for mount in mounts if isinstance(mounts, list) else []:
+                if isinstance(mount, dict) and mount.get("claim") in buckets:
+                    _default(mount, "fuse", True)
         _default(_section(team, "serviceAccount"), "workloadPool", f"{given.get('project')}.svc.id.goog")
     return list(_places(given))
 

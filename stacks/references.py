@@ -117,6 +117,9 @@ def _workload_errors(path: str, workload: WorkloadSpec, team: Team, settings: Se
         ):
             reason = "is gke, which takes cluster.releaseChannel RAPID and cluster.hpaProfile PERFORMANCE"
             yield f"{path}.autoscaling.servedBy", f"{reason}; say them, or cpuPercent in place of metric"
+    most, load = settings.training_queue.ready_seconds, getattr(workload, "load_seconds", 0)
+    if workload.queue is not None and load > most:
+        yield f"{path}.loadSeconds", f"is {load}, and trainingQueue.readySeconds stops it after {most}: raise that"
     if isinstance(workload, ShardedSetSpec):
         for index, volume in enumerate(workload.volumes):
             yield from _class_errors(f"{path}.volumes[{index}]", volume.storage_class, settings)

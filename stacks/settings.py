@@ -32,8 +32,10 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import name_of, namespace_of
 from ml_foundations.planning.verdict.rules import RULES
 from ml_foundations.storage.classes import StorageClassesSpec
+from ml_foundations.tenancy.jobset_controller import JobSetControllerSpec
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
 from ml_foundations.tenancy.training_queue import Queues, TrainingQueueSpec
+from ml_foundations.workloads.distributed_training import DistributedTrainingSpec
 from pydantic import Discriminator, Field, Tag, ValidationError
 from pydantic.alias_generators import to_camel
 from team import SECTIONS, Team
@@ -95,6 +97,8 @@ class Settings(Spec):
     """The storage classes."""
     training_queue: Queues = Queues()
     """Kueue, which is installed where a team has a `queue`."""
+    job_set_controller: JobSetControllerSpec = JobSetControllerSpec()
+    """The controller of JobSets, which is installed where a training has `jobset: true`."""
     teams: dict[Name, Team] = {}
     """Teams with all that is theirs, by namespace."""
     proof: ProofSettings = ProofSettings()
@@ -104,6 +108,13 @@ class Settings(Spec):
     def gpu_pools(self) -> dict[str, GpuNodePoolSpec]:
         """The pools of GPU nodes, by name."""
         return {name: pool for name, pool in self.node_pools.items() if isinstance(pool, GpuNodePoolSpec)}
+
+    @property
+    def job_sets(self) -> JobSetControllerSpec | None:
+        """The arguments of the controller of JobSets; None where no training is one."""
+        workloads = (workload for team in self.teams.values() for _, _, workload in team.workloads)
+        has_some = any(isinstance(workload, DistributedTrainingSpec) and workload.jobset for workload in workloads)
+        return self.job_set_controller if has_some else None
 
     @cached_property
     def namespaces(self) -> dict[str, TeamNamespaceSpec]:
@@ -118,7 +129,13 @@ class Settings(Spec):
             return None
         flavors = [
             # Pods that ask for GPUs tolerate the GPU taint anyway.
-            {"name": name, "gpu": pool.product, "node_selector": pool.node_selector, "tolerations": others}
+            {
+                "name": name,
+                "gpu": pool.product,
+                "node_selector": pool.node_selector,
+                "tolerations": others,
+                "queued_provisioning": pool.queued_provisioning,
+            }
             for name, pool in self.gpu_pools.items()
             for others in [[each for each in pool.tolerations if each["key"] != labels.GPU_TAINT_KEY]]
         ]
@@ -132,6 +149,8 @@ class Settings(Spec):
             yield "gpuOperator", self.gpu_operator
         if self.device_classes is not None:
             yield "deviceClasses", self.device_classes
+        if self.job_sets is not None:
+            yield "jobSetController", self.job_sets
         yield from ((f"gpuMonitors.{name}", monitor) for name, monitor in self.gpu_monitors.items())
         yield from ((f"teams.{name}", namespace) for name, namespace in self.namespaces.items())
         if self.queues is not None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # for type checkers, which see neither COMPONENTS nor __getat
     from ml_foundations.gpu.operator import GpuOperator as GpuOperator
     from ml_foundations.storage.classes import StorageClasses as StorageClasses
     from ml_foundations.storage.volume import Volume as Volume
+    from ml_foundations.tenancy.jobset_controller import JobSetController as JobSetController
     from ml_foundations.tenancy.team_namespace import TeamNamespace as TeamNamespace
     from ml_foundations.tenancy.training_queue import TrainingQueue as TrainingQueue
     from ml_foundations.typed_args import *  # noqa: F403
@@ -39,6 +40,7 @@ COMPONENTS = {
     "Volume": "storage.volume",
     "TeamNamespace": "tenancy.team_namespace",
     "TrainingQueue": "tenancy.training_queue",
+    "JobSetController": "tenancy.jobset_controller",
     "Task": "workloads.task",
     "TrainingJob": "workloads.training_job",
     "DistributedTraining": "workloads.distributed_training",

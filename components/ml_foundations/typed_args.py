@@ -30,6 +30,7 @@ __all__ = [
     "GpuSharingArgs",
     "HostPathArgs",
     "InferenceServiceArgs",
+    "JobSetControllerArgs",
     "KeyArgs",
     "KubeletArgs",
     "LinuxArgs",
@@ -927,6 +928,9 @@ class FlavorArgs(TypedDict):
     """Labels that select its nodes, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]
     """Taints of its nodes, such as GpuNodePool.tolerations. What Kueue starts there is given them."""
+    queued_provisioning: NotRequired[bool]
+    """Whether its nodes come only for a ProvisioningRequest, as GpuNodePool.queued_provisioning says: Kueue makes one
+    for each workload that it sends there, and starts it once all its nodes are there. Default false."""
 
 
 class TeamQueueArgs(TypedDict):
@@ -959,6 +963,9 @@ class TrainingQueueArgs(TypedDict):
     """Whose workloads are stopped when a team wants its own back: never, lower_priority or any; default any."""
     preempt: NotRequired[str]
     """Whose workloads of the same team are stopped for another one: never or lower_priority; default lower_priority."""
+    ready_seconds: NotRequired[int]
+    """Seconds in which all pods of a workload must run or be ready, from its start on; otherwise Kueue stops all of
+    them and queues it again. Default 1200: GKE's autoscaler waits 15 minutes for a node, and images are pulled then."""
     queue_name: NotRequired[str]
     """The name of each team's LocalQueue, which workloads give as queue; default training."""
     install: NotRequired[bool]
@@ -974,6 +981,15 @@ class TrainingQueueArgs(TypedDict):
     """What each team may use at once."""
     cohort: NotRequired[str]
     """The name of the cohort, in which teams borrow from each other; default is the component's."""
+
+
+class JobSetControllerArgs(TypedDict):
+    """Arguments of a JobSetController."""
+
+    install: NotRequired[bool]
+    """Whether it is installed, by its Helm chart; default true. False where the cluster has it already."""
+    values: NotRequired[dict[str, Any]]
+    """Values of the chart."""
 
 
 class KeyArgs(TypedDict):
@@ -1019,6 +1035,8 @@ class MountArgs(TypedDict):
     """Where it is mounted; without it, only init and side containers mount it, by its name."""
     claim: NotRequired[str]
     """Source: the name of a claim, such as Volume.claim_name."""
+    fuse: NotRequired[bool]
+    """For a claim: whether it is of a bucket, as Volume.fuse says; only pods that say so get GKE's sidecar for it."""
     secret: NotRequired[pulumi.Input[str]]
     """Source: the name of a Secret."""
     config_map: NotRequired[pulumi.Input[str]]
@@ -1453,7 +1471,7 @@ class DistributedTrainingArgs(TypedDict):
     rendezvous_port: NotRequired[int]
     """The port of the first pod for the rendezvous; default 29500."""
     jobset: NotRequired[bool]
-    """Whether it is a JobSet, which restarts all pods when one fails; its controller must be installed."""
+    """Whether it is a JobSet, which restarts all pods when one fails; it needs a JobSetController."""
     max_restarts: NotRequired[int]
     """For a JobSet: how often all pods restart before it fails; default 3."""
 

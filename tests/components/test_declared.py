@@ -232,7 +232,7 @@ def test_a_hosted_component_takes_known_outputs_as_plain_values() -> None:
         await namespace.future()
         args = {"namespace": namespace, "size": "1Gi", "storageClass": "zonal-ssd"}
         made = provider.construct("data", "ml-foundations:index:Volume", args)
-        assert made.state == {"claimName": "data", "size": "1Gi"}
+        assert made.state == {"claimName": "data", "size": "1Gi", "fuse": False}
 
     requests = declared(program)
     assert inputs(requests["data-claim"])["metadata"] == {"name": "data", "namespace": "research"}

@@ -169,3 +169,30 @@ def test_metrics_of_gpus_that_are_exported_twice_are_told() -> None:
     off = operator(dcgmExporter={"enabled": False})
     assert "metrics-twice" not in {f.rule for f in judge_program([cluster(**keeps), *off]).findings}
     assert "metrics-twice" not in {f.rule for f in judge_program([cluster(), *operator()]).findings}
+
+
+JOB_SET = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "metadata": {"name": "gang", "namespace": "team"},
+    "spec": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {"template": template()}}}]},
+}
+KIND = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "jobsets"}}
+
+
+@pytest.mark.parametrize(
+    ("more", "is_refused"),
+    [
+        ([], True),
+        ([(RELEASE, {"chart": "kueue"})], True),
+        ([(RELEASE, {"chart": "oci://registry.k8s.io/jobset/charts/jobset"})], False),
+        ([kubernetes(KIND | {"spec": {"group": "jobset.x-k8s.io"}})], False),
+        ([(RELEASE, {"chart": "everything"})], False),
+    ],
+)
+def test_a_kind_that_nothing_brings_is_refused(more: list[Resource], is_refused: bool) -> None:
+    """A new cluster of GKE has no JobSet; who says which cluster exists may have it there."""
+    stack = [pool(), kubernetes(JOB_SET), *more]
+    found = [each for each in judge_program([cluster(), *stack]).findings if each.rule == "controller"]
+    assert [(each.object, each.severity) for each in found] == [("JobSet team/gang", "error")] * is_refused
+    assert not [each for each in judge_program(stack).findings if each.rule == "controller"]

@@ -80,6 +80,26 @@ def mounting(replicas: int = 1) -> Manifest:
 ROOM = {"capacity": {"storage": "1Ti"}, "hostPath": {"path": "/data"}}
 
 
+def bucket(**annotations: str) -> list[Manifest]:
+    """A Deployment that mounts the claim of a bucket."""
+    source = {"driver": "gcsfuse.csi.storage.gke.io", "volumeHandle": "my-bucket"}
+    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": "gcs", "capacity": {"storage": "1Gi"}}
+    bound = {"claimRef": {"namespace": "team", "name": "data"}, "csi": source}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec | bound}
+    wanted = {"storageClassName": "gcs", "volumeName": "pv", "resources": {"requests": {"storage": "1Gi"}}}
+    server = mounting()
+    server["spec"]["template"]["metadata"]["annotations"] = annotations
+    return [server, claim("ReadWriteMany", **wanted), volume, NODES]
+
+
+def for_queued_nodes(**annotations: str) -> list[Manifest]:
+    """A Job that only nodes of a queued pool take."""
+    taint = {"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NoSchedule"}
+    pods = template(tolerations=[{"key": "cloud.google.com/gke-queued", "operator": "Exists"}])
+    pods["metadata"] = pods.get("metadata", {}) | {"annotations": annotations}
+    return [job("train", 1, pods), pool("queued", 2, {}, [taint])]
+
+
 def volume_in(zone: str) -> Manifest:
     return {
         "apiVersion": "v1",
@@ -304,6 +324,11 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [web(runtimeClassName="small", overhead={"cpu": "2"}), NODES, SMALL],
         [web(runtimeClassName="small", overhead={"cpu": "1"}), NODES, SMALL],
     ),
+    "bucket-sidecar": (bucket(), bucket(**{"gke-gcsfuse/volumes": "true"})),
+    "queued-nodes": (
+        for_queued_nodes(),
+        for_queued_nodes(**{"autoscaling.x-k8s.io/consume-provisioning-request": "mine"}),
+    ),
     "queue": (queued(1, queue="trainig"), queued(1)),
     "queue-quota": (queued(5), queued(4)),
     "queue-capacity": (
@@ -335,7 +360,7 @@ def found(documents: list[Manifest]) -> set[str]:
 
 
 def test_every_rule_is_here() -> None:
-    assert EDGE.keys() | {"monthly-budget", "critical-pods", "metrics-twice"} == RULES.keys()
+    assert EDGE.keys() | {"monthly-budget", "critical-pods", "metrics-twice", "controller"} == RULES.keys()
 
 
 def test_the_documentation_has_every_rule() -> None:
@@ -376,6 +401,29 @@ def test_claims_of_devices() -> None:
     few = quota(hard={"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "7"})
     assert "quota" in found([*claiming(8), few])
     assert "quota" not in found([*claiming(7), few])
+
+
+def test_an_inline_bucket_needs_the_sidecar_too() -> None:
+    server = web(volumes=[{"name": "raw", "csi": {"driver": "gcsfuse.csi.storage.gke.io"}}])
+    (refused,) = [finding for finding in judge([server, NODES]).findings if finding.rule == "bucket-sidecar"]
+    assert (refused.severity, refused.path) == ("error", "spec.template.spec.volumes[0]")
+    assert refused.message.startswith("the volume raw is a bucket")
+    server["spec"]["template"]["spec"]["initContainers"] = [{"name": "gke-gcsfuse-sidecar", "image": "i"}]
+    assert "bucket-sidecar" not in found([server, NODES])
+
+
+def test_what_a_queue_asks_nodes_for_may_go_to_queued_nodes() -> None:
+    """An AdmissionCheck of its ClusterQueue makes the ProvisioningRequest."""
+    train, nodes = for_queued_nodes()
+    train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
+    flavor = {"name": "queued", "resources": [{"name": "cpu", "nominalQuota": "100"}]}
+    spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
+    kueue = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
+    queue = kueue | {"kind": "ClusterQueue", "metadata": {"name": "team"}, "spec": spec}
+    local = namespaced(kueue["apiVersion"], "LocalQueue", "training", spec={"clusterQueue": "team"})
+    assert "queued-nodes" in found([train, nodes, queue, local])
+    spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": "nodes", "onFlavors": ["queued"]}]}
+    assert "queued-nodes" not in found([train, nodes, queue, local])
 
 
 def test_the_budget() -> None:

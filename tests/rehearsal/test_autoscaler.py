@@ -2,12 +2,16 @@
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations.kubernetes.labels import GPU_RESOURCE, HOSTNAME, ZONE
+from ml_foundations.kubernetes.labels import GKE_REQUEST, GPU_RESOURCE, HOSTNAME, ZONE
+from ml_foundations.rehearsal.cli import _parser
 from ml_foundations.rehearsal.cloud import nodes
 from ml_foundations.rehearsal.cloud.autoscaler import Plan, is_unschedulable, plan
+from ml_foundations.rehearsal.cloud.store import Store
+from ml_foundations.rehearsal.layout import Rehearsal
 
 from tests.support.simulation import L4, SYSTEM, Object
 
@@ -95,3 +99,37 @@ def test_the_scheduler_has_to_have_said_so() -> None:
     pod["status"]["conditions"][0]["reason"] = "SchedulingGated"
     assert not is_unschedulable(pod)
     assert planned([pod]) == Plan()
+
+
+QUEUED = replace(BIG, name="queued", queued=True)
+
+
+def apart(count: int) -> list[Object]:
+    """Pods that take a node each, of any pool."""
+    return pending(count, tolerations=[{"operator": "Exists"}], **anti_affinity(HOSTNAME))
+
+
+def test_queued_pools_grow_for_requests_alone() -> None:
+    assert per_pool(planned(apart(2), QUEUED)) == {}
+    asked = plan(apart(2), (), [], (BIG, QUEUED), None, lambda pod: None, queued=True)
+    assert (per_pool(asked), asked.unplaced) == ({"queued": 2}, 0)
+
+
+def test_a_request_for_more_nodes_than_there_may_be_is_told_from_one_that_fits() -> None:
+    small = replace(QUEUED, max_nodes=3)
+    there = (nodes.new_node(small, small.zones[0], None, "earlier"),)
+    assert there[0]["metadata"]["labels"][GKE_REQUEST] == "earlier"
+    assert plan(apart(3), there, [], (small,), None, lambda pod: None, queued=True).unplaced == 1
+
+
+def test_a_stockout_leaves_a_pool_fewer_nodes_than_it_may_have(tmp_path: Path) -> None:
+    rehearsal = Rehearsal.of("t", tmp_path)
+    store = Store(rehearsal)
+    for pool in (BIG, QUEUED):
+        store.save_pool(pool)
+    given = _parser().parse_args(["up", "--stock", f"{BIG.name}=1", "--stock", "gone=5"])
+    store.save_stock(dict(given.stock))
+    assert {name: pool.max_nodes for name, pool in store.available_pools().items()} == {BIG.name: 1, "queued": 20}
+    assert store.pools()[BIG.name].max_nodes == 20
+    with pytest.raises(SystemExit):
+        _parser().parse_args(["up", "--stock", BIG.name])

@@ -10,7 +10,6 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 from kubernetes import client, config, utils
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -37,12 +36,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def replica(tools: Tools, root: Path) -> Iterator[Cluster]:
-    """The project's own replica with JobSet and three nodes of 8 H100; the first program brings Kueue, by its chart."""
+    """The project's own replica with three nodes of 8 H100; the programs bring Kueue and JobSet, by their charts."""
     rehearsal = Rehearsal.of("t", root)
     rehearsal.make()
     try:
         kwok.start(rehearsal, tools)
-        controllers.start(rehearsal, tools, [controllers.JOBSET])
         cluster = Cluster(rehearsal, rehearsal.kubeconfig, config.new_client_from_config(str(rehearsal.kubeconfig)))
         for index in range(3):
             utils.create_from_dict(cluster.api, fake_node(f"h100-{index}", H100_NODE, gpus=8))
@@ -167,8 +165,14 @@ def test_a_team_may_leave_and_all_may_go(project: Project) -> None:
     assert project.kubectl("get", "clusterqueue", "blue") is None
     assert len(running(project, "fits")) == 1
     project.up("")
-    for kind in ("clusterqueues", "localqueues", "resourceflavors", "workloads.kueue.x-k8s.io"):
-        assert project.kubectl("get", kind, "-A")["items"] == [], kind
+    assert kinds(project, "kueue.x-k8s.io") == []
+    assert "kueue" not in {process.name for process in controllers.processes(project.cluster.rehearsal)}
+
+
+def kinds(project: Project, group: str) -> list[str]:
+    """The kinds of a group that the replica has."""
+    listed = project.kubectl("get", "customresourcedefinitions")["items"]
+    return [item["spec"]["names"]["kind"] for item in listed if item["spec"]["group"] == group]
 
 
 def served(component: str, **more: Any) -> str:
@@ -255,10 +259,24 @@ JOB_SET = {
 }
 
 
+JOBSET = "from ml_foundations import JobSetController\njobset = JobSetController('jobset', {}, here)\n"
+
+
+def test_a_job_set_is_no_kind_without_its_controller(project: Project) -> None:
+    """Nothing of GKE's brings it: as in the cloud, the program does."""
+    assert "the cluster serves no JobSet" in project.fails(gang().removeprefix(JOBSET).replace("[jobset]", "[]"))
+    assert kinds(project, "jobset.x-k8s.io") == []
+    project.up(gang())
+    until(lambda: len(members(project)) == 2)
+    project.up("")
+    assert kinds(project, "jobset.x-k8s.io") == ["JobSet"], "Helm leaves what is in a chart's folder crds"
+    assert "jobset" not in {process.name for process in controllers.processes(project.cluster.rehearsal)}
+
+
 def test_a_job_set_gets_its_jobs_and_its_service(project: Project) -> None:
-    body = f"manifest = {JOB_SET!r}\n"
+    body = f"{JOBSET}manifest = {JOB_SET!r}\n"
     body += """k8s.apiextensions.CustomResource("ring", api_version=manifest["apiVersion"], kind="JobSet",
-    metadata=manifest["metadata"], spec=manifest["spec"], opts=here)"""
+    metadata=manifest["metadata"], spec=manifest["spec"], opts=options(depends_on=[jobset]))"""
     project.up(body)
     until(lambda: len(running(project, "ring-workers-0") + running(project, "ring-workers-1")) == 2)
     assert get(project, "red", "service", "ring")["spec"]["clusterIP"] == "None"
@@ -277,9 +295,9 @@ def gang(**more: Any) -> str:
         "jobset": True,
         "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"},
     } | more
-    after = "[queue]" if "queue" in more else "[]"
-    opts = f"pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(depends_on={after}))"
-    return f"from ml_foundations import DistributedTraining\nDistributedTraining('gang', {args!r}, {opts})\n"
+    after = "[jobset, queue]" if "queue" in more else "[jobset]"
+    opts = f"options(depends_on={after})"
+    return f"{JOBSET}from ml_foundations import DistributedTraining\nDistributedTraining('gang', {args!r}, {opts})\n"
 
 
 def members(project: Project) -> list[dict[str, Any]]:
@@ -378,7 +396,7 @@ def test_controllers_that_died_are_found_out_and_started_again(
         os.kill(pid, signal.SIGKILL)
         psutil.Process(pid).wait(10)
     assert not any(process.running for process in controllers.processes(replica.rehearsal))
-    controllers.start(replica.rehearsal, tools, controllers.CONTROLLERS)
+    controllers.resume(replica.rehearsal, tools)
     after = {process.name: process.pid for process in controllers.processes(replica.rehearsal) if process.running}
     assert after.keys() == before.keys()
     assert not set(after.values()) & set(before.values())
@@ -388,7 +406,7 @@ def test_controllers_that_died_are_found_out_and_started_again(
 
 def test_a_second_start_leaves_them_running(replica: Cluster, tools: Tools) -> None:
     before = [process.pid for process in controllers.processes(replica.rehearsal)]
-    controllers.start(replica.rehearsal, tools, controllers.CONTROLLERS)
+    controllers.resume(replica.rehearsal, tools)
     assert [process.pid for process in controllers.processes(replica.rehearsal)] == before
 
 
@@ -411,28 +429,14 @@ def test_a_process_that_got_its_pid_is_left_alone(tmp_path: Path) -> None:
         innocent.kill()
 
 
-@pytest.mark.parametrize(
-    ("teams", "names"),
-    [
-        ({}, []),
-        ({"red": {"trainingJobs": {"a": {"image": "queue"}}}}, []),
-        ({"red": {"queue": {"cpu": "1"}}}, ["kueue"]),
-        ({"red": {"trainingJobs": {"a": {"queue": "training"}}}}, ["kueue"]),
-        ({"red": {"distributedTrainings": {"a": {"jobset": True}}}}, ["jobset"]),
-        ({"red": {"distributedTrainings": {"a": {"jobset": False}}}}, []),
-    ],
-)
-def test_only_stacks_that_declare_queues_or_job_sets_have_controllers(
-    tmp_path: Path, teams: dict[str, Any], names: list[str]
-) -> None:
-    stack_file = tmp_path / "Pulumi.x.yaml"
-    stack_file.write_text(yaml.safe_dump({"config": {"ml-foundations:teams": teams}}))
-    found = controllers.wanted(Rehearsal.of("x", tmp_path), stack_file)
-    assert [controller.name for controller in found] == names
-
-
-def test_webhooks_that_are_in_a_replica_are_served_for_as_long_as_it_is(replica: Cluster, tmp_path: Path) -> None:
-    """Without the controller, every Job would be refused, also once the stack has no queue any more."""
-    stack_file = tmp_path / "Pulumi.x.yaml"
-    stack_file.write_text("config: {}\n")
-    assert len(controllers.wanted(replica.rehearsal, stack_file)) == 2
+def test_the_controller_does_as_the_releases_values_say(project: Project) -> None:
+    """Half of a gang gives its node back when the other half finds none; another value takes another process."""
+    body = queue(red=40, borrowing=False, ready_seconds=3) + job("half", pods=5)
+    project.up(body)
+    until(lambda: len(running(project, "half")) == 3)
+    until(lambda: is_suspended(project, "half") and not running(project, "half"), seconds=60)
+    assert "PodsReady timeout" in messages(project, "red")
+    before = {process.name: process.pid for process in controllers.processes(project.cluster.rehearsal)}
+    project.up(queue(red=40, borrowing=False, ready_seconds=600) + job("half", pods=5))
+    after = {process.name: process.pid for process in controllers.processes(project.cluster.rehearsal)}
+    assert after["kueue"] != before["kueue"]

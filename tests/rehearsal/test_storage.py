@@ -313,3 +313,40 @@ def test_what_a_class_keeps_is_changed_by_making_it_anew(project: Project) -> No
     assert "StorageClass classes-zonal-ssd replaced" in printed
     assert project.kubectl("get", "priorityclass", "fixed-urgent")["value"] == 2000
     assert project.kubectl("get", "storageclass", "zonal-ssd")["reclaimPolicy"] == "Retain"
+
+
+def bucket_pod(cloud: Cloud, name: str, volume: dict[str, Any], **annotations: str) -> None:
+    pod = {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"containers": [{"name": "main", "image": "i"}], "volumes": [{"name": "data", **volume}]},
+    }
+    cloud.api.create("/api/v1/namespaces/default/pods", pod)
+
+
+def refused_mounts(cloud: Cloud, name: str) -> list[str]:
+    return [message for message in warnings(cloud, name) if message.startswith("MountVolume")]
+
+
+def test_a_bucket_is_mounted_by_pods_with_gkes_sidecar_alone(cloud: Cloud) -> None:
+    """GKE adds the sidecar to pods with its annotation: by a claim, too, a bucket is not mounted without it."""
+    volume, claim = check(VolumeSpec, "v", {"namespace": "default", "claim_name": "raw", "bucket": "b"}).manifests()
+    cloud.api.create(volumes.VOLUMES, volume)
+    cloud.api.create(CLAIMS, claim)
+    sources: dict[str, dict[str, Any]] = {
+        "claimed": {"persistentVolumeClaim": {"claimName": "raw"}},
+        "inline": {"csi": {"driver": labels.GCS_FUSE_DRIVER, "volumeAttributes": {"bucketName": "b"}}},
+    }
+    for name, source in sources.items():
+        bucket_pod(cloud, name, source)
+        bucket_pod(cloud, f"with-{name}", source, **{"gke-gcsfuse/volumes": "true"})
+    phases = {f"with-{name}": "Running" for name in sources} | dict.fromkeys(sources, "Pending")
+    until(lambda: {pod["metadata"]["name"]: pod["status"]["phase"] for pod in cloud.pods()} == phases)
+    for name, volume_name in (("claimed", "default-raw"), ("inline", "data")):
+        until(lambda name=name: bool(refused_mounts(cloud, name)))
+        assert refused_mounts(cloud, name) == [
+            f'MountVolume.SetUp failed for volume "{volume_name}" : rpc error: code = FailedPrecondition desc = failed to '
+            "find the sidecar container in Pod spec"
+        ]
+    rows = {row.name: row.reason for row in contents.collect(cloud.rehearsal).workloads}
+    assert "failed to find the sidecar container" in rows["claimed"]
+    assert not rows["with-claimed"]

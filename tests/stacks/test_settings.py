@@ -198,3 +198,52 @@ def test_a_shared_gpu_goes_to_a_pod_one_at_a_time() -> None:
     assert "Written at ml-foundations:teams.serving.inferenceServices.chat. [shared-gpu, " in found
     chat |= {"gpus": 1, "gpu": "L4"}
     assert "the node has nvidia.com/gpu.product=NVIDIA-L4-SHARED" in refusal(given)
+
+
+BUCKET = ("teams.research.volumes.raw", {"bucket": "my-bucket"})
+MOUNT = "teams.research.trainingJobs.preprocess.mounts"
+
+
+def test_a_mounted_bucket_is_known_by_its_volume() -> None:
+    """Without the annotation that says so, GKE's sidecar would not come, and the pod never start."""
+    given = changed(BUCKET, (MOUNT, [{"claim": "raw", "path": "/raw"}, {"claim": "raw-data", "path": "/data"}]))
+    mounts = settings.parse(given).teams["research"].training_jobs["preprocess"].mounts
+    assert [mount.fuse for mount in mounts] == [True, False]
+    assert refusal(given) == ""
+    refused = refusal(changed(BUCKET, (MOUNT, [{"claim": "raw", "path": "/raw", "fuse": False}])))
+    assert "the claim raw is a bucket" in refused
+    assert "bucket-sidecar" in refused
+
+
+def test_job_sets_come_with_their_controller() -> None:
+    gang = {"image": "i", "nodes": 2, "cpu": "1", "memory": "1Gi", "jobset": True}
+    trained = ("teams.research.distributedTrainings.gang", gang)
+    assert settings.parse(changed()).job_sets is None
+    assert settings.parse(changed(trained)).job_sets is not None
+    assert refusal(changed(trained)) == ""
+    refused = refusal(changed(trained, ("jobSetController", {"install": False})))
+    assert "JobSet research/gang: GKE has no JobSet, and nothing here installs jobset" in refused
+
+
+def test_a_queued_pool_is_a_queued_flavor() -> None:
+    given = changed(
+        ("teams.research.queue", {"cpu": "8", "memory": "8Gi", "gpus": {"a100": 2}}),
+        ("nodePools.a100.queuedProvisioning", True),
+        ("nodePools.a100.locationPolicy", "ANY"),
+    )
+    found = settings.parse(given).queues
+    assert found is not None
+    assert {flavor.name: flavor.queued_provisioning for flavor in found.flavors} == {"l4": False, "a100": True}
+
+
+def test_a_server_in_a_queue_has_the_time_to_load() -> None:
+    """Kueue stops what is not ready in time, and would start it anew for ever."""
+    team = ("teams.serving.queue", {"cpu": "8", "memory": "64Gi", "gpus": {"l4": 4}})
+    slow = [
+        (f"teams.serving.inferenceServices.chat.{key}", value)
+        for key, value in (("queue", "training"), ("loadSeconds", 1800))
+    ]
+    assert "chat.loadSeconds: is 1800, and trainingQueue.readySeconds stops it after 1200" in errors(
+        changed(team, *slow)
+    )
+    settings.parse(changed(team, *slow, ("trainingQueue.readySeconds", 2400)))

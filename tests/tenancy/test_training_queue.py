@@ -1,6 +1,6 @@
 """TrainingQueue: flavors, quotas and borrowing as Kueue wants them, and what is refused."""
 
-from typing import Any
+from typing import Any, cast
 
 import pulumi
 import pytest
@@ -176,11 +176,51 @@ def test_queues_come_after_what_they_need_and_go_before_it() -> None:
     assert "ml-kueue" not in declared(lambda: TrainingQueue("ml", args | {"install": False}))
 
 
+QUEUED = L4 | {"name": "h200", "gpu": "H200", "queued_provisioning": True}
+
+
+def test_nodes_of_a_queued_pool_are_asked_for_all_at_once() -> None:
+    """GKE makes such nodes for a ProvisioningRequest of its class alone; Kueue makes one by an AdmissionCheck."""
+    args: dict[str, Any] = {"flavors": [H100, QUEUED], "teams": [RESEARCH | {"gpus": {"h100": 8, "h200": 16}}]}
+    [config], [check] = of_kind("ProvisioningRequestConfig", **args), of_kind("AdmissionCheck", **args)
+    assert config["spec"] == {
+        "provisioningClassName": "queued-provisioning.gke.io",
+        "managedResources": ["nvidia.com/gpu"],
+        "podSetUpdates": {
+            "nodeSelector": [
+                {
+                    "key": "autoscaling.gke.io/provisioning-request",
+                    "valueFromProvisioningClassDetail": "ResizeRequestName",
+                }
+            ]
+        },
+    }
+    assert check["spec"] == {
+        "controllerName": "kueue.x-k8s.io/provisioning-request",
+        "parameters": {
+            "apiGroup": "kueue.x-k8s.io",
+            "kind": "ProvisioningRequestConfig",
+            "name": config["metadata"]["name"],
+        },
+    }
+    checks = [{"name": check["metadata"]["name"], "onFlavors": ["h200"]}]
+    [queue] = of_kind("ClusterQueue", **args)
+    assert queue["spec"]["admissionChecksStrategy"] == {"admissionChecks": checks}
+    [other] = of_kind("ClusterQueue", **args | {"teams": [RESEARCH]})
+    assert "admissionChecksStrategy" not in other["spec"], "its flavors are not queued"
+    assert not of_kind("AdmissionCheck")
+    made = declared(lambda: TrainingQueue("ml", cast("Any", args)))
+    queue_needs = made["ml-research-cluster-queue"].dependencies
+    assert any(urn.endswith("::ml-requests-check") for urn in queue_needs)
+    assert any(urn.endswith("::ml-requests") for urn in made["ml-requests-check"].dependencies)
+
+
 def test_the_charts_values_are_keys_of_it_and_the_rehearsal_runs_the_same_version() -> None:
     kueue = next(part.declared for part in spec().parts() if part.role == "kueue")
     assert isinstance(kueue, Cloud)
     values = kueue.arguments["values"]
     assert not list(unknown_keys("kueue", values))
     config = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
+    assert config["waitForPodsReady"] == {"timeout": "1200s"}, "half of a gang gives its nodes back"
     assert {"batch/job", "jobset.x-k8s.io/jobset"} <= set(config["integrations"]["frameworks"])
     assert groups.KUEUE.pinned("sigs.k8s.io/kueue") == f"v{_versions.KUEUE.version}"

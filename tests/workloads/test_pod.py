@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pulumi
 import pytest
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import strategic_merge
@@ -101,6 +102,22 @@ def test_a_bucket_brings_gkes_sidecar() -> None:
     assert made["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
     assert made["spec"]["volumes"][0]["csi"]["volumeAttributes"] == {"bucketName": "models", "mountOptions": "uid=1000"}
     assert "annotations" not in template_of(job())["metadata"]
+
+
+@pytest.mark.parametrize(
+    "mount",
+    [
+        {"claim": "raw", "fuse": True},
+        {"name": "raw", "volume": {"csi": {"driver": "gcsfuse.csi.storage.gke.io", "readOnly": True}}},
+    ],
+    ids=["claim", "volume"],
+)
+def test_a_bucket_brings_the_sidecar_however_it_is_mounted(mount: dict[str, Any]) -> None:
+    made = template_of(job(mounts=[{"path": "/raw", **mount}]))
+    assert made["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
+    assert "annotations" not in template_of(job(mounts=[{"path": "/raw", "claim": "raw"}]))["metadata"]
+    with pytest.raises(pulumi.InputPropertiesError, match="fuse: is of a claim, and there is none"):
+        job(mounts=[{"path": "/raw", "bucket": "raw", "fuse": True}])
 
 
 def test_a_queue_takes_the_job_and_never_its_schedule() -> None:

@@ -26,4 +26,5 @@ GPU_PARTITIONER_IMAGE = (
 PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
 
 DCGM_EXPORTER_IMAGE = "nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless"
-KUEUE = Chart("kueue", "0.15.0", "oci://registry.k8s.io/kueue/charts")
+KUEUE = Chart("kueue", "0.19.2", "oci://registry.k8s.io/kueue/charts")
+JOBSET = Chart("jobset", "0.11.1", "oci://registry.k8s.io/jobset/charts")

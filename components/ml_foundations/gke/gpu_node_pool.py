@@ -196,6 +196,8 @@ class GpuNodePool(Component[GpuNodePoolSpec]):
     """Labels that select the nodes of this pool."""
     tolerations: list[TolerationArgs]
     """What pods must tolerate to run on its nodes."""
+    queued_provisioning: bool
+    """Whether nodes come only for a ProvisioningRequest, which a TrainingQueue makes."""
 
     def __init__(self, name: str, args: GpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the pool."""

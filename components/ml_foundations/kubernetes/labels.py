@@ -26,6 +26,7 @@ GKE_OS_DISTRIBUTION = "cloud.google.com/gke-os-distribution"
 GKE_DRA_DRIVER = "cloud.google.com/gke-nvidia-gpu-dra-driver"
 GKE_NETWORK_DRA_DRIVER = "cloud.google.com/gke-networking-dra-driver"
 GKE_QUEUED = "cloud.google.com/gke-queued"
+GKE_REQUEST = "autoscaling.gke.io/provisioning-request"
 GKE_FLEX_START = "cloud.google.com/gke-flex-start"
 GKE_RESERVATION = "cloud.google.com/reservation-name"
 GKE_PARTITION_SIZE = "cloud.google.com/gke-gpu-partition-size"
@@ -91,7 +92,8 @@ GKE_METRIC = "autoscaling.gke.io|"
 
 GCS_FUSE_DRIVER = "gcsfuse.csi.storage.gke.io"
 GCS_FUSE_VOLUMES = "gke-gcsfuse/volumes"
-"""GKE's CSI driver for Cloud Storage FUSE, and the annotation by which a pod gets its sidecar."""
+GCS_FUSE_SIDECAR = "gke-gcsfuse-sidecar"
+"""GKE's CSI driver for Cloud Storage FUSE, the annotation by which a pod gets its sidecar, and the sidecar's name."""
 
 DRA_POOL_LABELS = {
     GKE_DRA_DRIVER: "true",

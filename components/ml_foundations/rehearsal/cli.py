@@ -57,6 +57,14 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--quiet", action="store_true", help="print the result only, and errors")
             command.add_argument("--nodes", type=_path, help="nodes of your own cluster: kubectl get nodes -o yaml")
             command.add_argument(
+                "--stock",
+                type=_stock,
+                action="append",
+                default=[],
+                metavar="POOL=NODES",
+                help="a stockout: Google has no more machines than these for a node pool; may be repeated",
+            )
+            command.add_argument(
                 "--official-kubernetes-plugin",
                 action="store_true",
                 help="use Pulumi's own kubernetes plugin, from your plugin folder, in place of the embedded one",
@@ -75,6 +83,12 @@ def _parser() -> argparse.ArgumentParser:
 def _path(given: str) -> Path:
     """A path of a file or folder. Not every shell expands a ``~`` behind ``PROJECT=``."""
     return Path(given).expanduser()
+
+
+def _stock(given: str) -> tuple[str, int]:
+    """A pool and the number of its nodes, such as h100=1."""
+    pool, _, nodes = given.partition("=")
+    return pool, int(nodes)
 
 
 def _as_typed() -> str:

@@ -46,10 +46,11 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     )
     kwok.start(rehearsal, tools)
     environment.trust(rehearsal)
+    Store(rehearsal).save_stock(dict(args.stock))
     life.start(rehearsal)
     if args.nodes:
         brought_nodes.copy(rehearsal, args.nodes)
-    controllers.start(rehearsal, tools, controllers.wanted(rehearsal, environment.stack_file(rehearsal)))
+    controllers.resume(rehearsal, tools)
     stack.up(rehearsal, quiet=args.quiet)
     result = _settle(rehearsal)
     _write_page(result, rehearsal, rehearsal.page)

@@ -54,6 +54,11 @@ class VolumeSpec(ComponentSpec):
     """Options of the mount of a disk or bucket, such as implicit-dirs."""
 
     @property
+    def fuse(self) -> bool:
+        """Whether it is a bucket, which pods mount by a sidecar."""
+        return self.bucket is not None
+
+    @property
     def mode(self) -> _AccessMode:
         """Who may mount it."""
         return self.access_mode or ("ReadWriteOnce" if self.bucket is None else "ReadWriteMany")
@@ -99,6 +104,8 @@ class Volume(Component[VolumeSpec]):
     """The claim's name; workloads take it."""
     size: str
     """The size that was asked for."""
+    fuse: bool
+    """Whether it is a bucket, which pods mount by GKE's sidecar for Cloud Storage FUSE; workloads take it."""
 
     def __init__(self, name: str, args: VolumeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Declare the claim."""

@@ -8,7 +8,7 @@ import yaml
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.catalog.kueue import API_VERSION, FRAMEWORKS, NAMESPACE
+from ml_foundations.catalog.kueue import API_VERSION, FRAMEWORKS, NAMESPACE, PROVISIONING_CLASS
 from ml_foundations.catalog.machine_types import gpu_by_name
 from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.component.base import Component
@@ -26,6 +26,9 @@ from ml_foundations.typed_args import TrainingQueueArgs
 _COMPUTE = "compute"
 """The flavor of CPU and memory, which are the same on all nodes: GPUs alone decide between flavors."""
 
+_QUEUED = "queued-provisioning"
+"""The AdmissionCheck of flavors whose nodes come by ProvisioningRequests, and its configuration."""
+
 _WAIT_FOR_ACTIVE = {"pulumi.com/waitFor": "condition=Active"}
 _POLICIES = {"never": "Never", "lower_priority": "LowerPriority", "any": "Any"}
 """Kueue's names of whose workloads are stopped."""
@@ -42,6 +45,9 @@ class Flavor(Spec):
     """Labels that select its nodes, such as GpuNodePool.node_selector."""
     tolerations: list[Toleration] = []
     """Taints of its nodes, such as GpuNodePool.tolerations. What Kueue starts there is given them."""
+    queued_provisioning: bool = False
+    """Whether its nodes come only for a ProvisioningRequest, as GpuNodePool.queued_provisioning says: Kueue makes one
+    for each workload that it sends there, and starts it once all its nodes are there. Default false."""
 
 
 class TeamQueue(Spec):
@@ -89,6 +95,9 @@ class Queues(Spec):
     """Whose workloads are stopped when a team wants its own back: never, lower_priority or any; default any."""
     preempt: Literal["never", "lower_priority"] = "lower_priority"
     """Whose workloads of the same team are stopped for another one: never or lower_priority; default lower_priority."""
+    ready_seconds: int = Field(default=1200, ge=1)
+    """Seconds in which all pods of a workload must run or be ready, from its start on; otherwise Kueue stops all of
+    them and queues it again. Default 1200: GKE's autoscaler waits 15 minutes for a node, and images are pulled then."""
     queue_name: Name = "training"
     """The name of each team's LocalQueue, which workloads give as queue; default training."""
     install: bool = True
@@ -133,10 +142,15 @@ class TrainingQueueSpec(Queues, ComponentSpec):
         options = pulumi.ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete="300s"))
         if self.install:
             yield Part("kueue", helm_release(KUEUE, NAMESPACE, _chart_values(self), create_namespace=True, timeout=600))
-        flavors = [_flavor(_COMPUTE, {}), *(_flavor(flavor.name, _flavor_spec(flavor)) for flavor in self.flavors)]
-        roles = [f"{flavor['metadata']['name']}-flavor" for flavor in flavors]
-        for role, flavor in zip(roles, flavors, strict=True):
-            yield Part(role, flavor, after=["kueue"] if self.install else [], options=options)
+        contents = {_COMPUTE: {}, **{flavor.name: _flavor_spec(flavor) for flavor in self.flavors}}
+        made = {f"{name}-flavor": _object("ResourceFlavor", {"name": name}, of) for name, of in contents.items()}
+        roles = list(made)
+        if any(flavor.queued_provisioning for flavor in self.flavors):
+            made |= _requests()
+            roles.append("requests-check")
+        for role, manifest in made.items():
+            before = ["requests"] if role == "requests-check" else ["kueue"] if self.install else []
+            yield Part(role, manifest, after=before, options=options)
         for team in self.teams:
             queue = f"{team.namespace}-cluster-queue"
             yield Part(queue, _cluster_queue(self, team), after=roles, options=options)
@@ -159,12 +173,30 @@ class TrainingQueue(Component[TrainingQueueSpec]):
         super().__init__(name, args, opts)
 
 
-def _flavor(name: str, content: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": content}
+def _requests() -> dict[str, dict[str, Any]]:
+    """How Kueue asks GKE for nodes, and keeps a workload to those of its own request; by role.
+
+    As GKE has it in "Run a large-scale workload with flex-start with queued provisioning".
+    """
+    own_nodes = {"key": labels.GKE_REQUEST, "valueFromProvisioningClassDetail": "ResizeRequestName"}
+    requests = {
+        "provisioningClassName": PROVISIONING_CLASS,
+        "managedResources": [labels.GPU_RESOURCE],
+        "podSetUpdates": {"nodeSelector": [own_nodes]},
+    }
+    config = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": _QUEUED}
+    check = {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": config}
+    names = {"name": _QUEUED, "annotations": _WAIT_FOR_ACTIVE}
+    made = _object(config["kind"], {"name": _QUEUED}, requests)
+    return {"requests": made, "requests-check": _object("AdmissionCheck", names, check)}
+
+
+def _object(kind: str, metadata: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": content}
 
 
 def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
-    content = {
+    content: dict[str, Any] = {
         "cohortName": spec.cohort if spec.borrowing else None,
         "namespaceSelector": {"matchLabels": {labels.NAMESPACE_NAME: team.namespace}},
         "preemption": {
@@ -173,26 +205,23 @@ def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
         },
         "resourceGroups": _resource_groups(spec, team),
     }
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "ClusterQueue",
-        "metadata": {"name": team.namespace, "annotations": _WAIT_FOR_ACTIVE},
-        "spec": without_none(content),
-    }
+    if queued := [each.name for each in spec.flavors if each.queued_provisioning and each.name in team.flavors]:
+        content["admissionChecksStrategy"] = {"admissionChecks": [{"name": _QUEUED, "onFlavors": queued}]}
+    return _object("ClusterQueue", {"name": team.namespace, "annotations": _WAIT_FOR_ACTIVE}, without_none(content))
 
 
 def _local_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "LocalQueue",
-        "metadata": {"name": spec.queue_name, "namespace": team.namespace, "annotations": _WAIT_FOR_ACTIVE},
-        "spec": {"clusterQueue": team.namespace},
-    }
+    metadata = {"name": spec.queue_name, "namespace": team.namespace, "annotations": _WAIT_FOR_ACTIVE}
+    return _object("LocalQueue", metadata, {"clusterQueue": team.namespace})
 
 
 def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
     """Values of Kueue's chart: the controller manages the kinds that the components make."""
-    config = yaml_file("tenancy", "kueue_config.yaml") | {"integrations": {"frameworks": list(FRAMEWORKS)}}
+    config = yaml_file("tenancy", "kueue_config.yaml") | {
+        "integrations": {"frameworks": list(FRAMEWORKS)},
+        # Otherwise half of a gang would hold its nodes for as long as the other half finds none.
+        "waitForPodsReady": {"timeout": f"{spec.ready_seconds}s"},
+    }
     values = {"managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config, sort_keys=False)}}
     return merged(values, spec.values)
 

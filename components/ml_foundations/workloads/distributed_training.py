@@ -52,7 +52,7 @@ class DistributedTrainingSpec(AwaitedSpec):
     rendezvous_port: int = Field(29500, ge=1, le=65535)
     """The port of the first pod for the rendezvous; default 29500."""
     jobset: bool = False
-    """Whether it is a JobSet, which restarts all pods when one fails; its controller must be installed."""
+    """Whether it is a JobSet, which restarts all pods when one fails; it needs a JobSetController."""
     max_restarts: int | None = Field(None, ge=0)
     """For a JobSet: how often all pods restart before it fails; default 3."""
     backoff_limit: int | None = Field(None, ge=0)

@@ -22,6 +22,8 @@ class Mount(Spec):
     """Where it is mounted; without it, only init and side containers mount it, by its name."""
     claim: Name | None = None
     """Source: the name of a claim, such as Volume.claim_name."""
+    fuse: bool = False
+    """For a claim: whether it is of a bucket, as Volume.fuse says; only pods that say so get GKE's sidecar for it."""
     secret: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
     """Source: the name of a Secret."""
     config_map: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
@@ -54,6 +56,8 @@ class Mount(Spec):
             yield "name", "is required beside volume"
         if self.path is None and self.sub_path is not None:
             yield "sub_path", "is of a path, and there is none"
+        if self.fuse and self.claim is None:
+            yield "fuse", "is of a claim, and there is none; leave it out"
         for field in ("mount_options", "attributes"):
             if getattr(self, field) and self.bucket is None:
                 yield field, f"are {field.removeprefix('mount_')} of a bucket, and there is none"

@@ -145,7 +145,9 @@ def _secured(spec: WorkloadSpec, field: str, container: Mapping[str, Any]) -> di
 
 def _annotations(spec: WorkloadSpec) -> dict[str, str]:
     """A pod with a bucket gets GKE's sidecar for it by annotation."""
-    fuse = {labels.GCS_FUSE_VOLUMES: "true"} if any(mount.bucket for mount in spec.mounts) else {}
+    drivers = [section(mount.source(), "csi").get("driver") for mount in spec.mounts]
+    is_bucket = labels.GCS_FUSE_DRIVER in drivers or any(mount.fuse for mount in spec.mounts)
+    fuse = {labels.GCS_FUSE_VOLUMES: "true"} if is_bucket else {}
     return fuse | spec.annotations
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ml_foundations.kubernetes import labels
@@ -16,11 +16,13 @@ from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defa
 from ml_foundations.planning.api_server.limits import claim_refusals, invalid_resources, out_of_range
 from ml_foundations.planning.api_server.quotas import Quota
 from ml_foundations.planning.model.decisions import Candidate, GrowthStops, InTurns, Verdict, needed_claims
+from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet, Workload, one_by_one, told_apart
 
 _DEFAULT_SCHEDULER = "default-scheduler"
+_NodeRefusals = Callable[[NodeClass], list[Refusal]]
 _LONGEST_STATEFUL_SET = 52
 """The label controller-revision-hash has room for 63 characters: the name, a dash and a hash of up to 10 digits."""
 _DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
@@ -113,7 +115,7 @@ class Admission:
             declared_spec=declared,
             made_claims=self._cluster.volumes.made_claims(spec, workload),
             volumes=self._cluster.volumes.requests(spec, workload),
-            volume_refusals=self._cluster.volumes.refusals(spec, workload),
+            volume_refusals=self._node_refusals(spec, workload, pod_set),
         )
         if workload.kind == "DaemonSet":
             pod_set = replace(pod_set, count=sum(place.count for place in self._cluster.accepting(pod)))
@@ -130,11 +132,23 @@ class Admission:
             refused += pod_security.refusals(self._cluster.namespaces.get(workload.namespace, {}), pod_set.template)
         refused = dict.fromkeys(refused)
         candidate.refuse(_below(pod_set.path, each, "the API server refuses the pods: ") for each in refused)
+        without = self._cluster.volumes.without_sidecar(pod_set.template, workload.namespace)
+        candidate.refuse(_below(pod_set.path, each) for each in without)
         if spec.get("resourceClaims"):
             places = [*self._cluster.accepting(pod), *self._cluster.perhaps(pod)] or self._cluster.places
             found = self._cluster.devices.refusals(spec, workload.namespace, [place.node for place in places])
             candidate.refuse(_below(pod_set.path, each) for each in found)
         candidate.refuse(_below(pod_set.path, each) for each in self._not_known(workload, pod_set, pod))
+
+    def _node_refusals(self, spec: Manifest, workload: Workload, pods: PodSet) -> _NodeRefusals | None:
+        """What the scheduler does not look at: disks that do not attach, and nodes that nobody asks for."""
+        of_volumes = self._cluster.volumes.refusals(spec, workload)
+        annotations = section(pods.template, "metadata", "annotations")
+        asks = any(key.endswith("/consume-provisioning-request") for key in annotations)
+        asks = asks or self._cluster.queues.provisions(workload.namespace, workload.queue)
+        if asks or workload.kind == "DaemonSet" or not any(map(_without_request, self._cluster.declared)):
+            return of_volumes
+        return lambda node: [*(of_volumes(node) if of_volumes else ()), *_without_request(node)]
 
     def _with_controller_fields(self, workload: Workload, pod_set: PodSet) -> Manifest:
         """The spec as the workload's controller completes it, with the name of the default priority class."""
@@ -250,6 +264,15 @@ def _charge_pods(candidate: Candidate, quota: Quota) -> None:
                 candidate.warnings += [
                     GrowthStops(rule, pod_set, pod, count, each) for each in quota.growth(pod, count)
                 ]
+
+
+def _without_request(node: NodeClass) -> list[Refusal]:
+    """Why nodes do not come, where they are not there yet."""
+    if not node.is_template or all(taint.get("key") != labels.GKE_QUEUED for taint in node.taints):
+        return []
+    message = f"nodes of {node.name} come only for a ProvisioningRequest, and nothing makes one for these pods"
+    remedy = "Put it in a queue of a TrainingQueue whose flavor for the pool says queued_provisioning."
+    return [Refusal("queued-nodes", "tolerations", message, remedy)]
 
 
 def _selector_keys(spec: Manifest) -> Iterable[str]:

@@ -26,6 +26,12 @@ class Queues:
         local = self._local.get((namespace, queue))
         return self._cluster.get(section(local, "spec").get("clusterQueue", "")) if local else None
 
+    def provisions(self, namespace: str, queue: str | None) -> bool:
+        """Whether an AdmissionCheck may ask for the nodes of what is admitted to a LocalQueue."""
+        found = self.cluster_queue(namespace, queue) if queue else None
+        spec = section(found or {}, "spec")
+        return bool(spec.get("admissionChecksStrategy") or spec.get("admissionChecks"))
+
     def takes(self, queue: Manifest, namespace: Mapping[str, Any]) -> bool:
         """Whether a ClusterQueue takes workloads of a namespace with these labels; without a selector, of none."""
         return selects(section(queue, "spec").get("namespaceSelector"), namespace)

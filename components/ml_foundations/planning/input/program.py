@@ -25,6 +25,7 @@ from ml_foundations.kubernetes.manifests import (
 from ml_foundations.planning.input import known
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
+from ml_foundations.planning.model.refusals import Refusal
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
@@ -34,6 +35,8 @@ Resource = tuple[str, Manifest]
 
 _CHARTS = frozenset(each.name for each in vars(versions).values() if isinstance(each, versions.Chart))
 """The charts of our components: what they run is taken off the nodes, or runs beside them."""
+_CONTROLLERS = {"jobset.x-k8s.io": ("jobset", "JobSetController"), "kueue.x-k8s.io": ("kueue", "TrainingQueue")}
+"""By the group of kinds that GKE does not bring: the chart that does, and the component that installs it."""
 _DEFAULT_POOL_NODES = 1
 """The nodes per zone of the pool that GKE makes with a cluster, where nobody says how many."""
 
@@ -56,6 +59,23 @@ def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
             elif known.kind_of(str(inputs.get("apiVersion")), inputs["kind"])[0] != known.HARMLESS:
                 found.append(_not_shown(f"{inputs['kind']}Patch", name_of(inputs)))
     return found
+
+
+def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
+    """Objects of kinds that a new cluster does not have, where neither a chart nor a definition brings them."""
+    charts = {_chart(inputs) for type_, inputs in resources if type_ == RELEASE}
+    if charts - _CHARTS or not any(type_ == CLUSTER for type_, _ in resources):
+        return  # another chart, or whoever made the cluster, may have brought them
+    objects = objects_of(resources)
+    defined = {section(each, "spec").get("group") for each in objects if each["kind"] == "CustomResourceDefinition"}
+    for each in objects:
+        group = str(each.get("apiVersion")).partition("/")[0]
+        chart, component = _CONTROLLERS.get(group, ("", ""))
+        if chart and chart not in charts and group not in defined:
+            message = f"GKE has no {each['kind']}, and nothing here installs {chart}, which brings it"
+            remedy = f"Declare a {component} that installs it, or the chart {chart}."
+            name = "/".join(filter(None, (section(each, "metadata").get("namespace"), name_of(each))))
+            yield Refusal("controller", "kind", message, remedy, object=f"{each['kind']} {name}")
 
 
 def _not_shown(kind: str, name: str) -> Manifest:

@@ -123,6 +123,30 @@ class Volumes:
             *(r._replace(certain=False) for claim in own for r in self._refused(claim, workload, node)),
         ]
 
+    def without_sidecar(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
+        """Buckets that a pod never mounts: GKE adds the sidecar that does so to pods with its annotation only.
+
+        The scheduler does not look at that (GoogleCloudPlatform/gcs-fuse-csi-driver, pkg/webhook).
+        """
+        spec = section(template, "spec")
+        annotated = annotations_of(template).get(labels.GCS_FUSE_VOLUMES, "")
+        containers = (*items(spec, "containers"), *items(spec, "initContainers"))
+        if annotated is UNKNOWN or str(annotated).lower() == "true":
+            return
+        if any(container.get("name") == labels.GCS_FUSE_SIDECAR for container in containers):
+            return
+        for index, mounted in enumerate(items(spec, "volumes")):
+            name = section(mounted, "persistentVolumeClaim").get("claimName")
+            claim = self._claims.get((namespace, name)) if name else None
+            source = mounted if claim is None else section(self._volume_of(claim) or {}, "spec")
+            if section(source, "csi").get("driver") == labels.GCS_FUSE_DRIVER:
+                what = f"the claim {name}" if name else f"the volume {mounted.get('name')}"
+                message = f"{what} is a bucket, and its pods lack the annotation that brings GKE's sidecar for it"
+                remedy = (
+                    f'Say fuse: true on the mount; in manifests, annotate the pods {labels.GCS_FUSE_VOLUMES}: "true".'
+                )
+                yield Refusal("bucket-sidecar", f"volumes[{index}]", message, remedy)
+
     def unused(self, workloads: Iterable[Workload]) -> list[Manifest]:
         """The declared claims that no pod of some workloads mounts."""
         used = {id(claim) for workload in workloads for claim in self.claims_of(workload)}

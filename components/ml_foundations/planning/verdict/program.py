@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ml_foundations.planning.input.program import Resource, nodes_of, objects_of
+from ml_foundations.planning.input.program import Resource, nodes_of, objects_of, without_controller
 from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.platform import platform_findings
@@ -23,6 +24,7 @@ def judge_program(resources: Iterable[Resource], existing: Sequence[Resource] = 
     found = list(resources)
     nodes = nodes_of(found, existing)
     verdicts = judge(objects_of(found), nodes)
-    more = tuple(platform_findings(found, nodes))
+    missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
+    more = (*platform_findings(found, nodes), *missing)
     cannot = Verdict.CANNOT_FIT if any(each.severity is Severity.ERROR for each in more) else verdicts.stack
     return replace(verdicts, stack=cannot, reasons=(*verdicts.reasons, *more))

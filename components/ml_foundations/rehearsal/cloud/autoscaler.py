@@ -51,6 +51,8 @@ class Plan:
 
     new_nodes: Counter[tuple[str, str]] = field(default_factory=Counter)
     needed: frozenset[str] = frozenset()
+    unplaced: int = 0
+    """Pending pods for which no more nodes may come."""
 
 
 def is_finished(pod: Manifest) -> bool:
@@ -90,6 +92,8 @@ def plan(
     pools: Iterable[Pool],
     operator: Operator | None,
     zones_of_disks: Callable[[Manifest], frozenset[str] | None],
+    *,
+    queued: bool = False,
 ) -> Plan:
     """Fit the unschedulable pods on existing nodes, then on as few and as cheap new ones as possible.
 
@@ -100,14 +104,16 @@ def plan(
         pools: The pools that may grow.
         operator: The GPU Operator, where it is installed.
         zones_of_disks: The zones in which a pod reaches its disks; None where any will do.
+        queued: Whether it is for a ProvisioningRequest: with new nodes only, of queued pools, which grow for no other.
     """
     # A pod template has the two keys of a pod that are looked at.
     daemons = [pod_of(item["spec"]["template"]) for item in daemon_sets]
-    growing = [pool for pool in pools if pool.autoscaled and not pool.queued]
-    places = _existing_places(pods, existing, daemons)
+    growing = [pool for pool in pools if pool.autoscaled and pool.queued is queued]
+    places = [] if queued else _existing_places(pods, existing, daemons)
     sizes = Counter(map(_pool_and_zone, existing))
     new: Counter[tuple[str, str]] = Counter()
     needed: set[str] = set()
+    unplaced = 0
     for kind in sorted(_kinds(pods, zones_of_disks), key=lambda kind: kind.size, reverse=True):
         left = kind.count
         while left:
@@ -119,13 +125,14 @@ def plan(
                 ]
                 place = _cheapest(kind, left, fresh, places, sizes, growing)
                 if place is None:
+                    unplaced += left
                     break
                 places.append(place)
                 new[_pool_and_zone(place.node.manifest)] += 1
                 sizes[_pool_and_zone(place.node.manifest)] += 1
             needed.add(place.node.name)
             left -= kind.put(place, left)
-    return Plan(new, frozenset(needed - {""}))
+    return Plan(new, frozenset(needed - {""}), unplaced)
 
 
 def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozenset[str] | None]) -> Iterable[_Kind]:

@@ -55,12 +55,12 @@ def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str,
     }
 
 
-def new_node(pool: Pool, zone: str, operator: Operator | None) -> dict[str, Any]:
-    """A node of a pool in a zone, with a name of its own as GKE forms it."""
+def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = "") -> dict[str, Any]:
+    """A node of a pool in a zone, with a name of its own as GKE forms it; perhaps for a ProvisioningRequest."""
     node = node_template(pool, zone, operator)
     name = _node_name(pool, zone)
     node["metadata"] |= {"name": name}
-    node["metadata"]["labels"] |= {labels.HOSTNAME: name}
+    node["metadata"]["labels"] |= {labels.HOSTNAME: name} | ({labels.GKE_REQUEST: request} if request else {})
     node["spec"] |= {"providerID": f"gce://{pool.project or 'rehearsal'}/{zone}/{name}"}
     identity = uuid.uuid4().hex
     node["status"] |= {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Set
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,13 @@ class Store:
         """The declared node pools by name."""
         return {pool.name: pool for pool in map(Pool.of, self._all("node_pools"))}
 
+    def available_pools(self) -> dict[str, Pool]:
+        """The declared node pools with no more nodes than Google has machines for."""
+        stock: dict[str, int] = read_json(self.root / "stock.json", {})
+        pools = self.pools()
+        most = {name: min(pool.max_nodes, stock.get(name, pool.max_nodes)) for name, pool in pools.items()}
+        return {name: replace(pool, max_nodes=most[name]) for name, pool in pools.items()}
+
     def save_pool(self, pool: Pool) -> None:
         """Declare a node pool, or change it."""
         write_json(self._file("node_pools", pool.name), asdict(pool))
@@ -127,6 +134,10 @@ class Store:
     def save_scale_down_seconds(self, seconds: float) -> None:
         """Set how long a node may idle, from the next round on."""
         write_json(self.root / "scale_down_seconds.json", seconds)
+
+    def save_stock(self, stock: Mapping[str, int]) -> None:
+        """Set for how many nodes Google has machines, by pool, from the next round on; for others, for all."""
+        write_json(self.root / "stock.json", stock)
 
     def history(self) -> list[dict[str, Any]]:
         """Where finished pods ran."""

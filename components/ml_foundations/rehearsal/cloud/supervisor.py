@@ -16,6 +16,7 @@ from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import addons, autoscaler, dra, load_balancers, nodes, operator, volumes
 from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, is_busy, is_finished
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
+from ml_foundations.rehearsal.cloud.provisioning import Requests
 from ml_foundations.rehearsal.cloud.store import ASSUMED, History, Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 
@@ -58,6 +59,7 @@ class Supervisor:
         self._addons = addons.Addons(self._api)
         self._disks = volumes.Disks(self._api, *map(follow, (volumes.CLAIMS, volumes.VOLUMES, volumes.CLASSES)))
         self._dra = dra.Driver(self._api, follow(dra.SLICES), follow(dra.CLAIMS))
+        self._requests = Requests(self._api)
         balanced = map(follow, (load_balancers.SERVICES, load_balancers.INGRESSES, load_balancers.CLASSES))
         self._load_balancers = load_balancers.LoadBalancers(self._api, *balanced)
 
@@ -82,7 +84,7 @@ class Supervisor:
 
     def reconcile(self) -> None:
         """One round: DaemonSets, scaling, nodes, disks, addresses, history; each has its turn, whatever else fails."""
-        pools, clusters = self._store.pools(), self._store.clusters()
+        pools, clusters = self._store.available_pools(), self._store.clusters()
         if pools.keys() <= {ASSUMED.name} and not clusters:
             self._assume_nodes(pools)
         elif ASSUMED.name in pools:
@@ -103,6 +105,7 @@ class Supervisor:
             self._dra.reconcile(has_dra, pools, self._nodes_by_pool())
         with attempt("disks"):
             self._disks.reconcile(self._nodes.items(), pods)
+            self._disks.mount(pods)
         with attempt("load balancers"):
             self._load_balancers.reconcile()
         with attempt("history"):
@@ -133,6 +136,9 @@ class Supervisor:
                 plan = self._plan(pods, growing, by_pool)
             with attempt("nodes for claimed devices"):
                 plan.new_nodes.update(self._dra.growth(has_dra, pods, growing, by_pool))
+        if any(pool.queued for pool in known.values()):
+            with attempt("ProvisioningRequests"):
+                self._grant(known, by_pool, sizes)
         for (pool, _), count in plan.new_nodes.items():
             sizes[pool] += count
             _log.info("pool %s grows by %d to %d nodes", pool, count, sizes[pool])
@@ -179,6 +185,21 @@ class Supervisor:
             return autoscaler.Plan()
         existing = [node for group in by_pool.values() for node in group]
         return autoscaler.plan(pods, existing, self._daemon_sets.items(), pools, self._operator, self._disks.zones)
+
+    def _grant(self, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]], sizes: Counter[str]) -> None:
+        """Make the nodes of ProvisioningRequests: new ones for each, whatever is there."""
+        there = [node for group in by_pool.values() for node in group]
+
+        def plan(pods: list[Object]) -> autoscaler.Plan:
+            daemon_sets, zones = self._daemon_sets.items(), self._disks.zones
+            return autoscaler.plan(pods, there, daemon_sets, pools.values(), self._operator, zones, queued=True)
+
+        for request, found in self._requests.granted(plan):
+            for pool, zone in found.new_nodes.elements():
+                made = self._api.create(_NODES, nodes.new_node(pools[pool], zone, self._operator, request))
+                self._nodes.put(made)
+                there.append(made)
+                sizes[pool] += 1
 
     def _fill(
         self, pool: Pool, existing: list[Object], size: int, planned: Counter[tuple[str, str]], busy: _Busy

@@ -1,6 +1,6 @@
-"""The real controllers of Kueue and JobSet beside the control plane, for stacks that declare queues or JobSets.
+"""The real controllers of Kueue and JobSet beside the control plane, for as long as their charts are released.
 
-What the project's own Helm chart would install goes into the replica: kinds and webhooks. Where a cluster would run the
+What a chart installs by the release's values goes into the replica: kinds and webhooks. Where a cluster would run the
 controller in a pod, a process of the rehearsal runs it, on loopback. The API server finds its webhooks as in a cluster,
 by their Service: here one that stands for this machine (type ExternalName).
 """
@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ml_foundations.catalog.kueue import FRAMEWORKS, NAMESPACE
+from ml_foundations.catalog.kueue import NAMESPACE
+from ml_foundations.kubernetes.merging import merged
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.control_plane import configuration, kwok
@@ -31,12 +33,13 @@ from ml_foundations.rehearsal.tools.groups import Group
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 _READY_SECONDS = 180
+_REMOVED_SECONDS = 60
 _INSTALLED = ("CustomResourceDefinition", "MutatingWebhookConfiguration", "Secret", "ValidatingWebhookConfiguration")
 """The kinds of a chart that a replica needs as they are; of the others, a process takes the place."""
 _CERTIFICATE_FILES = ("tls.key", "tls.crt")
 """The certificate comes last: a controller takes both as there when it is."""
 
-_CONFIG, _PORTS, _CERTIFICATES = "config.yaml", "ports.json", "certificates"
+_VALUES, _CONFIG, _PORTS, _CERTIFICATES = "values.json", "config.yaml", "ports.json", "certificates"
 """The files of each controller, in its folder."""
 
 Object = dict[str, Any]
@@ -49,13 +52,9 @@ class Controller:
     group: Group
     namespace: str
     settings: Mapping[str, Any]
-    """What its configuration says beside the chart's defaults."""
+    """What its configuration says otherwise than the release's."""
     makes_certificate: bool
     """Whether it makes its webhooks' certificate itself; otherwise it uses the control plane's."""
-    key: str
-    """The key of stack files that asks for it, ..."""
-    values: tuple[type, ...]
-    """... and the types of its values."""
 
     @property
     def name(self) -> str:
@@ -67,11 +66,9 @@ KUEUE = Controller(
     groups.KUEUE,
     NAMESPACE,
     # The visibility server is an API server of its own; nothing here asks it.
-    {"featureGates": {"VisibilityOnDemand": False}, "integrations": {"frameworks": list(FRAMEWORKS)}},
+    {"featureGates": {"VisibilityOnDemand": False}},
     # Otherwise it insists on a certificate for its metrics in /etc/kueue.
     makes_certificate=True,
-    key="queue",
-    values=(dict, str),
 )
 JOBSET = Controller(
     groups.JOBSET,
@@ -79,45 +76,53 @@ JOBSET = Controller(
     {"internalCertManagement": {"enable": False}},
     # Otherwise it insists on a certificate in /tmp, which rehearsals would share.
     makes_certificate=False,
-    key="jobset",
-    values=(bool,),
 )
 CONTROLLERS = (JOBSET, KUEUE)
 
 
-def wanted(rehearsal: Rehearsal, stack_file: Path) -> list[Controller]:
-    """The controllers that a stack file asks for, and those whose webhooks are in the replica already."""
-    sections = list(_mappings(yaml.safe_load(stack_file.read_text())))
+def start(rehearsal: Rehearsal, tools: Tools, controller: Controller, values: Mapping[str, Any]) -> None:
+    """Install and start a controller as its chart's values say, and wait until its webhooks answer.
 
-    def is_asked_for(controller: Controller) -> bool:
-        found = [section.get(controller.key) for section in sections]
-        return any(isinstance(value, controller.values) and value for value in found)
-
-    return [each for each in CONTROLLERS if is_asked_for(each) or _is_installed(rehearsal, each)]
-
-
-def start(rehearsal: Rehearsal, tools: Tools, controllers: Iterable[Controller]) -> None:
-    """Install and start controllers, and wait until their webhooks answer; nothing to do for those that run.
+    There is nothing to do for one that runs so already.
 
     Raises:
-        RehearsalError: one of them could not be built, or did not become ready.
+        RehearsalError: it could not be built, or did not become ready.
     """
-    for controller in controllers:
-        built, folder = toolchain.build(controller.group), _folder(rehearsal, controller)
-        command = [built / controller.name, f"--config={folder / _CONFIG}", f"--kubeconfig={rehearsal.kubeconfig}"]
-        # Another binary, or another way to the API server, takes another process.
-        version = hashlib.sha256("\0".join([*map(str, command), rehearsal.kubeconfig.read_text()]).encode()).hexdigest()
+    built, folder = toolchain.build(controller.group), _folder(rehearsal, controller)
+    command = [built / controller.name, f"--config={folder / _CONFIG}", f"--kubeconfig={rehearsal.kubeconfig}"]
+    # Another binary, other values or another way to the API server take another process.
+    parts = [*map(str, command), json.dumps(values, sort_keys=True), rehearsal.kubeconfig.read_text()]
+    version = hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-        def is_ready(controller: Controller = controller, folder: Path = folder) -> bool:
-            _mount_certificate(rehearsal, controller)
-            return kwok.probe(read_json(folder / _PORTS, {})["health"], "/readyz") is None
+    def is_ready() -> bool:
+        _mount_certificate(rehearsal, controller)
+        return kwok.probe(read_json(folder / _PORTS, {})["health"], "/readyz") is None
 
-        process = _process(rehearsal, controller)
-        if not (process.is_current(version) and is_ready()):
-            with Step(f"starting {controller.name}"):
-                process.stop()
-                _install(rehearsal, tools, controller, built)
-                process.start(command, version, is_ready, _READY_SECONDS, cwd=folder)
+    process = _process(rehearsal, controller)
+    if not (process.is_current(version) and is_ready()):
+        with Step(f"starting {controller.name}"):
+            process.stop()
+            _install(rehearsal, tools, controller, built, values)
+            process.start(command, version, is_ready, _READY_SECONDS, cwd=folder)
+
+
+def resume(rehearsal: Rehearsal, tools: Tools) -> None:
+    """Start those again whose charts are released: without them, their webhooks would refuse every object."""
+    for controller in CONTROLLERS:
+        if _is_installed(rehearsal, controller):
+            start(rehearsal, tools, controller, read_json(_folder(rehearsal, controller) / _VALUES, {}))
+
+
+def remove(rehearsal: Rehearsal, tools: Tools, controller: Controller) -> None:
+    """Take away what a release has brought, as Helm does: kinds of a chart's folder crds stay."""
+    folder = _folder(rehearsal, controller)
+    if not _is_installed(rehearsal, controller):
+        return
+    chart = _rendered(tools, controller, toolchain.build(controller.group), folder / _VALUES)
+    objects = [item for item in chart if item["kind"] in _INSTALLED]
+    _kubectl(rehearsal, tools, objects, "delete", "--ignore-not-found", f"--timeout={_REMOVED_SECONDS}s")
+    _process(rehearsal, controller).stop()
+    shutil.rmtree(folder)
 
 
 def stop(rehearsal: Rehearsal) -> None:
@@ -139,22 +144,32 @@ def _mappings(value: Any) -> Iterator[Object]:
             yield from _mappings(item)
 
 
-def _install(rehearsal: Rehearsal, tools: Tools, controller: Controller, built: Path) -> None:
+def _install(
+    rehearsal: Rehearsal, tools: Tools, controller: Controller, built: Path, values: Mapping[str, Any]
+) -> None:
     folder = _folder(rehearsal, controller)
     ports = configuration.free_ports(("health", "webhook"), read_json(folder / _PORTS, {}))
     write_json(folder / _PORTS, ports)
+    write_json(folder / _VALUES, values)
     # A certificate of before the replica lost its data would be no good.
     shutil.rmtree(folder / _CERTIFICATES, ignore_errors=True)
-    command = [tools.helm, "template", controller.name, built / "chart", "--namespace", controller.namespace]
-    rendered = run([*command, "--include-crds"], f"the chart of {controller.name} cannot be rendered")
-    chart = [item for item in yaml.safe_load_all(rendered) if item]
-    to = [f"--kubeconfig={rehearsal.kubeconfig}", f"--cache-dir={rehearsal.kubectl_cache_dir}"]
-    how = ["--server-side", "--force-conflicts", "--field-manager=rehearsal", "--filename=-"]
-    objects = yaml.safe_dump_all(_objects(rehearsal, controller, chart, ports["webhook"]))
-    run([tools.kubectl, *to, "apply", *how], "kubectl apply failed", input=objects)
+    chart = _rendered(tools, controller, built, folder / _VALUES, "--include-crds")
+    objects = _objects(rehearsal, controller, chart, ports["webhook"])
+    _kubectl(rehearsal, tools, objects, "apply", "--server-side", "--force-conflicts", "--field-manager=rehearsal")
     write(folder / _CONFIG, yaml.safe_dump(_configuration(folder, controller, chart, ports)))
     if not controller.makes_certificate:
         _mount_certificate(rehearsal, controller)
+
+
+def _rendered(tools: Tools, controller: Controller, built: Path, values: Path, *options: str) -> list[Object]:
+    command = [tools.helm, "template", controller.name, built / "chart", "--namespace", controller.namespace]
+    done = run([*command, "--values", values, *options], f"the chart of {controller.name} cannot be rendered")
+    return [item for item in yaml.safe_load_all(done) if item]
+
+
+def _kubectl(rehearsal: Rehearsal, tools: Tools, objects: list[Object], *command: str) -> None:
+    to = [f"--kubeconfig={rehearsal.kubeconfig}", f"--cache-dir={rehearsal.kubectl_cache_dir}", "--filename=-"]
+    run([tools.kubectl, *command, *to], f"kubectl {command[0]} failed", input=yaml.safe_dump_all(objects))
 
 
 def _objects(rehearsal: Rehearsal, controller: Controller, chart: list[Object], port: int) -> list[Object]:
@@ -185,8 +200,7 @@ def _configuration(folder: Path, controller: Controller, chart: list[Object], po
     """The chart's own configuration, on loopback and for one process alone."""
     [text] = [text for item in chart if item["kind"] == "ConfigMap" for text in item["data"].values()]
     return {
-        **yaml.safe_load(text),
-        **controller.settings,
+        **merged(yaml.safe_load(text), controller.settings),
         "health": {"healthProbeBindAddress": f"{LOOPBACK}:{ports['health']}"},
         "metrics": {"bindAddress": "0"},
         "webhook": {"host": LOOPBACK, "port": ports["webhook"], "certDir": str(folder / _CERTIFICATES)},
@@ -223,5 +237,5 @@ def _process(rehearsal: Rehearsal, controller: Controller) -> Process:
 
 
 def _is_installed(rehearsal: Rehearsal, controller: Controller) -> bool:
-    """Whether its webhooks may be in the replica: the ports are chosen before."""
-    return (_folder(rehearsal, controller) / _PORTS).exists()
+    """Whether its webhooks may be in the replica: the values are written before."""
+    return (_folder(rehearsal, controller) / _VALUES).exists()

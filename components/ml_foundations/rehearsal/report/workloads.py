@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ml_foundations.catalog.kueue import API_VERSION
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import pod_requests
-from ml_foundations.rehearsal.api import Api, ApiError, Object, owners
+from ml_foundations.rehearsal.api import Api, ApiError, Object, condition, owners
 
 _JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
+_QUEUED = f"/apis/{API_VERSION}/workloads"
+"""Kueue's own objects, one for each workload in a queue."""
 
 STEADY = {"Completed", "Failed", "Ready", "Scheduled", "Suspended"}
 """Workload states that do not change by waiting."""
@@ -47,8 +50,10 @@ def collect(api: Api, history: list[dict[str, Any]], without_operator: list[str]
         return [item for item in api.get(path)["items"] if not is_system(namespace_of(item))]
 
     pods, jobs = ours("/api/v1/pods"), ours("/apis/batch/v1/jobs")
-    unattached = {event["involvedObject"]["uid"]: event["message"] for event in _warnings(api, "FailedAttachVolume")}
-    seen = _Evidence(pods, _warnings(api, "FailedCreate"), history, without_operator, unattached)
+    failed = [*_warnings(api, "FailedAttachVolume"), *_warnings(api, "FailedMount")]
+    unattached = {event["involvedObject"]["uid"]: event["message"] for event in failed}
+    queued = {uid: item for item in _where_served(ours, _QUEUED) for uid in owners(item)}
+    seen = _Evidence(pods, _warnings(api, "FailedCreate"), history, without_operator, unattached, queued)
     rows = [
         *(_job(job, seen) for job in _declared(jobs)),
         *(_cron_job(cron, _owned_by(cron, jobs), seen) for cron in _declared(ours("/apis/batch/v1/cronjobs"))),
@@ -97,7 +102,9 @@ class _Evidence:
     history: list[dict[str, Any]]
     without_operator: list[str]
     unattached: dict[str, str]
-    """Why a pod's disks do not attach, by its uid."""
+    """Why a pod's volumes do not attach, or are not mounted, by its uid."""
+    queued: dict[str, Object]
+    """Kueue's object of a workload, by the workload's uid."""
 
     def pods(self, workload: Object) -> list[Object]:
         wanted = section(workload, "spec", "selector", "matchLabels").items()
@@ -118,11 +125,21 @@ class _Evidence:
         refused = (event["message"] for event in self.refused if _is_about(event["involvedObject"], workload))
         return next(unscheduled, "") or next(refused, "")
 
+    def suspended(self, workload: Object) -> tuple[str, str]:
+        """State and reason of a workload that is not let go: it has its turn, and waits for nodes, or rests."""
+        found = self.queued.get(workload["metadata"]["uid"], {})
+        checks = items(section(found, "status"), "admissionChecks")
+        pending = [check.get("message", "") for check in checks if check["state"] == "Pending"]
+        reserved = condition(found, "QuotaReserved")
+        if pending and reserved.get("status") == "True":
+            return "Pending", pending[0]
+        return "Suspended", reserved.get("message", "")
+
     def unscheduled(self, pod: Object) -> str:
-        """Why a pod has no node: the cause where it is known, then the scheduler's words."""
+        """Why a pod has no node, or does not start there: the cause where it is known, then the scheduler's words."""
         conditions = [c for c in items(pod["status"], "conditions") if c["type"] == "PodScheduled"]
         said = next((c.get("message", "") for c in conditions if c["status"] == "False"), "")
-        if not pod["spec"].get("nodeName"):
+        if pod["status"]["phase"] == "Pending":
             said = said or self.unattached.get(pod["metadata"]["uid"], "")
         if said and self.without_operator and GPU_RESOURCE in pod_requests(pod["spec"]):
             pools = ", ".join(self.without_operator)
@@ -150,7 +167,7 @@ def _job(job: Object, seen: _Evidence) -> Workload:
     elif "Failed" in met:
         state, reason = "Failed", met["Failed"].get("message") or met["Failed"].get("reason", "")
     elif job["spec"].get("suspend"):
-        state, reason = "Suspended", ""
+        state, reason = seen.suspended(job)
     elif any(pod["status"]["phase"] == "Running" for pod in seen.pods(job)):
         state, reason = "Running", ""
     else:
@@ -173,7 +190,7 @@ def _job_set(job_set: Object, jobs: list[Object], seen: _Evidence) -> Workload:
     elif "Failed" in met:
         state, reason = "Failed", met["Failed"].get("message", "")
     elif job_set["spec"].get("suspend"):
-        state = "Suspended"
+        state, reason = seen.suspended(job_set)
     elif rows and all(row.state in _GOOD for row in rows):
         state = "Running"
     else:

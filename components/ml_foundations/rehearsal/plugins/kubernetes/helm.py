@@ -15,12 +15,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import IO, Any
 
 from ml_foundations.catalog.versions import GPU_OPERATOR, NFS_PROVISIONER
 from ml_foundations.kubernetes.manifests import RELEASE, UNKNOWN, name_of
+from ml_foundations.kubernetes.merging import merged
 from ml_foundations.rehearsal.access import private_file
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud import operator
@@ -108,7 +109,7 @@ class Helm:
         """Install or upgrade the release, or record it if its chart cannot be fetched."""
         self._refuse_unknown_values(inputs)
         if why := self._cannot_be_fetched(inputs):
-            self._run_beside(resource, _chart_name(inputs))
+            self._run_beside(resource, inputs)
             self._provider.log(resource, "warning", f"recorded, chart not installed: {why}")
             return self._recorded(inputs, resource, instead=why)
         name, namespace = str(inputs["name"]), str(inputs["namespace"])
@@ -149,12 +150,13 @@ class Helm:
         if unknown and self._cannot_be_fetched(inputs):
             raise RehearsalError("\n".join(unknown))
 
-    def _run_beside(self, resource: Resource, chart: str) -> None:
-        """Start the controller of a chart that runs as a process, unless it runs because the stack file asks for it."""
-        rehearsal = Rehearsal.of_this_process()
+    def _run_beside(self, resource: Resource, inputs: Properties) -> None:
+        """Start the controller of a chart that runs as a process, as the values say."""
+        rehearsal, chart = Rehearsal.of_this_process(), _chart_name(inputs)
         if chart in _BESIDE and rehearsal.kubeconfig.exists():
             self._provider.log(resource, "status", f"{chart} starts beside the control plane")
-            controllers.start(rehearsal, toolchain.ensure(), [_BESIDE[chart]])
+            values = reduce(merged, (dict(given) for _, given in _values(inputs)), {})
+            controllers.start(rehearsal, toolchain.ensure(), _BESIDE[chart], values)
 
     def read(self, resource: Resource, old: State) -> State | None:
         """The release as it was recorded, unless Helm no longer knows it."""
@@ -172,7 +174,10 @@ class Helm:
         """Remove the release; one that is already gone is not an error."""
         namespace, _, name = old.id.rpartition("/")
         path = _record_path(namespace, name)
-        if path.exists() and json.loads(path.read_text())["installed"]:
+        record = json.loads(path.read_text()) if path.exists() else {}
+        if record.get("chart") in _BESIDE:
+            controllers.remove(Rehearsal.of_this_process(), toolchain.ensure(), _BESIDE[record["chart"]])
+        if record.get("installed"):
             seconds = resource.timeout or _DEFAULT_SECONDS
             self._helm("uninstall", name, "--namespace", namespace, "--ignore-not-found", "--wait", seconds=seconds)
         path.unlink(missing_ok=True)
@@ -180,8 +185,9 @@ class Helm:
     def _cannot_be_fetched(self, inputs: Properties) -> str:
         """Why the chart cannot be fetched on this machine; empty if it can."""
         chart, home = str(inputs["chart"]), _home(inputs)
-        if _chart_name(inputs) in _BESIDE:
-            return "its controller runs as a process, with the kinds and webhooks of the chart"
+        if beside := _BESIDE.get(_chart_name(inputs)):
+            version = beside.group.pinned(beside.group.version_of)
+            return f"its controller {version} runs as a process, with the kinds and webhooks of its chart"
         if Path(chart).exists():
             return ""
         if home not in self._unreachable:

@@ -1,0 +1,39 @@
+"""The controller of JobSets, which a DistributedTraining with ``jobset`` needs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pulumi
+from typing_extensions import override
+
+from ml_foundations.catalog.versions import JOBSET
+from ml_foundations.component.base import Component
+from ml_foundations.component.parts import Part, helm_release
+from ml_foundations.component.spec import ComponentSpec
+from ml_foundations.typed_args import JobSetControllerArgs
+
+
+class JobSetControllerSpec(ComponentSpec):
+    """Arguments of a JobSetController."""
+
+    install: bool = True
+    """Whether it is installed, by its Helm chart; default true. False where the cluster has it already."""
+    values: dict[str, Any] = {}
+    """Values of the chart."""
+
+    @override
+    def parts(self) -> Iterator[Part]:
+        if self.install:
+            release = helm_release(JOBSET, "jobset-system", self.values, create_namespace=True, timeout=600)
+            yield Part("release", release)
+
+
+class JobSetController(Component[JobSetControllerSpec]):
+    """JobSet's controller and its kind, by its Helm chart; one for a cluster.
+
+    Give it a kubernetes provider in its options. Declare JobSets after it (``depends_on``), and a TrainingQueue too.
+    """
+
+    def __init__(self, name: str, args: JobSetControllerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        """Declare the controller."""
+        super().__init__(name, args, opts)

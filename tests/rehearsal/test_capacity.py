@@ -1,0 +1,141 @@
+"""Gangs and capacity: the real Kueue beside the simulated GKE, whose pools have too few machines, or queue for them."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import config, utils
+from ml_foundations.catalog.pools import PoolGpu
+from ml_foundations.rehearsal.control_plane import controllers, kwok
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.report.contents import collect
+from ml_foundations.rehearsal.tools.toolchain import Tools
+
+from tests.support.cluster import Cluster
+from tests.support.project import Project
+from tests.support.simulation import GPU_TAINT, ZONES, Cloud, Pool, simulated_gke
+from tests.support.waiting import until
+
+H100 = Pool(
+    "h100",
+    "a3-highgpu-8g",
+    cluster="ml",
+    max_nodes=4,
+    zones=ZONES[:1],
+    labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+    taints=(GPU_TAINT,),
+    gpu=PoolGpu("nvidia-h100-80gb", 8),
+)
+QUEUED = replace(H100, name="queued", queued=True, location_policy="ANY")
+REQUEST = "autoscaling.gke.io/provisioning-request"
+
+
+@pytest.fixture(scope="module")
+def cloud(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    rehearsal = Rehearsal.of("t", tmp_path_factory.mktemp("capacity"))
+    rehearsal.make()
+    try:
+        kwok.start(rehearsal, tools)
+        api = config.new_client_from_config(str(rehearsal.kubeconfig))
+        utils.create_from_dict(api, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "red"}})
+        with simulated_gke(Cluster(rehearsal, rehearsal.kubeconfig, api), scale_down_seconds=3) as made:
+            made.store.save_pool(H100)
+            made.store.save_pool(QUEUED)
+            yield made
+    finally:
+        controllers.stop(rehearsal)
+        kwok.delete(rehearsal)
+
+
+@pytest.fixture(scope="module")
+def project(cloud: Cloud, tools: Tools) -> Project:
+    cluster = config.new_client_from_config(str(cloud.rehearsal.kubeconfig))
+    return Project(Path(cloud.rehearsal.project), Cluster(cloud.rehearsal, cloud.rehearsal.kubeconfig, cluster), tools)
+
+
+@pytest.fixture(autouse=True)
+def clean(project: Project, cloud: Cloud) -> Iterator[None]:
+    yield
+    project.clear()
+    cloud.store.save_stock({})
+
+
+def gang(pool: Pool, ready_seconds: int = 600) -> str:
+    """A queue for a pool, and a Job of two pods that each take a whole node, and run until they are stopped."""
+    flavor = {
+        "name": pool.name,
+        "gpu": "H100",
+        "node_selector": {"cloud.google.com/gke-nodepool": pool.name},
+        "tolerations": [{"key": "cloud.google.com/gke-queued", "value": "true"}] * pool.queued,
+        "queued_provisioning": pool.queued,
+    }
+    team = {"namespace": "red", "cpu": "1000", "memory": "8Ti", "gpus": {pool.name: 16}}
+    queue = {"flavors": [flavor], "teams": [team], "ready_seconds": ready_seconds}
+    job: dict[str, Any] = {
+        "namespace": "red",
+        "image": "i",
+        "cpu": "8",
+        "memory": "64Gi",
+        "gpu": "H100",
+        "gpus": 8,
+        "completions": 2,
+        "parallelism": 2,
+        "queue": "training",
+        "annotations": {"pod-complete.stage.kwok.x-k8s.io/delay": "1h"},
+    }
+    return f"""
+        from ml_foundations import TrainingJob, TrainingQueue
+        queue = TrainingQueue("ml", {queue!r}, here)
+        TrainingJob("gang", {job!r}, options(depends_on=[queue]))
+    """
+
+
+def running(cloud: Cloud) -> list[dict[str, Any]]:
+    pods = cloud.pods("batch.kubernetes.io/job-name=gang", "red")
+    return [pod for pod in pods if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")]
+
+
+def state(cloud: Cloud) -> tuple[str, str]:
+    """What the report says of the gang."""
+    [row] = [row for row in collect(cloud.rehearsal).workloads if row.name == "gang"]
+    return row.state, row.reason
+
+
+def test_half_a_gang_gives_its_node_back_in_a_stockout(project: Project, cloud: Cloud) -> None:
+    """The quota has room for two nodes, and Google has one: nothing runs, and nothing is paid for, until it has two."""
+    cloud.store.save_stock({"h100": 1})
+    project.up(gang(H100, ready_seconds=15))
+    until(lambda: len(running(cloud)) == 1 and len(cloud.nodes("h100")) == 1)
+    until(lambda: not running(cloud) and not cloud.nodes("h100"), seconds=60)
+    assert state(cloud)[0] == "Suspended"
+    assert "PodsReady timeout" in state(cloud)[1]
+    [queued] = project.kubectl("get", "workloads.kueue.x-k8s.io", "-n", "red")["items"]
+    assert queued["spec"]["active"]
+    assert queued["status"]["requeueState"]["count"] == 1
+
+
+def test_queued_nodes_come_for_a_request_all_at_once(project: Project, cloud: Cloud) -> None:
+    cloud.store.save_stock({"queued": 1})
+    project.up(gang(QUEUED))
+    until(lambda: state(cloud)[0] == "Pending" and "at once" in state(cloud)[1])
+    time.sleep(4)  # longer than a request waits that can be granted
+    assert not cloud.nodes("queued"), "one of two nodes would be paid for and useless"
+    cloud.store.save_stock({})
+    until(lambda: len(running(cloud)) == 2)
+    [request] = project.kubectl("get", "provisioningrequests.autoscaling.x-k8s.io", "-n", "red")["items"]
+    assert request["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
+    nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in cloud.nodes("queued")}
+    assert {labels[REQUEST] for labels in nodes.values()} == {request["metadata"]["name"]}
+    assert {pod["spec"]["nodeName"] for pod in running(cloud)} == nodes.keys()
+    assert state(cloud)[0] == "Running"
+
+
+def test_nothing_else_makes_queued_nodes_grow(project: Project, cloud: Cloud) -> None:
+    """Without its AdmissionCheck, the gang is let go and waits for ever."""
+    project.up(gang(QUEUED).replace("'queued_provisioning': True", "'queued_provisioning': False"))
+    until(lambda: state(cloud)[0] == "Pending" and "nodes are available" in state(cloud)[1])
+    time.sleep(4)
+    assert not running(cloud)
