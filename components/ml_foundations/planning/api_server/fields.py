@@ -92,7 +92,9 @@ class Rules:
     def at(self, path: str) -> Rules:
         """The rules of a field below."""
         node = self
-        path = path.replace(".required", f".{REQUIRED}").replace(".preferred", f".{PREFERRED}").replace("[]", ".[]")
+        if "affinity." in path:
+            path = path.replace(".required", f".{REQUIRED}").replace(".preferred", f".{PREFERRED}")
+        path = path.replace("[]", ".[]")
         for key in filter(None, path.split(".")):
             node = node.below.setdefault(key, Rules())
         return node
