@@ -369,7 +369,7 @@ def settings_of(checkout: Checkout, stack: str) -> dict[str, Any]:
 def interrupted_up(checkout: Checkout) -> None:
     """Start ``up`` and kill pulumi with SIGKILL once it has created a few resources."""
     up = subprocess.Popen(
-        [COMMAND, "up"],
+        [COMMAND, "up", "--verbose"],
         cwd=checkout.root,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

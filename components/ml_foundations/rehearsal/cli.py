@@ -54,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--json", action="store_true", help="the report as data")
             command.add_argument("--html", type=_path, metavar="FILE", help="write the report as a page")
         if name == "up":
-            command.add_argument("--quiet", action="store_true", help="print the result only, and errors")
+            loud = command.add_mutually_exclusive_group()
+            loud.add_argument("--quiet", action="store_true", help="print the result only, and errors")
+            loud.add_argument("--verbose", action="store_true", help="print every line of pulumi")
             command.add_argument("--nodes", type=_path, help="nodes of your own cluster: kubectl get nodes -o yaml")
             command.add_argument(
                 "--stock",

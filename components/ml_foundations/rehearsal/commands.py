@@ -51,7 +51,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     if args.nodes:
         brought_nodes.copy(rehearsal, args.nodes)
     controllers.resume(rehearsal, tools)
-    stack.up(rehearsal, quiet=args.quiet)
+    stack.up(rehearsal, quiet=args.quiet, verbose=args.verbose)
     result = _settle(rehearsal)
     _write_page(result, rehearsal, rehearsal.page)
     tables.show(result, rehearsal, _stdout())

@@ -44,6 +44,8 @@ class Rehearsal:
         """Logs of the processes that are not the control plane's own."""
         self.placeholders = root / "placeholders.json"
         """The keys of the stack file whose values are encrypted: the program gets a placeholder."""
+        self.up_log = self.log_dir / "pulumi-up.log"
+        """All that the last ``pulumi up`` printed."""
         self.kubectl_cache_dir = root / "kubectl"
         """Where kubectl notes what the API server serves: replicas come and go, and would fill the user's own cache."""
 

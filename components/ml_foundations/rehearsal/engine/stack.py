@@ -3,46 +3,62 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import yaml
+from rich.markup import escape
 
 from ml_foundations.kubernetes.manifests import RELEASE
 from ml_foundations.rehearsal.access import Access, private_file
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment
+from ml_foundations.rehearsal.engine.follow import Follower
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import helm
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
-from ml_foundations.rehearsal.progress import RehearsalError, Step, console
+from ml_foundations.rehearsal.progress import RehearsalError, Step
+
+_T = TypeVar("_T")
 
 
-def up(rehearsal: Rehearsal, quiet: bool = False) -> None:
+def up(rehearsal: Rehearsal, quiet: bool = False, verbose: bool = False) -> None:
     """Repair what an interrupted run left, then run ``pulumi up``.
 
-    Its output goes to the terminal; with ``quiet`` only if it fails.
+    Shown is how far it is, then what it comes to; with ``verbose`` every line, with ``quiet`` nothing. All lines are in
+    the rehearsal's log.
 
     Raises:
-        RehearsalError: pulumi failed; its output is on the terminal.
+        RehearsalError: pulumi failed; the message has what it said.
     """
     create(rehearsal)
     recover(rehearsal)
     helm.forget_charts(rehearsal)
-    console.print(f"[bold]pulumi up[/] --stack {rehearsal.stack}")
-    done = pulumi(rehearsal, "up", "--yes", "--stack", rehearsal.stack, capture=quiet)
-    if done.returncode != 0:
-        print(done.stdout or "", done.stderr or "", sep="", file=sys.stderr, end="")
-        again = rehearsal.command("up")
-        raise RehearsalError(f"pulumi up failed; its output is above. Fix what it names, then run {again}")
+    follower, title = Follower(), f"pulumi up --stack {rehearsal.stack}"
+    with rehearsal.up_log.open("w") as log, nullcontext() if verbose else Step(title) as step:
+
+        def take(line: str) -> None:
+            log.write(line)
+            far = follower.take(line)
+            if step is None:
+                print(line, end="", flush=True)
+            elif far:
+                step.detail(escape(far))
+
+        if _each_line(rehearsal, take, "up", "--yes", "--stack", rehearsal.stack) != 0:
+            said = "its output is above" if verbose else follower.shown().strip()
+            way = f"Fix what it names, then run {rehearsal.command('up')}. The whole log: {os.path.relpath(rehearsal.up_log)}"
+            raise RehearsalError(f"pulumi up failed: {said}\n{way}")
+    if not quiet and not verbose:
+        print(follower.shown(), flush=True)
 
 
 def create(rehearsal: Rehearsal) -> None:
@@ -122,21 +138,35 @@ def pulumi(
 ) -> subprocess.CompletedProcess[str]:
     """Run the rehearsal's pulumi in the project; its output goes to the terminal, or is captured."""
     pipe = subprocess.PIPE if capture else None
+    with _popen(rehearsal, args, cwd=cwd, stdout=pipe, stderr=pipe) as process:
+        printed, said = _outlive(process.communicate)
+    return subprocess.CompletedProcess(process.args, process.returncode, printed, said)
+
+
+def _each_line(rehearsal: Rehearsal, take: Callable[[str], None], *args: str) -> int:
+    """Run the rehearsal's pulumi in the project, and take each line that it prints; returns its status."""
+    with _popen(rehearsal, args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+
+        def read() -> None:
+            for line in process.stdout or ():
+                take(line)
+
+        _outlive(read)
+    return process.returncode
+
+
+def _popen(rehearsal: Rehearsal, args: Sequence[str], cwd: Path | None = None, **streams: Any) -> subprocess.Popen[str]:
     command = [str(rehearsal.bin_dir / "pulumi"), *args, "--non-interactive"]
     environ = environment.process_environment(rehearsal)
-    with subprocess.Popen(
-        command, env=environ, cwd=cwd or rehearsal.project, stdout=pipe, stderr=pipe, text=True
-    ) as process:
-        printed, said = _outlive(process)
-    return subprocess.CompletedProcess(command, process.returncode, printed, said)
+    return subprocess.Popen(command, env=environ, cwd=cwd or rehearsal.project, text=True, **streams)
 
 
-def _outlive(process: subprocess.Popen[str]) -> tuple[str, str]:
+def _outlive(read: Callable[[], _T]) -> _T:
     """What a process prints. On Ctrl-C the terminal interrupts it too: wait until it has ended properly."""
     interrupted = False
     while True:
         try:
-            printed = process.communicate()
+            printed = read()
             break
         except KeyboardInterrupt:
             interrupted = True
