@@ -55,7 +55,8 @@ def up(rehearsal: Rehearsal, quiet: bool = False, verbose: bool = False) -> None
 
         if _each_line(rehearsal, take, "up", "--yes", "--stack", rehearsal.stack) != 0:
             said = "its output is above" if verbose else follower.shown().strip()
-            way = f"Fix what it names, then run {rehearsal.command('up')}. The whole log: {os.path.relpath(rehearsal.up_log)}"
+            again, log_file = rehearsal.command("up"), os.path.relpath(rehearsal.up_log)
+            way = f"Fix what it names, then run {again}. The whole log: {log_file}"
             raise RehearsalError(f"pulumi up failed: {said}\n{way}")
     if not quiet and not verbose:
         print(follower.shown(), flush=True)
