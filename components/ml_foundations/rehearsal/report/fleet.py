@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
@@ -42,11 +42,6 @@ class Node:
     missing: int = 0
     """GPUs that the machine has and does not offer."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no workload is on it."""
-        return not self.pods
-
 
 @dataclass(frozen=True)
 class Life:
@@ -64,13 +59,13 @@ class Life:
 class Fleet:
     """All that the page draws beside the report."""
 
-    nodes: list[Node] = field(default_factory=list[Node])
-    came: dict[str, list[datetime]] = field(default_factory=dict[str, list[datetime]])
+    nodes: list[Node]
+    came: dict[str, list[datetime]]
     """When the nodes of each pool came."""
-    lives: list[Life] = field(default_factory=list[Life])
-    cost: Cost = field(default_factory=lambda: cost_of(()))
+    lives: list[Life]
+    cost: Cost
     """What the nodes cost that are there."""
-    verdicts: Verdicts | None = None
+    verdicts: Verdicts
     """What the proof says of the stack as it is deployed."""
 
 
@@ -84,7 +79,7 @@ def collect(rehearsal: Rehearsal) -> Fleet:
         came[pool_of(node)].append(datetime.fromisoformat(node["metadata"]["creationTimestamp"]))
     return Fleet(
         [_node(node, busy.get(name_of(node), [])) for node in nodes],
-        {pool: sorted(times) for pool, times in came.items()},
+        came,
         [_life(pod) for pod in pods if not is_system(namespace_of(pod))],
         cost_of(from_manifests(nodes)),
         judge_program(_deployed(rehearsal)),
