@@ -20,10 +20,12 @@ from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, user_errors
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import toolchain
+from ml_foundations.rehearsal.watching import watched
 
 _SETTLE_SECONDS = 120
 _QUIET_SECONDS = 20
@@ -51,8 +53,9 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     if args.nodes:
         brought_nodes.copy(rehearsal, args.nodes)
     controllers.resume(rehearsal, tools)
-    stack.up(rehearsal, quiet=args.quiet, verbose=args.verbose)
-    result = _settle(rehearsal)
+    with watched(_processes(rehearsal), rehearsal.command("up")):
+        stack.up(rehearsal, quiet=args.quiet, verbose=args.verbose)
+        result = _settle(rehearsal)
     _write_page(result, rehearsal, rehearsal.page)
     tables.show(result, rehearsal, _stdout())
     _show_hints(rehearsal)
@@ -77,11 +80,15 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 
 def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    processes = [*kwok.processes(rehearsal), life.process(rehearsal), *controllers.processes(rehearsal)]
+    processes = _processes(rehearsal)
     for process in processes:
         print(f"{process.name:<26} {f'running, pid {process.pid}' if process.running else 'not running'}")
     if not all(process.running for process in processes):
         raise RehearsalError(f"{rehearsal.stack} is not up. Start it: {rehearsal.command('up')}")
+
+
+def _processes(rehearsal: Rehearsal) -> list[Process]:
+    return [*kwok.processes(rehearsal), life.process(rehearsal), *controllers.processes(rehearsal)]
 
 
 def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:

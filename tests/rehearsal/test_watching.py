@@ -1,0 +1,44 @@
+"""A part of the replica that dies is told while a command waits for it."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from ml_foundations.rehearsal import watching
+from ml_foundations.rehearsal.processes import Process
+from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.watching import watched
+
+
+def scheduler(folder: Path) -> tuple[Process, subprocess.Popen[bytes]]:
+    """A process that stands for a part of the control plane."""
+    process = Process("kube-scheduler", folder / "pid", folder / "log")
+    return process, process.launch(["sleep", "600"])
+
+
+def test_the_dead_part_is_named_and_the_wait_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_SECONDS", 0.05)
+    interrupted: list[bool] = []
+    monkeypatch.setattr(watching, "_interrupt_pulumi", lambda: interrupted.append(True))
+    part, child = scheduler(tmp_path)
+    never_started = Process("kueue", tmp_path / "none", tmp_path / "log")
+    told = pytest.raises(RehearsalError, match=r"kube-scheduler died, .* Start the replica again: make up")
+    with told, watched([part, never_started], "make up"):
+        child.kill()
+        child.wait()
+        while not interrupted:
+            time.sleep(0.01)
+        raise RehearsalError("pulumi up failed")
+
+
+def test_what_else_goes_wrong_is_told_as_it_is(tmp_path: Path) -> None:
+    part, child = scheduler(tmp_path)
+    try:
+        with watched([part], "make up"):
+            pass
+        with pytest.raises(RehearsalError, match="pulumi up failed"), watched([part], "make up"):
+            raise RehearsalError("pulumi up failed")
+    finally:
+        child.kill()
+        child.wait()
