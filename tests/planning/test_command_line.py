@@ -16,7 +16,7 @@ from tests.planning.building import Manifest, deployment, job, node, pool, templ
 KEYS = {
     "workloads": {"kind", "namespace", "name", "verdict", "reasons", "warnings", "gpus"},
     "stack": {"verdict", "reasons"},
-    "cost": {"currency", "per_hour_min", "per_hour_max", "unknown", "teams"},
+    "cost": {"currency", "per_hour_min", "per_hour_max", "unknown", "pools", "teams"},
 }
 
 
@@ -55,6 +55,7 @@ def test_json_has_the_keys_of_the_contract(tmp_path: Path, capsys: pytest.Captur
         "per_hour_min": 0.0,
         "per_hour_max": None,
         "unknown": ["p"],
+        "pools": {"p": {"per_hour_min": 0.0, "per_hour_max": None}},
         "teams": {},
     }
 

@@ -67,10 +67,11 @@ def test_a_comparison_is_data_too(tmp_path: Path, capsys: pytest.CaptureFixture[
     found = json.loads(text)
     assert code == 0
     assert found["worse"] is False
-    assert found["workloads"] == [{"name": "Deployment team/web", "before": None, "after": "fits", "reasons": []}]
-    assert found["cost"]["before"] == {"per_hour_min": 0.0, "per_hour_max": 160.0}
-    assert found["cost"]["pools"]["h100"]["after"] == {"per_hour_min": 0.0, "per_hour_max": 240.0}
-    assert found["cost"]["teams"] == {"team": {"before": None, "after": 80.0}}
+    assert found["changes"] == [{"name": "Deployment team/web", "worse": False, "before": None, "after": "fits"}]
+    before, after = found["before"]["cost"], found["after"]["cost"]
+    assert (before["per_hour_min"], before["per_hour_max"]) == (0.0, 160.0)
+    assert after["pools"]["h100"] == {"per_hour_min": 0.0, "per_hour_max": 240.0}
+    assert (before["teams"], after["teams"]["team"]["per_hour"]) == ({}, 80.0)
 
 
 def test_a_new_workload_that_does_not_fit_is_worse_and_an_old_one_is_not(

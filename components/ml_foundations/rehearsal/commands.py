@@ -170,7 +170,7 @@ def _show_hints(rehearsal: Rehearsal) -> None:
         f"\nLook further:\n"
         f'  eval "$({rehearsal.command("env")})"\n'
         f"  kubectl get nodes,pods,pvc,quota -A\n"
-        f"  the page {os.path.relpath(rehearsal.page)}\n"
+        f"  {os.path.relpath(rehearsal.page)} in a browser\n"
         f"  pulumi{folder} preview -s {rehearsal.stack}\n"
         f"Remove it: {rehearsal.command('down')}"
     )

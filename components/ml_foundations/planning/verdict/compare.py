@@ -8,10 +8,11 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import Cost, PoolCost
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.gpu_cost import GpuCost
-from ml_foundations.planning.verdict.report import SHOWN, as_number, sentence
+from ml_foundations.planning.verdict.report import SHOWN, sentence
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
 
 _RANKS = {Verdict.FITS: 0, Verdict.UNDETERMINED: 1, Verdict.CANNOT_FIT: 2}
@@ -116,38 +117,21 @@ def total_text(cost: Cost) -> str:
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as a tree of JSON values; amounts are per hour, null where they are not known."""
-
-    def cost(each: Cost | PoolCost | None) -> dict[str, float | None] | None:
-        if each is None:
-            return None
-        return {"per_hour_min": as_number(each.per_hour_min), "per_hour_max": as_number(each.per_hour_max)}
-
-    old, new = comparison.before, comparison.after
-    pools = _pairs({pool.name: pool for pool in old.cost.pools}, {pool.name: pool for pool in new.cost.pools})
+    """The comparison as a tree of JSON values: what changes, then both verdicts whole."""
     return {
         "worse": comparison.is_worse,
-        "stack": {"before": old.stack, "after": new.stack},
-        "workloads": [
+        "changes": [
             {
                 "name": change.name,
+                "worse": change.is_worse,
                 "before": change.before and change.before.verdict,
                 "after": change.after and change.after.verdict,
-                "reasons": [sentence(each) for each in (change.after.reasons if change.after else ())],
             }
             for change in comparison.changes
         ],
-        "findings": [sentence(finding) for finding in comparison.findings],
-        "cost": {
-            "before": cost(old.cost),
-            "after": cost(new.cost),
-            "pools": {name: {"before": cost(was), "after": cost(now)} for name, was, now in pools},
-            "teams": {
-                name: {"before": was and as_number(was.per_hour), "after": now and as_number(now.per_hour)}
-                for name, was, now in _pairs(old.teams, new.teams)
-            },
-        },
         "notes": list(comparison.notes),
+        "before": report.as_json(comparison.before),
+        "after": report.as_json(comparison.after),
     }
 
 

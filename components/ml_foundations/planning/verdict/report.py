@@ -41,9 +41,13 @@ def as_json(verdicts: Verdicts) -> dict[str, Any]:
         },
         "cost": {
             "currency": verdicts.cost.currency,
-            "per_hour_min": as_number(verdicts.cost.per_hour_min),
-            "per_hour_max": as_number(verdicts.cost.per_hour_max),
+            "per_hour_min": _number(verdicts.cost.per_hour_min),
+            "per_hour_max": _number(verdicts.cost.per_hour_max),
             "unknown": verdicts.cost.unknown,
+            "pools": {
+                pool.name: {"per_hour_min": _number(pool.per_hour_min), "per_hour_max": _number(pool.per_hour_max)}
+                for pool in verdicts.cost.pools
+            },
             "teams": {namespace: _cost_as_json(cost) for namespace, cost in verdicts.teams.items()},
         },
     }
@@ -99,7 +103,7 @@ def _cost_as_json(cost: GpuCost | None) -> dict[str, Any] | None:
     if cost is None:
         return None
     amounts = {"per_hour": cost.per_hour, "per_run": cost.per_run, "per_month": cost.per_month}
-    return {"count": cost.gpus, **{name: as_number(amount) for name, amount in amounts.items()}}
+    return {"count": cost.gpus, **{name: _number(amount) for name, amount in amounts.items()}}
 
 
 def gpus_text(cost: GpuCost) -> str:
@@ -111,8 +115,7 @@ def gpus_text(cost: GpuCost) -> str:
     return f"{count}: {cost.per_hour:.2f} USD per hour{run}, {cost.per_month:.0f} in a month of {HOURS_PER_MONTH} h."
 
 
-def as_number(amount: Decimal | None) -> float | None:
-    """An amount for JSON."""
+def _number(amount: Decimal | None) -> float | None:
     return None if amount is None else float(amount)
 
 

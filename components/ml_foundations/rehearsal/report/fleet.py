@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, cast
 
@@ -15,6 +15,8 @@ from ml_foundations.planning.input.program import Resource, is_judged
 from ml_foundations.planning.model.nodes import from_manifests
 from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.planning.verdict.cost import Cost, cost_of
+from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal.access import Access
@@ -76,17 +78,26 @@ def collect(rehearsal: Rehearsal) -> Fleet:
     busy = busy_by_node(pod for pod in pods if not is_system(namespace_of(pod)))
     came: defaultdict[str, list[datetime]] = defaultdict(list)
     for node in nodes:
-        came[pool_of(node)].append(datetime.fromisoformat(node["metadata"]["creationTimestamp"]))
+        came[_pool_of(node)].append(datetime.fromisoformat(node["metadata"]["creationTimestamp"]))
     return Fleet(
         [_node(node, busy.get(name_of(node), [])) for node in nodes],
         came,
         [_life(pod) for pod in pods if not is_system(namespace_of(pod))],
         cost_of(from_manifests(nodes)),
-        judge_program(_deployed(rehearsal)),
+        _judged(_deployed(rehearsal)),
     )
 
 
-def pool_of(node: Object) -> str:
+def _judged(resources: list[Resource]) -> Verdicts:
+    """What the proof says; where it fails, that: what is deployed is shown all the same."""
+    try:
+        return judge_program(resources)
+    except Exception as error:
+        message = f"the proof could not judge what is deployed: {type(error).__name__}: {error}"
+        return replace(judge(()), reasons=(Finding("proof", Severity.WARNING, "stack", "", message, "Report this."),))
+
+
+def _pool_of(node: Object) -> str:
     """The pool of a node, or the machine type of one that has none."""
     found = labels_of(node)
     return found.get(labels.GKE_NODE_POOL) or found.get(labels.INSTANCE_TYPE) or "other"
@@ -97,7 +108,7 @@ def _node(node: Object, pods: Iterable[Manifest]) -> Node:
     status = section(node, "status")
     has, offers = (int(section(status, key).get(labels.GPU_RESOURCE, 0)) for key in ("capacity", "allocatable"))
     holders = tuple(namespace for namespace, count in sorted(held) for _ in range(count))
-    return Node(name_of(node), pool_of(node), has, holders, len(held), _fault(node), max(0, has - offers))
+    return Node(name_of(node), _pool_of(node), has, holders, len(held), _fault(node), max(0, has - offers))
 
 
 def _fault(node: Object) -> str:

@@ -1,0 +1,78 @@
+"""What the page draws of a replica's nodes and pods, and of the stack's state."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.kubernetes.manifests import UNKNOWN
+from ml_foundations.rehearsal.engine import stack
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.report import fleet
+from ml_foundations.rehearsal.report.fleet import Life, Node
+
+MADE = "2026-01-02T12:00:00Z"
+
+
+def node(ready: str = "True", **spec: Any) -> dict[str, Any]:
+    gpus = {"capacity": {GPU_RESOURCE: "8"}, "allocatable": {GPU_RESOURCE: "7"}}
+    conditions = [{"type": "Ready", "status": ready}, {"type": "DiskPressure", "status": "False"}]
+    meta = {"name": "n", "creationTimestamp": MADE, "labels": {"cloud.google.com/gke-nodepool": "h100"}}
+    return {"metadata": meta, "spec": spec, "status": {**gpus, "conditions": conditions}}
+
+
+def pod(namespace: str, gpus: int) -> dict[str, Any]:
+    containers = [{"name": "c", "resources": {"requests": {GPU_RESOURCE: str(gpus)}}}]
+    return {"metadata": {"namespace": namespace, "name": "p"}, "spec": {"containers": containers}}
+
+
+def test_a_node_tells_who_holds_its_gpus_and_what_is_wrong() -> None:
+    found = fleet._node(node(), [pod("b", 1), pod("a", 2)])
+    assert found == Node("n", "h100", 8, ("a", "a", "b"), 2, "", 1)
+    assert fleet._node(node(unschedulable=True), []).fault == "cordoned"
+    assert fleet._node(node(ready="Unknown"), []).fault == "not ready"
+
+
+def test_the_life_of_a_pod() -> None:
+    def at(second: int) -> str:
+        return f"2026-01-02T12:00:{second:02}Z"
+
+    conditions = [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(2)},
+        {"type": "Ready", "status": "False", "lastTransitionTime": at(9)},
+    ]
+    ended = [{"state": {"terminated": {"finishedAt": at(9)}}}]
+    found = {
+        "metadata": {"namespace": "team", "name": "p", "creationTimestamp": MADE},
+        "spec": {"nodeName": "n"},
+        "status": {"conditions": conditions, "containerStatuses": ended},
+    }
+    second = [datetime(2026, 1, 2, 12, 0, each, tzinfo=UTC) for each in range(10)]
+    assert fleet._life(found) == Life("team/p", "n", second[0], second[2], None, second[9])
+
+
+def test_the_proof_judges_what_is_deployed_without_its_secrets(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    secret = {fleet._SECRET: "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "x"}
+    resources = [
+        {"type": "kubernetes:core/v1:Secret", "inputs": {"kind": "Secret", "stringData": secret}},
+        {"type": "kubernetes:core/v1:Pod", "inputs": {"kind": "Pod"}, "delete": True},
+        {"type": "random:index/randomId:RandomId", "inputs": {}},
+    ]
+    assert fleet._deployed(rehearsal) == []
+    state = stack.state_file(rehearsal)
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
+    assert fleet._deployed(rehearsal) == [("kubernetes:core/v1:Secret", {"kind": "Secret", "stringData": UNKNOWN})]
+
+
+def test_where_the_proof_fails_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise KeyError("what went wrong")
+
+    monkeypatch.setattr(fleet, "judge_program", fail)
+    (finding,) = fleet._judged([]).findings
+    assert finding.message == "the proof could not judge what is deployed: KeyError: 'what went wrong'"
