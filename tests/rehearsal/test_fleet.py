@@ -12,6 +12,7 @@ from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report import fleet
 from ml_foundations.rehearsal.report.fleet import Life, Node
+from ml_foundations.rehearsal.report.workloads import STEADY, _Evidence
 
 MADE = "2026-01-02T12:00:00Z"
 
@@ -76,3 +77,19 @@ def test_where_the_proof_fails_the_page_says_so(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(fleet, "judge_program", fail)
     (finding,) = fleet._judged([]).findings
     assert finding.message == "the proof could not judge what is deployed: KeyError: 'what went wrong'"
+
+
+@pytest.mark.parametrize(
+    ("reserved", "checks", "said"),
+    [
+        ("True", [], ("Pending", "")),
+        ("True", [{"state": "Pending", "message": "no capacity yet"}], ("Pending", "no capacity yet")),
+        ("False", [], ("Suspended", "insufficient quota")),
+    ],
+)
+def test_what_has_its_turn_in_a_queue_is_under_way(reserved: str, checks: list[Any], said: tuple[str, str]) -> None:
+    condition = {"type": "QuotaReserved", "status": reserved, "message": "insufficient quota"}
+    queued = {"u": {"status": {"conditions": [condition], "admissionChecks": checks}}}
+    seen = _Evidence([], [], [], [], {}, queued)
+    assert seen.suspended({"metadata": {"uid": "u"}}) == said
+    assert (said[0] in STEADY) == (reserved == "False")

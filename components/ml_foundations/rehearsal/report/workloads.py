@@ -131,8 +131,8 @@ class _Evidence:
         checks = items(section(found, "status"), "admissionChecks")
         pending = [check.get("message", "") for check in checks if check["state"] == "Pending"]
         reserved = condition(found, "QuotaReserved")
-        if pending and reserved.get("status") == "True":
-            return "Pending", pending[0]
+        if reserved.get("status") == "True":
+            return "Pending", next(iter(pending), "")
         return "Suspended", reserved.get("message", "")
 
     def unscheduled(self, pod: Object) -> str:
