@@ -132,7 +132,7 @@ def test_a_node_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Capt
     cluster = write(tmp_path / "c.yaml", node("gpu-a"), deployment("web", 1, template()))
     code, text = printed(capsys, cluster, "--without", "gpu-b,gpu-a")
     assert code == 2
-    assert text == "error: --without: there is no node 'gpu-b': did you mean gpu-a?\n"
+    assert text == "error: there is no node 'gpu-b': did you mean gpu-a?\n"
 
 
 def test_a_comment_answers_first_and_folds_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict import compare, markdown, report
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.judging import judge
-from ml_foundations.planning.verdict.verdicts import Verdicts
 
 _EXIT_CODES = {Verdict.FITS: 0, Verdict.CANNOT_FIT: 1, Verdict.UNDETERMINED: 3}
 _UNREADABLE = 2
 _NOTHING_TO_JUDGE = 4
+_VERDICTS = {"text": report.as_text, "json": report.as_json, "markdown": markdown.of_verdicts}
+_COMPARISONS = {"text": compare.as_text, "json": compare.as_json, "markdown": markdown.of_comparison}
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -42,9 +43,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_found
             print(f"error: {text}", file=sys.stderr)
         return _UNREADABLE
     verdicts = judge(found)
-    styles: dict[str, Callable[[Verdicts], Any]]
-    styles = {"text": report.as_text, "json": report.as_json, "markdown": markdown.of_verdicts}
-    _print(styles[style](verdicts))
+    _print(_VERDICTS[style](verdicts))
     return _NOTHING_TO_JUDGE if verdicts.is_empty else _EXIT_CODES[verdicts.stack]
 
 
@@ -69,10 +68,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _without(found: list[Manifest], names: Sequence[str]) -> Comparison:
-    try:
-        left = without(found, names)
-    except ValueError as error:
-        raise documents.UnreadableError([f"--without: {error}"]) from None
+    left = without(found, names)
     pods = [f"{namespace_of(pod)}/{name_of(pod)}" for pod in left.pods]
     lost = [
         name
@@ -86,9 +82,7 @@ def _without(found: list[Manifest], names: Sequence[str]) -> Comparison:
 
 
 def _tell(comparison: Comparison, style: str) -> int:
-    styles: dict[str, Callable[[Comparison], Any]]
-    styles = {"text": compare.as_text, "json": compare.as_json, "markdown": markdown.of_comparison}
-    _print(styles[style](comparison))
+    _print(_COMPARISONS[style](comparison))
     if comparison.before.is_empty and comparison.after.is_empty:
         return _NOTHING_TO_JUDGE
     return _EXIT_CODES[comparison.after.stack] if comparison.is_worse else 0

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, annotations_of, items, labels_of, name_of, section
+from ml_foundations.planning.input.documents import UnreadableError
 from ml_foundations.planning.model.workloads import is_finished
 
 _POOL = "pool:"
@@ -38,29 +39,27 @@ def without(documents: Iterable[Manifest], names: Sequence[str]) -> Without:
         names: Names of Nodes, or ``pool:`` and the name of a GKE node pool, or of the Node that is its template.
 
     Raises:
-        ValueError: There is no node of such a name; every one is named.
+        UnreadableError: There is no node of such a name; every one is named.
     """
     found = list(documents)
     nodes = [document for document in found if document["kind"] == "Node"]
     gone = {name: [name_of(node) for node in nodes if _is_named(node, name)] for name in names}
     if missing := [name for name, matches in gone.items() if not matches]:
         known = [*map(name_of, nodes), *(f"{_POOL}{pool}" for pool in sorted(set(filter(None, map(_pool, nodes)))))]
-        raise ValueError("; ".join(_not_there(name, known) for name in missing))
+        near = {name: " or ".join(get_close_matches(name, known)) for name in missing}
+        raise UnreadableError([f"there is no node {n!r}{near[n] and f': did you mean {near[n]}?'}" for n in missing])
     removed = {name for matches in gone.values() for name in matches}
     left: list[Manifest] = []
     moved: list[Manifest] = []
     for document in found:
         if document["kind"] == "Node" and name_of(document) in removed:
             continue
-        if document["kind"] == "Pod" and section(document, "spec").get("nodeName") in removed:
-            if is_finished(document) or not _moves(document):
-                continue
-            spec = {key: value for key, value in section(document, "spec").items() if key != "nodeName"}
-            left.append({**document, "spec": spec, "status": {}})
-            moved.append(left[-1])
-        else:
+        if document["kind"] != "Pod" or section(document, "spec").get("nodeName") not in removed:
             left.append(document)
-    return Without(left, sorted(removed), moved)
+        elif not is_finished(document) and _moves(document):
+            spec = {key: value for key, value in section(document, "spec").items() if key != "nodeName"}
+            moved.append({**document, "spec": spec, "status": {}})
+    return Without([*left, *moved], sorted(removed), moved)
 
 
 def _is_named(node: Manifest, name: str) -> bool:
@@ -75,8 +74,3 @@ def _moves(pod: Manifest) -> bool:
     """Whether a pod is made anew elsewhere: not one of a DaemonSet, nor a node's own."""
     owners = {owner.get("kind") for owner in items(section(pod, "metadata"), "ownerReferences")}
     return not owners & {"DaemonSet", "Node"} and _MIRROR not in annotations_of(pod)
-
-
-def _not_there(name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name, known)
-    return f"there is no node {name!r}" + (f": did you mean {' or '.join(near)}?" if near else "")

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict import report
-from ml_foundations.planning.verdict.cost import Cost, PoolCost
+from ml_foundations.planning.verdict.cost import Cost
 from ml_foundations.planning.verdict.findings import Finding
-from ml_foundations.planning.verdict.gpu_cost import GpuCost
 from ml_foundations.planning.verdict.report import SHOWN, sentence
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
 
@@ -40,9 +39,8 @@ class Change:
     @property
     def is_change(self) -> bool:
         """Whether there is anything to tell."""
-        if self.before is None or self.after is None:
-            return True
-        return (self.before.verdict, self.before.gpus) != (self.after.verdict, self.after.gpus)
+        old, new = ((each and (each.verdict, each.gpus)) for each in (self.before, self.after))
+        return old != new
 
     def verdicts(self, absent: str) -> tuple[str, str]:
         """What becomes of it before and after, in words; ``absent`` is what was before where nothing was judged."""
@@ -70,11 +68,8 @@ class Comparison:
     @property
     def changes(self) -> list[Change]:
         """The workloads that fare otherwise, the worse first."""
-        pairs = _pairs(
-            {str(item.workload): item for item in self.before.workloads},
-            {str(item.workload): item for item in self.after.workloads},
-        )
-        changes = [change for _, *pair in pairs if (change := Change(*pair)).is_change]
+        old, new = ({str(item.workload): item for item in each.workloads} for each in (self.before, self.after))
+        changes = [change for _, *pair in _pairs(old, new) if (change := Change(*pair)).is_change]
         return sorted(changes, key=lambda change: not change.is_worse)
 
     @property
@@ -103,12 +98,13 @@ class Comparison:
 
     def costs(self) -> list[tuple[str, str, str]]:
         """What costs otherwise per hour: of all nodes, of each pool, of the GPUs of each team."""
-        pools = _pairs({p.name: p for p in self.before.cost.pools}, {p.name: p for p in self.after.cost.pools})
-        teams = _pairs(self.before.teams, self.after.teams)
-        rows = [("all nodes", total_text(self.before.cost), total_text(self.after.cost))]
-        rows += [(f"nodes of {name}", _pool_text(old), _pool_text(new)) for name, old, new in pools]
-        rows += [(f"GPUs of team {name}", _gpus_text(old), _gpus_text(new)) for name, old, new in teams]
-        return [row for row in rows if row[1] != row[2]]
+        costs: list[dict[str, str]] = []
+        for each in (self.before, self.after):
+            rows = {"all nodes": total_text(each.cost)}
+            rows |= {f"nodes of {pool.name}": _range(pool.per_hour_min, pool.per_hour_max) for pool in each.cost.pools}
+            rows |= {f"GPUs of team {name}": f"{_money(c.per_hour)} ({c.gpus})" for name, c in each.teams.items()}
+            costs.append(rows)
+        return [(name, old or "none", new or "none") for name, old, new in _pairs(*costs) if old != new]
 
 
 def total_text(cost: Cost) -> str:
@@ -163,16 +159,8 @@ def _shown(item: WorkloadVerdict | None, absent: str) -> str:
     return f"{SHOWN[item.verdict]} with {item.gpus.gpus} GPUs" if item.gpus else SHOWN[item.verdict]
 
 
-def _pool_text(pool: PoolCost | None) -> str:
-    return "none" if pool is None else _range(pool.per_hour_min, pool.per_hour_max)
-
-
 def _range(least: Decimal | None, most: Decimal | None) -> str:
     return _money(least) if least == most else f"{_money(least)} to {_money(most)}"
-
-
-def _gpus_text(cost: GpuCost | None) -> str:
-    return "none" if cost is None else f"{_money(cost.per_hour)} ({cost.gpus})"
 
 
 def _money(amount: Decimal | None) -> str:

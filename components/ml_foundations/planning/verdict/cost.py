@@ -72,7 +72,7 @@ class Cost:
 def cost_of(nodes: Iterable[NodeClass]) -> Cost:
     """The cost of nodes by the catalog's list prices."""
     pools = tuple(PoolCost(node.name, price_of(node), node.fewest, node.count) for node in nodes)
-    return Cost(_sum(pool.per_hour_min for pool in pools), _sum(pool.per_hour_max for pool in pools), pools)
+    return Cost(sum_known(pool.per_hour_min for pool in pools), sum_known(pool.per_hour_max for pool in pools), pools)
 
 
 def _amount(declared: object) -> Decimal | None:
@@ -137,7 +137,8 @@ def run_cost(demand: Demand, seconds: int) -> RunCost | None:
     return min(costs, key=lambda cost: cost.amount, default=None)
 
 
-def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
+def sum_known(amounts: Iterable[Decimal | None]) -> Decimal | None:
+    """A sum; None where an amount is not known."""
     total = Decimal(0)
     for amount in amounts:
         if amount is None:

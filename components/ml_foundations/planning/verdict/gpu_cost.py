@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -12,7 +10,7 @@ from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import PodClass
-from ml_foundations.planning.verdict.cost import HOURS_PER_MONTH, price_of
+from ml_foundations.planning.verdict.cost import HOURS_PER_MONTH, price_of, sum_known
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class GpuPrices:
         ]
         if not found:
             return None
-        per_hour = _sum(None if price is None else price * count for count, price in found)
+        per_hour = sum_known(None if price is None else price * count for count, price in found)
         seconds = candidate.workload.deadline
         per_run = None if per_hour is None or seconds is None else per_hour * seconds / 3600
         return GpuCost(sum(count for count, _ in found), per_hour, per_run)
@@ -69,20 +67,3 @@ def gpu_price(node: NodeClass) -> Decimal | None:
     gpus = node.allocatable.get(labels.GPU_RESOURCE, 0) // 1000
     price = price_of(node) if gpus else None
     return None if price is None else price / gpus
-
-
-def by_team(costs: Iterable[tuple[str, GpuCost | None]]) -> dict[str, GpuCost]:
-    """The sums of each namespace; unknown where one of its workloads is."""
-    found: defaultdict[str, list[GpuCost]] = defaultdict(list)
-    for namespace, cost in costs:
-        if cost is not None:
-            found[namespace].append(cost)
-    return {
-        namespace: GpuCost(sum(each.gpus for each in mine), _sum(each.per_hour for each in mine))
-        for namespace, mine in sorted(found.items())
-    }
-
-
-def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
-    found = list(amounts)
-    return None if None in found else sum(filter(None, found), Decimal(0))

@@ -58,8 +58,7 @@ def of_comparison(comparison: Comparison) -> str:
         )
         for change in comparison.changes
     ]
-    costs = comparison.costs()
-    same = f"Nodes cost {total_text(comparison.after.cost)} USD per hour, as before."
+    costs, same = comparison.costs(), f"Nodes cost {total_text(comparison.after.cost)} USD per hour, as before."
     return _comment(
         f"{mark} {comparison.answer}",
         _table(("USD per hour", "before", "after"), costs) if costs else same,

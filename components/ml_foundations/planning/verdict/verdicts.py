@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.model.workloads import Workload
-from ml_foundations.planning.verdict.cost import Cost, RunCost
+from ml_foundations.planning.verdict.cost import Cost, RunCost, sum_known
 from ml_foundations.planning.verdict.findings import Finding
-from ml_foundations.planning.verdict.gpu_cost import GpuCost, by_team
+from ml_foundations.planning.verdict.gpu_cost import GpuCost
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,13 @@ class Verdicts:
 
     @property
     def teams(self) -> dict[str, GpuCost]:
-        """What the GPUs of each namespace cost while all of its workloads run."""
-        return by_team((item.workload.namespace, item.gpus) for item in self.workloads)
+        """What the GPUs of each namespace cost while all of its workloads run; unknown where one of them is."""
+        found: defaultdict[str, list[GpuCost]] = defaultdict(list)
+        for item in self.workloads:
+            if item.gpus:
+                found[item.workload.namespace].append(item.gpus)
+        teams = sorted(found.items())
+        return {team: GpuCost(sum(c.gpus for c in all_), sum_known(c.per_hour for c in all_)) for team, all_ in teams}
 
     @property
     def findings(self) -> list[Finding]:

@@ -50,5 +50,4 @@ class Follower:
 
     def shown(self) -> str:
         """What is worth showing: the resources that changed, where they are few, and the sections of the last phase."""
-        changes = self._changes if len(self._changes) <= _MOST_CHANGES else []
-        return "".join([*changes, *self._sections])
+        return "".join([*(self._changes if len(self._changes) <= _MOST_CHANGES else ()), *self._sections])

@@ -41,10 +41,6 @@ def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, 
     judged = ((item.workload, item.gpus) for item in verdicts.workloads)
     costs = {(work.namespace, work.kind, work.name): asdict(gpus) for work, gpus in judged if gpus}
     least, most = verdicts.cost.at_least
-    pools = [
-        {**asdict(pool), "per_hour_min": pool.per_hour_min, "per_hour_max": pool.per_hour_max}
-        for pool in verdicts.cost.pools
-    ]
     workloads = [
         {**asdict(row), "is_well": row.is_well, "gpus": costs.get((row.namespace, row.kind, row.name))}
         for row in report.workloads
@@ -62,10 +58,10 @@ def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, 
             "now": fleet.cost.at_least[0],
             "least": least,
             "most": most,
-            "pools": pools,
+            "pools": [asdict(pool) for pool in verdicts.cost.pools],
             "unknown": sorted({*verdicts.cost.unknown, *fleet.cost.unknown}),
         },
-        "teams": {team: {**asdict(cost), "per_month": cost.per_month} for team, cost in verdicts.teams.items()},
+        "teams": {team: asdict(cost) for team, cost in verdicts.teams.items()},
         "findings": [asdict(finding) for finding in verdicts.findings if finding.rule != "workload"],
     }
 
