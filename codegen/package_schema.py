@@ -22,8 +22,9 @@ def schema() -> dict[str, Any]:
     del given["dependencies"]
     for resource in given["resources"].values():
         _one_description(resource["inputProperties"], resource["properties"])
-        if not resource["requiredInputs"]:
-            del resource["requiredInputs"]
+        for key in ("requiredInputs", "properties", "required"):
+            if not resource[key]:  # The CLI leaves out what is empty.
+                del resource[key]
     for described in given["types"].values():
         _one_description(described["properties"])
     return given | {"config": {}}

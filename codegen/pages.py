@@ -75,7 +75,7 @@ class _Book:
                 self.sections[self._page(name, declaring)].setdefault(declaring, {}).update(properties)
 
     def _entry(self, component: str) -> dict[str, Any]:
-        return self.schema["resources"][f"{PACKAGE}:index:{component}"]
+        return {"properties": {}} | self.schema["resources"][f"{PACKAGE}:index:{component}"]
 
     def _declared(self, spec: type[Spec], properties: _Properties) -> dict[type[Spec], dict[str, dict[str, Any]]]:
         """The arguments by the class that declares them: the spec itself, or a base that other specs have too."""

@@ -52,7 +52,7 @@ def test_every_argument_is_on_the_page_of_its_component_or_on_one_that_it_links_
     folder = CHECKOUT / "docs" / "components"
     page = (folder / f"{name}.md").read_text()
     shared = [(folder / link).read_text() for link in re.findall(r"\]\(((?:pod|node-pool)\.md)#", page)]
-    for key, value in {**entry["inputProperties"], **entry["properties"]}.items():
+    for key, value in {**entry["inputProperties"], **entry.get("properties", {})}.items():
         described = " ".join(value["description"].split())
         assert any(
             re.search(rf"^- `{key}` \(.+\): {re.escape(described)}$", text, re.MULTILINE) for text in [page, *shared]

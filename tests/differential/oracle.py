@@ -306,7 +306,8 @@ def _nodes(template: Document) -> list[Document]:
             metadata["name"] += f"-{index}"
         if count or "kubernetes.io/hostname" not in metadata["labels"]:
             metadata["labels"]["kubernetes.io/hostname"] = metadata["name"]
-        status["capacity"] = status["allocatable"]
+        # A node that says its capacity alone offers all of it.
+        status["capacity"] = status.get("allocatable") or status["capacity"]
         status["conditions"] = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
         nodes.append(node)
     return nodes

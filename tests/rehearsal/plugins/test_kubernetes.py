@@ -67,7 +67,7 @@ def test_a_plugin_of_the_users_own_folder_serves_the_program(
     project: Project, tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The embedded one stands for Pulumi's own: an executable of another version."""
-    [embedded] = (project.rehearsal.pulumi_home / "plugins").glob("resource-kubernetes-*")
+    embedded = project.rehearsal.pulumi_home / "plugins" / "resource-kubernetes-v9999.0.0"
     own = shutil.copytree(embedded, tmp_path / "plugins" / "resource-kubernetes-v99.0.0")
     launcher = own / "pulumi-resource-kubernetes"
     launcher.write_text(launcher.read_text().replace("exec", f"touch {tmp_path / 'started'}\nexec"))

@@ -6,6 +6,7 @@ user's. A plugin that lies on PATH is never run, so a rehearsal cannot touch a r
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import secrets
 import shlex
@@ -13,6 +14,7 @@ import shutil
 import ssl
 import sys
 from collections.abc import Collection, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +259,10 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
     _script(dynamic, f'exec {shlex.quote(str(python))} -u -m pulumi.dynamic "$@"\n')
     for package in _EMBEDDED - allowed:
         script = _python_module(rehearsal, f"{_PLUGINS}.{package}")
+        # `pulumi package` asks for the very version that the component package is locked to.
+        with suppress(importlib.metadata.PackageNotFoundError):
+            locked = importlib.metadata.version(f"pulumi-{package}")
+            _script(_plugin_folder(rehearsal, package, locked) / f"pulumi-resource-{package}", script)
         _script(_plugin_folder(rehearsal, package) / f"pulumi-resource-{package}", script)
     for package in language_host.packages_of(python) - _EMBEDDED - allowed:
         allow = f"ml-foundations up --allow-provider {package}"
@@ -264,8 +270,8 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
         _script(_plugin_folder(rehearsal, package) / f"pulumi-resource-{package}", f"echo {refusal} >&2\nexit 1\n")
 
 
-def _plugin_folder(rehearsal: Rehearsal, package: str) -> Path:
-    return rehearsal.pulumi_home / "plugins" / f"resource-{package}-v{_ANY_VERSION}"
+def _plugin_folder(rehearsal: Rehearsal, package: str, version: str = _ANY_VERSION) -> Path:
+    return rehearsal.pulumi_home / "plugins" / f"resource-{package}-v{version}"
 
 
 def _users_plugin(package: str) -> Path:

@@ -313,7 +313,7 @@ class Helm:
             "version": chart["version"],
             "appVersion": chart.get("appVersion") or "",
         }
-        return inputs | {"status": status, "resourceNames": _resource_names(release["manifest"])}
+        return inputs | {"status": status, "resourceNames": _resource_names(release.get("manifest", ""))}
 
 
 def status(client: Client, namespace: str, name: str) -> str:
