@@ -25,7 +25,7 @@ down status report: .venv/.ready
 test: lint ## lint, type-check and run the whole test suite
 	@$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-quick: .venv/.ready ## the tests that need no replica: less than a minute
+quick: .venv/.ready ## the tests that need no replica: a minute or two
 	@$(RUN) pytest -q -m "not replica" -n 2 --dist loadfile
 
 lint: .venv/.ready ## lint and type-check
