@@ -844,6 +844,11 @@ class VolumeArgs(TypedDict):
     """Labels of the claim."""
     mount_options: NotRequired[list[str]]
     """Options of the mount of a disk or bucket, such as implicit-dirs."""
+    attributes: NotRequired[dict[str, str]]
+    """For a bucket: further volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
+    overrides: NotRequired[dict[str, dict[str, Any]]]
+    """Fields of the objects that it makes, by kind, such as {"PersistentVolume": {"spec": {…}}}, merged over the
+    component's: maps join, lists are replaced, and null removes a field."""
 
 
 class ServiceAccountArgs(TypedDict):

@@ -69,6 +69,26 @@ def test_a_bucket_needs_neither_size_nor_class() -> None:
     assert found["PersistentVolumeClaim"]["accessModes"] == ["ReadWriteMany"]
 
 
+def test_whatever_a_volume_has_can_be_said() -> None:
+    given: dict[str, Any] = {
+        "namespace": "ml",
+        "claim_name": "models",
+        "bucket": "my-models",
+        "attributes": {"fileCacheCapacity": "100Gi"},
+        "overrides": {"PersistentVolume": {"spec": {"csi": {"nodePublishSecretRef": {"name": "n", "namespace": "m"}}}}},
+    }
+    [volume, _] = check(VolumeSpec, "Volume", given).manifests()
+    csi = volume["spec"]["csi"]
+    assert (csi["volumeAttributes"], csi["volumeHandle"]) == ({"fileCacheCapacity": "100Gi"}, "my-models")
+    assert csi["nodePublishSecretRef"] == {"name": "n", "namespace": "m"}
+    wrong = {**given, "overrides": {"PersistentVolume": {"spec": {"csii": {}}}}}
+    with pytest.raises(pulumi.InputPropertiesError, match=r"overrides\.PersistentVolume\.spec\.csii"):
+        check(VolumeSpec, "Volume", wrong)
+    disk = {"namespace": "ml", "claim_name": "d", "size": "1Gi", "storage_class": "c", "attributes": {"a": "b"}}
+    with pytest.raises(pulumi.InputPropertiesError, match="attributes: are of a bucket, and there is none"):
+        check(VolumeSpec, "Volume", disk)
+
+
 def test_a_bucket_of_another_resource_may_be_unknown_at_preview() -> None:
     requests = declared(
         lambda: Volume("data", {"namespace": "ml", "bucket": pulumi.Output.from_input("b").apply(lambda b: b)})

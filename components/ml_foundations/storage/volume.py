@@ -52,6 +52,11 @@ class VolumeSpec(ComponentSpec):
     """Labels of the claim."""
     mount_options: list[str] = []
     """Options of the mount of a disk or bucket, such as implicit-dirs."""
+    attributes: dict[str, str] = {}
+    """For a bucket: further volumeAttributes of the driver, such as {"fileCacheCapacity": "100Gi"}."""
+    overrides: dict[str, dict[str, Any]] = {}
+    """Fields of the objects that it makes, by kind, such as {"PersistentVolume": {"spec": {…}}}, merged over the
+    component's: maps join, lists are replaced, and null removes a field."""
 
     @property
     def fuse(self) -> bool:
@@ -77,6 +82,8 @@ class VolumeSpec(ComponentSpec):
             yield "storage_class", "is for disks and file systems; a bucket has none, leave it out"
         if self.mode == "ReadOnlyMany" and not sources:
             yield "access_mode", "is ReadOnlyMany, so it would stay empty: give snapshot, disk or bucket"
+        if self.attributes and self.bucket is None:
+            yield "attributes", "are of a bucket, and there is none"
         if self.mount_options and self.disk is None and self.bucket is None:
             yield "mount_options", "are for a disk or bucket; for others the storage class has them"
 
@@ -152,7 +159,8 @@ def _volume(spec: VolumeSpec) -> dict[str, Any]:
 def _source(spec: VolumeSpec) -> dict[str, Any]:
     read_only = {"readOnly": True} if spec.mode == "ReadOnlyMany" else {}
     if spec.bucket is not None:
-        return {"driver": labels.GCS_FUSE_DRIVER, "volumeHandle": spec.bucket, **read_only}
+        more = {"volumeAttributes": spec.attributes} if spec.attributes else {}
+        return {"driver": labels.GCS_FUSE_DRIVER, "volumeHandle": spec.bucket, **more, **read_only}
     return {"driver": PD_CSI, "volumeHandle": spec.disk, "fsType": "ext4", **read_only}
 
 
