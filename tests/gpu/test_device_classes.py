@@ -8,7 +8,7 @@ from ml_foundations import DeviceClasses
 from ml_foundations.component.spec import check
 from ml_foundations.gpu.device_classes import DeviceClassesSpec
 from ml_foundations.kubernetes import labels
-from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
+from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_keys
 
 from tests.support.declaring import declared, inputs
 from tests.support.parts import manifest_of, values_of

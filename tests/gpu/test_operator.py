@@ -11,7 +11,7 @@ from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_instal
 from ml_foundations.gpu.operator import GpuOperatorSpec
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
-from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
+from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_keys
 
 from tests.support.cluster import Cluster
 from tests.support.declaring import declared, inputs

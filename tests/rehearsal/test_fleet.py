@@ -10,6 +10,7 @@ from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.values import SECRET_SIGNATURE, SIGNATURE
 from ml_foundations.rehearsal.report import fleet
 from ml_foundations.rehearsal.report.fleet import Life, Node
 from ml_foundations.rehearsal.report.workloads import STEADY, _Evidence
@@ -57,7 +58,7 @@ def test_the_life_of_a_pod() -> None:
 def test_the_proof_judges_what_is_deployed_without_its_secrets(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
     rehearsal = Rehearsal.of("dev", tmp_path)
-    secret = {fleet._SECRET: "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "x"}
+    secret = {SIGNATURE: SECRET_SIGNATURE, "ciphertext": "x"}
     resources = [
         {"type": "kubernetes:core/v1:Secret", "inputs": {"kind": "Secret", "stringData": secret}},
         {"type": "kubernetes:core/v1:Pod", "inputs": {"kind": "Pod"}, "delete": True},

@@ -1,7 +1,7 @@
 """JobSetController: the chart that brings JobSet, in the version that a rehearsal runs."""
 
 from ml_foundations.catalog import versions as _versions
-from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
+from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_keys
 from ml_foundations.rehearsal.tools import groups
 from ml_foundations.tenancy.jobset_controller import JobSetController
 

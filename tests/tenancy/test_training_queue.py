@@ -8,7 +8,7 @@ import yaml
 from ml_foundations.catalog import versions as _versions
 from ml_foundations.component.parts import Cloud
 from ml_foundations.component.spec import check
-from ml_foundations.rehearsal.plugins.kubernetes.helm import unknown_keys
+from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_keys
 from ml_foundations.rehearsal.tools import groups
 from ml_foundations.tenancy.training_queue import TrainingQueue, TrainingQueueSpec
 

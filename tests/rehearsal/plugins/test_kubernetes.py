@@ -21,7 +21,8 @@ from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
 from ml_foundations.rehearsal.plugins.kubernetes import readiness, removed, waiting
-from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm, unknown_keys
+from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_keys
+from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
 from ml_foundations.rehearsal.plugins.kubernetes.settings import Settings
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State

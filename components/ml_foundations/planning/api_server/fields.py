@@ -19,7 +19,10 @@ from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, j
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED
 
-_RESTRICTED_VOLUMES = "name configMap csi downwardAPI emptyDir ephemeral image persistentVolumeClaim projected secret"
+_RESTRICTED_VOLUMES = {
+    *("name", "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim"),
+    *("projected", "secret"),
+}
 _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "anything": lambda value: True,
     "left out": lambda value: value in ("", []),
@@ -43,7 +46,7 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "a list with ALL": lambda value: "ALL" in value,
     "of one type": lambda held: sum(held[key] is not None for key in held if key != "name") <= 1,
     "of a type that restricted pods may have": lambda held: all(
-        key in _RESTRICTED_VOLUMES.split() for key in held if held[key] is not None
+        key in _RESTRICTED_VOLUMES for key in held if held[key] is not None
     ),
     "without a key in both of matchLabelKeys and mismatchLabelKeys": lambda held: (
         not {*(held.get("matchLabelKeys") or ())} & {*(held.get("mismatchLabelKeys") or ())}

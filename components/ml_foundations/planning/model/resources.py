@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.manifests import Manifest, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled, total
 
@@ -52,6 +53,11 @@ def of_containers(spec: Manifest, field: Field) -> Amounts:
         else:
             peak = maximum(peak, total((sidecars, own)))
     return maximum(total((sums, sidecars)), peak)
+
+
+def gpus(amounts: Amounts) -> int:
+    """The GPUs among amounts."""
+    return amounts.get(GPU_RESOURCE, 0) // WHOLE
 
 
 def is_pod_level(name: str) -> bool:

@@ -11,6 +11,7 @@ from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.nodes import machine_of
 from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.resources import gpus
 
 _METRICS_API = "custom.metrics.k8s.io"
 _BY_ADAPTER = {"Object": "object", "Pods": "pods", "External": "external"}
@@ -41,7 +42,7 @@ def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
             continue
         machines = {machine.name: machine for place in cluster.accepting(pod) if (machine := machine_of(place.node))}
         for name, machine in sorted(machines.items()):
-            wanted = pod.requests.get(labels.GPU_RESOURCE, 0) // 1000
+            wanted = gpus(pod.requests)
             if wanted < machine.gpu_count or machine.interface_gbps is None or machine.nic_gbps is None:
                 continue
             message = (

@@ -81,8 +81,7 @@ class Comparison:
     def findings(self) -> list[Finding]:
         """What is found of the stack that was not before."""
         known = {(each.rule, each.object, each.message) for each in self.before.reasons}
-        found = (each for each in self.after.reasons if each.rule != "workload")
-        return [each for each in found if (each.rule, each.object, each.message) not in known]
+        return [each for each in self.after.of_stack if (each.rule, each.object, each.message) not in known]
 
     @property
     def answer(self) -> str:

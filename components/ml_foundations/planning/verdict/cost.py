@@ -10,6 +10,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import annotations_of
 from ml_foundations.planning.model.nodes import NodeClass, machine_of
 from ml_foundations.planning.model.places import Demand
+from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
 HOURS_PER_MONTH = 730
@@ -91,7 +92,7 @@ def price_of(node: NodeClass) -> Decimal | None:
     machine, gpu, region = machine_of(node), node.labels.get(labels.GKE_ACCELERATOR), node.labels.get(labels.REGION)
     if machine is None or not isinstance(region, str) or (gpu is not None and not machine.gpu_counts(gpu)):
         return None
-    count = node.labels.get(labels.GKE_ACCELERATOR_COUNT) or node.allocatable.get(labels.GPU_RESOURCE, 0) // 1000
+    count = node.labels.get(labels.GKE_ACCELERATOR_COUNT) or gpus(node.allocatable)
     return machine.price(region, gpu, int(count), spot=node.labels.get(labels.GKE_SPOT) == "true")
 
 

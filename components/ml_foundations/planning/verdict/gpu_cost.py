@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ml_foundations.kubernetes import labels
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import PodClass
+from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.verdict.cost import HOURS_PER_MONTH, price_of, sum_known
 
 
@@ -45,7 +45,7 @@ class GpuPrices:
         found = [
             (count, self._price(pod))
             for pod_set, pod in candidate.sets
-            if (count := pod_set.count * (pod.requests.get(labels.GPU_RESOURCE, 0) // 1000))
+            if (count := pod_set.count * gpus(pod.requests))
         ]
         if not found:
             return None
@@ -64,6 +64,6 @@ class GpuPrices:
 
 def gpu_price(node: NodeClass) -> Decimal | None:
     """The part of a node's hourly price that each of its GPUs has; None where it has none, or no price is known."""
-    gpus = node.allocatable.get(labels.GPU_RESOURCE, 0) // 1000
-    price = price_of(node) if gpus else None
-    return None if price is None else price / gpus
+    count = gpus(node.allocatable)
+    price = price_of(node) if count else None
+    return None if price is None else price / count

@@ -42,7 +42,7 @@ def of_verdicts(verdicts: Verdicts) -> str:
     return _comment(
         f"{_MARKS[Verdict.UNDETERMINED if verdicts.is_empty else verdicts.stack]} {answer}",
         _folded(_count(rows, "workload"), _table(("workload", "verdict", "why", "its GPUs"), rows), rows),
-        _findings(f"{f.object}: {sentence(f)}" for f in verdicts.reasons if f.rule != "workload"),
+        _findings(f"{f.object}: {sentence(f)}" for f in verdicts.of_stack),
         _folded("Quotas and cost", "\n".join(f"- {_escape(line)}" for line in rest), rest),
     )
 

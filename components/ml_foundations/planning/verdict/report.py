@@ -67,7 +67,7 @@ def as_text(verdicts: Verdicts) -> str:
                 f"  A run costs {run.amount:.2f} {verdicts.cost.currency} at most: {run.nodes} x {run.pool} "
                 f"for {run.hours:.1f} h."
             )
-    lines += [f"{f.object}: {sentence(f)}" for f in verdicts.reasons if f.rule != "workload"]
+    lines += [f"{f.object}: {sentence(f)}" for f in verdicts.of_stack]
     return "\n".join([*lines, as_summary(verdicts)])
 
 

@@ -63,6 +63,11 @@ class Verdicts:
         return {team: GpuCost(sum(c.gpus for c in all_), sum_known(c.per_hour for c in all_)) for team, all_ in teams}
 
     @property
+    def of_stack(self) -> list[Finding]:
+        """What is found of the stack itself, without what its workloads say already."""
+        return [finding for finding in self.reasons if finding.rule != "workload"]
+
+    @property
     def findings(self) -> list[Finding]:
         """Every finding, those of the stack last."""
         own = [finding for item in self.workloads for finding in (*item.reasons, *item.warnings)]

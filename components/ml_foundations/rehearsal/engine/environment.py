@@ -13,7 +13,7 @@ import shlex
 import shutil
 import ssl
 import sys
-from collections.abc import Collection, Set
+from collections.abc import Collection, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -106,18 +106,18 @@ def process_environment(rehearsal: Rehearsal) -> dict[str, str]:
 
 def shell_exports(rehearsal: Rehearsal) -> str:
     """Lines for ``eval``: after them, plain ``pulumi up -s <stack>``, ``kubectl`` and ``helm`` work on the replica."""
-    exports = _variables(rehearsal)
-    lines = [f"unset {name}" for name in _dropped() if name not in exports]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
-    return "\n".join(lines)
+    return "\n".join(_exports(_variables(rehearsal)))
 
 
 def dead_shell() -> str:
     """Lines for ``eval`` where there is no replica: after them nothing reaches any other cluster or cloud, either."""
     exports = {"KUBECONFIG": "/dev/null", "PULUMI_BACKEND_URL": "file:///dev/null", **_NO_CREDENTIALS}
-    lines = [f"unset {name}" for name in _dropped() if name not in exports]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
-    return "\n".join([*lines, "echo 'there is no replica: this shell reaches no cluster' >&2"])
+    return "\n".join([*_exports(exports), "echo 'there is no replica: this shell reaches no cluster' >&2"])
+
+
+def _exports(variables: Mapping[str, str]) -> list[str]:
+    dropped = [f"unset {name}" for name in _dropped() if name not in variables]
+    return dropped + [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
 
 
 def stack_file(rehearsal: Rehearsal) -> Path:

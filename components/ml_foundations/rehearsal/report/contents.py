@@ -10,8 +10,7 @@ from typing import Any
 from ml_foundations.catalog.versions import DRA_DRIVER, GPU_OPERATOR, NFS_PROVISIONER
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import RELEASE, labels_of, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import WHOLE
-from ml_foundations.planning.model.resources import pod_requests
+from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import operator
@@ -83,16 +82,20 @@ def pools(rehearsal: Rehearsal) -> list[dict[str, Any]]:
     return _pools(Api(Access(rehearsal.kubeconfig)), Store(rehearsal).pools())
 
 
+def pool_of(node: Object) -> str:
+    """The pool of a node, or the machine type of one that has none."""
+    found = labels_of(node)
+    return found.get(labels.GKE_NODE_POOL) or found.get(labels.INSTANCE_TYPE) or "other"
+
+
 def _pools(api: Api, declared: dict[str, Pool]) -> list[dict[str, Any]]:
     nodes: defaultdict[tuple[str, bool], list[Object]] = defaultdict(list, {(name, True): [] for name in declared})
     for node in api.get("/api/v1/nodes")["items"]:
-        found = labels_of(node)
-        name = found.get(labels.GKE_NODE_POOL) or found.get(labels.INSTANCE_TYPE) or "other"
         # A pool of one's own cluster may have the name of one that is declared, and has its own place.
-        nodes[name, is_simulated(node)].append(node)
+        nodes[pool_of(node), is_simulated(node)].append(node)
     used: Counter[str] = Counter()
     for pod in filter(is_busy, api.get("/api/v1/pods")["items"]):
-        used[pod["spec"]["nodeName"]] += pod_requests(pod["spec"]).get(labels.GPU_RESOURCE, 0) // WHOLE
+        used[pod["spec"]["nodeName"]] += gpus(pod_requests(pod["spec"]))
     return [
         {
             "name": name,

@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import Any, cast
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, labels_of, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import WHOLE
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, name_of, namespace_of, section
 from ml_foundations.planning.input.program import Resource, is_judged
 from ml_foundations.planning.model.nodes import from_manifests
-from ml_foundations.planning.model.resources import pod_requests
+from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.planning.verdict.cost import Cost, cost_of
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.judging import judge
@@ -25,10 +24,9 @@ from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.values import SIGNATURE
+from ml_foundations.rehearsal.report.contents import pool_of
 from ml_foundations.rehearsal.report.workloads import is_system
-
-_SECRET = "4dabf18193072939515e22adb298388d"
-"""The key by which Pulumi's state marks a value that is encrypted (Pulumi, sdk/go/common/resource/sig)."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def collect(rehearsal: Rehearsal) -> Fleet:
     busy = busy_by_node(pod for pod in pods if not is_system(namespace_of(pod)))
     came: defaultdict[str, list[datetime]] = defaultdict(list)
     for node in nodes:
-        came[_pool_of(node)].append(datetime.fromisoformat(node["metadata"]["creationTimestamp"]))
+        came[pool_of(node)].append(datetime.fromisoformat(node["metadata"]["creationTimestamp"]))
     return Fleet(
         [_node(node, busy.get(name_of(node), [])) for node in nodes],
         came,
@@ -97,18 +95,12 @@ def _judged(resources: list[Resource]) -> Verdicts:
         return replace(judge(()), reasons=(Finding("proof", Severity.WARNING, "stack", "", message, "Report this."),))
 
 
-def _pool_of(node: Object) -> str:
-    """The pool of a node, or the machine type of one that has none."""
-    found = labels_of(node)
-    return found.get(labels.GKE_NODE_POOL) or found.get(labels.INSTANCE_TYPE) or "other"
-
-
 def _node(node: Object, pods: Iterable[Manifest]) -> Node:
-    held = [(namespace_of(pod), pod_requests(pod["spec"]).get(labels.GPU_RESOURCE, 0) // WHOLE) for pod in pods]
+    held = [(namespace_of(pod), gpus(pod_requests(pod["spec"]))) for pod in pods]
     status = section(node, "status")
     has, offers = (int(section(status, key).get(labels.GPU_RESOURCE, 0)) for key in ("capacity", "allocatable"))
     holders = tuple(namespace for namespace, count in sorted(held) for _ in range(count))
-    return Node(name_of(node), _pool_of(node), has, holders, len(held), _fault(node), max(0, has - offers))
+    return Node(name_of(node), pool_of(node), has, holders, len(held), _fault(node), max(0, has - offers))
 
 
 def _fault(node: Object) -> str:
@@ -149,5 +141,5 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in cast("list[Any]", value)]
     if isinstance(value, dict):
         found = cast("dict[str, Any]", value)
-        return UNKNOWN if _SECRET in found else {key: _plain(each) for key, each in found.items()}
+        return UNKNOWN if SIGNATURE in found else {key: _plain(each) for key, each in found.items()}
     return value

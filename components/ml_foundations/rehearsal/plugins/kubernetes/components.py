@@ -13,7 +13,7 @@ import pulumi
 from ml_foundations.kubernetes.manifests import annotations_of, name_of
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.plugins.kubernetes import annotations
-from ml_foundations.rehearsal.plugins.kubernetes.objects import title
+from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id, title
 from ml_foundations.rehearsal.plugins.sdk import token_of
 from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -86,7 +86,7 @@ class _Children:
 
     def _registered(self, obj: Object, after: list[pulumi.Resource]) -> pulumi.Resource:
         metadata = obj["metadata"]
-        name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+        name = object_id(metadata)
         policy = annotations_of(obj).get(_POLICY)
         if self._skips_await:
             metadata["annotations"] = {**(metadata.get("annotations") or {}), annotations.SKIP: "true"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import http.client
 import json
@@ -14,23 +13,24 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import IO, Any
 
 from ml_foundations.catalog.versions import GPU_OPERATOR, NFS_PROVISIONER
-from ml_foundations.kubernetes.manifests import RELEASE, UNKNOWN, name_of
+from ml_foundations.kubernetes.manifests import RELEASE, UNKNOWN
 from ml_foundations.kubernetes.merging import merged
-from ml_foundations.rehearsal.access import private_file
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud import operator
 from ml_foundations.rehearsal.control_plane import controllers
-from ml_foundations.rehearsal.files import read_map, write
+from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths
+from ml_foundations.rehearsal.plugins.kubernetes import chart_values
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind, same
+from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
 from ml_foundations.rehearsal.plugins.kubernetes.rendering import decode
 from ml_foundations.rehearsal.plugins.kubernetes.settings import Settings
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
@@ -43,7 +43,6 @@ _BESIDE = {controller.name: controller for controller in controllers.CONTROLLERS
 """Charts whose controllers run as processes beside the control plane."""
 _CHART = ".chart"
 """Marks the record of a chart that the program renders itself: each update makes it anew."""
-_CHART_KEYS = Path(__file__).parent / "charts"
 _FETCH_SECONDS = 10
 _SLOW_FETCH_SECONDS = 120
 _PROBE_SECONDS = 3
@@ -116,8 +115,7 @@ class Helm:
         seconds = float(resource.timeout or inputs.get("timeout") or _DEFAULT_SECONDS)
         self._end_interrupted(name, namespace)
         try:
-            with ExitStack() as files:
-                values = [word for file in _value_files(inputs, files) for word in ("--values", file)]
+            with chart_values.as_options(inputs) as values:
                 self._helm(*self._install_arguments(inputs, seconds), *values, seconds=seconds + _GRACE_SECONDS)
         except RehearsalError as error:
             if not self._provider.cancelled.is_set() and not status(self._settings.client, namespace, name):
@@ -138,15 +136,13 @@ class Helm:
         words = ["template", name, *self._chart_arguments(inputs), "--namespace", str(inputs["namespace"]), *switches]
         words += [] if inputs.get("skipCrds") else ["--include-crds"]
         words += [word for version in self._settings.client.versions() for word in ("--api-versions", version)]
-        with ExitStack() as files:
-            values = [word for file in _value_files(inputs, files) for word in ("--values", file)]
+        with chart_values.as_options(inputs) as values:
             return self._helm(*words, *values, seconds=_DEFAULT_SECONDS)
 
     def _refuse_unknown_values(self, inputs: Properties) -> None:
         """Refuse values that the chart does not have; if it can be fetched, Helm itself checks them."""
-        unknown = [
-            error for place, values in _values(inputs) for error in unknown_keys(_chart_name(inputs), values, place)
-        ]
+        chart, given = _chart_name(inputs), chart_values.given(inputs)
+        unknown = [error for place, values in given for error in chart_values.unknown_keys(chart, values, place)]
         if unknown and self._cannot_be_fetched(inputs):
             raise RehearsalError("\n".join(unknown))
 
@@ -155,7 +151,7 @@ class Helm:
         rehearsal, chart = Rehearsal.of_this_process(), _chart_name(inputs)
         if chart in _BESIDE and rehearsal.kubeconfig.exists():
             self._provider.log(resource, "status", f"{chart} starts beside the control plane")
-            values = reduce(merged, (dict(given) for _, given in _values(inputs)), {})
+            values = reduce(merged, (dict(values) for _, values in chart_values.given(inputs)), {})
             controllers.start(rehearsal, toolchain.ensure(), _BESIDE[chart], values)
 
     def read(self, resource: Resource, old: State) -> State | None:
@@ -332,9 +328,7 @@ def _resource_names(manifest: str) -> dict[str, list[str]]:
     """The names of a release's objects by kind, as Pulumi's own plugin keys them: ``Deployment.apps/apps/v1``."""
     names: dict[str, set[str]] = {}
     for obj in decode(manifest):
-        namespace, name = obj["metadata"].get("namespace"), name_of(obj)
-        key = f"{group_kind(obj)}/{obj['apiVersion']}"
-        names.setdefault(key, set()).add(f"{namespace}/{name}" if namespace else name)
+        names.setdefault(f"{group_kind(obj)}/{obj['apiVersion']}", set()).add(object_id(obj["metadata"]))
     return {key: sorted(found) for key, found in names.items()}
 
 
@@ -354,30 +348,6 @@ def forget_charts(rehearsal: Rehearsal) -> None:
         record.unlink()
 
 
-def unknown_keys(chart: str, values: Mapping[str, Any], place: str = "values") -> Iterator[str]:
-    """An error for each value that the chart does not have, if its keys are listed here."""
-    listed = _CHART_KEYS / f"{chart}.txt"
-    if not listed.exists():
-        return
-    lines = (line.strip() for line in listed.read_text().splitlines())
-    known = {line for line in lines if line and not line.startswith("#")}
-    for path in _paths(values, known):
-        if path not in known and not any(path.startswith(f"{key[:-2]}.") for key in known if key.endswith(".*")):
-            near = ", ".join(difflib.get_close_matches(path, known, 3)) or "see the chart's values.yaml"
-            yield f"{place}.{path}: the chart {chart} has no such value. Near: {near}"
-
-
-def _paths(values: Mapping[str, Any], known: set[str], prefix: str = "") -> Iterator[str]:
-    """The dotted paths of the values, as deep as the chart's own keys go."""
-    for key, value in values.items():
-        path = f"{prefix}{key}"
-        deeper = any(item.startswith(f"{path}.") for item in known)
-        if isinstance(value, Mapping) and deeper:
-            yield from _paths(value, known, f"{path}.")
-        else:
-            yield path
-
-
 def _chart_name(inputs: Properties) -> str:
     return str(inputs["chart"]).rstrip("/").rpartition("/")[2]
 
@@ -395,27 +365,6 @@ def _options(keys: Iterable[str], inputs: Mapping[str, Any]) -> list[str]:
 
 def _flag(key: str) -> str:
     return f"--{_RENAMED.get(key) or re.sub('[A-Z]', lambda found: f'-{found[0].lower()}', key)}"
-
-
-def _values(inputs: Properties) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The values on this machine: each map, with the place of its declaration."""
-    files = inputs.get("valueYamlFiles")
-    for index, asset in enumerate(files if isinstance(files, list) else []):
-        if isinstance(asset, Mapping) and ("text" in asset or "path" in asset):
-            place = f"valueYamlFiles[{index}]"
-            yield place, read_map(asset["text"] if "text" in asset else Path(asset["path"]), place)
-    if isinstance(values := inputs.get("values"), Mapping):
-        yield "values", values
-
-
-def _value_files(inputs: Properties, files: ExitStack) -> Iterator[str]:
-    """The values as files for Helm, those of the program last and private: they may hold secrets."""
-    for asset in inputs.get("valueYamlFiles") or []:
-        if "text" in asset:
-            yield str(files.enter_context(private_file(asset["text"], ".yaml")))
-        else:
-            yield str(asset.get("path") or asset["uri"])
-    yield str(files.enter_context(private_file(json.dumps(inputs.get("values") or {}), ".json")))
 
 
 @contextmanager

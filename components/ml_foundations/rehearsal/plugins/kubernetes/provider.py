@@ -83,9 +83,9 @@ class KubernetesProvider(Provider):
         if resource.type == RELEASE:
             return self._helm.check(resource, old, new, seed)
         _refuse_unsupported(resource)
-        if warning := removed.warning(*_kind_of(resource)):
-            self.log(resource, "warning", warning)
         api_version, kind = _kind_of(resource)
+        if warning := removed.warning(api_version, kind):
+            self.log(resource, "warning", warning)
         inputs: Properties = copy.deepcopy(new) | {"apiVersion": api_version, "kind": kind}
         # A custom resource may mean something by a null; of the built-in kinds none does.
         inputs = hidden(without_nulls(inputs) if resource.type in KUBERNETES else inputs)
