@@ -1,6 +1,8 @@
 """Nodes that nothing tells apart are one class, and every verdict is the same as with each node alone."""
 
 import copy
+import sys
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 from tests.differential import generator
-from tests.planning.building import container, node
+from tests.planning.building import container, job, node, template
 
 Manifest = dict[str, Any]
 
@@ -86,3 +88,30 @@ def copies(documents: tuple[Manifest, ...]) -> list[Manifest]:
         if HOSTNAME in each["metadata"].get("labels", {}):
             each["metadata"]["labels"][HOSTNAME] = each["metadata"]["name"]
     return found
+
+
+def calls(nodes: int, jobs: int) -> int:
+    """How many functions are called to judge so many Jobs on so many nodes that are alike."""
+    documents = [
+        *(node(f"n{index}", cpu=64) for index in range(nodes)),
+        *(job(f"j{i}", 1, template()) for i in range(jobs)),
+    ]
+    count = 0
+
+    def counted(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        judge(documents)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_no_workload_looks_at_every_node() -> None:
+    calls(2, 2)  # what is read once is read
+    few, many = (calls(nodes, 30) - calls(nodes, 10) for nodes in (20, 200))
+    assert abs(many - few) < 20 * 20, "another workload costs more where there are more nodes of a class"

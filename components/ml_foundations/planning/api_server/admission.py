@@ -46,6 +46,7 @@ class Admission:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._adoptions = Adoptions(cluster)
+        self._some_come_on_request = any(map(_without_request, cluster.declared))
         mentioned = {
             key for workload in cluster.workloads for pods in workload.pods for key in _selector_keys(pods.spec)
         }
@@ -146,7 +147,7 @@ class Admission:
         annotations = section(pods.template, "metadata", "annotations")
         asks = any(key.endswith("/consume-provisioning-request") for key in annotations)
         asks = asks or self._cluster.queues.provisions(workload.namespace, workload.queue)
-        if asks or workload.kind == "DaemonSet" or not any(map(_without_request, self._cluster.declared)):
+        if asks or workload.kind == "DaemonSet" or not self._some_come_on_request:
             return of_volumes
         return lambda node: [*(of_volumes(node) if of_volumes else ()), *_without_request(node)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ml_foundations.kubernetes import labels
@@ -55,7 +56,7 @@ class NodeClass:
     unknown: tuple[str, ...] = ()
     lacks: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def labels(self) -> Mapping[str, Any]:
         """The labels of the nodes."""
         return labels_of(self.manifest)
@@ -66,7 +67,7 @@ class NodeClass:
         spec = section(self.manifest, "spec")
         return [*items(spec, "taints"), *([labels.UNSCHEDULABLE_TAINT] if spec.get("unschedulable") else [])]
 
-    @property
+    @cached_property
     def is_template(self) -> bool:
         """Whether the nodes do not exist yet, so that their names are not known."""
         return MAX_NODES in annotations_of(self.manifest)
