@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from existing import ExistingCluster
+from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.types import derived
 from ml_foundations.gke.cluster import GkeClusterSpec
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
@@ -13,6 +14,7 @@ from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS
 from ml_foundations.workloads.inference_service import InferenceServiceSpec
 from ml_foundations.workloads.pod import WorkloadSpec
+from ml_foundations.workloads.serving import ServerSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
 from places import is_reference, mode_for
 
@@ -121,9 +123,11 @@ def _workload_errors(path: str, workload: WorkloadSpec, team: Team, settings: Se
         ):
             reason = "is gke, which takes cluster.releaseChannel RAPID and cluster.hpaProfile PERFORMANCE"
             yield f"{path}.autoscaling.servedBy", f"{reason}; say them, or cpuPercent in place of metric"
-    most, load = settings.training_queue.ready_seconds, getattr(workload, "load_seconds", 0)
-    if workload.queue is not None and load > most:
-        yield f"{path}.loadSeconds", f"is {load}, and trainingQueue.readySeconds stops it after {most}: raise that"
+    if isinstance(workload, ServerSpec) and workload.queue is not None:
+        most, needed = settings.training_queue.ready_seconds, workload.load_seconds + NEW_NODE_SECONDS
+        if needed > most:
+            reason = f"is {workload.load_seconds}, and a new node takes {NEW_NODE_SECONDS} at most"
+            yield f"{path}.loadSeconds", f"{reason}; trainingQueue.readySeconds is {most}: make it {needed} or more"
     if isinstance(workload, ShardedSetSpec):
         for index, volume in enumerate(workload.volumes):
             yield from _class_errors(f"{path}.volumes[{index}]", volume.storage_class, settings)

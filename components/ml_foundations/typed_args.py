@@ -970,7 +970,7 @@ class TrainingQueueArgs(TypedDict):
     """Whose workloads of the same team are stopped for another one: never or lower_priority; default lower_priority."""
     ready_seconds: NotRequired[int]
     """Seconds in which all pods of a workload must run or be ready, from its start on; otherwise Kueue stops all of
-    them and queues it again. Default 1200: GKE's autoscaler waits 15 minutes for a node, and images are pulled then."""
+    them and queues it again. Default 1200, for new nodes, their driver and the image."""
     queue_name: NotRequired[str]
     """The name of each team's LocalQueue, which workloads give as queue; default training."""
     install: NotRequired[bool]

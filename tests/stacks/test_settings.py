@@ -243,7 +243,7 @@ def test_a_server_in_a_queue_has_the_time_to_load() -> None:
         (f"teams.serving.inferenceServices.chat.{key}", value)
         for key, value in (("queue", "training"), ("loadSeconds", 1800))
     ]
-    assert "chat.loadSeconds: is 1800, and trainingQueue.readySeconds stops it after 1200" in errors(
-        changed(team, *slow)
-    )
-    settings.parse(changed(team, *slow, ("trainingQueue.readySeconds", 2400)))
+    refused = errors(changed(team, *slow, ("trainingQueue.readySeconds", 2999)))
+    assert "chat.loadSeconds: is 1800, and a new node takes 1200 at most" in refused
+    assert "trainingQueue.readySeconds is 2999: make it 3000 or more" in refused
+    settings.parse(changed(team, *slow, ("trainingQueue.readySeconds", 3000)))

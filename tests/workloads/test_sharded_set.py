@@ -114,7 +114,7 @@ def test_a_replacement_comes_after_the_old_set_is_gone() -> None:
 @pytest.mark.parametrize(("shards", "at_once", "steps"), [(4, 1, 4), (4, 4, 1), (5, 2, 3)])
 def test_pulumi_waits_for_a_rollout_of_all_shards(shards: int, at_once: int, steps: int) -> None:
     made = children(shards=shards, max_unavailable=at_once, load_seconds=600, grace_seconds=60)["set"]
-    assert int(made.customTimeouts.update.removesuffix("s")) == steps * 660 + 300
+    assert int(made.customTimeouts.update.removesuffix("s")) == steps * 660 + 1200
     assert int(made.customTimeouts.delete.removesuffix("s")) > 60
 
 

@@ -9,6 +9,9 @@ from ml_foundations.catalog.pools import PoolGpu, PoolTraits
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 
+NEW_NODE_SECONDS = 1200
+"""Time for a pod on a new node: GKE's autoscaler waits 15 minutes for one, and then come the driver and the image."""
+
 
 def node_taints(pool: PoolTraits) -> list[dict[str, str]]:
     """The taints of a pool's nodes: those declared and those that GKE adds, each once."""

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.kueue import API_VERSION, FRAMEWORKS, NAMESPACE, PROVISIONING_CLASS
 from ml_foundations.catalog.machine_types import gpu_by_name
+from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.component.base import Component
 from ml_foundations.component.data import yaml_file
@@ -95,9 +96,9 @@ class Queues(Spec):
     """Whose workloads are stopped when a team wants its own back: never, lower_priority or any; default any."""
     preempt: Literal["never", "lower_priority"] = "lower_priority"
     """Whose workloads of the same team are stopped for another one: never or lower_priority; default lower_priority."""
-    ready_seconds: int = Field(default=1200, ge=1)
+    ready_seconds: int = Field(default=NEW_NODE_SECONDS, ge=1)
     """Seconds in which all pods of a workload must run or be ready, from its start on; otherwise Kueue stops all of
-    them and queues it again. Default 1200: GKE's autoscaler waits 15 minutes for a node, and images are pulled then."""
+    them and queues it again. Default 1200, for new nodes, their driver and the image."""
     queue_name: Name = "training"
     """The name of each team's LocalQueue, which workloads give as queue; default training."""
     install: bool = True

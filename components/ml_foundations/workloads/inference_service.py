@@ -7,6 +7,7 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.base import Component
 from ml_foundations.component.errors import taken
 from ml_foundations.component.parts import Part
@@ -15,7 +16,7 @@ from ml_foundations.kubernetes import labels as known
 from ml_foundations.typed_args import InferenceServiceArgs
 from ml_foundations.workloads.autoscaling import POD_LABEL, Autoscaling
 from ml_foundations.workloads.pod_template import pod_template
-from ml_foundations.workloads.serving import MARGIN_SECONDS, ServerSpec
+from ml_foundations.workloads.serving import ServerSpec
 
 _AWAIT_MARGIN_SECONDS = 60
 """Pulumi outlasts Kubernetes' own deadline by this, so that it is Kubernetes that says what went wrong."""
@@ -81,7 +82,7 @@ class InferenceServiceSpec(ServerSpec):
     @property
     def progress(self) -> int:
         """Seconds that a rollout may stand still: no fewer than the model takes to load."""
-        return self.progress_seconds or self.load_seconds + MARGIN_SECONDS
+        return self.progress_seconds or self.load_seconds + NEW_NODE_SECONDS
 
     @property
     @override

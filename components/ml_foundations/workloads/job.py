@@ -9,12 +9,10 @@ from typing_extensions import override
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import derived
 from ml_foundations.kubernetes.merging import without_none
-from ml_foundations.workloads.pod import WorkloadSpec
+from ml_foundations.workloads.pod import DELETE_MARGIN_SECONDS, WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
 
 _DEFAULT_RETRIES = 3
-_DELETE_MARGIN_SECONDS = 300
-"""Pulumi waits for a deletion this much longer than pods may take to stop."""
 _IGNORE_DISRUPTIONS = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 """Preemption, drains and the loss of a node are no failures of the training."""
 
@@ -66,7 +64,7 @@ class JobSpec(WorkloadSpec):
     @property
     def delete_timeout(self) -> str:
         """How long Pulumi waits for a deletion."""
-        return f"{self.grace_seconds + _DELETE_MARGIN_SECONDS}s"
+        return f"{self.grace_seconds + DELETE_MARGIN_SECONDS}s"
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

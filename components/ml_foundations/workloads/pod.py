@@ -23,6 +23,8 @@ from ml_foundations.workloads.naming import named_by_content
 
 _SHARED_MEMORY = "shared-memory"
 _CONTAINERS = ("containers", "initContainers")
+DELETE_MARGIN_SECONDS = 300
+"""Pulumi waits for a deletion this much longer than pods may take to stop."""
 
 
 class WorkloadSpec(ComponentSpec):

@@ -16,12 +16,10 @@ from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.manifests import items
 from ml_foundations.kubernetes.merging import strategic_merge
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
-from ml_foundations.workloads.pod import WorkloadSpec
+from ml_foundations.workloads.pod import DELETE_MARGIN_SECONDS, WorkloadSpec
 
 PROBE = "^(/|tcp$)"
 """A path that answers, or tcp: a connection is enough."""
-MARGIN_SECONDS = 300
-"""Time for a new node and the image, on top of what the model takes to load."""
 _PROBE_SECONDS = 10
 """How often a server is asked while it loads; its startup probe ends on a multiple of this."""
 _PATIENCE_SECONDS = 3600
@@ -111,7 +109,7 @@ class ServerSpec(WorkloadSpec):
     @property
     def timeouts(self) -> pulumi.CustomTimeouts:
         """How long Pulumi waits."""
-        delete = f"{self.grace_seconds + MARGIN_SECONDS}s"
+        delete = f"{self.grace_seconds + DELETE_MARGIN_SECONDS}s"
         return pulumi.CustomTimeouts(create=f"{self.timeout}s", update=f"{self.timeout}s", delete=delete)
 
     @override

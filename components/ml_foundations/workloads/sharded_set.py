@@ -7,6 +7,7 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.base import Component
 from ml_foundations.component.errors import taken
 from ml_foundations.component.parts import Part
@@ -14,7 +15,7 @@ from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import MAX_LABEL, InputText, Name, Quantity
 from ml_foundations.typed_args import ShardedSetArgs
 from ml_foundations.workloads.pod_template import pod_template
-from ml_foundations.workloads.serving import MARGIN_SECONDS, PROBE, ServerSpec
+from ml_foundations.workloads.serving import PROBE, ServerSpec
 
 _MAX_NAME = MAX_LABEL - len("-5d9f8c7b64")
 """The controller labels each pod with the set's name and a hash of at most ten characters."""
@@ -75,7 +76,7 @@ class ShardedSetSpec(ServerSpec):
     def timeout(self) -> int:
         """Seconds that Pulumi waits: for a rollout that goes from one shard, or few of them, to the next."""
         steps = -(-self.shards // self.max_unavailable)
-        return self.timeout_seconds or steps * (self.load_seconds + self.grace_seconds) + MARGIN_SECONDS
+        return self.timeout_seconds or steps * (self.load_seconds + self.grace_seconds) + NEW_NODE_SECONDS
 
     @property
     def headless_service(self) -> str:

@@ -7,15 +7,13 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.typed_args import TaskArgs
-from ml_foundations.workloads.pod import WorkloadSpec
+from ml_foundations.workloads.pod import DELETE_MARGIN_SECONDS, WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
-
-_AWAIT_MARGIN_SECONDS = 300
-"""Time for a new node and the image, on top of the Task's own."""
 
 
 class TaskSpec(WorkloadSpec):
@@ -45,8 +43,8 @@ class TaskSpec(WorkloadSpec):
             # Kubernetes lets the image of a Pod that has ended change, and runs nothing.
             replace_on_changes=["spec"],
             custom_timeouts=pulumi.CustomTimeouts(
-                create=f"{self.active_deadline_seconds + _AWAIT_MARGIN_SECONDS}s",
-                delete=f"{self.grace_seconds + _AWAIT_MARGIN_SECONDS}s",
+                create=f"{self.active_deadline_seconds + NEW_NODE_SECONDS}s",
+                delete=f"{self.grace_seconds + DELETE_MARGIN_SECONDS}s",
             ),
         )
         yield Part("pod", _pod(self), [part.role for part in before], options)
