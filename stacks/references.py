@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 from existing import ExistingCluster
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.types import derived
-from ml_foundations.gke.cluster import GkeClusterSpec
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS
-from ml_foundations.workloads.inference_service import InferenceServiceSpec
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.serving import ServerSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
@@ -113,16 +111,6 @@ def _workload_errors(path: str, workload: WorkloadSpec, team: Team, settings: Se
     queue = settings.training_queue.queue_name if team.queue else "none"
     if workload.queue not in (None, queue):
         yield f"{path}.queue", f"the team has no queue {workload.queue}. Its queue: {queue}"
-    if isinstance(workload, InferenceServiceSpec) and (scaling := workload.autoscaling) and scaling.metric:
-        cluster = settings.cluster
-        if isinstance(cluster, GkeClusterSpec) and scaling.served_by == "adapter":
-            reason = "is served by an adapter, and the cluster that is made has none: it would never scale"
-            yield f"{path}.autoscaling.metric", f"{reason}; say servedBy: gke, or cpuPercent in its place"
-        elif isinstance(cluster, GkeClusterSpec) and (
-            cluster.release_channel != "RAPID" or cluster.hpa_profile != "PERFORMANCE"
-        ):
-            reason = "is gke, which takes cluster.releaseChannel RAPID and cluster.hpaProfile PERFORMANCE"
-            yield f"{path}.autoscaling.servedBy", f"{reason}; say them, or cpuPercent in place of metric"
     if isinstance(workload, ServerSpec) and workload.queue is not None:
         most, needed = settings.training_queue.ready_seconds, workload.load_seconds + NEW_NODE_SECONDS
         if needed > most:

@@ -196,3 +196,47 @@ def test_a_kind_that_nothing_brings_is_refused(more: list[Resource], is_refused:
     found = [each for each in judge_program([cluster(), *stack]).findings if each.rule == "controller"]
     assert [(each.object, each.severity) for each in found] == [("JobSet team/gang", "error")] * is_refused
     assert not [each for each in judge_program(stack).findings if each.rule == "controller"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "brought_by"),
+    [
+        ({}, "monitoring.googleapis.com/v1 PodMonitoring", None),
+        (
+            {"monitoringConfig": {"managedPrometheus": {"enabled": False}}},
+            "monitoring.googleapis.com/v1 PodMonitoring",
+            "monitoringConfig.managedPrometheus",
+        ),
+        ({"monitoringConfig": UNKNOWN}, "monitoring.googleapis.com/v1 PodMonitoring", None),
+        ({}, "autoscaling.gke.io/v1beta1 AutoscalingMetric", "releaseChannel RAPID"),
+        ({"releaseChannel": {"channel": "RAPID"}}, "autoscaling.gke.io/v1beta1 AutoscalingMetric", None),
+    ],
+)
+def test_a_kind_that_the_clusters_settings_do_not_bring_is_refused(
+    settings: dict[str, Any], kind: str, brought_by: str | None
+) -> None:
+    version, _, name = kind.partition(" ")
+    made = kubernetes(
+        {"apiVersion": version, "kind": name, "metadata": {"name": "web", "namespace": "team"}, "spec": {}}
+    )
+    found = [each for each in judge_program([cluster(**settings), made]).findings if each.rule == "controller"]
+    assert [each.remedy.partition(" of the")[0] for each in found] == [f"Set {brought_by}"] * (brought_by is not None)
+    (defined, crd) = kubernetes(KIND | {"spec": {"group": version.partition("/")[0]}})
+    assert "controller" not in {
+        each.rule for each in judge_program([cluster(**settings), made, (defined, crd)]).findings
+    }
+
+
+def test_who_shows_all_of_a_cluster_is_told_for_certain_that_a_metric_is_not_served() -> None:
+    metric = {"type": "Pods", "pods": {"metric": {"name": "queue"}}}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": target, "maxReplicas": 2, "metrics": [metric]}
+    scaler = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
+    stack = [pool(), web(1), kubernetes(scaler | {"spec": spec})]
+
+    def severities(*more: Resource) -> list[str]:
+        return [f.severity for f in judge_program([*more, *stack]).findings if f.rule == "autoscaling-metric"]
+
+    assert severities(cluster()) == ["error"]
+    assert severities() == ["warning"]
+    assert severities(cluster(), (RELEASE, {"chart": "prometheus-adapter"})) == ["warning"]

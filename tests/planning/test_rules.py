@@ -445,11 +445,56 @@ def test_training_that_bypasses_the_networks_between_gpus_is_told_what_it_costs(
         assert "gpu-network" not in found(quiet)
 
 
-def test_metrics_that_are_served_are_nobodys_worry() -> None:
-    for quiet in (scaled_by("autoscaling.gke.io|web|queue"), scaled_by("cpu", kind="Resource")):
-        assert "autoscaling-metric" not in found(quiet)
+GKES = "autoscaling.gke.io|web|queue"
+SERVING = {
+    "releaseChannel": {"channel": "RAPID"},
+    "minMasterVersion": "1.35.1-gke.1396000",
+    "podAutoscaling": {"hpaProfile": "PERFORMANCE"},
+}
+
+
+def test_a_metric_needs_the_adapter_of_its_kind() -> None:
+    assert "autoscaling-metric" not in found(scaled_by("cpu", kind="Resource"))
     assert "autoscaling-metric" in found(scaled_by("queue", adapter("metrics.k8s.io")))
     assert "autoscaling-metric" in found(scaled_by("queue", kind="External"))
+    assert "autoscaling-metric" in found(scaled_by("queue", adapter("custom.metrics.k8s.io"), kind="External"))
+    assert "autoscaling-metric" not in found(scaled_by("queue", adapter("external.metrics.k8s.io"), kind="External"))
+
+
+@pytest.mark.parametrize("name", ["queue", GKES])
+def test_nobody_knows_what_an_unknown_cluster_serves(name: str) -> None:
+    verdicts = judge(scaled_by(name))
+    (told,) = [each for each in verdicts.findings if each.rule == "autoscaling-metric"]
+    assert (told.severity, told.object) == ("warning", "HorizontalPodAutoscaler team/web")
+    assert verdicts.stack == "fits"
+    assert ("is not known" in told.message and "GKE 1.35.1-gke.1396000" in told.remedy) == (name == GKES)
+
+
+@pytest.mark.parametrize(
+    ("name", "cluster", "missing"),
+    [
+        ("queue", SERVING, "Declare the adapter"),
+        (GKES, {}, "Set releaseChannel RAPID and podAutoscaling.hpaProfile PERFORMANCE,"),
+        (GKES, SERVING | {"releaseChannel": {"channel": "REGULAR"}}, "Set releaseChannel RAPID,"),
+        (GKES, SERVING | {"podAutoscaling": {"hpaProfile": "NONE"}}, "Set podAutoscaling.hpaProfile PERFORMANCE,"),
+        (GKES, SERVING | {"minMasterVersion": "1.35.1-gke.1395999"}, "Set minMasterVersion 1.35.1-gke.1396000,"),
+        (GKES, SERVING | {"minMasterVersion": "1.34"}, "Set minMasterVersion 1.35.1-gke.1396000,"),
+        (GKES, SERVING, None),
+        (GKES, SERVING | {"minMasterVersion": "1.36"}, None),
+        (GKES, SERVING | {"minMasterVersion": None}, None),
+        (GKES, SERVING | {"minMasterVersion": UNKNOWN}, None),
+        (GKES, SERVING | {"releaseChannel": UNKNOWN, "podAutoscaling": UNKNOWN}, None),
+        (GKES, SERVING | {"releaseChannel": {"channel": UNKNOWN}, "podAutoscaling": {"hpaProfile": UNKNOWN}}, None),
+    ],
+)
+def test_a_cluster_serves_the_metrics_that_its_settings_allow(
+    name: str, cluster: Manifest, missing: str | None
+) -> None:
+    verdicts = judge(scaled_by(name), gke=cluster)
+    told = [each for each in verdicts.findings if each.rule == "autoscaling-metric"]
+    assert [each.severity for each in told] == ["error"] * (missing is not None)
+    assert verdicts.stack == ("fits" if missing is None else "cannot-fit")
+    assert missing is None or told[0].remedy.startswith(missing)
 
 
 @pytest.mark.parametrize(

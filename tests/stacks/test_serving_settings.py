@@ -36,28 +36,6 @@ def test_right_ones_are_taken() -> None:
     assert settings.parse(sections()).queues is None
 
 
-METRIC = {"maxReplicas": 4, "metric": "vllm:num_requests_waiting", "target": "5"}
-
-
-@pytest.mark.parametrize(
-    ("cluster", "more", "words"),
-    [
-        ({}, {}, "chat.autoscaling.metric: is served by an adapter, and the cluster that is made has none"),
-        ({}, {"servedBy": "gke"}, "chat.autoscaling.servedBy: is gke, which takes cluster.releaseChannel RAPID"),
-        ({"releaseChannel": "RAPID"}, {"servedBy": "gke"}, "cluster.hpaProfile PERFORMANCE; say them, or cpuPercent"),
-    ],
-)
-def test_a_metric_that_nothing_serves_is_refused(cluster: dict[str, Any], more: dict[str, Any], words: str) -> None:
-    given = sections()
-    given["cluster"] |= cluster
-    given["teams"]["serving"]["inferenceServices"]["chat"]["autoscaling"] = METRIC | more
-    with pytest.raises(ValueError, match=words):
-        settings.parse(given)
-    given["cluster"] |= {"releaseChannel": "RAPID", "hpaProfile": "PERFORMANCE"}
-    given["teams"]["serving"]["inferenceServices"]["chat"]["autoscaling"] = METRIC | {"servedBy": "gke"}
-    assert settings.parse(given)
-
-
 def test_what_a_queue_starts_tolerates_all_taints_of_the_pools_nodes() -> None:
     """GKE's own for queued nodes, too, which the pool publishes and does not declare."""
     given = stack({"queue": QUEUE})

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ml_foundations.catalog import versions
+from ml_foundations.catalog.gke_kinds import missing_kinds
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
@@ -62,20 +63,34 @@ def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
 
 
 def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
-    """Objects of kinds that a new cluster does not have, where neither a chart nor a definition brings them."""
-    charts = {_chart(inputs) for type_, inputs in resources if type_ == RELEASE}
-    if charts - _CHARTS or not any(type_ == CLUSTER for type_, _ in resources):
+    """Objects of kinds that the cluster does not have, where neither a chart nor a definition brings them."""
+    clusters = shown_clusters(resources)
+    if not clusters:
         return  # another chart, or whoever made the cluster, may have brought them
-    objects = objects_of(resources)
+    charts, objects = _charts(resources), objects_of(resources)
+    missing = missing_kinds(clusters[0]) if len(clusters) == 1 else {}
     defined = {section(each, "spec").get("group") for each in objects if each["kind"] == "CustomResourceDefinition"}
     for each in objects:
         group = str(each.get("apiVersion")).partition("/")[0]
         chart, component = _CONTROLLERS.get(group, ("", ""))
-        if chart and chart not in charts and group not in defined:
-            message = f"GKE has no {each['kind']}, and nothing here installs {chart}, which brings it"
-            remedy = f"Declare a {component} that installs it, or the chart {chart}."
-            name = "/".join(filter(None, (section(each, "metadata").get("namespace"), name_of(each))))
-            yield Refusal("controller", "kind", message, remedy, object=f"{each['kind']} {name}")
+        if group in defined or (chart in charts if chart else group not in missing):
+            continue
+        message = f"GKE has no {each['kind']}, and nothing here installs {chart}, which brings it"
+        remedy = f"Declare a {component} that installs it, or the chart {chart}."
+        if not chart:
+            message = f"the cluster has no {each['kind']}, which GKE brings with {missing[group]}"
+            remedy = f"Set {missing[group]} of the cluster, or leave the object out."
+        name = "/".join(filter(None, (section(each, "metadata").get("namespace"), name_of(each))))
+        yield Refusal("controller", "kind", message, remedy, object=f"{each['kind']} {name}")
+
+
+def shown_clusters(resources: Sequence[Resource]) -> list[Manifest]:
+    """The inputs of the clusters of which the program shows all: it makes them, with no charts but those of ours."""
+    return [inputs for type_, inputs in resources if type_ == CLUSTER and _charts(resources) <= _CHARTS]
+
+
+def _charts(resources: Iterable[Resource]) -> set[str]:
+    return {_chart(inputs) for type_, inputs in resources if type_ == RELEASE}
 
 
 def _not_shown(kind: str, name: str) -> Manifest:

@@ -5,33 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
+from ml_foundations.catalog.gke_kinds import METRICS_NEED, missing_for_metrics
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, annotations_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import Manifest, annotations_of, is_mapping, name_of, namespace_of, section
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.nodes import machine_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import gpus
 
-_METRICS_API = "custom.metrics.k8s.io"
-_BY_ADAPTER = {"Object": "object", "Pods": "pods", "External": "external"}
-"""Kinds of metrics that an adapter serves, and their fields (Kubernetes, "Horizontal Pod Autoscaling")."""
+_BY_ADAPTER = {"Object": "custom", "Pods": "custom", "External": "external"}
+"""Kinds of metrics that an adapter serves, and its API's name (Kubernetes, "Horizontal Pod Autoscaling")."""
+_NO_ADAPTER = (
+    "nothing serves that is declared: without an adapter it never scales",
+    "Declare the adapter (an APIService of custom.metrics.k8s.io or external.metrics.k8s.io), have GKE serve the "
+    "metric (autoscaling.gke.io AutoscalingMetric; an InferenceService: served_by gke), or scale by CPU.",
+)
 
 
 def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
     """Warn the owners of workloads, whether they fit or not."""
-    scalers: dict[tuple[Any, ...], Manifest] = {}
-    for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:
-        target = section(scaler, "spec", "scaleTargetRef")
-        scalers[target.get("kind"), namespace_of(scaler), target.get("name")] = scaler
-    served = any(section(each, "spec").get("group") == _METRICS_API for each in cluster.by_kind["APIService"])
     for candidate in candidates:
-        workload = candidate.workload
-        if workload.all_at_once and workload.is_finite:
+        if candidate.workload.all_at_once and candidate.workload.is_finite:
             candidate.warnings += _slow_networks(cluster, candidate)
-        scaler = scalers.get((workload.kind, workload.namespace, workload.name))
-        if scaler is not None and not served:
-            candidate.warnings += _unserved_metrics(scaler)
 
 
 def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
@@ -58,19 +54,32 @@ def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
             )
 
 
-def _unserved_metrics(scaler: Manifest) -> Iterator[Refusal]:
-    """Metrics that nothing declared serves: the autoscaler then does nothing, and says so in its status only."""
-    given = section(scaler, "spec").get("metrics")
-    metrics = cast("list[Any]", given) if isinstance(given, list) else []
-    for metric in [cast("Manifest", each) for each in metrics if isinstance(each, dict)]:
-        field = _BY_ADAPTER.get(str(metric.get("type")), "")
-        name = section(metric, field, "metric").get("name") if field else None
-        if isinstance(name, str) and not name.startswith(labels.GKE_METRIC):
-            yield Refusal(
-                "autoscaling-metric",
-                f"spec.metrics.{field}.metric.name",
-                f"it scales by {name}, which nothing serves that is declared: without an adapter it never scales",
-                "Declare the adapter (an APIService of custom.metrics.k8s.io), have GKE serve the metric "
-                "(autoscaling.gke.io AutoscalingMetric), or scale by CPU.",
-                object=f"HorizontalPodAutoscaler {namespace_of(scaler)}/{name_of(scaler)}",
-            )
+def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal]:
+    """Metrics that nothing declared serves: the autoscaler then does nothing, and says so in its status only.
+
+    Args:
+        cluster: What is declared.
+        gke: The properties of the cluster, where all that is in it is declared: then it is certain.
+    """
+    served = {str(section(each, "spec").get("group")).partition(".")[0] for each in cluster.by_kind["APIService"]}
+    for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:
+        given = section(scaler, "spec").get("metrics")
+        for metric in filter(is_mapping, cast("list[Any]", given) if isinstance(given, list) else []):
+            type_ = str(metric.get("type"))
+            name = section(metric, type_.lower(), "metric").get("name")
+            if type_ not in _BY_ADAPTER or not isinstance(name, str):
+                continue
+            is_gkes = name.startswith(labels.GKE_METRIC)
+            if found := _not_by_gke(gke) if is_gkes else None if _BY_ADAPTER[type_] in served else _NO_ADAPTER:
+                about = f"HorizontalPodAutoscaler {namespace_of(scaler)}/{name_of(scaler)}"
+                path, (why, remedy) = f"spec.metrics.{type_.lower()}.metric.name", found
+                message = f"it scales by {name}, which {why}"
+                yield Refusal("autoscaling-metric", path, message, remedy, gke is not None, about)
+
+
+def _not_by_gke(gke: Manifest | None) -> tuple[str, str] | None:
+    """Why GKE does not serve a metric, or may not, and the way out."""
+    if gke is None:
+        return "GKE may serve: whether the cluster does is not known", f"See that it has {METRICS_NEED}."
+    missing = missing_for_metrics(gke)
+    return ("GKE does not serve in this cluster", f"Set {missing}, or scale by CPU.") if missing else None

@@ -26,7 +26,7 @@ from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import Demand
 from ml_foundations.planning.scheduler.competition import groups
 from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.advice import advise
+from ml_foundations.planning.verdict.advice import advise, unserved_metrics
 from ml_foundations.planning.verdict.cost import RunCost, cost_of, run_cost
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.fitting import Fitting
@@ -36,22 +36,23 @@ from ml_foundations.planning.verdict.verdicts import QuotaLeft, Verdicts, Worklo
 _Reasons = list[tuple[Verdict, Reason]]
 
 
-def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = ()) -> Verdicts:
+def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = (), gke: Manifest | None = None) -> Verdicts:
     """Judge workloads against nodes, quotas and limits.
 
     Args:
         documents: Manifests: Nodes, ResourceQuotas, LimitRanges, PriorityClasses, volumes and workloads.
         nodes: More nodes, such as those of node pools that are only planned.
+        gke: The properties of the GKE cluster, where the documents are all that is in it.
     """
     with _uncollected():
         world, nodes = World(documents), list(nodes)
         cluster = Cluster(world.judged, nodes)
-        found = _judge(world, cluster)
+        found = _judge(world, cluster, gke)
         if found.stack is not Verdict.CANNOT_FIT or not cluster.is_split:
             return found
         # GKE may spread a pool's nodes otherwise: what cannot fit must be so with more nodes, or whatever their zones.
         roomier = [Cluster(world.judged, nodes, spread) for spread in (Spread.FULL, Spread.UNKNOWN)]
-        return _judge(world, cluster, [_judge(world, each) for each in roomier])
+        return _judge(world, cluster, gke, [_judge(world, each, gke) for each in roomier])
 
 
 @contextmanager
@@ -66,7 +67,7 @@ def _uncollected() -> Generator[None]:
             gc.enable()
 
 
-def _judge(world: World, cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> Verdicts:
+def _judge(world: World, cluster: Cluster, gke: Manifest | None, roomier: Sequence[Verdicts] = ()) -> Verdicts:
     """The verdicts on a cluster; ``cannot-fit`` is not certain where it is so in none of some roomier ones."""
     admission = Admission(cluster)
     candidates = [admission.admit(workload) for workload in (*cluster.workloads, *world.foreign)]
@@ -95,9 +96,10 @@ def _judge(world: World, cluster: Cluster, roomier: Sequence[Verdicts] = ()) -> 
     fits_alone = all(candidate.verdict is not Verdict.CANNOT_FIT for candidate in candidates)
     if fits_alone and _is_uncertain(verdict, [other.stack for other in roomier]):
         verdict, findings = Verdict.UNDETERMINED, [finding.as_warning() for finding in findings]
-    if refused:
+    refused += unserved_metrics(cluster, gke)
+    if any(reason.certain for reason in refused):
         verdict = Verdict.CANNOT_FIT
-        findings += [explain.finding(reason, verdict) for reason in refused]
+    findings += [explain.finding(each, Verdict.CANNOT_FIT if each.certain else Verdict.FITS) for each in refused]
     findings += [explain.finding(reason, Verdict.UNDETERMINED) for reason in world.unknown]
     if world.unknown:
         verdict = together([verdict, Verdict.UNDETERMINED])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ml_foundations.planning.input.program import Resource, nodes_of, objects_of, without_controller
+from ml_foundations.planning.input.program import Resource, nodes_of, objects_of, shown_clusters, without_controller
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.findings import Severity
@@ -23,7 +23,8 @@ def judge_program(resources: Iterable[Resource], existing: Sequence[Resource] = 
     """
     found = list(resources)
     nodes = nodes_of(found, existing)
-    verdicts = judge(objects_of(found), nodes)
+    clusters = shown_clusters(found)
+    verdicts = judge(objects_of(found), nodes, clusters[0] if len(clusters) == 1 else None)
     missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
     more = (*platform_findings(found, nodes), *missing)
     cannot = Verdict.CANNOT_FIT if any(each.severity is Severity.ERROR for each in more) else verdicts.stack

@@ -1,4 +1,4 @@
-"""What every GKE cluster has: the kinds of its add-ons, the classes of its disks, and the DaemonSets on its nodes."""
+"""What a GKE cluster has: the kinds of its add-ons, the classes of its disks, and the DaemonSets on its nodes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 import yaml
 
+from ml_foundations.catalog.gke_kinds import missing_kinds
 from ml_foundations.catalog.node_resources import SystemDaemonSet, cluster_features, system_daemonsets
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import section
 from ml_foundations.rehearsal.api import Api
 
 NAMESPACE = "kube-system"
@@ -25,15 +27,20 @@ class Addons:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._made = False
+        self._missing = list(yaml.safe_load_all(_MANIFESTS.read_text()))
 
-    def reconcile(self) -> None:
-        """Make what is not there yet."""
-        if self._made:
-            return
-        for manifest in yaml.safe_load_all(_MANIFESTS.read_text()):
-            self._api.ensure(_PATHS[manifest["kind"]], manifest)
-        self._made = True
+    def reconcile(self, cluster: Mapping[str, Any] | None = None) -> None:
+        """Make what is not there yet.
+
+        Args:
+            cluster: The properties of the cluster, as the gcp provider names them; one that exists already has all.
+        """
+        without = missing_kinds(cluster) if cluster else {}
+        off = [manifest for manifest in self._missing if section(manifest, "spec").get("group") in without]
+        for manifest in self._missing:
+            if manifest not in off:
+                self._api.ensure(_PATHS[manifest["kind"]], manifest)
+        self._missing = off
 
 
 def daemon_sets(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:

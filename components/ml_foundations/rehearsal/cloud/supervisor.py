@@ -90,10 +90,11 @@ class Supervisor:
         elif ASSUMED.name in pools:
             self._store.delete_pool(ASSUMED.name)
         if clusters or pools:
+            cluster = next(iter(clusters.values()), {}).get("inputs") or {}
             with attempt("GKE's own DaemonSets"):
-                self._run_daemon_sets(next(iter(clusters.values()), {}).get("inputs") or {})
+                self._run_daemon_sets(cluster)
             with attempt("GKE's add-ons"):
-                self._addons.reconcile()
+                self._addons.reconcile(cluster)
         with attempt("the GPU Operator"):
             found = operator.find(self._rehearsal, self._releases.items())
             self._operator = found and found.beside(self._daemon_sets.items())

@@ -1,0 +1,50 @@
+"""What a GKE cluster has only by its settings: kinds of objects, and metrics that it serves to autoscalers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ml_foundations.kubernetes.manifests import UNKNOWN, section
+
+_METRICS_VERSION = "1.35.1-gke.1396000"
+METRICS_NEED = f"GKE {_METRICS_VERSION}, releaseChannel RAPID and podAutoscaling.hpaProfile PERFORMANCE"
+"""What a cluster that serves metrics of pods to autoscalers has (GKE, "Expose custom metrics for autoscaling")."""
+
+
+def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
+    """The API groups of GKE's add-ons that a cluster lacks, and the settings that bring each; the unknown lacks none.
+
+    Args:
+        cluster: The cluster's properties, as the gcp provider names them.
+    """
+    # On by default (Google Cloud, "Get started with managed collection").
+    off = section(cluster, "monitoringConfig", "managedPrometheus").get("enabled") is False
+    found = {"monitoring.googleapis.com": "monitoringConfig.managedPrometheus"} if off else {}
+    missing = " and ".join(_missing_for_the_kind(cluster))
+    return found | ({"autoscaling.gke.io": missing} if missing else {})
+
+
+def missing_for_metrics(cluster: Mapping[str, Any]) -> str:
+    """What a cluster lacks of ``METRICS_NEED``; empty where it has all of it, or that is not known."""
+    profile = _value(cluster, "podAutoscaling", "hpaProfile")
+    hpa = [] if profile in ("PERFORMANCE", UNKNOWN) else ["podAutoscaling.hpaProfile PERFORMANCE"]
+    return " and ".join([*_missing_for_the_kind(cluster), *hpa])
+
+
+def _missing_for_the_kind(cluster: Mapping[str, Any]) -> Iterator[str]:
+    if _value(cluster, "releaseChannel", "channel") not in ("RAPID", UNKNOWN):
+        yield "releaseChannel RAPID"
+    # By default it is the channel's; a part of a version stands for the newest that begins so.
+    given, wanted = (_numbers(version) for version in (str(cluster.get("minMasterVersion") or ""), _METRICS_VERSION))
+    if given < wanted[: len(given)]:
+        yield f"minMasterVersion {_METRICS_VERSION}"
+
+
+def _value(cluster: Mapping[str, Any], key: str, field: str) -> Any:
+    return UNKNOWN if cluster.get(key) is UNKNOWN else section(cluster, key).get(field)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]

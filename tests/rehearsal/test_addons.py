@@ -1,0 +1,46 @@
+"""The kinds of GKE's add-ons are there by the cluster's settings."""
+
+from typing import Any
+
+import pytest
+from ml_foundations.rehearsal.cloud.addons import Addons
+
+PROMETHEUS = {"monitoringConfig": {"managedPrometheus": {"enabled": False}}}
+RAPID = {"releaseChannel": {"channel": "RAPID"}}
+
+
+class Recorded:
+    """Stands for the API server, and notes what is made."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    def ensure(self, _path: str, manifest: dict[str, Any]) -> None:
+        self.kinds.append(manifest["spec"]["names"]["kind"] if "spec" in manifest else manifest["metadata"]["name"])
+
+
+def made(*clusters: dict[str, Any] | None) -> list[str]:
+    api: Any = Recorded()
+    addons = Addons(api)
+    for cluster in clusters:
+        addons.reconcile(cluster)
+    assert len(set(api.kinds)) == len(api.kinds), "what is deleted stays deleted"
+    return api.kinds
+
+
+@pytest.mark.parametrize(
+    ("clusters", "without"),
+    [
+        ([None], []),
+        ([{"name": "c"} | RAPID], []),
+        ([{"name": "c"}], ["AutoscalingMetric"]),
+        ([{"name": "c"} | PROMETHEUS], ["AutoscalingMetric", "PodMonitoring"]),
+        ([{"name": "c"}, {"name": "c"} | RAPID], []),
+        ([{"name": "c"}, {"name": "c"}], ["AutoscalingMetric"]),
+    ],
+)
+def test_a_kind_comes_with_the_setting_that_brings_it(
+    clusters: list[dict[str, Any] | None], without: list[str]
+) -> None:
+    assert sorted(set(made(None)) - set(made(*clusters))) == without
+    assert {"ProvisioningRequest", "VolumeSnapshot", "standard-rwo"} <= set(made(*clusters))
