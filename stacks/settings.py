@@ -19,6 +19,7 @@ import places
 import pulumi
 import references
 from existing import ExistingCluster
+from ml_foundations.catalog.machine_types import GPUS
 from ml_foundations.component.errors import explain
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import Name
@@ -131,7 +132,7 @@ class Settings(Spec):
             # Pods that ask for GPUs tolerate the GPU taint anyway.
             {
                 "name": name,
-                "gpu": pool.product,
+                **({"gpu": pool.product} if pool.model.accelerator_type in GPUS else {}),
                 "node_selector": pool.node_selector,
                 "tolerations": others,
                 "queued_provisioning": pool.queued_provisioning,

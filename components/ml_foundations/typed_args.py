@@ -27,6 +27,7 @@ __all__ = [
     "GpuMonitorArgs",
     "GpuNodePoolArgs",
     "GpuOperatorArgs",
+    "GpuShapeArgs",
     "GpuSharingArgs",
     "HostPathArgs",
     "InferenceServiceArgs",
@@ -188,6 +189,17 @@ class GkeClusterArgs(TypedDict):
     """Whether GKE refuses to delete the cluster; default true."""
 
 
+class GpuShapeArgs(TypedDict):
+    """A GPU model that the catalog lacks."""
+
+    accelerator_type: str
+    """Its name in the GKE API, and so the nodes' label cloud.google.com/gke-accelerator."""
+    product: str
+    """The nodes' label nvidia.com/gpu.product, such as NVIDIA-B200."""
+    memory_gib: int
+    """The memory of each GPU in GiB."""
+
+
 class MachineShapeArgs(TypedDict):
     """The shape of a machine type that the catalog lacks."""
 
@@ -197,6 +209,8 @@ class MachineShapeArgs(TypedDict):
     """Its memory in GiB."""
     arch: NotRequired[str]
     """The processor's architecture: amd64 or arm64; default amd64."""
+    gpu: NotRequired[GpuShapeArgs]
+    """The model of its GPUs, where the catalog lacks that too; their number is gpus of the pool."""
 
 
 class LocalSsdArgs(TypedDict):
@@ -927,8 +941,8 @@ class FlavorArgs(TypedDict):
 
     name: str
     """The flavor's name, such as the pool's."""
-    gpu: str
-    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu."""
+    gpu: NotRequired[str]
+    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu; needed unless node_selector tells."""
     node_selector: NotRequired[dict[str, str]]
     """Labels that select its nodes, such as GpuNodePool.node_selector."""
     tolerations: NotRequired[list[TolerationArgs]]

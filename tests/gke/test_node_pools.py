@@ -1,15 +1,24 @@
 """Node pools: what is refused with the way out, and what GKE is told."""
 
+from decimal import Decimal
 from typing import Any
 
 import pulumi
 import pytest
 from ml_foundations import CpuNodePool, GpuNodePool
 from ml_foundations.catalog.machine_types import GPUS, MACHINE_TYPES
+from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.component.spec import check
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
+from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.kubernetes import labels
+from ml_foundations.planning.input.node_pools import from_node_pool
+from ml_foundations.planning.verdict.cost import price_of
+from ml_foundations.rehearsal.cloud import dra
+from ml_foundations.rehearsal.cloud.nodes import new_node
+from ml_foundations.rehearsal.plugins.gcp.node_pool import node_pool
+from ml_foundations.rehearsal.plugins.gcp.place import Place
 
 from tests.support.declaring import declared, inputs
 
@@ -451,6 +460,61 @@ def test_a_machine_that_the_catalog_lacks_is_declared_with_its_pool() -> None:
     assert {f"ml-foundations/{key}": value for key, value in wanted.items()}.items() <= config["labels"].items()
     with pytest.raises(pulumi.InputPropertiesError, match="machine: declares g2-standard-24, which is in the catalog"):
         check(GpuNodePoolSpec, "p", L4 | {"pool_name": "p", "machine": {"vcpus": 1, "memory_gib": 1}})
+
+
+R100 = {"accelerator_type": "nvidia-r100", "product": "NVIDIA-R100", "memory_gib": 288}
+NEW = COMMON | {
+    "machine_type": "a9-highgpu-8g",
+    "machine": {"vcpus": 224, "memory_gib": 3968, "gpu": R100},
+    "gpus": 8,
+    "node_price": 98.5,
+    "max_nodes": 2,
+    "zones": ["us-central1-a"],
+    "driver": "installer",
+}
+
+
+@pytest.mark.parametrize("sharing", [None, {"strategy": "TIME_SHARING", "clients": 2}])
+def test_a_gpu_that_the_catalog_lacks_is_declared_proved_and_rehearsed(sharing: dict[str, Any] | None) -> None:
+    """What the pool declares is all that the proof and the simulated GKE know of it."""
+    made = pool(NEW | ({"sharing": sharing, "driver": "default"} if sharing else {}))
+    product = "NVIDIA-R100-SHARED" if sharing else "NVIDIA-R100"
+    assert made["nodeConfig"]["guestAccelerators"][0]["type"] == "nvidia-r100"
+    beside = Operator.of({"driver": {"enabled": False}}).beside([driver_installer_manifest("cos")])
+    operator = None if sharing else beside
+    proved = from_node_pool(made, None, operator)
+    assert (proved.unknown, proved.labels["nvidia.com/gpu.product"]) == ((), product)
+    assert proved.allocatable["nvidia.com/gpu"] == (16 if sharing else 8) * 1000
+    assert price_of(proved) == Decimal("98.5")
+    simulated = node_pool(made, Place("p", "us-central1", ""), {"name": "c"})
+    node = new_node(simulated, "us-central1-a", operator)
+    assert node["status"]["allocatable"]["nvidia.com/gpu"] == ("16" if sharing else "8")
+    shown = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "294912", "nvidia.com/gpu.count": "8"}
+    given = shown | ({"nvidia.com/gpu.count": None} if sharing else {})
+    assert {key: node["metadata"]["labels"].get(key) for key in given} == given
+    assert [d["attributes"]["productName"]["string"] for d in dra._devices(simulated)] == ["NVIDIA R100"] * 8
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"gpu": "B200"}, "machine.gpu: declares nvidia-r100; leave it out"),
+        ({"machine": {**NEW["machine"], "gpu": R100 | {"accelerator_type": "nvidia-b200"}}}, "machine.gpu: declares"),
+        ({"gpus": None}, "give gpu and gpus"),
+        ({"gpus": 17}, "gpus: a9-highgpu-8g can have 1 or 2"),
+        ({"mig_partition": "1g.36gb", "driver": "default"}, "NVIDIA-R100: it cannot be partitioned"),
+    ],
+)
+def test_a_gpu_that_is_declared_wrongly_is_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(pulumi.InputPropertiesError) as caught:
+        check(GpuNodePoolSpec, "p", {**NEW, "pool_name": "p", **more})
+    assert message in str(caught.value)
+
+
+def test_a_pool_without_gpus_declares_none() -> None:
+    given = {key: value for key, value in NEW.items() if key not in ("gpus", "driver")}
+    with pytest.raises(pulumi.InputPropertiesError, match="has GPUs; take a GpuNodePool"):
+        check(CpuNodePoolSpec, "p", given | {"pool_name": "p"})
 
 
 @pytest.mark.parametrize("short_lived", ["flex_start", "queued_provisioning"])

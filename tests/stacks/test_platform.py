@@ -359,3 +359,11 @@ def test_a_machine_that_the_catalog_lacks_is_declared_in_the_file() -> None:
     shape = {"vcpus": 224, "memoryGib": 3968}
     pool = settings.parse(changed(("nodePools.new", {**new, "machine": shape}))).gpu_pools["new"]
     assert (pool.shape.vcpus, pool.gpus_per_node) == (224, 8)
+    queue = ("teams.research.queue", {"cpu": "8", "memory": "8Gi", "gpus": {"new": 8}})
+    model = {"acceleratorType": "nvidia-r100", "product": "NVIDIA-R100", "memoryGib": 288}
+    unknown = {key: value for key, value in new.items() if key != "gpu"} | {"machine": {**shape, "gpu": model}}
+    found = settings.parse(changed(("nodePools.new", unknown), queue))
+    assert found.gpu_pools["new"].product == "NVIDIA-R100"
+    assert found.queues is not None
+    (flavor,) = [flavor for flavor in found.queues.flavors if flavor.name == "new"]
+    assert (flavor.gpu, flavor.node_selector) == (None, {"cloud.google.com/gke-nodepool": "new"})

@@ -59,6 +59,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         {"borrowing": False, "teams": [RESEARCH | {"borrow_gpus": {"h100": 8}}]},
         ["teams[0].borrow_gpus: has no effect", "borrowing is false"],
     ),
+    ({"flavors": [H100, {"name": "any"}]}, ["flavors[1].gpu: is required, or node_selector"]),
     ({"flavors": [H100, H100]}, ["\n  flavors[1].name: h100 is taken"]),
     ({"flavors": [H100 | {"name": "compute"}], "teams": [RESEARCH | {"gpus": {}}]}, ["compute is taken"]),
     ({"flavors": [H100 | {"gpu": "B52"}]}, ["flavors[0].gpu", "unknown GPU"]),

@@ -50,8 +50,8 @@ class Gpu:
     memory_gb: int
     memory_label_mib: int | None
     """The nvidia.com/gpu.memory label, where a node or driver was seen to report it."""
-    architecture: str
-    compute_capability: tuple[int, int]
+    architecture: str | None
+    compute_capability: tuple[int, int] | None
     mig_profiles: Mapping[str, int]
     """MIG profiles that GKE accepts, with the most instances of each that one GPU holds."""
     n1_limits: tuple[tuple[int, ...], ...]
@@ -117,10 +117,10 @@ class MachineType:
         """The numbers of GPUs of a type that a node of this machine type can have; empty if none."""
         if self.gpu is not None:
             return (self.gpu_count,) if self.gpu == accelerator_type else ()
-        if accelerator_type not in GPUS or not self.takes_gpus:
-            return ()
         if self.is_declared:
             return tuple(range(1, _MOST_GPUS + 1))
+        if accelerator_type not in GPUS or not self.takes_gpus:
+            return ()
         limits = GPUS[accelerator_type].n1_limits
         return tuple(gpus for gpus, vcpus, gib in limits if self.vcpus <= vcpus and self.memory_gib <= gib)
 
@@ -215,6 +215,36 @@ def machine_type(name: str, node_labels: Mapping[str, str] = MappingProxyType({}
         purchase=("on-demand", "spot", "flex-start", "reservation"),
         missing="",
         note="",
+        source=_DECLARED,
+        source_date=date.today(),
+    )
+
+
+def gpu_model(accelerator_type: str, node_labels: Mapping[str, str]) -> Gpu | None:
+    """A GPU model of the catalog, else as its nodes' labels of product and memory declare it; None where they do not.
+
+    Args:
+        accelerator_type: Compute Engine's name of it.
+        node_labels: The labels that its node pool declares.
+    """
+    product, mib = (str(node_labels.get(key, "")) for key in (labels.GPU_PRODUCT, labels.GPU_MEMORY))
+    if accelerator_type in GPUS or not (product and mib.isdecimal()):
+        return GPUS.get(accelerator_type)
+    return declared_gpu(accelerator_type, _parts(product)["name"] or "", int(mib))
+
+
+def declared_gpu(accelerator_type: str, product: str, memory_mib: int) -> Gpu:
+    """A GPU model that the catalog lacks: it is not cut into partitions, and of its generation nothing is known."""
+    return Gpu(
+        accelerator_type=accelerator_type,
+        product=product,
+        memory_gb=memory_mib // 1024,
+        memory_label_mib=memory_mib,
+        architecture=None,
+        compute_capability=None,
+        mig_profiles={},
+        n1_limits=(),
+        aliases=(),
         source=_DECLARED,
         source_date=date.today(),
     )

@@ -3,7 +3,7 @@
 For the proof at preview and for the rehearsal.
 """
 
-from ml_foundations.catalog import machine_types
+from ml_foundations.catalog.machine_types import shared_product
 from ml_foundations.catalog.operator_nodes import CUDA, DRIVER, Operator, Sharing
 from ml_foundations.catalog.pools import PoolGpu, PoolTraits
 from ml_foundations.kubernetes import labels
@@ -31,8 +31,8 @@ def node_labels(pool: PoolTraits, zone: str, operator: Operator | None) -> dict[
     GPU Feature Discovery writes over what the pool declares.
     """
     found = _gke_labels(pool, zone) | dict(pool.labels)
-    if pool.gpu and operator and operator.feature_discovery and _reaches(operator, pool) and has_driver(pool, operator):
-        found |= _discovered(pool.gpu, operator.sharing_of(pool.labels))
+    if operator and operator.feature_discovery and _reaches(operator, pool) and has_driver(pool, operator):
+        found |= _discovered(pool, operator.sharing_of(pool.labels))
     return found
 
 
@@ -107,9 +107,11 @@ def _managed_gpu_labels(gpu: PoolGpu) -> dict[str, str]:
     return found
 
 
-def _discovered(gpu: PoolGpu, sharing: Sharing) -> dict[str, str]:
-    model = machine_types.GPUS[gpu.type]
-    major, minor = model.compute_capability
+def _discovered(pool: PoolTraits, sharing: Sharing) -> dict[str, str]:
+    gpu, model = pool.gpu, pool.gpu_model
+    if gpu is None or model is None:
+        return {}
+    major, minor = model.compute_capability or (None, None)
     found = {
         "cuda.driver-version.major": DRIVER[0],
         "cuda.driver-version.minor": DRIVER[1],
@@ -118,19 +120,18 @@ def _discovered(gpu: PoolGpu, sharing: Sharing) -> dict[str, str]:
         "cuda.runtime-version.major": CUDA[0],
         "cuda.runtime-version.minor": CUDA[1],
         "cuda.runtime-version.full": ".".join(CUDA),
-        "gpu.compute.major": str(major),
-        "gpu.compute.minor": str(minor),
+        "gpu.compute.major": major,
+        "gpu.compute.minor": minor,
         "gpu.count": str(gpu.count),
         "gpu.family": model.architecture,
         "gpu.machine": "Google-Compute-Engine",
         "gpu.mode": "compute",
         "gpu.present": "true",
-        "gpu.product": machine_types.shared_product(model, gpu.partition_size, shared=sharing.replicas > 1),
+        "gpu.memory": model.memory_label_mib,
+        "gpu.product": shared_product(model, gpu.partition_size, shared=sharing.replicas > 1),
         "gpu.replicas": str(sharing.replicas),
         "gpu.sharing-strategy": sharing.strategy,
         "mig.capable": str(bool(model.mig_profiles)).lower(),
         "mps.capable": "false",
     }
-    if model.memory_label_mib is not None:
-        found["gpu.memory"] = str(model.memory_label_mib)
-    return {f"nvidia.com/{key}": value for key, value in found.items()}
+    return {f"nvidia.com/{key}": str(value) for key, value in found.items() if value is not None}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ml_foundations.catalog.machine_types import GPUS, MAX_PODS, MachineType, machine_type
+from ml_foundations.catalog.machine_types import GPUS, MAX_PODS, Gpu, MachineType, gpu_model, machine_type
 from ml_foundations.kubernetes import labels
 
 TAINT_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
@@ -31,8 +31,8 @@ class PoolGpu:
     @property
     def devices(self) -> int:
         """The nvidia.com/gpu resources that GKE's device plugin advertises for a node's GPUs."""
-        profiles = GPUS[self.type].mig_profiles
-        return self.count * (profiles[self.partition_size] if self.partition_size else 1) * self.clients
+        partitions = GPUS[self.type].mig_profiles[self.partition_size] if self.partition_size else 1
+        return self.count * partitions * self.clients
 
     @property
     def clients(self) -> int:
@@ -66,6 +66,11 @@ class PoolTraits:
     def machine(self) -> MachineType:
         """The machine type of the nodes."""
         return machine_type(self.machine_type, self.labels)
+
+    @property
+    def gpu_model(self) -> Gpu | None:
+        """The model of the nodes' GPUs; None where they have none."""
+        return gpu_model(self.gpu.type, self.labels) if self.gpu else None
 
     @property
     def image_os(self) -> str:

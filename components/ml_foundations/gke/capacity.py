@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, MachineType, UnknownNameError, machine_type
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import MachineTypeName
+from ml_foundations.component.types import MachineTypeName, Name
 from ml_foundations.kubernetes import labels
 
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
@@ -34,6 +34,17 @@ _REGION_ZONES = 3
 """The zones of a region in which GKE puts nodes, where none are named."""
 
 
+class GpuShape(Spec):
+    """A GPU model that the catalog lacks."""
+
+    accelerator_type: Name
+    """Its name in the GKE API, and so the nodes' label cloud.google.com/gke-accelerator."""
+    product: str = Field(pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.]*$", max_length=63)
+    """The nodes' label nvidia.com/gpu.product, such as NVIDIA-B200."""
+    memory_gib: int = Field(ge=1)
+    """The memory of each GPU in GiB."""
+
+
 class MachineShape(Spec):
     """The shape of a machine type that the catalog lacks."""
 
@@ -43,6 +54,8 @@ class MachineShape(Spec):
     """Its memory in GiB."""
     arch: Literal["amd64", "arm64"] = "amd64"
     """The processor's architecture: amd64 or arm64; default amd64."""
+    gpu: GpuShape | None = None
+    """The model of its GPUs, where the catalog lacks that too; their number is gpus of the pool."""
 
     @property
     def labels(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ class CpuNodePoolSpec(NodePoolSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        if self.shape.gpu:
+        if self.shape.gpu or (self.machine and self.machine.gpu):
             yield "machine_type", f"{self.machine_type} has GPUs; take a GpuNodePool"
         yield from super().errors()
 

@@ -8,7 +8,15 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import GPUS, MachineType, UnknownNameError, gpu_by_name, shared_product
+from ml_foundations.catalog.machine_types import (
+    GPUS,
+    Gpu,
+    MachineType,
+    UnknownNameError,
+    declared_gpu,
+    gpu_by_name,
+    shared_product,
+)
 from ml_foundations.catalog.pools import INSTALLATION_DISABLED, MOST_CLIENTS
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
@@ -85,15 +93,22 @@ class GpuNodePoolSpec(NodePoolSpec):
         return self.image or ("ubuntu" if self.driver == "operator" else "cos")
 
     @property
+    def model(self) -> Gpu:
+        """The GPU model, of the catalog or as it is declared."""
+        declared = self.machine and self.machine.gpu
+        if declared:
+            return declared_gpu(declared.accelerator_type, declared.product, declared.memory_gib * 1024)
+        return GPUS[self.shape.gpu] if self.shape.gpu else gpu_by_name(self.gpu or "")
+
+    @property
     def accelerator_type(self) -> str:
         """The GPU's name in the GKE API."""
-        machine = self.shape
-        return machine.gpu or gpu_by_name(self.gpu or "").accelerator_type
+        return self.model.accelerator_type
 
     @property
     def product(self) -> str:
         """The value of the label nvidia.com/gpu.product on the nodes; it tells partitions and shared GPUs apart."""
-        return shared_product(GPUS[self.accelerator_type], self.mig_partition, shared=self.sharing is not None)
+        return shared_product(self.model, self.mig_partition, shared=self.sharing is not None)
 
     @property
     def gpus_per_node(self) -> int:
@@ -103,7 +118,7 @@ class GpuNodePoolSpec(NodePoolSpec):
     @property
     def gpu_resources_per_node(self) -> int:
         """How many nvidia.com/gpu a node offers: GPUs, or their partitions, times the pods that share each."""
-        partitions = GPUS[self.accelerator_type].mig_profiles[self.mig_partition] if self.mig_partition else 1
+        partitions = self.model.mig_profiles[self.mig_partition] if self.mig_partition else 1
         return self.gpus_per_node * partitions * (self.sharing.clients if self.sharing else 1)
 
     @property
@@ -118,7 +133,7 @@ class GpuNodePoolSpec(NodePoolSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        no_such_gpus = list(_gpu_errors(self.shape, self.gpu, self.gpus))
+        no_such_gpus = list(_gpu_errors(self, self.shape, self.gpus))
         yield from no_such_gpus
         yield from super().errors()
         yield from self._network_errors()
@@ -158,7 +173,7 @@ class GpuNodePoolSpec(NodePoolSpec):
             if getattr(self, field) is not None and not self.is_managed:
                 who = f"is for GPUs that GKE advertises, and driver is {self.driver}"
                 yield field, f"{who}: set {instead} of GpuOperator"
-        gpu = GPUS[self.accelerator_type]
+        gpu = self.model
         if self.mig_partition is not None and self.mig_partition not in gpu.mig_profiles:
             profiles = ", ".join(gpu.mig_profiles)
             known = f"it can be cut into {profiles}" if profiles else "it cannot be partitioned"
@@ -208,10 +223,14 @@ class GpuNodePool(Component[GpuNodePoolSpec]):
         return {"node_pool_name": made["pool"].name, "gpu": spec.product}
 
 
-def _gpu_errors(machine: MachineType, gpu: str | None, gpus: int | None) -> Iterator[tuple[str, str]]:
+def _gpu_errors(spec: GpuNodePoolSpec, machine: MachineType, gpus: int | None) -> Iterator[tuple[str, str]]:
     """Why nodes of a machine type cannot have these GPUs. ``None`` leaves it to the machine type."""
+    declared = spec.machine and spec.machine.gpu
+    if declared and (spec.gpu or declared.accelerator_type in GPUS):
+        yield "machine.gpu", f"declares {declared.accelerator_type}; leave it out, as gpu names one of the catalog"
+        return
     try:
-        wanted = gpu_by_name(gpu) if gpu else None
+        wanted = spec.model if declared else gpu_by_name(spec.gpu) if spec.gpu else None
     except UnknownNameError as error:
         yield "gpu", str(error)
         return
@@ -230,7 +249,7 @@ def _gpu_errors(machine: MachineType, gpu: str | None, gpus: int | None) -> Iter
 
 
 def _gpu_labels(spec: GpuNodePoolSpec) -> dict[str, str]:
-    gpu = GPUS[spec.accelerator_type]
+    gpu = spec.model
     found = {labels.ACCELERATOR: "nvidia-gpu", labels.GPU_PRODUCT: spec.product}
     if spec.mig_partition is None:
         found[labels.GPU_MEMORY] = str(gpu.memory_label_mib or gpu.memory_gb * 1024)

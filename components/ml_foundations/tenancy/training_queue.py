@@ -40,8 +40,8 @@ class Flavor(Spec):
 
     name: Name
     """The flavor's name, such as the pool's."""
-    gpu: GpuProduct
-    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu."""
+    gpu: GpuProduct | None = None
+    """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu; needed unless node_selector tells."""
     node_selector: dict[str, str] = {}
     """Labels that select its nodes, such as GpuNodePool.node_selector."""
     tolerations: list[Toleration] = []
@@ -126,6 +126,9 @@ class TrainingQueueSpec(Queues, ComponentSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         names = [flavor.name for flavor in self.flavors]
         yield from taken("flavors[{}].name", names, [_COMPUTE])
+        for index, flavor in enumerate(self.flavors):
+            if not flavor.gpu and not flavor.node_selector:
+                yield f"flavors[{index}].gpu", "is required, or node_selector: the two tell its nodes from others"
         namespaces = [team.namespace for team in self.teams]
         for index, team in enumerate(self.teams):
             if team.namespace in namespaces[:index]:
@@ -229,11 +232,9 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
 
 def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
     """Kueue compares a pod's affinity with a flavor's labels, so that GPU model and accelerator are among them."""
-    node_labels = {
-        labels.GPU_PRODUCT: flavor.gpu,
-        labels.GKE_ACCELERATOR: gpu_by_name(flavor.gpu).accelerator_type,
-        **flavor.node_selector,
-    }
+    accelerator = gpu_by_name(flavor.gpu).accelerator_type if flavor.gpu else None
+    model = without_none({labels.GPU_PRODUCT: flavor.gpu, labels.GKE_ACCELERATOR: accelerator})
+    node_labels = model | flavor.node_selector
     tolerations = [toleration_manifest(toleration) for toleration in flavor.tolerations]
     return without_none({"nodeLabels": node_labels, "tolerations": tolerations or None})
 

@@ -95,7 +95,7 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
         ({"nodeConfig": {"guestAccelerators": [{"type": "nvidia-tesla-t4", "count": 1}]}}, "it has 2 x nvidia-l4"),
         (
             {"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l5", "count": 1}]}},
-            'type "nvidia-l5" is not in the catalog',
+            'type "nvidia-l5" is not in the catalog: declare it by the labels nvidia.com/gpu.product',
         ),
         ({"nodeLocations": ["europe-west4-a"]}, 'Location "europe-west4-a" does not exist in region "us-central1"'),
         ({"location": "mars"}, 'Location "mars" does not exist'),

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from ml_foundations.catalog import machine_types, node_resources
-from ml_foundations.catalog.machine_types import MachineType, UnknownNameError
+from ml_foundations.catalog.machine_types import MachineType, UnknownNameError, gpu_model
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, PoolTraits
@@ -102,7 +102,7 @@ class _Pool:
         except UnknownNameError:
             yield f'nodeConfig.machineType "{self._config.get("machineType")}", which is not in the catalog,'
         else:
-            if gpu is not None and gpu not in machine_types.GPUS:
+            if gpu is not None and gpu_model(gpu, section(self._config, "labels")) is None:
                 yield f'nodeConfig.guestAccelerators[0].type "{gpu}"'
 
     @property

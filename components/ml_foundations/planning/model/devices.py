@@ -89,9 +89,9 @@ def _may_meet(node: NodeClass, request: Manifest) -> bool:
 def _gpus(node: NodeClass) -> list[tuple[str, int]]:
     """The product and the number of a node's GPUs, by GKE's labels; empty for none."""
     # Reading the catalog takes a third of the start-up time.
-    from ml_foundations.catalog.machine_types import GPUS
+    from ml_foundations.catalog.machine_types import gpu_model
 
-    model = GPUS.get(node.labels.get(labels.GKE_ACCELERATOR, ""))
+    model = gpu_model(node.labels.get(labels.GKE_ACCELERATOR, ""), node.labels)
     return [(model.product, int(node.labels.get(labels.GKE_ACCELERATOR_COUNT, 0)))] if model else []
 
 

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ml_foundations.catalog import machine_types
 from ml_foundations.catalog import operator_nodes as on_nodes
-from ml_foundations.catalog.pools import PoolGpu
+from ml_foundations.catalog.machine_types import Gpu
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import items, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import parse_quantity
@@ -137,28 +136,28 @@ def _devices(pool: Pool) -> list[Object]:
 
     Names, attributes and capacity are those of kubernetes-sigs/dra-driver-nvidia-gpu, "ResourceSlice attributes".
     """
-    if pool.gpu is None:
+    model = pool.gpu_model
+    if pool.gpu is None or model is None:
         return []
-    if pool.gpu.partition_size is None:
-        return [_gpu(pool.gpu, minor) for minor in range(pool.gpu.count)]
-    parts = machine_types.GPUS[pool.gpu.type].mig_profiles[pool.gpu.partition_size]
-    return [_mig(pool.gpu, minor, part) for minor in range(pool.gpu.count) for part in range(parts)]
+    profile, count = pool.gpu.partition_size, pool.gpu.count
+    if profile is None:
+        return [_gpu(model, minor) for minor in range(count)]
+    parts = range(model.mig_profiles[profile])
+    return [_mig(model, profile, minor, part) for minor in range(count) for part in parts]
 
 
-def _gpu(gpu: PoolGpu, minor: int) -> Object:
-    model = machine_types.GPUS[gpu.type]
+def _gpu(model: Gpu, minor: int) -> Object:
     mib = model.memory_label_mib or model.memory_gb * 1024
     return {
         "name": f"gpu-{minor}",
-        "attributes": _attributes(gpu, "gpu") | {"uuid": {"string": f"GPU-{minor:08d}"}},
+        "attributes": _attributes(model, "gpu") | {"uuid": {"string": f"GPU-{minor:08d}"}},
         "capacity": {"memory": {"value": f"{mib}Mi"}},
     }
 
 
-def _mig(gpu: PoolGpu, minor: int, part: int) -> Object:
-    profile = gpu.partition_size or ""
+def _mig(model: Gpu, profile: str, minor: int, part: int) -> Object:
     gigabytes = int(profile.partition("gb")[0].rpartition(".")[2])
-    attributes = _attributes(gpu, "mig") | {
+    attributes = _attributes(model, "mig") | {
         "uuid": {"string": f"MIG-{minor:08d}-{part}"},
         "parentUUID": {"string": f"GPU-{minor:08d}"},
         "profile": {"string": profile},
@@ -171,17 +170,15 @@ def _mig(gpu: PoolGpu, minor: int, part: int) -> Object:
     }
 
 
-def _attributes(gpu: PoolGpu, kind: str) -> dict[str, Object]:
-    model = machine_types.GPUS[gpu.type]
-    major, minor = model.compute_capability
-    driver, cuda = on_nodes.DRIVER, on_nodes.CUDA
+def _attributes(model: Gpu, kind: str) -> dict[str, Object]:
+    driver, cuda, capability = on_nodes.DRIVER, on_nodes.CUDA, model.compute_capability
     return {
         "type": {"string": kind},
         # The label's dashes for spaces cannot be told from the name's own; our selectors compare by dashes.
         "productName": {"string": model.product.replace("NVIDIA-", "NVIDIA ", 1)},
         "brand": {"string": "Nvidia"},
-        "architecture": {"string": model.architecture.title()},
-        "cudaComputeCapability": {"version": f"{major}.{minor}.0"},
+        **({"architecture": {"string": model.architecture.title()}} if model.architecture else {}),
+        **({"cudaComputeCapability": {"version": "{}.{}.0".format(*capability)}} if capability else {}),
         "driverVersion": {"version": ".".join(str(int(part)) for part in driver)},
         "cudaDriverVersion": {"version": f"{cuda[0]}.{cuda[1]}.0"},
     }

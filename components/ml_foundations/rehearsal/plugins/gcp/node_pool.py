@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ml_foundations.catalog.machine_types import GPUS, MachineType, UnknownNameError, machine_type
+from ml_foundations.catalog.machine_types import GPUS, Gpu, MachineType, UnknownNameError, gpu_model, machine_type
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu
 from ml_foundations.kubernetes import labels
 from ml_foundations.rehearsal.cloud.store import Pool
@@ -148,8 +148,11 @@ def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
         raise bad_request("A node pool can have one type of accelerator")
     accelerator = accelerators[0]
     kind, count = accelerator["type"], int(accelerator["count"])
-    if kind not in GPUS:
-        raise RehearsalError(f'Accelerator type "{kind}" is not in the catalog. It has {", ".join(sorted(GPUS))}')
+    model = gpu_model(kind, config.get("labels") or {})
+    if model is None:
+        by_labels = f"declare it by the labels {labels.GPU_PRODUCT} and {labels.GPU_MEMORY} (MiB) of its nodes"
+        known = ", ".join(sorted(GPUS))
+        raise RehearsalError(f'Accelerator type "{kind}" is not in the catalog: {by_labels}. It has {known}')
     allowed = machine.gpu_counts(kind)
     if count not in allowed:
         offers = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
@@ -162,7 +165,7 @@ def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
         type=kind,
         count=count,
         driver_version=_driver_version(accelerator),
-        partition_size=_partition(accelerator.get("gpuPartitionSize"), kind),
+        partition_size=_partition(accelerator.get("gpuPartitionSize"), model),
         sharing_strategy=_one_of("gpu_sharing_strategy", sharing.get("gpuSharingStrategy"), _SHARING_STRATEGIES),
         max_shared_clients=_int(sharing.get("maxSharedClientsPerGpu")),
     )
@@ -174,11 +177,11 @@ def _driver_version(accelerator: Inputs) -> str | None:
     return None if checked == "GPU_DRIVER_VERSION_UNSPECIFIED" else checked
 
 
-def _partition(size: str | None, kind: str) -> str | None:
-    profiles = GPUS[kind].mig_profiles
+def _partition(size: str | None, model: Gpu) -> str | None:
+    profiles = model.mig_profiles
     if size and size not in profiles:
         allowed = ", ".join(profiles) or "none: it cannot be partitioned"
-        raise bad_request(f'GPU partition size "{size}" is not one of {kind}: {allowed}')
+        raise bad_request(f'GPU partition size "{size}" is not one of {model.accelerator_type}: {allowed}')
     return size or None
 
 
