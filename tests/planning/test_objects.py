@@ -11,7 +11,7 @@ from tests.planning.building import Manifest, deployment, node, template
 from tests.planning.mutations import draw
 from tests.support.cluster import Cluster
 
-CASES = 1200
+CASES = 1500
 FEW = 10 * [None]
 """A field is left out most of the time, so that few are wrong at once."""
 NAME = [*15 * ["o"], "o.p", "O", "a_b"]
@@ -43,13 +43,19 @@ CLAIM = {
     "storageClassName": [None, None, "", "c", "C_"],
     "volumeMode": [*FEW, "Block", "x", ""],
 }
-SCOPES = [*FEW, ("Terminating",), ("PriorityClass",), ("x",)]
+SCOPES = [*FEW, ("Terminating",), ("PriorityClass",), ("x",), ("BestEffort",), ("BestEffort", "NotBestEffort")]
 EXPRESSION = {
-    "scopeName": ["PriorityClass", "x", None],
+    "scopeName": ["PriorityClass", "PriorityClass", "BestEffort", "Terminating", "x", None],
     "operator": ["In", "NotIn", "Exists", "DoesNotExist", "x"],
     "values": [None, ("a",), ()],
 }
+HARD: list[Manifest] = [
+    *4 * [{"pods": "5"}],
+    *({key: "5"} for key in ("cpu", "requests.storage", "count/pods", "requests.nvidia.com/gpu", "hugepages-2Mi")),
+]
 SELECTED = {"matchExpressions": (EXPRESSION,)}
+LIMITS = ("min", "max", "default", "defaultRequest", "maxLimitRequestRatio")
+AMOUNTS = {"cpu": [None, "1", "2", "500m"], "nvidia.com/gpu": [None, None, "1", "2"]}
 CODES = {"operator": ["In", "NotIn", "x", None], "values": [(1,), (1, 2), (2, 1), (0,), (0, 1), ()]}
 CONDITION = {"type": ["DisruptionTarget", "a b"], "status": ["True", "x"]}
 FAILURE: Manifest = {
@@ -62,9 +68,42 @@ JOB: Manifest = {
     "template": {"metadata": {"labels": {"app": "web"}}, "spec": PODS},
     "podFailurePolicy": [None, {"rules": [(FAILURE,), (FAILURE, FAILURE)]}],
     "completionMode": [None, "Indexed"],
-    "completions": 1,
+    "completions": [1, 1, 11],
     "backoffLimitPerIndex": [None, None, 1],
 }
+SCHEDULES = (
+    *(
+        "61 * * * *",
+        "*/0 * * * *",
+        "5-1 * * * *",
+        "* 24 * * *",
+        "* * 0 * *",
+        "* * * 13 *",
+        "* * * JAN-mar *",
+        "* * * * 7",
+    ),
+    *(
+        "1,2, * * * *",
+        "*/90 * * * *",
+        "@every 1h30m",
+        "@every 1.5ms",
+        "@every 1x",
+        "@daily",
+        "@often",
+        "* * * *",
+        "*-5 * * * *",
+    ),
+    *(
+        "? ? ? ? ?",
+        " 1 * * * *",
+        "TZ=UTC 1 * * * *",
+        "a * * * *",
+        "1- * * * *",
+        "1-2-3 * * * *",
+        "1/2/3 * * * *",
+        ", * * * *",
+    ),
+)
 PROCESS = [None, None, {"windowsOptions": {"hostProcess": [True, True, False]}}]
 SHAPES: dict[str, tuple[str, Manifest]] = {
     "PersistentVolume": (
@@ -101,7 +140,7 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
     ),
     "ResourceQuota": (
         "/api/v1/namespaces/default/resourcequotas",
-        {"spec": {"hard": {"pods": "5"}, "scopes": SCOPES, "scopeSelector": [*FEW, SELECTED]}},
+        {"spec": {"hard": HARD, "scopes": SCOPES, "scopeSelector": [*FEW, SELECTED]}},
     ),
     "LimitRange": (
         "/api/v1/namespaces/default/limitranges",
@@ -111,6 +150,15 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
                     ({"type": ["Container", "Pod"], "max": {"cpu": "2"}, "default": [None, {"cpu": "1"}]},),
                     ({"type": "Pod", "defaultRequest": [None, {"cpu": "1"}]},),
                     ({"type": "Container"}, {"type": ["Pod", "Container"]}),
+                    *6 * [({"type": "Container"} | {key: [None, AMOUNTS] for key in LIMITS},)],
+                    (
+                        {
+                            "type": "PersistentVolumeClaim",
+                            "min": [None, {"storage": ["1", "3"]}],
+                            "max": {"storage": "2"},
+                        },
+                    ),
+                    ({"type": "PersistentVolumeClaim", "min": [None, {"storage": "1"}]},),
                 ]
             }
         },
@@ -147,7 +195,7 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
         "/apis/batch/v1/namespaces/default/cronjobs",
         {
             "spec": {
-                "schedule": "* * * * *",
+                "schedule": [*3 * ["* * * * *"], *SCHEDULES],
                 "timeZone": [None, "Europe/Berlin", "Mars/Base", "UTC", "", "Local", "local", "Europe", "../x"],
                 "jobTemplate": {"spec": JOB},
             }
@@ -177,7 +225,8 @@ def drawn(kind: str, seed: int) -> Manifest:
     version = path.removeprefix("/apis/").removeprefix("/api/").partition("/namespaces")[0]
     version = version if "namespaces" in path else version.rpartition("/")[0]
     at = random.Random(seed)
-    metadata = {"name": draw(at, NAME if kind not in ("Job", "CronJob", "Pod") else "o")}
+    names = {"Job": [*6 * ["o"], "o" * 61, "o" * 62, "o.p"], "CronJob": "o", "Pod": "o"}
+    metadata = {"name": draw(at, names.get(kind, NAME))}
     if kind not in CLUSTER_WIDE:
         metadata["namespace"] = "default"
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **draw(at, shape)}

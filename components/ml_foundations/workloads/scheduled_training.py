@@ -12,10 +12,10 @@ from typing_extensions import override
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
+from ml_foundations.kubernetes.cron import shortest_interval
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.typed_args import ScheduledTrainingArgs
 from ml_foundations.workloads.completions import CompletionsSpec
-from ml_foundations.workloads.cron import shortest_interval
 
 _MAX_NAME = 52
 """The controller adds eleven characters to the name of each Job (Kubernetes, "CronJob")."""

@@ -166,6 +166,10 @@ class Admission:
         if spec.get("schedulingGates"):
             message = "its scheduling gates are lifted by somebody else"
             yield _beyond("schedulingGates", message, "Remove the gates to have it judged.")
+        node = spec.get("nodeName")
+        if workload.kind != "DaemonSet" and node and any(name_of(each) == node for each in cluster.by_kind["Node"]):
+            message = f"it names the node {node}, whose kubelet decides, and no scheduler"
+            yield _beyond("nodeName", message, "Select the node by its labels to have it judged.")
         scheduler = spec.get("schedulerName", _DEFAULT_SCHEDULER)
         if scheduler != _DEFAULT_SCHEDULER:
             message = f"the scheduler {scheduler} follows rules of its own"
@@ -181,7 +185,8 @@ class Admission:
         if priority and priority not in cluster.priority_classes and priority not in SYSTEM_PRIORITIES:
             message = f"the priority class {priority} is not declared"
             yield _beyond("priorityClassName", message, f"Declare the PriorityClass {priority}.")
-        account = section(pod_set.template, "spec").get("serviceAccountName") or "default"
+        given = section(pod_set.template, "spec")
+        account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
         if account not in ("default", UNKNOWN) and (workload.namespace, account) not in cluster.service_accounts:
             message = f"the service account {account} is not declared"
             yield _beyond("serviceAccountName", message, f"Declare the ServiceAccount {account}.")

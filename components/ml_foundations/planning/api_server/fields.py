@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
 
+from ml_foundations.kubernetes.cron import is_schedule
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, joined
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED
@@ -37,6 +38,7 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "a quantity above 0": lambda value: parse_quantity(value) > 0,
     "a number or a percentage": lambda value: _share(value) >= 0,
     "a number or at most 100%": lambda value: 0 <= _share(value) <= (100 if isinstance(value, str) else 2**31),
+    "a schedule": lambda value: is_schedule(value),
     "a time zone": lambda value: not _zones() or value in _zones(),
     "in ascending order": lambda value: all(one < other for one, other in itertools.pairwise(value)),
     "another than 0": lambda value: value != 0,

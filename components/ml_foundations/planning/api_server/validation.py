@@ -5,6 +5,7 @@ Follows pkg/apis/core, apps and batch of Kubernetes v1.36 (validation.go). What 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, cast
@@ -20,14 +21,29 @@ from ml_foundations.kubernetes.manifests import (
     section,
     unknown_paths,
 )
+from ml_foundations.kubernetes.quantities import WHOLE, millis
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.api_server.fields import OBJECT_KINDS, is_valid, of_object, of_workload, pod_spec
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.workloads import PodSet, Workload, is_stored
+from ml_foundations.planning.model.resources import is_extended
+from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed, is_stored
 
 _Wrong = Iterable[tuple[str, str]]
 """Fields, each with what is wrong with it."""
 _SELECTING = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet")
+
+_OF_PODS = frozenset({"pods", *(f"{of}{name}" for of in ("", "requests.", "limits.") for name in ("cpu", "memory"))})
+_OF_CLAIMS = frozenset({"persistentvolumeclaims", "requests.storage"})
+_OF_SCOPES = {"BestEffort": frozenset({"pods"}), "VolumeAttributesClass": _OF_CLAIMS}
+"""The resources of a quota that has a scope; those of other scopes are of pods."""
+_QUOTA_RESOURCES = (
+    *(_OF_PODS | _OF_CLAIMS),
+    *("ephemeral-storage", "requests.ephemeral-storage", "limits.ephemeral-storage"),
+    *("configmaps", "replicationcontrollers", "resourcequotas", "secrets"),
+    *("services", "services.loadbalancers", "services.nodeports"),
+)
+_HUGE_PAGES = ("hugepages-", "requests.hugepages-")
+_OPPOSITES = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
 
 
 def refusals(workload: Workload, pods: PodSet) -> list[Refusal]:
@@ -53,6 +69,7 @@ def refused_objects(documents: Iterable[Manifest]) -> list[Refusal]:
             about = f"{document['kind']} {name_of(document)}"
             broken = of_object(document["kind"]).broken(document)
             told = dict.fromkeys((path, rule) for path, rule, known in broken if known)
+            told |= dict.fromkeys(_AGAINST_EACH_OTHER.get(document["kind"], _nothing)(document))
             found += [_invalid(path, rule, about) for path, rule in told]
     return found
 
@@ -182,6 +199,60 @@ def _label_keys(spec: Manifest, labels: Manifest) -> _Wrong:
                 yield f"{prefix}{path}.matchLabelKeys", f"must not name {key}, which labelSelector names"
 
 
+# --- Fields of quotas and limits against each other
+
+
+def _scopes(quota: Manifest) -> _Wrong:
+    """Scopes are for resources that pods, or claims, take; some exclude each other, and some say nothing but that."""
+    spec, selecting = section(quota, "spec"), "spec.scopeSelector.matchExpressions"
+    hard = section(spec, "hard")
+    standard = {
+        key for key in hard if key in _QUOTA_RESOURCES or key.removeprefix("requests.").startswith("hugepages-")
+    }
+    required = _listed(section(spec, "scopeSelector"), "matchExpressions")
+    for path, names in (
+        ("spec.scopes", [scope for scope in spec.get("scopes") or () if scope is not UNKNOWN]),
+        (selecting, [requirement.get("scopeName") for _, requirement in required]),
+    ):
+        for name in names:
+            if others := standard - _OF_SCOPES.get(str(name), _OF_PODS):
+                yield path, f"must not have {name} beside {', '.join(sorted(others))}"
+        yield from ((path, f"must not hold {' and '.join(pair)}") for pair in _OPPOSITES if {*pair} <= {*names})
+    for path, requirement in required:
+        name, operator = requirement.get("scopeName"), requirement.get("operator")
+        if name not in ("PriorityClass", "VolumeAttributesClass", UNKNOWN) and operator not in ("Exists", UNKNOWN):
+            yield f"spec.scopeSelector.{path}.operator", f"must be Exists for the scope {name}"
+
+
+def _amounts(limit_range: Manifest) -> _Wrong:
+    """Of each resource, the least, the defaults and the most come in this order, and their ratio lies between them."""
+    for path, limit in _listed(section(limit_range, "spec"), "limits"):
+        given = {key: millis(section(limit, key)) for key in (*_IN_ORDER, "maxLimitRequestRatio")}
+        if limit.get("type") == "PersistentVolumeClaim" and not ({*given["min"], *given["max"]} & {"storage"}):
+            yield f"spec.{path}", "must have a min or a max of storage"
+        for name in sorted({name for amounts in given.values() for name in amounts}):
+            own = {key: amounts[name] for key, amounts in given.items() if name in amounts}
+            for less, more in itertools.combinations([key for key in _IN_ORDER if key in own], 2):
+                if own[less] > own[more]:
+                    yield f"spec.{path}.{less}.{name}", f"must be at most its {more}"
+            ratio = own.get("maxLimitRequestRatio", WHOLE)
+            is_too_much = {"min", "max"} <= own.keys() and own["min"] and ratio * own["min"] > WHOLE * own["max"]
+            if ratio < WHOLE or is_too_much:
+                yield f"spec.{path}.maxLimitRequestRatio.{name}", "must be at least 1, and at most max divided by min"
+            # What has a max and no default has the max as its default.
+            defaults = [own[key] for key in ("defaultRequest", "default", "max") if key in own][:2]
+            if "defaultRequest" in own and len({*defaults}) > 1 and is_extended(name):
+                yield f"spec.{path}.default.{name}", "must be its defaultRequest"
+
+
+def _nothing(_: Manifest) -> _Wrong:
+    return ()
+
+
+_IN_ORDER = ("min", "defaultRequest", "default", "max")
+_AGAINST_EACH_OTHER = {"ResourceQuota": _scopes, "LimitRange": _amounts}
+
+
 # --- Workloads
 
 
@@ -197,6 +268,11 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
     known = selector and workload.kind in _SELECTING and not any(unknown_paths([selector, labels]))
     if known and not selects(selector, labels):
         yield "spec.selector", "must select the labels of the template"
+    completions = own.get("completions")
+    if is_indexed(workload) and isinstance(completions, int) and completions > 0:
+        host = f"{workload.name}-{completions - 1}"
+        if workload.name is not UNKNOWN and not is_valid("a DNS label", host):
+            yield "metadata.name", f"must make a DNS label of the last pod's host name, not {host}"
 
 
 def _sure(container: Manifest) -> Manifest:

@@ -66,7 +66,7 @@ class FreeVolumes:
     def _is_interchangeable(self, volumes: frozenset[str]) -> bool:
         """Whether all who are after some volumes can do with any, and get them with their pods' nodes."""
         return all(
-            theirs == volumes and self.waits(need.claim) and not need.is_shared and not self._is_made(need.claim)
+            theirs == volumes and self.waits(need.claim) and not need.is_shared and not self.is_made(need.claim)
             for need, theirs in self._needs
             if theirs & volumes
         )
@@ -80,7 +80,7 @@ class FreeVolumes:
         """Claims that get no volume for certain, where so many of each kind need one at once."""
         needed: Counter[frozenset[str]] = Counter()
         for claim, count in claims:
-            if not self._is_made(claim):
+            if not self.is_made(claim):
                 needed[self.satisfying(claim)] += count
         for volumes in (*needed, frozenset[str]().union(*needed)):
             wanted = sum(count for theirs, count in needed.items() if theirs and theirs <= volumes)
@@ -103,7 +103,7 @@ class FreeVolumes:
     def refusals(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         """Why no volume is bound to a claim or made for it where a node reaches it, or perhaps none."""
         name, found, waits = name_of(claim), self.satisfying(claim), self.waits(claim)
-        is_made = self._is_made(claim, node)
+        is_made = self.is_made(claim, node)
         if is_made and (waits or not found):
             return
         if not waits and sum(count for _, count in self._competing(found, workload)) <= 1:
@@ -112,7 +112,7 @@ class FreeVolumes:
         here = frozenset(each for each in found if self._reaches(each, node))
         if not here and not is_made:
             message = f"no free volume for claim {name} is reachable from the node"
-            if not found and self._is_made(claim):
+            if not found and self.is_made(claim):
                 in_class = f"storage class {name_of(self._class_of(claim))}"
                 message = f"{in_class} makes no volume for claim {name} in the node's topology"
             yield Refusal("volume-zone", "volumes", message)
@@ -127,7 +127,7 @@ class FreeVolumes:
     def _class_of(self, claim: Manifest) -> Manifest:
         return self._classes.get(section(claim, "spec").get("storageClassName") or "", {})
 
-    def _is_made(self, claim: Manifest, node: NodeClass | None = None) -> bool:
+    def is_made(self, claim: Manifest, node: NodeClass | None = None) -> bool:
         """Whether a volume is made for a claim that finds none: anywhere, or for a node."""
         found = self._class_of(claim)
         if not found or found.get("provisioner") == _NO_PROVISIONER or section(claim, "spec").get("volumeName"):

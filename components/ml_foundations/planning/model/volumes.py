@@ -191,6 +191,10 @@ class Volumes:
                 yield _not_known(f"the claim {name} is not declared", f"Declare the PersistentVolumeClaim {name}.")
         for claim in self._unbound(spec, workload):
             yield from self._not_known_of(claim)
+        for claim in self.own_claims(workload):
+            if self._volume_of(claim) is None and not self._free.is_made(claim):
+                message = f"the claim {name_of(claim)} is there already, and its volume is not declared"
+                yield _not_known(message, "Declare its PersistentVolume, or leave the claim to the StatefulSet.")
 
     def _unbound(self, spec: Manifest, workload: Workload) -> list[Manifest]:
         claims = (*self._mounted(spec, workload.namespace), *self.made_claims(spec, workload))

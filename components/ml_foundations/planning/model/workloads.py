@@ -125,10 +125,9 @@ class Workload:
         return self.kind in _RUN_TO_COMPLETION
 
     @property
-    def may_end(self) -> bool:
-        """Whether its pods end, or may end."""
-        restarts = section(self.manifest, "spec").get("restartPolicy", "Always") == "Always"
-        return self.is_finite or (self.kind == "Pod" and not restarts)
+    def is_pod_that_may_end(self) -> bool:
+        """Whether it is a pod of its own that is not started again when its containers have ended."""
+        return self.kind == "Pod" and section(self.manifest, "spec").get("restartPolicy", "Always") != "Always"
 
     @property
     def deadline(self) -> int | None:
@@ -169,7 +168,7 @@ def told_apart(workload: Workload) -> frozenset[str]:
         return frozenset({_POD_NAME, _POD_INDEX})
     if workload.kind == "JobSet":
         return frozenset({*_OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in _OF_JOB_SET)})
-    return frozenset({labels.JOB_INDEX} if _is_indexed(workload) else ())
+    return frozenset({labels.JOB_INDEX} if is_indexed(workload) else ())
 
 
 def one_by_one(workload: Workload) -> list[PodSet] | None:
@@ -178,7 +177,7 @@ def one_by_one(workload: Workload) -> list[PodSet] | None:
     if workload.kind == "StatefulSet":
         numbers = ordinals(workload)[: pods.count]
         own = [{_POD_INDEX: str(number), _POD_NAME: f"{workload.name}-{number}"} for number in numbers]
-    elif _is_indexed(workload) and workload.all_at_once and pods.count == spec.get("completions"):
+    elif is_indexed(workload) and workload.all_at_once and pods.count == spec.get("completions"):
         own = [{labels.JOB_INDEX: str(number)} for number in range(pods.count)]
     else:
         return None
@@ -193,7 +192,8 @@ def ordinals(workload: Workload) -> range:
     return range(first, first + max(replicas or 0, *(pods.count for pods in workload.pods)))
 
 
-def _is_indexed(workload: Workload) -> bool:
+def is_indexed(workload: Workload) -> bool:
+    """Whether a workload is a Job whose pods have numbers."""
     return workload.kind == "Job" and section(workload.manifest, "spec").get("completionMode") == "Indexed"
 
 

@@ -179,12 +179,17 @@ class Fitting:
         return Capacity(0 if counted else min(found.least, early.least), most, found.limited_by)
 
     def _search(self, sets: Iterable[tuple[PodSet, PodClass]], pod: PodClass) -> tuple[int, int] | None:
-        """How many pods of a class find a place beside other sets and the DaemonSets, in every order."""
+        """How many pods of a class find a place beside other sets and the DaemonSets, in every order; None if unknown.
+
+        A DaemonSet that the API server refuses is not among them.
+        """
         demands = [self._demand(*each, self._cluster.places) for each in sets]
         demands += [replace(each, count=sum(place.count for place in each.places)) for each in self._daemons]
         outcome = search(demands, self._cluster.places, each=True)
-        index = next(number for number, demand in enumerate(demands) if demand.pod is pod)
-        return (outcome.least[index], outcome.most[index]) if outcome and outcome.exhausted else None
+        index = next((number for number, demand in enumerate(demands) if demand.pod is pod), None)
+        if index is None or not outcome or not outcome.exhausted:
+            return None
+        return outcome.least[index], outcome.most[index]
 
     def _capacity(self, pod: PodClass, occupied: Sequence[Place]) -> Capacity:
         rooms = [(place, place.room(pod)) for place in self._cluster.accepting(pod, occupied)]
@@ -251,7 +256,8 @@ class Fitting:
         outcome = self._search(sets, pod)
         least, most = outcome or (0, wanted)
         # Pods that have ended are no company.
-        ends = any(member.workload.may_end for member in members if member is not candidate)
+        others = [member.workload for member in members if member is not candidate]
+        ends = any(other.is_finite or other.is_pod_that_may_end for other in others)
         refused = any(member.is_refused or member.gaps for member in company)
         if refused or least < wanted <= most or (ends and least >= wanted):
             candidate.decide(Verdict.UNDETERMINED, Company(pod_set))

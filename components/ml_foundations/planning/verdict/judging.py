@@ -178,7 +178,7 @@ class _Together:
             for group in groups(staying):
                 if len(group) > 1 or group[0].everywhere:
                     verdict, shortfall = self._fitting.judge_together(group, self._places)
-                    self._decide(verdict, Competition(group, shortfall))
+                    self._decide(self._while_all_last(verdict, group), Competition(group, shortfall))
             for candidate in judged:
                 if staying and candidate.workload.takes_turns:
                     self._wait(candidate, staying, always)
@@ -209,6 +209,15 @@ class _Together:
             beside = [candidate.workload for candidate in always if str(candidate.workload) in names]
             self._decide(Verdict.UNDETERMINED, Competition(group, shortfall, job.workload, beside))
 
+    def _while_all_last(self, verdict: Verdict, group: Sequence[Demand]) -> Verdict:
+        """The verdict on demands that compete, where pods may end and make room for the others."""
+        lasting = {str(c.workload) for c in self._candidates if not c.workload.is_pod_that_may_end}
+        rest = [demand for demand in group if demand.pod.name in lasting]
+        if verdict is not Verdict.CANNOT_FIT or len(rest) == len(group):
+            return verdict
+        without, _ = self._fitting.judge_together(rest, self._places)
+        return verdict if without is Verdict.CANNOT_FIT else Verdict.UNDETERMINED
+
     def _sum_quotas(self) -> None:
         for namespace, quotas in self._quotas.items():
             mine = [c for c in self._candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
@@ -216,7 +225,9 @@ class _Together:
             for quota in quotas:
                 names = [c.workload for c in always]
                 exceeded = quota.exceeded(quota.charge(always), names)
-                self._decide(Verdict.CANNOT_FIT, *exceeded)
+                lasting = [c for c in always if not c.workload.is_pod_that_may_end]
+                is_certain = len(lasting) == len(always) or quota.exceeded(quota.charge(lasting))
+                self._decide(Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, *exceeded)
                 self._decide(Verdict.UNDETERMINED, *(quota.contested(always, names) if not exceeded else ()))
                 for job in mine if not exceeded else ():
                     if job.workload.takes_turns:

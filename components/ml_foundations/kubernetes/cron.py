@@ -17,7 +17,7 @@ _MACROS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_UNITS = {"h": 3600, "m": 60, "s": 1}
+_UNITS = {"h": 3600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _EIGHT_YEARS = 2922
 """Days in which 29 February comes twice, so that even its interval is seen."""
 
@@ -48,9 +48,7 @@ def shortest_interval(schedule: str) -> int:
     """
     if schedule.startswith("@every "):
         return _duration(schedule.removeprefix("@every "))
-    fields = _MACROS.get(schedule, schedule).split()
-    if len(fields) != len(_FIELDS):
-        raise ValueError(f'"{schedule}" has {len(fields)} fields, not five: {", ".join(f.name for f in _FIELDS)}')
+    fields = _fields(schedule)
     minutes, hours, days, months, weekdays = map(_values, fields, _FIELDS)
     times = sorted(3600 * hour + 60 * minute for hour in hours for minute in minutes)
     # Where both kinds of days are restricted, either is enough.
@@ -60,11 +58,29 @@ def shortest_interval(schedule: str) -> int:
         for day in _days()
         if day.month in months and (any if either else all)((day.day in days, (day.weekday() + 1) % 7 in weekdays))
     ]
-    if len(dates) < 2:
+    if len(dates) < 2 or not times:
         raise ValueError(f'"{schedule}" never comes')
     same_day = [later - earlier for earlier, later in itertools.pairwise(times)]
     apart = min(later - earlier for earlier, later in itertools.pairwise(dates))
     return min([*same_day, round(apart.total_seconds()) - times[-1] + times[0]])
+
+
+def is_schedule(text: str) -> bool:
+    """Whether Kubernetes takes a text as a schedule, even one that never comes."""
+    try:
+        if text.startswith("@every "):
+            return _duration(text.removeprefix("@every ")) > 0
+        list(map(_values, _fields(text), _FIELDS))
+    except ValueError:
+        return False
+    return True
+
+
+def _fields(schedule: str) -> list[str]:
+    fields = _MACROS.get(schedule, schedule).split()
+    if len(fields) != len(_FIELDS):
+        raise ValueError(f'"{schedule}" has {len(fields)} fields, not five: {", ".join(f.name for f in _FIELDS)}')
+    return fields
 
 
 def _days() -> Iterator[date]:
@@ -76,14 +92,14 @@ def _is_any(text: str) -> bool:
 
 
 def _values(text: str, field: _Field) -> set[int]:
-    return {number for part in text.split(",") for number in _range(part, field)}
+    return {number for part in text.split(",") if part for number in _range(part, field)}
 
 
 def _range(part: str, field: _Field) -> range:
     """``*``, ``5``, ``1-5``, and each with a step: ``*/15``, ``5/15`` (from 5 on), ``1-5/2``."""
     bounds, slash, step = part.partition("/")
     low, dash, high = bounds.partition("-")
-    if bounds in ("*", "?"):
+    if low in ("*", "?"):
         first, last = field.first, field.last
     else:
         first = _number(low, field)
@@ -106,7 +122,7 @@ def _number(text: str, field: _Field) -> int:
 
 def _duration(text: str) -> int:
     """A duration as Go writes it, such as 1h30m, in whole seconds."""
-    if not re.fullmatch(r"(\d+(\.\d+)?[hms])+", text):
+    if not re.fullmatch(r"[-+]?(0|((\d+\.?\d*|\.\d+)(h|ms?|s|us|µs|ns))+)", text):
         raise ValueError(f'"@every {text}" is no duration, such as @every 1h30m')
-    parts: list[tuple[str, str]] = re.findall(r"([\d.]+)([hms])", text)
+    parts: list[tuple[str, str]] = re.findall(r"([\d.]+)([hmsunµ]+)", text)
     return max(1, int(sum(float(number) * _UNITS[unit] for number, unit in parts)))

@@ -1,7 +1,7 @@
 """The shortest time between two runs of a schedule."""
 
 import pytest
-from ml_foundations.workloads.cron import shortest_interval
+from ml_foundations.kubernetes.cron import shortest_interval
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
