@@ -93,7 +93,10 @@ def test_what_cannot_fit_is_not_certain_where_a_field_is_not_known() -> None:
     [
         (quota(hard={"widgets": "1"}), "ResourceQuota quota.spec.hard.widgets"),
         (quota(hard={"count/serviceaccounts": "9"}), "ResourceQuota quota.spec.hard.count/serviceaccounts"),
-        (quota(hard={"persistentvolumeclaims": "9"}, scopes=["VolumeAttributesClass"]), "ResourceQuota quota.spec.scopes[0]"),
+        (
+            quota(hard={"persistentvolumeclaims": "9"}, scopes=["VolumeAttributesClass"]),
+            "ResourceQuota quota.spec.scopes[0]",
+        ),
         (
             namespaced("v1", "LimitRange", "lr", spec={"limits": [{"type": "Image", "max": {"storage": "1Gi"}}]}),
             "LimitRange lr.spec.limits[0].type",
