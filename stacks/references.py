@@ -111,7 +111,7 @@ def _workload_errors(path: str, workload: WorkloadSpec, team: Team, settings: Se
     queue = settings.training_queue.queue_name if team.queue else "none"
     if workload.queue not in (None, queue):
         yield f"{path}.queue", f"the team has no queue {workload.queue}. Its queue: {queue}"
-    if isinstance(workload, ServerSpec) and workload.queue is not None:
+    if isinstance(workload, ServerSpec) and workload.queue is not None and settings.training_queue.install:
         most, needed = settings.training_queue.ready_seconds, workload.load_seconds + NEW_NODE_SECONDS
         if needed > most:
             reason = f"is {workload.load_seconds}, and a new node takes {NEW_NODE_SECONDS} at most"

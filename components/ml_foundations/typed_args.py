@@ -988,7 +988,8 @@ class TrainingQueueArgs(TypedDict):
     queue_name: NotRequired[str]
     """The name of each team's LocalQueue, which workloads give as queue; default training."""
     install: NotRequired[bool]
-    """Whether Kueue is installed, by its Helm chart; default true. False where the cluster has it already."""
+    """Whether Kueue is installed, by its Helm chart; default true. False where the cluster has it already: then whether
+    half of a gang gives its nodes back is up to waitForPodsReady in the configuration of that Kueue."""
     values: NotRequired[dict[str, Any]]
     """More values of the chart, merged on top."""
     overrides: NotRequired[dict[str, dict[str, Any]]]
@@ -1484,7 +1485,8 @@ class DistributedTrainingArgs(TypedDict):
     """The name of the headless Service; default is job_name."""
     launcher: NotRequired[str]
     """What the pods find in their environment: what torchrun reads (PET_…); RANK, WORLD_SIZE, MASTER_ADDR and
-    MASTER_PORT (env), for programs that start one process in each pod; or none of it. Default torchrun."""
+    MASTER_PORT (env), for programs that start one process in each pod; or none of it. Default torchrun, but none where
+    a command is given and neither it, nor its arguments or files, name torchrun or torch.distributed.run."""
     processes_per_node: NotRequired[int]
     """Processes that torchrun starts in each pod; default is gpus, and 1 without GPUs."""
     rendezvous_port: NotRequired[int]

@@ -9,7 +9,17 @@ from ml_foundations.planning.verdict.cost import RunCost, cost_of, over_budget
 from ml_foundations.planning.verdict.gpu_cost import GpuCost
 from ml_foundations.planning.verdict.report import as_text
 
-from tests.planning.building import GPU, Manifest, anti_affinity, deployment, job, node, pool, template
+from tests.planning.building import (
+    GPU,
+    Manifest,
+    anti_affinity,
+    deployment,
+    job,
+    node,
+    pool,
+    stateful_set,
+    template,
+)
 
 MACHINE = "node.kubernetes.io/instance-type"
 REGION = "topology.kubernetes.io/region"
@@ -122,6 +132,26 @@ def test_gpus_cost_their_part_of_the_cheapest_node_that_takes_them() -> None:
     text = report.as_text(verdicts)
     assert "  4 GPUs: 44.24 USD per hour, 66.37 per run, 32299 in a month of 730 h.\n" in text
     assert "Team team: 6 GPUs: 66.37 USD per hour, 48448 in a month of 730 h." in text
+
+
+def test_the_speed_of_a_disk_is_billed_and_its_price_is_not_known() -> None:
+    parameters = {"type": "hyperdisk-ml", "provisioned-throughput-on-create": "2400Mi"}
+    of_class = {"apiVersion": "storage.k8s.io/v1", "provisioner": "pd.csi.storage.gke.io", "parameters": parameters}
+    fast = {"kind": "StorageClass", "metadata": {"name": "fast"}, **of_class}
+    stack = [priced("h100", "a3-highgpu-8g"), fast]
+    assert judge(stack).cost.unknown == []
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}
+    shards = stateful_set("shards", 2, template(), volumeClaimTemplates=[{"metadata": {"name": "parts"}, "spec": spec}])
+    data = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "team"}}
+    verdicts = judge([*stack, data | {"spec": spec}, shards])
+    speed = "2400Mi per second of hyperdisk-ml for claim"
+    assert verdicts.cost.unknown == [f"{speed} data", f"{speed} parts"]
+    assert (verdicts.cost.per_hour_min, verdicts.cost.per_hour_max) == (None, None)
+    assert "Nodes cost at least 88.49 to 176.98 USD" in report.as_text(verdicts)
+    assert f"Not counted either: {speed} data, {speed} parts, of which no price is known" in report.as_text(verdicts)
+    excess = over_budget(verdicts.cost, Decimal(1_000_000))
+    assert excess is not None
+    assert "cannot be compared with the budget: no price is known for 2400Mi" in excess.message
 
 
 def test_gpus_without_a_price_are_not_free() -> None:

@@ -403,6 +403,21 @@ def test_a_claim_that_comes_with_its_pod_is_named_after_both() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("named", "message", "remedy"),
+    [
+        ({}, "the storage class (none) of claim data is not declared", "Name a storage class."),
+        ({"storageClassName": ""}, "the storage class (none) of claim data is not declared", "Name a storage class."),
+        ({"storageClassName": "x"}, "the storage class x of claim data is not declared", "Declare the StorageClass x."),
+    ],
+)
+def test_a_claim_of_no_class_is_named_as_one(named: dict[str, Any], message: str, remedy: str) -> None:
+    data = claim(**named)
+    data["spec"] = {key: value for key, value in data["spec"].items() if key != "storageClassName"} | named
+    (found,) = judge([deployment("web", 1, template(**DATA)), pool("p", 1), data]).workloads
+    assert [(reason.message, reason.remedy) for reason in found.reasons] == [(message, remedy)]
+
+
 def test_one_pod_at_a_time_uses_a_claim_that_says_so() -> None:
     exclusive = claim(storageClassName="fast", accessModes=["ReadWriteOncePod"])
     assert verdict(deployment("web", 1, template(**DATA)), pool("p", 1), storage_class(), exclusive) is FITS

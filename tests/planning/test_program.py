@@ -227,6 +227,16 @@ def test_a_kind_that_the_clusters_settings_do_not_bring_is_refused(
     }
 
 
+@pytest.mark.parametrize(
+    ("kind", "told"), [("ANY_RESERVATION", True), ("ANY_RESERVATION_THEN_FAIL", False), (None, False)]
+)
+def test_a_reservation_that_is_no_limit_is_told(kind: str | None, told: bool) -> None:
+    some = judge_program([cluster(), pool(reservationAffinity={"consumeReservationType": kind} if kind else None)])
+    found = [(each.object, each.severity) for each in some.findings if each.rule == "reservation"]
+    assert found == [("NodePool p", "info")] * told
+    assert some.stack is FITS
+
+
 def test_who_shows_all_of_a_cluster_is_told_for_certain_that_a_metric_is_not_served() -> None:
     metric = {"type": "Pods", "pods": {"metric": {"name": "queue"}}}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}

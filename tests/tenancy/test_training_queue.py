@@ -60,6 +60,8 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         ["teams[0].borrow_gpus: has no effect", "borrowing is false"],
     ),
     ({"flavors": [H100, {"name": "any"}]}, ["flavors[1].gpu: is required, or node_selector"]),
+    ({"install": False, "ready_seconds": 60}, ["ready_seconds: is for the Kueue that install brings"]),
+    ({"install": False, "values": {"a": 1}}, ["values: is for the Kueue that install brings"]),
     ({"flavors": [H100, H100]}, ["\n  flavors[1].name: h100 is taken"]),
     ({"flavors": [H100 | {"name": "compute"}], "teams": [RESEARCH | {"gpus": {}}]}, ["compute is taken"]),
     ({"flavors": [H100 | {"gpu": "B52"}]}, ["flavors[0].gpu", "unknown GPU"]),

@@ -103,6 +103,25 @@ def test_the_service_is_there_before_the_job() -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "is_torchrun"),
+    [
+        ({}, True),
+        ({"command": ["torchrun", "train.py"]}, True),
+        ({"command": ["bash", "-c", "exec torchrun train.py"]}, True),
+        ({"command": ["python", "-m"], "arguments": ["torch.distributed.run", "train.py"]}, True),
+        ({"command": ["bash", "/run.sh"], "files": {"/run.sh": "torchrun train.py"}}, True),
+        ({"command": [pulumi.Output.from_input("x")]}, True),
+        ({"command": ["python", "train.py"]}, False),
+        ({"command": ["accelerate", "launch", "train.py"]}, False),
+        ({"command": ["accelerate", "launch", "train.py"], "launcher": "torchrun"}, True),
+    ],
+    ids=str,
+)
+def test_torchruns_variables_are_for_torchrun(more: dict[str, Any], is_torchrun: bool) -> None:
+    assert ("PET_NNODES" in environment(gang(**more)[-1])) is is_torchrun
+
+
+@pytest.mark.parametrize(
     ("launcher", "names"), [("env", {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}), ("none", set())]
 )
 def test_what_is_no_torchrun_gets_none_of_its_variables(launcher: str, names: set[str]) -> None:

@@ -102,12 +102,19 @@ class Queues(Spec):
     queue_name: Name = "training"
     """The name of each team's LocalQueue, which workloads give as queue; default training."""
     install: bool = True
-    """Whether Kueue is installed, by its Helm chart; default true. False where the cluster has it already."""
+    """Whether Kueue is installed, by its Helm chart; default true. False where the cluster has it already: then whether
+    half of a gang gives its nodes back is up to waitForPodsReady in the configuration of that Kueue."""
     values: dict[str, Any] = {}
     """More values of the chart, merged on top."""
     overrides: dict[str, dict[str, Any]] = {}
     """Fields of the objects that it makes, by kind (ResourceFlavor, ClusterQueue, LocalQueue), merged over them: maps
     join, lists are replaced, and null removes a field."""
+
+    @override
+    def errors(self) -> Iterator[tuple[str, str]]:
+        for field in ("ready_seconds", "values") if not self.install else ():
+            if field in self.model_fields_set:
+                yield field, "is for the Kueue that install brings, which is false: configure the one that is there"
 
 
 class TrainingQueueSpec(Queues, ComponentSpec):
@@ -124,6 +131,7 @@ class TrainingQueueSpec(Queues, ComponentSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
+        yield from super().errors()
         names = [flavor.name for flavor in self.flavors]
         yield from taken("flavors[{}].name", names, [_COMPUTE])
         for index, flavor in enumerate(self.flavors):

@@ -1,5 +1,6 @@
 """A training run over several nodes: an Indexed Job, or a JobSet, whose pods find each other."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -31,6 +32,7 @@ _JOBSET_IMMUTABLE = [
 _POD_SUFFIX = "-xxxxx"
 """What the Job controller adds to the name of a pod; JobSet's webhook wants room for it."""
 _GANG = {labels.GANG: "true"}
+_TORCHRUN = re.compile(r"\btorchrun\b|\btorch\.distributed\.(run|launch)\b")
 
 
 class DistributedTrainingSpec(AwaitedSpec):
@@ -44,9 +46,10 @@ class DistributedTrainingSpec(AwaitedSpec):
     """The name of the Job and its headless Service; default is the component's."""
     service_name: Name | None = None
     """The name of the headless Service; default is job_name."""
-    launcher: Literal["torchrun", "env", "none"] = "torchrun"
+    launcher: Literal["torchrun", "env", "none"] | None = None
     """What the pods find in their environment: what torchrun reads (PET_…); RANK, WORLD_SIZE, MASTER_ADDR and
-    MASTER_PORT (env), for programs that start one process in each pod; or none of it. Default torchrun."""
+    MASTER_PORT (env), for programs that start one process in each pod; or none of it. Default torchrun, but none where
+    a command is given and neither it, nor its arguments or files, name torchrun or torch.distributed.run."""
     processes_per_node: int | None = Field(None, ge=1)
     """Processes that torchrun starts in each pod; default is gpus, and 1 without GPUs."""
     rendezvous_port: int = Field(29500, ge=1, le=65535)
@@ -72,6 +75,13 @@ class DistributedTrainingSpec(AwaitedSpec):
         return not self.jobset and super().ignores_disruptions
 
     @property
+    def started_by(self) -> str:
+        """The launcher; what is an Output, or the image's own command, may be torchrun."""
+        words: list[Any] = [*(self.command or []), *(self.arguments or []), *self.files.values()]
+        may_be_torchrun = not self.command or any(not isinstance(w, str) or _TORCHRUN.search(w) for w in words)
+        return self.launcher or ("torchrun" if may_be_torchrun else "none")
+
+    @property
     def headless_service(self) -> str:
         """The headless Service, through which the pods have names."""
         return self.service_name or self.job_name
@@ -86,8 +96,8 @@ class DistributedTrainingSpec(AwaitedSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         yield from self.naming_errors()
-        if self.processes_per_node is not None and self.launcher != "torchrun":
-            yield "processes_per_node", f"is for torchrun, and launcher is {self.launcher}; leave it out"
+        if self.processes_per_node is not None and self.started_by != "torchrun":
+            yield "processes_per_node", f"is for torchrun, and launcher is {self.started_by}; leave it out"
         if self.max_restarts is not None and not self.jobset:
             yield "max_restarts", "requires jobset: true; for a Job, backoff_limit counts the failures of single pods"
         if self.jobset and self.ignore_disruptions:
@@ -195,9 +205,9 @@ def _rendezvous(spec: DistributedTrainingSpec) -> dict[str, dict[str, Any]]:
     """
     rank = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{labels.JOB_INDEX}']"}}}
     address, port = {"value": spec.master_address}, {"value": str(spec.rendezvous_port)}
-    if spec.launcher == "env":
+    if spec.started_by == "env":
         return {"RANK": rank, "WORLD_SIZE": {"value": str(spec.nodes)}, "MASTER_ADDR": address, "MASTER_PORT": port}
-    if spec.launcher == "none":
+    if spec.started_by == "none":
         return {}
     return {
         "PET_NNODES": {"value": str(spec.nodes)},

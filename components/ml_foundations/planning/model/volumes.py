@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ml_foundations.catalog.disks import PD_CSI, ClassFacts, class_facts
 from ml_foundations.kubernetes import labels
@@ -30,6 +30,7 @@ from ml_foundations.planning.model.nodes import NodeClass, machine_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import Workload, ordinals
 
+_BILLED_BY_SPEED = "hyperdisk-ml"
 _ZONAL_PROVISIONERS = (PD_CSI, "kubernetes.io/gce-pd")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
@@ -151,6 +152,14 @@ class Volumes:
         """The declared claims that no pod of some workloads mounts."""
         used = {id(claim) for workload in workloads for claim in self.claims_of(workload)}
         return [claim for claim in self.claims if id(claim) not in used]
+
+    def billed_by_speed(self, workloads: Iterable[Workload]) -> Iterator[str]:
+        """The speed of disks that is billed apart from size (Compute Engine, "Hyperdisk ML"), and their claims."""
+        for claim in (*self.claims, *(claim for workload in workloads for claim in workload.claims)):
+            parameters = section(self._class_of(claim) or {}, "parameters")
+            if parameters.get("type") == _BILLED_BY_SPEED:
+                speed = parameters.get("provisioned-throughput-on-create", "the speed")
+                yield f"{speed} per second of {_BILLED_BY_SPEED} for claim {name_of(claim)}"
 
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
         """Why the driver of a claim's class gives it no volume; where it gives a larger one, that is not certain."""

@@ -51,17 +51,19 @@ class Cost:
         per_hour_max: With the most nodes; None where a price is not known.
         pools: The cost of each class of nodes.
         currency: The currency of all amounts.
+        unpriced: What is billed beside them and has no known price: disks by their speed.
     """
 
     per_hour_min: Decimal | None
     per_hour_max: Decimal | None
     pools: tuple[PoolCost, ...] = ()
     currency: str = "USD"
+    unpriced: tuple[str, ...] = ()
 
     @property
     def unknown(self) -> list[str]:
-        """The pools whose price is not known."""
-        return sorted({pool.name for pool in self.pools if pool.per_node is None and pool.most})
+        """What has no known price: pools, and what is billed beside them."""
+        return [*sorted({pool.name for pool in self.pools if pool.per_node is None and pool.most}), *self.unpriced]
 
     @property
     def at_least(self) -> tuple[Decimal, Decimal]:
@@ -70,10 +72,12 @@ class Cost:
         return fewest, sum((pool.per_hour_max or Decimal(0) for pool in self.pools), Decimal(0))
 
 
-def cost_of(nodes: Iterable[NodeClass]) -> Cost:
-    """The cost of nodes by the catalog's list prices."""
-    pools = tuple(PoolCost(node.name, price_of(node), node.fewest, node.count) for node in nodes)
-    return Cost(sum_known(pool.per_hour_min for pool in pools), sum_known(pool.per_hour_max for pool in pools), pools)
+def cost_of(nodes: Iterable[NodeClass], unpriced: Iterable[str] = ()) -> Cost:
+    """The cost of nodes by the catalog's list prices; not known with what has no price."""
+    pools, others = tuple(PoolCost(node.name, price_of(node), node.fewest, node.count) for node in nodes), (*unpriced,)
+    unknown = [None for _ in others]
+    fewest = sum_known([*(pool.per_hour_min for pool in pools), *unknown])
+    return Cost(fewest, sum_known([*(pool.per_hour_max for pool in pools), *unknown]), pools, unpriced=others)
 
 
 def _amount(declared: object) -> Decimal | None:

@@ -122,7 +122,7 @@ def _judge(world: World, cluster: Cluster, gke: Manifest | None, roomier: Sequen
         ),
         verdict,
         tuple(findings),
-        cost_of(cluster.declared),
+        cost_of(cluster.declared, cluster.volumes.billed_by_speed(cluster.workloads)),
         tuple(_quotas_left(admission, candidates)),
     )
 

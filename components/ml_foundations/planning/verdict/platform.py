@@ -1,4 +1,4 @@
-"""Whether the platform's own pods run: the GPU Operator's are critical, and a quota limits those."""
+"""What is found of the platform: whether the GPU Operator's pods run, and where nodes come from."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from ml_foundations.catalog import versions
 from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES, CRITICAL_PODS_BESIDE, Operator
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
-from ml_foundations.planning.input.program import CLUSTER, Resource, is_release_of, objects_of, operator_of
+from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, Resource, is_release_of, objects_of, operator_of
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.resources import PODS
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
 
 def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass]) -> Iterator[Finding]:
-    """What keeps the GPU Operator's pods from nodes, and what it does a second time."""
+    """What keeps the GPU Operator's pods from nodes, and what it does a second time; pools that cost more than said."""
+    for pool in (inputs for type_, inputs in resources if type_ == NODE_POOL):
+        if section(pool, "nodeConfig", "reservationAffinity").get("consumeReservationType") == "ANY_RESERVATION":
+            message = "where no open reservation matches, its nodes are bought on demand, at list price"
+            remedy = "Say ANY_RESERVATION_THEN_FAIL (reservation any-or-fail) to have none of those."
+            path = "nodeConfig.reservationAffinity"
+            yield Finding("reservation", Severity.INFO, f"NodePool {pool.get('name')}", path, message, remedy)
     operator = operator_of(resources)
     if not isinstance(operator, Operator):
         return

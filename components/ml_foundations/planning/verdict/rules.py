@@ -60,6 +60,7 @@ RULES: Mapping[str, str] = {
     "autoscaling-metric": "What an autoscaler scales by is served.",
     "critical-pods": "The quota of critical pods is enough for the GPU Operator's on every node.",
     "metrics-twice": "The metrics of GPUs are exported once.",
+    "reservation": "Nodes of a reservation come from nowhere else.",
     "monthly-budget": "The nodes cost no more than the budget.",
 }
 """What each rule wants."""
