@@ -34,10 +34,10 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_found
             old, new = given.diff
             shared = _read(given.files or [])
             before, after = (judge([*shared, *_read([side])]) for side in (old, new))
-            return _tell(Comparison(f"From {old} to {new}", before, after), style)
+            return tell(Comparison(f"From {old} to {new}", before, after), style)
         found = _read(given.files or ["-"])
         if given.without:
-            return _tell(_without(found, given.without.split(",")), style)
+            return tell(_without(found, given.without.split(",")), style)
     except documents.UnreadableError as error:
         for text in error.errors:
             print(f"error: {text}", file=sys.stderr)
@@ -81,7 +81,8 @@ def _without(found: list[Manifest], names: Sequence[str]) -> Comparison:
     return Comparison(title, judge(found), judge(left.documents), tuple(notes), absent="runs")
 
 
-def _tell(comparison: Comparison, style: str) -> int:
+def tell(comparison: Comparison, style: str) -> int:
+    """Print a comparison as text, json or markdown; returns the exit code."""
     _print(_COMPARISONS[style](comparison))
     if comparison.before.is_empty and comparison.after.is_empty:
         return _NOTHING_TO_JUDGE

@@ -16,6 +16,8 @@ _COMMANDS = {
     "report": "show the pools, workloads and quotas of the rehearsal",
     "env": "print shell exports with which plain pulumi, kubectl and helm work on the replica",
     "kubeconfig": "print the path of the replica's kubeconfig",
+    "diff": "what changes from one commit to another: verdicts, cost, and what is replaced or loses data",
+    "doctor": "say which tools are there, and what is to be built; builds nothing",
 }
 _PLAN = "judge whether the workloads in YAML documents fit; needs no rehearsal"
 _EXTRA = ("packaging", "psutil", "rich", "urllib3")
@@ -79,6 +81,10 @@ def _parser() -> argparse.ArgumentParser:
                 help="run your own plugin of another provider, such as tls; may be given several times",
             )
     commands.add_parser("plan", help=_PLAN)
+    difference = commands.choices["diff"]
+    difference.add_argument("base", metavar="BASE", help="a commit of the project")
+    difference.add_argument("head", metavar="HEAD", help="another one")
+    difference.add_argument("--format", choices=("text", "json", "markdown"), default="text", help="what to print")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What the commands of a rehearsal do: up, down, status, report, env and kubeconfig."""
+"""What the commands of a rehearsal do."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ml_foundations.rehearsal import files
+from ml_foundations.planning.__main__ import tell
+from ml_foundations.rehearsal import difference, files
 from ml_foundations.rehearsal.cloud import brought_nodes, life
 from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.engine.declared import declared
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, user_errors
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import toolchain
+from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI
 from ml_foundations.rehearsal.watching import watched
 
 _SETTLE_SECONDS = 120
@@ -41,6 +44,8 @@ def run(name: str, args: argparse.Namespace) -> None:
 def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     environment.source_stack_file(rehearsal)
     console.quiet = args.quiet
+    if toolchain.to_build():
+        _refuse_early(rehearsal)
     tools = toolchain.ensure()
     _lock(rehearsal)
     environment.install(
@@ -63,6 +68,40 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         raise RehearsalError(
             f"{len(result.unwell)} of {len(result.workloads)} workloads do not run; see the notes above"
         )
+
+
+def _refuse_early(rehearsal: Rehearsal) -> None:
+    """Fail for a program that cannot run in any case, before tools are built for minutes."""
+    with Step("looking at the program, before tools are built"):
+        found = declared(rehearsal)
+    if found.is_certain:
+        raise RehearsalError(f"the program fails: {found.error}")
+
+
+def _doctor(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
+    """Say what is there, and what is to be built; ends with 0 either way."""
+    pulumi = toolchain.official_pulumi(PULUMI.pinned(PULUMI.version_of))
+    print(f"python         {sys.version.split()[0]}, {sys.executable}")
+    print(f"go             {shutil.which('go') or 'not on PATH: pip brings it'}, used for building only")
+    lacking = toolchain.to_build()
+    for group in GROUPS.values():
+        if group is PULUMI and pulumi:
+            state = f"yours: {pulumi}"
+        elif toolchain.is_built(group):
+            state = f"built: {toolchain.folder_of(group)}"
+        else:
+            when = "" if group in lacking else " when a program needs it"
+            state = f"to be built{when}, up to {group.minutes:g} min on 2 cores"
+        version = f" {group.pinned(group.version_of)}" if group.version_of else ""
+        print(f"{group.name:<14} {state}{version}")
+    minutes = sum(group.minutes for group in lacking)
+    print(f"The first rehearsal builds {f'for up to {minutes:g} min' if minutes else 'nothing'}.")
+
+
+def _diff(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
+    """Compare two commits; the exit codes are those of plan --diff."""
+    comparison = difference.compare(args.base, args.head, rehearsal.project, rehearsal.stack)
+    sys.exit(tell(comparison, args.format))
 
 
 def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -181,4 +220,13 @@ def _stdout() -> Console:
     return Console(highlight=False, width=None if os.isatty(sys.stdout.fileno()) else 160)
 
 
-_COMMANDS = {"up": _up, "down": _down, "status": _status, "report": _report, "env": _env, "kubeconfig": _kubeconfig}
+_COMMANDS = {
+    "up": _up,
+    "down": _down,
+    "status": _status,
+    "report": _report,
+    "env": _env,
+    "kubeconfig": _kubeconfig,
+    "diff": _diff,
+    "doctor": _doctor,
+}

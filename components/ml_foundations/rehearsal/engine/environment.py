@@ -7,6 +7,7 @@ user's. A plugin that lies on PATH is never run, so a rehearsal cannot touch a r
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import secrets
 import shlex
@@ -101,7 +102,12 @@ def _dropped() -> list[str]:
 
 def process_environment(rehearsal: Rehearsal) -> dict[str, str]:
     """The whole environment for a child process."""
-    return {name: os.environ[name] for name in os.environ.keys() - _dropped()} | _variables(rehearsal)
+    return without_credentials() | _variables(rehearsal)
+
+
+def without_credentials() -> dict[str, str]:
+    """The environment for a child process that reaches no cloud, and no rehearsal."""
+    return {name: os.environ[name] for name in os.environ.keys() - _dropped()} | _NO_CREDENTIALS
 
 
 def shell_exports(rehearsal: Rehearsal) -> str:
@@ -180,6 +186,19 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     write(target, yaml.safe_dump(copy, sort_keys=False))
     write_json(rehearsal.placeholders, replaced)
     write(seen, text.decode())
+
+
+def configuration_of(rehearsal: Rehearsal) -> dict[str, str]:
+    """The configuration that a program gets, by full key: the stack file's, and Pulumi.yaml's defaults."""
+    settings, source = project_settings(rehearsal.project), source_stack_file(rehearsal)
+    file = read_map(source, str(source)) if source.exists() else {}
+    typed = {key: value for key, value in (settings.get("config") or {}).items() if isinstance(value, dict)}
+    defaults = {key: value.get("value", value.get("default")) for key, value in typed.items()}
+    given = {key: value for key, value in defaults.items() if value is not None} | (file.get("config") or {})
+    return {
+        key if ":" in key else f"{settings['name']}:{key}": value if isinstance(value, str) else json.dumps(value)
+        for key, value in _without_secrets(given).items()
+    }
 
 
 def _without_secrets(config: Any) -> Any:

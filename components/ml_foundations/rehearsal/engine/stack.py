@@ -57,6 +57,8 @@ def up(rehearsal: Rehearsal, quiet: bool = False, verbose: bool = False) -> None
             said = "its output is above" if verbose else follower.shown().strip()
             again, log_file = rehearsal.command("up"), os.path.relpath(rehearsal.up_log)
             way = f"Fix what it names, then run {again}. The whole log: {log_file}"
+            if "it is protected" in said:
+                way = f"A volume is protected while its data is true: data: false, {again}, and then remove it. {way}"
             raise RehearsalError(f"pulumi up failed: {said}\n{way}")
     if not quiet and not verbose:
         print(follower.shown(), flush=True)

@@ -67,9 +67,9 @@ class Group:
         return digest.hexdigest()[:KEY_LENGTH]
 
 
-_GROUPS = {
+GROUPS = {
     name: Group(name, **{"binaries": {name: name}} | fields)
     for name, fields in tomllib.loads((_FOLDER / "groups.toml").read_text()).items()
 }
-KUBERNETES, HELM, PULUMI = _GROUPS["kubernetes"], _GROUPS["helm"], _GROUPS["pulumi"]
-LANGUAGE_YAML, KUEUE, JOBSET = _GROUPS["language-yaml"], _GROUPS["kueue"], _GROUPS["jobset"]
+KUBERNETES, HELM, PULUMI = GROUPS["kubernetes"], GROUPS["helm"], GROUPS["pulumi"]
+LANGUAGE_YAML, KUEUE, JOBSET = GROUPS["language-yaml"], GROUPS["kueue"], GROUPS["jobset"]

@@ -87,7 +87,7 @@ def build(group: Group) -> Path:
     Raises:
         RehearsalError: the build failed, the disk is full, or a registry cannot be reached.
     """
-    target = cache_dir() / "tools" / f"{group.name}-{group.key()}"
+    target = folder_of(group)
     if _verified(target):
         return target
     try:
@@ -97,6 +97,22 @@ def build(group: Group) -> Path:
     except OSError as error:
         raise RehearsalError(_explain(group, str(error))) from error
     return target
+
+
+def folder_of(group: Group) -> Path:
+    """Where a group is, or will be once it is built."""
+    return cache_dir() / "tools" / f"{group.name}-{group.key()}"
+
+
+def to_build() -> list[Group]:
+    """The groups that every rehearsal needs and that are still to be built."""
+    own = [] if official_pulumi(PULUMI.pinned(PULUMI.version_of)) else [PULUMI]
+    return [group for group in (KUBERNETES, HELM, *own) if not is_built(group)]
+
+
+def is_built(group: Group) -> bool:
+    """Whether a group is there, whole."""
+    return _verified(folder_of(group))
 
 
 @dataclass(frozen=True)

@@ -91,10 +91,7 @@ class GcpProvider(Provider):
             # What a program says newly and is so already, as of an imported resource, is no change.
             if value_at(before, path) is not None or not _same(value_at(old.outputs, path), value_at(after, path), "")
         ]
-        roots = recorded.replaced_for(resource.type)
-        replaces = [
-            path for path in changed if _is_replaced(path, roots, value_at(after, path) or value_at(before, path))
-        ]
+        replaces = _replaced(resource.type, changed, before, after)
         return Diff(changed, replaces, delete_before_replace=bool(replaces) and self._is_taken(resource, old, new))
 
     def _is_taken(self, resource: Resource, old: State, new: Properties) -> bool:
@@ -316,6 +313,16 @@ def _same(before: Any, after: Any, path: str) -> bool:
         long, short = sorted((before, after), key=len, reverse=True)
         return long == short or (long.startswith(_LINKS) and long.endswith(f"/{short}"))
     return before == after
+
+
+def replaced_paths(token: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The paths for which a change of inputs replaces a resource."""
+    return _replaced(token, changed_paths(before, after, same=_same, enter_blocks=True), before, after)
+
+
+def _replaced(token: str, changed: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    roots = recorded.replaced_for(token)
+    return [path for path in changed if _is_replaced(path, roots, value_at(after, path) or value_at(before, path))]
 
 
 def _is_replaced(path: str, roots: Iterable[str], value: Any) -> bool:

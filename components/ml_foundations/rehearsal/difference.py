@@ -1,0 +1,95 @@
+"""What changes from one commit of a Pulumi project to another: verdicts, cost, and what is replaced or loses data."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ml_foundations.kubernetes.manifests import Manifest
+from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.verdict.compare import Comparison
+from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.rehearsal.engine.declared import declared
+from ml_foundations.rehearsal.engine.environment import project_settings
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.changes import changed_paths
+from ml_foundations.rehearsal.plugins.gcp.provider import replaced_paths as replaced_in_google_cloud
+from ml_foundations.rehearsal.plugins.kubernetes import diff
+from ml_foundations.rehearsal.plugins.kubernetes.objects import as_stored
+from ml_foundations.rehearsal.progress import RehearsalError
+
+_KEEPS_DATA = (
+    *("gcp:bigquery/", "gcp:compute/disk:", "gcp:filestore/instance:", "gcp:sql/", "gcp:storage/bucket:Bucket"),
+    *("kubernetes:core/v1:Namespace", "kubernetes:core/v1:PersistentVolume"),
+)
+"""The types of what goes with its data; a namespace goes with its claims."""
+
+
+def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
+    """Two commits of a project compared, each by what its program declares; packages are those of its environment now.
+
+    Raises:
+        RehearsalError: a commit does not exist, or its program fails.
+    """
+    old, new = (_resources(commit, project, stack) for commit in (base, head))
+    changes = dict(_changes(old, new))
+    lost = [name for name, change in changes.items() if change.endswith(_LOSES_DATA)]
+    title = f"From {base} to {head}" + (f", which loses data of {', '.join(lost)}" if lost else "")
+    notes = tuple(f"{name} {change}." for name, change in changes.items())
+    return Comparison(title, judge_program(old.values()), judge_program(new.values()), notes)
+
+
+_LOSES_DATA = "and loses its data"
+
+
+def _changes(old: Mapping[str, Resource], new: Mapping[str, Resource]) -> Iterator[tuple[str, str]]:
+    """What is replaced, and what goes with its data: its name, and what becomes of it."""
+    for urn, (type_, before) in old.items():
+        paths = _replaced(type_, before, new[urn][1]) if urn in new else []
+        keeps = type_.startswith(_KEEPS_DATA)
+        if paths or (urn not in new and keeps):
+            what = f"is replaced, for {', '.join(paths)}" if paths else "is deleted"
+            name = f"{type_.rpartition(':')[2]} {urn.rpartition('::')[2]}"
+            yield name, f"{what}, {_LOSES_DATA}" if keeps else what
+
+
+def _replaced(type_: str, before: Manifest, after: Manifest) -> list[str]:
+    if type_.startswith("gcp:"):
+        return replaced_in_google_cloud(type_, before, after)
+    if type_.startswith("kubernetes:") and "kind" in after and not type_.endswith("Patch"):
+        return diff.replaced_paths(list(changed_paths(as_stored(before), as_stored(after), same=diff.same)), after)
+    return []
+
+
+def _resources(commit: str, project: Path, stack: str) -> Mapping[str, Resource]:
+    root = Path(_git(project, "rev-parse", "--show-toplevel"))
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder, "tree")
+        _git(project, "worktree", "add", "--detach", str(tree), commit)
+        try:
+            copy = tree / project.relative_to(root)
+            _bring_environment(project, copy)
+            found = declared(Rehearsal.of(stack, copy), judged=False)
+        finally:
+            _git(project, "worktree", "remove", "--force", str(tree))
+    if found.error:
+        raise RehearsalError(f"at {commit}, the program fails: {found.error}")
+    return found.resources
+
+
+def _bring_environment(project: Path, copy: Path) -> None:
+    """Let the copy have the virtual environment of the project, which git does not keep."""
+    runtime = project_settings(copy)["runtime"]
+    options = (runtime.get("options") or {}) if isinstance(runtime, dict) else {}
+    name = str(options.get("virtualenv") or ".venv")
+    if (project / name).exists() and not (copy / name).exists():
+        (copy / name).symlink_to(project / name)
+
+
+def _git(folder: Path, *args: str) -> str:
+    done = subprocess.run(["git", "-C", folder, *args], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RehearsalError(f"git {' '.join(args)}: {done.stderr.strip()}")
+    return done.stdout.strip()

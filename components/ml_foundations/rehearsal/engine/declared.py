@@ -1,0 +1,83 @@
+"""What a program declares, found out without an engine, a plugin or a tool: see ``declaring``, which runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format, struct_pb2
+
+from ml_foundations.planning.input.program import Resource
+from ml_foundations.rehearsal.engine import environment, language_host
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.values import read_struct
+
+_RUNNER = Path(__file__).with_name("declaring.py")
+_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What came of a program.
+
+    Attributes:
+        resources: The type and inputs of each resource, by urn.
+        error: Why the program failed, if it did.
+        is_certain: Whether it would fail with an engine, too: a wrong argument, a missing module, the proof.
+    """
+
+    resources: Mapping[str, Resource]
+    error: str = ""
+    is_certain: bool = False
+
+
+def declared(rehearsal: Rehearsal, *, judged: bool = True) -> Declared:
+    """Run the Python program of a stack, whether or not it is rehearsed.
+
+    Args:
+        rehearsal: Of the stack; nothing is written into its folder.
+        judged: Whether the program's own proof refuses it.
+
+    Raises:
+        RehearsalError: there is no such stack, or no environment for the program.
+    """
+    settings = environment.project_settings(rehearsal.project)
+    runtime = settings["runtime"]
+    if (runtime["name"] if isinstance(runtime, dict) else runtime) != "python":
+        return Declared({}, f"{rehearsal.project} is no program in Python, and only those are run without an engine")
+    program = rehearsal.project / (settings.get("main") or "")
+    folder = program if program.is_dir() else program.parent
+    given: dict[str, Any] = {
+        "project": settings["name"],
+        "stack": rehearsal.stack,
+        "config": environment.configuration_of(rehearsal),
+        "judged": judged,
+        "folder": str(folder),
+        "program": str(folder / "__main__.py" if program.is_dir() else program),
+    }
+    try:
+        done = subprocess.run(
+            [language_host.project_python(rehearsal.project, settings), _RUNNER],
+            input=json.dumps(given),
+            cwd=folder,
+            env=environment.without_credentials(),
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Declared({}, f"the program does not end within {_SECONDS} s")
+    if not done.stdout:
+        return Declared({}, f"the program ended early: {done.stderr[-1000:]}")
+    found = json.loads(done.stdout)
+    resources = {
+        each["urn"]: (each["type"], read_struct(json_format.ParseDict(each["inputs"], struct_pb2.Struct())))
+        for each in found["declared"]
+    }
+    error = found["error"] or {"text": "", "certain": False}
+    return Declared(resources, error["text"], error["certain"])

@@ -1,0 +1,93 @@
+"""Two commits of a project compared, and a program looked at before any tool is there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ml_foundations.rehearsal.engine.declared import declared
+from ml_foundations.rehearsal.layout import Rehearsal
+
+PROGRAM = """
+import pulumi, pulumi_gcp as gcp, pulumi_kubernetes as k8s
+config = pulumi.Config()
+cluster = gcp.container.Cluster("c", name="c", location="us-central1-a", initial_node_count=1,
+    node_config={"machine_type": "e2-standard-4"})
+opts = pulumi.ResourceOptions(provider=k8s.Provider("p", kubeconfig=cluster.endpoint.apply(lambda found: f"at {found}")))
+k8s.core.v1.PersistentVolumeClaim("data", metadata={"name": "data"}, spec={"access_modes": ["ReadWriteOnce"],
+    "storage_class_name": config.require("class"), "resources": {"requests": {"storage": "10Gi"}}}, opts=opts)
+k8s.apps.v1.Deployment("web", metadata={"name": "web"}, spec={"replicas": config.require_int("replicas"),
+    "selector": {"match_labels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [
+    {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}]}}}, opts=opts)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "a repository" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "Pulumi.yaml").write_text(
+        "{name: mine, runtime: python, config: {replicas: {type: integer, default: 1}}}"
+    )
+    (folder / "Pulumi.dev.yaml").write_text("config: {mine:class: standard}")
+    (folder / "__main__.py").write_text(PROGRAM)
+    git(folder.parent, "init", "-q")
+    commit(folder)
+    return folder
+
+
+def git(folder: Path, *args: str) -> None:
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *args], cwd=folder, check=True)
+
+
+def commit(folder: Path) -> None:
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "x")
+
+
+def diff(project: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ml_foundations.rehearsal", "diff", "HEAD~1", "HEAD", "--project", str(project)]
+    # No tool is there, and none is built.
+    environment = os.environ | {"XDG_CACHE_HOME": str(project.parent / "cache"), "PATH": "/usr/bin:/bin"}
+    return subprocess.run([*command, *args], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_what_changes_from_one_commit_to_another(project: Path) -> None:
+    (project / "Pulumi.dev.yaml").write_text("config: {mine:class: premium-rwo, mine:replicas: 9}")
+    commit(project)
+    done = diff(project)
+    assert done.returncode == 1, done.stderr
+    answer, *rest = done.stdout.splitlines()
+    assert answer.endswith("which loses data of PersistentVolumeClaim data: 1 of 1 workload fares worse.")
+    assert "Deployment default/web: fits, then cannot fit" in rest
+    assert "PersistentVolumeClaim data is replaced, for spec.storageClassName, and loses its data." in rest
+    assert not (project.parent / "cache").exists()
+    assert (
+        subprocess.run(["git", "worktree", "list"], cwd=project, capture_output=True, text=True).stdout.count("\n") == 1
+    )
+
+
+def test_a_program_that_fails_at_a_commit_is_named_with_it(project: Path) -> None:
+    (project / "__main__.py").write_text("import pulumi\nraise pulumi.RunError('no such zone')")
+    commit(project)
+    assert "at HEAD, the program fails: no such zone" in " ".join(diff(project).stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "is_certain"),
+    [
+        ("import pulumi\npulumi.Config().require('zone')", "zone", True),
+        ("import no_such_module", "no_such_module", True),
+        ("def (", "invalid syntax", True),
+        ("raise ValueError('odd')", "odd", False),
+        ("import pulumi, pulumi_gcp as gcp\ngcp.compute.get_zones()\nraise pulumi.RunError('none')", "none", False),
+    ],
+)
+def test_what_is_sure_to_fail_is_known_without_an_engine(
+    project: Path, program: str, error: str, is_certain: bool
+) -> None:
+    (project / "__main__.py").write_text(program)
+    found = declared(Rehearsal.of("dev", project))
+    assert error in found.error
+    assert found.is_certain is is_certain
