@@ -491,7 +491,9 @@ def test_nodes_of_ones_own_pools_are_left_alone(cloud: Cloud, bring: Callable[..
         assert node["spec"]["taints"] == wanted["spec"]["taints"]
         assert not node["spec"].get("unschedulable")
     reported = [
-        (entry["nodes"], entry["max_nodes"]) for entry in contents.pools(cloud.rehearsal) if entry["name"] == "l4"
+        (entry["nodes"], entry["max_nodes"])
+        for entry in contents.collect(cloud.rehearsal).pools
+        if entry["name"] == "l4"
     ]
     assert reported == [(1, 1), (1, 1)], "the declared pool, and one's own of the same name"
 

@@ -1,10 +1,17 @@
 """The report's rows: what each kind of workload comes to."""
 
+from io import StringIO
+from pathlib import Path
+
 import pytest
-from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.kubernetes.labels import GKE_NODE_POOL, GPU_RESOURCE
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
-from ml_foundations.rehearsal.report import contents
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.report import contents, tables
+from ml_foundations.rehearsal.report.contents import Report
+from ml_foundations.rehearsal.report.workloads import Workload
+from rich.console import Console
 
 from tests.support.cluster import Cluster
 
@@ -37,3 +44,24 @@ def test_a_replica_set_of_ones_own_is_a_workload(api: Api, cluster: Cluster) -> 
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "x"}}, "template": TEMPLATE}
     api.ensure(f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets", {"metadata": {"name": "set"}, "spec": spec})
     assert rows(cluster)["ReplicaSet"] == ("Pending", True)
+
+
+@pytest.mark.parametrize(("count", "shown"), [(2, ["node-0", "node-1"]), (250, ["200 of h100", "50 of l4"])])
+def test_of_many_nodes_those_of_each_pool_are_counted(count: int, shown: list[str], tmp_path: Path) -> None:
+    names = [f"node-{index}" for index in range(count)]
+    row = Workload("research", "Job", "many", "Running", names, pools={"h100": 200, "l4": 50})
+    console = Console(width=160, record=True, file=StringIO())
+    tables.show(Report("dev", [], [row], [], [], []), Rehearsal.of("dev", tmp_path), console)
+    text = console.export_text()
+    assert all(each in text for each in shown)
+    assert len(text.splitlines()) < 20
+
+
+def test_the_pools_of_a_workloads_nodes_are_counted(api: Api, cluster: Cluster) -> None:
+    node = {"metadata": {"name": "counted", "labels": {GKE_NODE_POOL: "some"}}}
+    api.create("/api/v1/nodes", node)
+    pod = {"metadata": {"name": "placed"}, "spec": {"nodeName": "counted", "containers": [{"name": "c", "image": "i"}]}}
+    api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+    [row] = [each for each in contents.collect(cluster.rehearsal).workloads if each.name == "placed"]
+    api.delete("/api/v1/nodes/counted")
+    assert (row.nodes, row.pools) == (["counted"], {"some": 1})

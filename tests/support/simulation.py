@@ -52,7 +52,7 @@ class Cloud:
         return self.api.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
 
     def report(self, pool: str) -> dict[str, Any]:
-        return next(entry for entry in contents.pools(self.rehearsal) if entry["name"] == pool)
+        return next(entry for entry in contents.collect(self.rehearsal).pools if entry["name"] == pool)
 
     def run(self, name: str, gpus: int = 0, copies: int = 1, **spec: Any) -> None:
         """Start pods that run until they are deleted."""

@@ -31,6 +31,7 @@ from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI
 from ml_foundations.rehearsal.watching import watched
 
 _SETTLE_SECONDS = 120
+_POLL_SECONDS = 0.25
 _QUIET_SECONDS = 20
 """After this long without any change, what is still pending is taken to stay so."""
 
@@ -186,13 +187,17 @@ def _settle(rehearsal: Rehearsal) -> contents.Report:
     with Step("waiting for the workloads to settle") as progress:
         started = changed = time.monotonic()
         result = contents.collect(rehearsal)
+        took = time.monotonic() - started
         while time.monotonic() - started < _SETTLE_SECONDS and time.monotonic() - changed < _QUIET_SECONDS:
             waiting = [w for w in result.workloads if w.state not in STEADY]
             if not waiting:
                 break
             progress.detail(f"{len(waiting)} of {len(result.workloads)} under way")
-            time.sleep(0.5)
+            # Reading many thousands of pods takes from the replica what it needs to settle: the longer, the less often.
+            time.sleep(max(_POLL_SECONDS, 2 * took))
+            began = time.monotonic()
             latest = contents.collect(rehearsal)
+            took = time.monotonic() - began
             if latest != result:
                 result, changed = latest, time.monotonic()
     return result

@@ -459,15 +459,15 @@ def test_a_pool_becomes_nodes_follows_updates_and_goes(live: GcpProvider, cluste
     created = live.create(pool, pool_inputs())
     assert created.id == f"{CLUSTER_ID}/nodePools/l4"
     assert not unmodelled(container.NODE_POOL, created.outputs)
-    assert contents.pools(cluster.rehearsal)[0]["gpus"] == 2
+    assert contents.collect(cluster.rehearsal).pools[0]["gpus"] == 2
     assert live.read(pool, State(created.id, {}, {})) == created
     changed = pool_inputs(
         autoscaling={"totalMinNodeCount": 2, "totalMaxNodeCount": 4}, nodeConfig={"labels": {"a": "b"}}
     )
     live.update(pool, created, changed)
-    assert contents.pools(cluster.rehearsal)[0]["nodes"] == 2
+    assert contents.collect(cluster.rehearsal).pools[0]["nodes"] == 2
     live.delete(pool, created)
-    assert contents.pools(cluster.rehearsal) == []
+    assert contents.collect(cluster.rehearsal).pools == []
     assert live.read(pool, created) is None
 
 

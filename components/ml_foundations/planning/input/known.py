@@ -63,11 +63,6 @@ class _Field:
         """Whether it holds one value, which decides."""
         return not self.shape and not self.unknown
 
-    @cached_property
-    def takes_any_string(self) -> bool:
-        """Whether there is nothing to say of a string in it."""
-        return self.check is _string and not self.values and not self.unknown
-
 
 def _string(value: Any, _least: int) -> str:
     return "" if isinstance(value, str) else f"must be a string, not {shown(value)}; put it in quotes"
@@ -162,8 +157,7 @@ def notes_of(type_name: str, value: Any) -> list[Note]:
     for key, item in value.items():
         rule = fields.get(key, _NO_FIELD)
         is_open = item is UNKNOWN and rule is not None and (type_name == _METADATA or _HARMLESS.get(rule.type) is rule)
-        is_fine = rule is not None and isinstance(item, str) and rule.takes_any_string and not rule.shape
-        if rule is None or item is None or is_open or is_fine:
+        if rule is None or item is None or is_open:
             continue
         if notes := _in_field(rule, item):
             found += _below(key, notes)
@@ -188,8 +182,7 @@ def _in_field(rule: _Field, value: Any) -> list[Note]:
     elif rule.shape == "{" and is_mapping(value):
         for key, item in value.items():
             is_read = item is not UNKNOWN or not rule.keys or decides(rule.keys, key)
-            is_fine = item is None or (isinstance(item, str) and rule.takes_any_string)
-            if not is_fine and is_read and (notes := _in_value(rule, item)):
+            if item is not None and is_read and (notes := _in_value(rule, item)):
                 found += _below(key, notes)
             if rule.keys and not is_known(rule.keys, key):
                 found.append(Note(key, "planning does not know what it decides", is_error=False))

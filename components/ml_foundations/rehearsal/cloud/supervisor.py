@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ml_foundations.kubernetes import labels
@@ -25,6 +26,9 @@ _NODES = "/api/v1/nodes"
 _REMOVAL_GRACE_SECONDS = 1.0
 _TICK_SECONDS = 0.5
 _QUIET_SECONDS = 0.1
+_REST = 3
+"""After a round comes this many times its CPU time without one: at size, the replica needs the processor more."""
+_NODES_AT_ONCE = 16
 _Busy = Mapping[str, Sequence[Manifest]]
 """By node, the pods that keep it from being removed."""
 
@@ -77,10 +81,11 @@ class Supervisor:
             self._changed.clear()
             if not all(informer.synced.is_set() for informer in self._informers):
                 continue
+            before = time.thread_time()
             with attempt("a round"):
                 self.reconcile()
             # Let changes gather: one round for a burst of pods, not one for each.
-            time.sleep(_QUIET_SECONDS)
+            time.sleep(max(_QUIET_SECONDS, _REST * (time.thread_time() - before)))
 
     def reconcile(self) -> None:
         """One round: DaemonSets, scaling, nodes, disks, addresses, history; each has its turn, whatever else fails."""
@@ -197,9 +202,7 @@ class Supervisor:
 
         for request, found in self._requests.granted(plan):
             for pool, zone in found.new_nodes.elements():
-                made = self._api.create(_NODES, nodes.new_node(pools[pool], zone, self._operator, request))
-                self._nodes.put(made)
-                there.append(made)
+                there.append(self._make_node(pools[pool], zone, request))
                 sizes[pool] += 1
 
     def _fill(
@@ -210,13 +213,20 @@ class Supervisor:
         self._drain([node for node in existing if not _is_current(node, pool)], busy)
         in_zone = Counter(_label(node, labels.ZONE) for node in current)
         wanted = [zone for (name, zone), count in planned.items() if name == pool.name for _ in range(count)]
+        zones: list[str] = []
         for index in range(size - len(current)):
-            zone = wanted[index] if index < len(wanted) else min(pool.zones, key=lambda zone: in_zone[zone])
-            in_zone[zone] += 1
-            self._nodes.put(self._api.create(_NODES, nodes.new_node(pool, zone, self._operator)))
+            zones.append(wanted[index] if index < len(wanted) else min(pool.zones, key=lambda zone: in_zone[zone]))
+            in_zone[zones[-1]] += 1
+        with ThreadPoolExecutor(_NODES_AT_ONCE) as threads:
+            list(threads.map(lambda zone: self._make_node(pool, zone), zones))
         # Those that are on their way out already, then those that run nothing.
         current.sort(key=lambda node: (not node["spec"].get("unschedulable"), name_of(node) in busy))
         self._drain(current[: max(0, len(current) - size)], busy)
+
+    def _make_node(self, pool: Pool, zone: str, request: str = "") -> Object:
+        made = self._api.create(_NODES, nodes.new_node(pool, zone, self._operator, request))
+        self._nodes.put(made)
+        return made
 
     def _update(self, pool: Pool, existing: Iterable[Object], templates: Mapping[str, Object]) -> None:
         settled, wanted = self._settled.get(pool.name), (pool, self._operator)

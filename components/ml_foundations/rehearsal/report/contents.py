@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ml_foundations.catalog.versions import DRA_DRIVER, GPU_OPERATOR, NFS_PROVISIONER
@@ -67,19 +67,22 @@ def collect(rehearsal: Rehearsal) -> Report:
     api, store = Api(Access(rehearsal.kubeconfig)), Store(rehearsal)
     declared = store.pools()
     recorded = [{"type": entry["type"], "name": entry["name"]} for entry in store.recorded()]
+    nodes, pods = api.get("/api/v1/nodes")["items"], api.get("/api/v1/pods")["items"]
+    history = store.history()
+    pool_by_node = {entry["node"]: entry["pool"] for entry in history} | {
+        name_of(node): pool_of(node) for node in nodes
+    }
+    found = workloads.collect(api, pods, history, _without_operator(rehearsal, api, declared))
     return Report(
         stack=rehearsal.stack,
-        pools=_pools(api, declared),
-        workloads=workloads.collect(api, store.history(), _without_operator(rehearsal, api, declared)),
+        pools=_pools(nodes, pods, declared),
+        workloads=[
+            replace(row, pools=dict(Counter(pool_by_node.get(node, "") for node in row.nodes))) for row in found
+        ],
         quotas=_quotas(api),
         recorded=recorded + _recorded_releases(rehearsal),
         placeholders=read_json(rehearsal.placeholders, []),
     )
-
-
-def pools(rehearsal: Rehearsal) -> list[dict[str, Any]]:
-    """The node pools as they are now, with their nodes and GPUs; copied nodes of no pool by their machine type."""
-    return _pools(Api(Access(rehearsal.kubeconfig)), Store(rehearsal).pools())
 
 
 def pool_of(node: Object) -> str:
@@ -88,13 +91,14 @@ def pool_of(node: Object) -> str:
     return found.get(labels.GKE_NODE_POOL) or found.get(labels.INSTANCE_TYPE) or "other"
 
 
-def _pools(api: Api, declared: dict[str, Pool]) -> list[dict[str, Any]]:
-    nodes: defaultdict[tuple[str, bool], list[Object]] = defaultdict(list, {(name, True): [] for name in declared})
-    for node in api.get("/api/v1/nodes")["items"]:
+def _pools(nodes: list[Object], pods: list[Object], declared: dict[str, Pool]) -> list[dict[str, Any]]:
+    """The node pools with their nodes and GPUs; copied nodes of no pool by their machine type."""
+    by_pool: defaultdict[tuple[str, bool], list[Object]] = defaultdict(list, {(name, True): [] for name in declared})
+    for node in nodes:
         # A pool of one's own cluster may have the name of one that is declared, and has its own place.
-        nodes[pool_of(node), is_simulated(node)].append(node)
+        by_pool[pool_of(node), is_simulated(node)].append(node)
     used: Counter[str] = Counter()
-    for pod in filter(is_busy, api.get("/api/v1/pods")["items"]):
+    for pod in filter(is_busy, pods):
         used[pod["spec"]["nodeName"]] += gpus(pod_requests(pod["spec"]))
     return [
         {
@@ -106,7 +110,7 @@ def _pools(api: Api, declared: dict[str, Pool]) -> list[dict[str, Any]]:
             "gpus": sum(int(section(node, "status", "capacity").get(labels.GPU_RESOURCE, 0)) for node in mine),
             "gpus_in_use": sum(used[name_of(node)] for node in mine),
         }
-        for (name, simulated), mine in nodes.items()
+        for (name, simulated), mine in by_pool.items()
         for pool in [declared.get(name) if simulated else None]
     ]
 

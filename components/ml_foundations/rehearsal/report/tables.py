@@ -13,6 +13,10 @@ from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.manifests import RELEASE
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import Report
+from ml_foundations.rehearsal.report.workloads import Workload
+
+_MOST_NAMED = 8
+"""As many nodes of a workload as are shown by name."""
 
 
 def show(report: Report, rehearsal: Rehearsal, console: Console) -> None:
@@ -51,7 +55,7 @@ def _tables(report: Report) -> Iterable[RenderableType]:
     for row in report.workloads:
         style = "green" if row.is_well else "red"
         state = Text(row.state, style=style)
-        workloads.add_row(row.namespace, f"{row.kind} {row.name}", state, "\n".join(row.nodes), row.reason)
+        workloads.add_row(row.namespace, f"{row.kind} {row.name}", state, _nodes(row), row.reason)
     yield workloads
 
     quotas = _table("\nQuotas (used / hard)", "namespace", "quota", *_QUOTA_COLUMNS.values())
@@ -62,6 +66,13 @@ def _tables(report: Report) -> Iterable[RenderableType]:
 
     if text := _recorded_text(report):
         yield Text(f"\n{text}", style="dim")
+
+
+def _nodes(row: Workload) -> str:
+    """The names of a few nodes; of more, how many of each pool. ``report --json`` has all names."""
+    if len(row.nodes) <= _MOST_NAMED:
+        return "\n".join(row.nodes)
+    return "\n".join(f"{count} of {pool or 'nodes that are gone'}" for pool, count in sorted(row.pools.items()))
 
 
 def _recorded_text(report: Report) -> str:

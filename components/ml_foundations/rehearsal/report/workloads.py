@@ -36,6 +36,8 @@ class Workload:
     state: str
     nodes: list[str] = field(default_factory=list)
     reason: str = ""
+    pools: dict[str, int] = field(default_factory=dict)
+    """How many of these nodes each pool has."""
 
     @property
     def is_well(self) -> bool:
@@ -43,13 +45,16 @@ class Workload:
         return self.state in _GOOD or (self.kind, self.state) == ("CronJob", "Suspended")
 
 
-def collect(api: Api, history: list[dict[str, Any]], without_operator: list[str]) -> list[Workload]:
+def collect(
+    api: Api, all_pods: list[Object], history: list[dict[str, Any]], without_operator: list[str]
+) -> list[Workload]:
     """Every workload that somebody declared, those of the system apart."""
 
     def ours(path: str) -> list[Object]:
         return [item for item in api.get(path)["items"] if not is_system(namespace_of(item))]
 
-    pods, jobs = ours("/api/v1/pods"), ours("/apis/batch/v1/jobs")
+    pods = [pod for pod in all_pods if not is_system(namespace_of(pod))]
+    jobs = ours("/apis/batch/v1/jobs")
     failed = [*_warnings(api, "FailedAttachVolume"), *_warnings(api, "FailedMount")]
     unattached = {event["involvedObject"]["uid"]: event["message"] for event in failed}
     queued = {uid: item for item in _where_served(ours, _QUEUED) for uid in owners(item)}
