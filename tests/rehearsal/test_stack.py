@@ -9,9 +9,8 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import psutil
 import pytest
 import yaml
 from ml_foundations.rehearsal.cloud import life
@@ -26,7 +25,7 @@ from ml_foundations.rehearsal.report.contents import Report, collect
 from ml_foundations.rehearsal.report.workloads import Workload
 
 from tests.support import recording
-from tests.support.checkout import COMMAND, Checkout
+from tests.support.checkout import Checkout, files, state_ids
 from tests.support.official import can_fetch_charts, needs_kubernetes_plugin
 from tests.support.recorded import unmodelled
 from tests.support.waiting import until
@@ -50,11 +49,12 @@ def dev(request: pytest.FixtureRequest, copy_checkout: Callable[[], Checkout]) -
     checkout.run("down")
 
 
-def files(checkout: Checkout) -> dict[str, int]:
-    """Every file outside of .rehearsal, with the time of its last change."""
-    ours = {".rehearsal", ".venv", "__pycache__"}
-    paths = (path for path in checkout.root.rglob("*") if not ours & set(path.parts) and path.is_file())
-    return {str(path): path.stat().st_mtime_ns for path in paths}
+class Again(NamedTuple):
+    """A second ``up``: the state before it, what it printed, and what only a trap on PATH makes."""
+
+    before: dict[str, str]
+    result: subprocess.CompletedProcess[str]
+    sprung: Path
 
 
 def report(checkout: Checkout) -> dict[str, Any]:
@@ -121,23 +121,35 @@ def test_quota_use_is_what_the_pods_request(dev: Checkout) -> None:
             assert int(quota["used"][key]) == wanted
 
 
-def test_a_second_up_changes_nothing_and_takes_seconds(dev: Checkout) -> None:
-    before = state_ids(dev)
-    result = dev.run("up")
+@pytest.fixture(scope="module")
+def again(dev: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Again:
+    """A second ``up`` without a change, while PATH has traps under the names of what it runs."""
+    traps = tmp_path_factory.mktemp("traps")
+    for name in (
+        "pulumi-resource-gcp",
+        "pulumi-resource-kubernetes",
+        "pulumi-language-python",
+        "gke-gcloud-auth-plugin",
+    ):
+        trap = traps / name
+        trap.write_text(f"#!/bin/sh\ntouch {traps}/sprung\nexit 1\n")
+        trap.chmod(0o755)
+    return Again(state_ids(dev), dev.run("up", PATH=f"{traps}:{os.environ['PATH']}"), traps / "sprung")
+
+
+def test_a_second_up_changes_nothing_and_takes_seconds(dev: Checkout, again: Again) -> None:
+    result = again.result
     assert result.returncode == 0, result.stderr
     assert "unchanged" in result.stdout
     assert "\x1b" not in result.stdout + result.stderr, "colours, though NO_COLOR is set and nobody looks"
     for word in ("created", "updated", "replaced", "deleted"):
         assert f" {word}" not in result.stdout.partition("Resources:")[2].partition("Duration")[0]
-    assert state_ids(dev) == before
+    assert state_ids(dev) == again.before
 
 
-def state_ids(checkout: Checkout) -> dict[str, str]:
-    exported = json.loads(checkout.shell("pulumi stack export -s dev").stdout)["deployment"]
-    assert not exported.get("pending_operations")
-    resources = exported["resources"]
-    assert len({r["urn"] for r in resources}) == len(resources), "duplicates in the state"
-    return {r["urn"]: r.get("id", "") for r in resources}
+def test_a_planted_plugin_is_never_run(again: Again) -> None:
+    assert again.result.returncode == 0, again.result.stderr
+    assert not again.sprung.exists()
 
 
 def test_plain_pulumi_works_in_the_printed_environment(dev: Checkout) -> None:
@@ -305,19 +317,6 @@ def row(checkout: Checkout, name: str) -> Workload:
     return next(workload for workload in seen(checkout).workloads if workload.name == name)
 
 
-def test_down_leaves_no_process_and_no_file(copy_checkout: Callable[[], Checkout]) -> None:
-    checkout = copy_checkout()
-    before = files(checkout)
-    interrupted_up(checkout)
-    assert not list(checkout.rehearsal().backend_dir.rglob("*.attrs"))
-    assert checkout.run("up").returncode == 0
-    state_ids(checkout)
-    assert checkout.run("down").returncode == 0
-    assert not (checkout.root / ".rehearsal").exists()
-    assert files(checkout) == before
-    assert not [p for p in psutil.process_iter(["cmdline"]) if str(checkout.root) in " ".join(p.info["cmdline"] or [])]
-
-
 def test_an_update_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
     """The lock of a pulumi that lives is no leftover."""
     (tmp_path / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
@@ -332,70 +331,3 @@ def test_an_update_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
                 stack.recover(rehearsal)
         finally:
             holder.kill()
-
-
-def test_stacks_of_one_checkout_are_rehearsed_at_once(copy_checkout: Callable[[], Checkout]) -> None:
-    """By make, as a user would; each has its own workloads, all of them well, and the end of one leaves the other."""
-    checkout = copy_checkout()
-
-    def make(*words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            ["make", "-o", ".venv/.ready", *words],
-            cwd=checkout.root,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    ups = {name: make("up", f"STACK={name}") for name in ("staging", "prod")}
-    for name, up in ups.items():
-        said, _ = up.communicate(timeout=600)
-        assert up.returncode == 0, said
-        assert f"{name}: all is well" in said
-    for name in ups:
-        pools = {pool["name"] for pool in collect(checkout.rehearsal(name)).pools}
-        assert pools == set(settings_of(checkout, name)["ml-foundations:nodePools"])
-        assert make("down", f"STACK={name}").wait(120) == 0
-        others = [other for other in ups if (checkout.root / ".rehearsal" / other).exists()]
-        assert name not in others
-        assert all(checkout.run("status", "--stack", other).returncode == 0 for other in others)
-    assert not (checkout.root / ".rehearsal").exists()
-
-
-def settings_of(checkout: Checkout, stack: str) -> dict[str, Any]:
-    return yaml.safe_load((checkout.root / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]
-
-
-def interrupted_up(checkout: Checkout) -> None:
-    """Start ``up`` and kill pulumi with SIGKILL once it has created a few resources."""
-    up = subprocess.Popen(
-        [COMMAND, "up", "--verbose"],
-        cwd=checkout.root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert up.stdout
-    for line in up.stdout:
-        if "kubernetes:" in line and "created" in line:
-            break
-    for process in psutil.Process(up.pid).children(recursive=True):
-        if process.name() == "pulumi":
-            process.kill()
-    up.stdout.read()
-    assert up.wait() != 0
-
-
-def test_a_planted_plugin_is_never_run(dev: Checkout, tmp_path: Path) -> None:
-    for name in (
-        "pulumi-resource-gcp",
-        "pulumi-resource-kubernetes",
-        "pulumi-language-python",
-        "gke-gcloud-auth-plugin",
-    ):
-        trap = tmp_path / name
-        trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\nexit 1\n")
-        trap.chmod(0o755)
-    result = dev.run("up", "--quiet", PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert result.returncode == 0, result.stderr
-    assert not (tmp_path / "sprung").exists()

@@ -1,5 +1,6 @@
 """The checkout, and copies of it to run commands in as a user would."""
 
+import json
 import os
 import subprocess
 import sys
@@ -54,3 +55,18 @@ def exports(checkout: Checkout, stack: str) -> str:
     printed = checkout.run("env", "--stack", stack)
     assert printed.returncode == 0, printed.stderr
     return printed.stdout
+
+
+def files(checkout: Checkout) -> dict[str, int]:
+    """Every file outside of .rehearsal, with the time of its last change."""
+    ours = {".rehearsal", ".venv", "__pycache__"}
+    paths = (path for path in checkout.root.rglob("*") if not ours & set(path.parts) and path.is_file())
+    return {str(path): path.stat().st_mtime_ns for path in paths}
+
+
+def state_ids(checkout: Checkout) -> dict[str, str]:
+    exported = json.loads(checkout.shell("pulumi stack export -s dev").stdout)["deployment"]
+    assert not exported.get("pending_operations")
+    resources = exported["resources"]
+    assert len({r["urn"] for r in resources}) == len(resources), "duplicates in the state"
+    return {r["urn"]: r.get("id", "") for r in resources}
