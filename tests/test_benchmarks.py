@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-from benchmarks import __main__ as bench
-from benchmarks import planning
+import pytest
+from ml_foundations.rehearsal.tools.toolchain import Tools
+
+from benchmarks import fleet, planning, stacks
 
 
 def test_planning_is_measured() -> None:
@@ -14,4 +16,17 @@ def test_planning_is_measured() -> None:
 
 
 def test_a_rehearsal_is_measured_in_a_copy(tmp_path: Path) -> None:
-    assert (bench.copy_checkout(tmp_path) / "Makefile").exists()
+    assert (stacks.copy_checkout(tmp_path) / "Makefile").exists()
+
+
+@pytest.mark.parametrize("make", [fleet.by_script, fleet.by_pool])
+def test_nodes_and_the_pods_of_a_job_are_measured(tools: Tools, make: fleet.Make) -> None:
+    found = fleet.seconds_of(2, make)
+    assert found["nodes"] > 0
+    assert found["pods"] > 0
+    assert found["megabytes"] > 0
+
+
+def test_a_program_that_declares_nothing_is_previewed(tools: Tools, tmp_path: Path) -> None:
+    stacks.preview(stacks.empty_project(tmp_path))
+    assert stacks.row([2.0, 4.0], [1.0, 1.0]) == {"rehearsal": 3.0, "anchor": 1.0, "ratio": 3.0}

@@ -1,0 +1,147 @@
+"""How fast a rehearsal makes nodes and runs the pods of a Job, each beside an anchor in the same run.
+
+    python -m benchmarks.fleet [NODES ...]
+
+The anchor is a plain script over the same control plane: it makes the same nodes one after the other, without the
+simulated GKE and its DaemonSets, and runs the same Job on them. Prints one JSON document; see README.md beside this
+file.
+"""
+
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from ml_foundations.catalog.pools import PoolGpu
+from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api, Object, condition
+from ml_foundations.rehearsal.cloud import life, nodes
+from ml_foundations.rehearsal.cloud.informer import Informer
+from ml_foundations.rehearsal.cloud.store import Pool, Store
+from ml_foundations.rehearsal.control_plane import kwok
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.tools import toolchain
+
+SIZES = (100, 300, 1000)
+PODS_PER_NODE = 5
+GPUS = 8
+PATIENCE_SECONDS = 900
+ZONES = ("us-central1-a", "us-central1-b")
+Make = Callable[[Rehearsal, Api, Pool], None]
+_JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+def main() -> None:
+    sizes = [int(word) for word in sys.argv[1:]] or SIZES
+    print(json.dumps(measure(sizes), indent=2))
+
+
+def measure(sizes: Sequence[int] = SIZES) -> dict[str, Any]:
+    """By number of nodes: seconds, wall and CPU, until all are Ready and a Job of five pods each has completed."""
+    return {f"{size} nodes, {size * PODS_PER_NODE} pods": compared(size) for size in sizes}
+
+
+def compared(size: int) -> dict[str, Any]:
+    """A pool of a rehearsal, the anchor of the same run, and the ratio of the two."""
+    found = {"anchor": seconds_of(size, by_script), "rehearsal": seconds_of(size, by_pool)}
+    mine, anchor = found["rehearsal"], found["anchor"]
+    return found | {"ratio": {key: round(mine[key] / anchor[key], 2) for key in mine if "per second" not in key}}
+
+
+def seconds_of(size: int, make: Make) -> dict[str, float]:
+    with replica() as rehearsal:
+        api, changed = Api(Access(rehearsal.kubeconfig)), threading.Event()
+        known = Informer(api, "/api/v1/nodes", changed, read=lambda node: node | {"ready": is_ready(node)})
+        known.start()
+        bounds = {"min_nodes": size, "initial_nodes": size, "max_nodes": size}
+        pool = Pool("gpus", "a3-highgpu-8g", cluster="ml", zones=ZONES, gpu=PoolGpu("nvidia-h100-80gb", GPUS), **bounds)
+        started, spent = time.perf_counter(), cpu(rehearsal)
+        make(rehearsal, api, pool)
+        wait(lambda: sum(node["ready"] for node in known.items()) >= size)
+        made, spent_on_nodes = time.perf_counter(), cpu(rehearsal) - spent
+        pods = size * PODS_PER_NODE
+        api.create(_JOBS, job(pods))
+        wait(lambda: condition(api.get(f"{_JOBS}/many"), "Complete").get("status") == "True")
+        done = time.perf_counter()
+        return {
+            "nodes": round(made - started, 2),
+            "nodes per second": round(size / (made - started)),
+            "CPU of nodes": round(spent_on_nodes, 1),
+            "pods": round(done - made, 2),
+            "pods per second": round(pods / (done - made)),
+            "CPU of pods": round(cpu(rehearsal) - spent - spent_on_nodes, 1),
+            "megabytes": memory(rehearsal),
+        }
+
+
+@contextmanager
+def replica() -> Iterator[Rehearsal]:
+    with tempfile.TemporaryDirectory() as folder:
+        rehearsal = Rehearsal.of("fleet", Path(folder))
+        rehearsal.make()
+        kwok.start(rehearsal, toolchain.ensure())
+        try:
+            yield rehearsal
+        finally:
+            life.stop(rehearsal)
+            kwok.delete(rehearsal)
+
+
+def by_script(rehearsal: Rehearsal, api: Api, pool: Pool) -> None:
+    for index in range(pool.min_nodes):
+        api.create("/api/v1/nodes", nodes.new_node(pool, ZONES[index % len(ZONES)], None))
+
+
+def by_pool(rehearsal: Rehearsal, api: Api, pool: Pool) -> None:
+    store = Store(rehearsal)
+    store.save_cluster({"id": "ml", "inputs": {"name": "ml"}})
+    life.start(rehearsal)
+    store.save_pool(pool)
+
+
+def is_ready(node: Object) -> bool:
+    gpus = node["status"].get("allocatable", {}).get(GPU_RESOURCE)
+    return condition(node, "Ready").get("status") == "True" and gpus == str(GPUS)
+
+
+def job(pods: int) -> Object:
+    container = {"name": "main", "image": "busybox", "resources": {"limits": {GPU_RESOURCE: "1"}}}
+    tolerations = [{"key": GPU_RESOURCE, "operator": "Exists"}]
+    template = {"spec": {"restartPolicy": "Never", "containers": [container], "tolerations": tolerations}}
+    spec = {"parallelism": pods, "completions": pods, "template": template}
+    return {"metadata": {"name": "many"}, "spec": spec}
+
+
+def memory(rehearsal: Rehearsal) -> int:
+    """What the processes of a rehearsal hold of the machine's memory, what they share counted once."""
+    return round(sum(process.memory_full_info().pss for process in running(rehearsal)) / 1e6)
+
+
+def cpu(rehearsal: Rehearsal) -> float:
+    """The CPU seconds that the processes of a rehearsal have taken."""
+    times = [process.cpu_times() for process in running(rehearsal)]
+    return sum(each.user + each.system for each in times)
+
+
+def running(rehearsal: Rehearsal) -> list[psutil.Process]:
+    processes = [*kwok.processes(rehearsal), life.process(rehearsal)]
+    return [psutil.Process(process.pid) for process in processes if process.pid]
+
+
+def wait(is_done: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not is_done():
+        if time.monotonic() > until:
+            raise TimeoutError(f"nothing came of it in {PATIENCE_SECONDS} s")
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()
