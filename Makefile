@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every command starts Python several times: let it keep what it compiled, whatever the user's shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up down status report test quick lint format bench differential lock generate install clean help
+.PHONY: up down status report test quick lint format bench differential faults lock generate install clean help
 .DEFAULT_GOAL := up
 
 up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
@@ -39,6 +39,9 @@ bench: .venv/.ready ## measure, and print the figures
 
 differential: .venv/.ready ## compare planning with the real scheduler: make differential [N=10000] [GENERATOR=schema]; goes on where it was
 	@$(RUN) tests.differential $(N) $(if $(GENERATOR),--generator "$(GENERATOR)") $(if $(WRITE),--write)
+
+faults: .venv/.ready ## kill parts of rehearsals at random moments: make faults [N=200]; goes on where it was
+	@$(RUN) tests.reliability $(N)
 
 lock: .venv/.ready ## update the lock, after a change of the dependencies in pyproject.toml
 	@$(RUN) uv pip compile pyproject.toml --all-extras --universal --generate-hashes --no-header -q -o requirements.lock

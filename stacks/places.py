@@ -87,7 +87,7 @@ def fill(given: dict[str, Any]) -> list[Place]:
     for _, monitor in _entries(given, "gpuMonitors"):
         _read_files(monitor)
     for _, team in _entries(given, "teams"):
-        buckets = {name for name, volume in _entries(team, "volumes") if volume.get("bucket") is not None}
+        buckets = [name for name, volume in _entries(team, "volumes") if volume.get("bucket") is not None]
         for workload in (entry for section in SECTIONS for _, entry in _entries(team, to_camel(section))):
             _read_files(workload)
             mounts = workload.get("mounts")

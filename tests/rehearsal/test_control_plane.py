@@ -68,7 +68,7 @@ def pids(rehearsal: Rehearsal) -> dict[str, int | None]:
 
 
 def pid_file(rehearsal: Rehearsal, name: str) -> Path:
-    return rehearsal.cluster_dir / "clusters" / "kwok" / "pids" / f"{name}.pid"
+    return configuration.cluster_folder(rehearsal) / "pids" / f"{name}.pid"
 
 
 def apply(rehearsal: Rehearsal, *manifests: dict[str, Any]) -> None:
@@ -363,7 +363,7 @@ def test_what_a_killed_start_left_is_no_hindrance(another: Rehearsal, tools: Too
     os.killpg(starting.pid, signal.SIGKILL)
     starting.wait()
     # The power failed while kwokctl wrote the certificates, and the pids were lost with them.
-    (another.cluster_dir / "clusters" / "kwok" / "pki" / "admin.crt").write_text("")
+    (configuration.cluster_folder(another) / "pki" / "admin.crt").write_text("")
     pid_file(another, "etcd").unlink()
     kwok.start(another, tools)
     assert api(another).list_namespace().items
@@ -391,7 +391,7 @@ def test_two_start_side_by_side_and_end_without_a_trace(rehearsal: Rehearsal, to
                 save(each, each.stack)
             assert [saved(each) & {"one", "two"} for each in pair] == [{"one"}, {"two"}]
 
-            database = pair[0].cluster_dir / "clusters" / "kwok" / "etcd" / "member" / "snap" / "db"
+            database = configuration.cluster_folder(pair[0]) / "etcd" / "member" / "snap" / "db"
             kwok.stop(pair[0])
             assert api(pair[1]).list_namespace().items
             database.write_bytes(b"broken" * 4096)

@@ -206,3 +206,27 @@ def test_no_credentials_of_the_users_are_found(rehearsal: Rehearsal, monkeypatch
     assert given["PULUMI_K8S_ENABLE_PATCH_FORCE"] == "true"
     assert {given[name] for name in ("CLOUDSDK_CONFIG", "AWS_CONFIG_FILE", "AZURE_CONFIG_DIR")} == {os.devnull}
     assert f"export CLOUDSDK_CONFIG={os.devnull}" in environment.shell_exports(rehearsal)
+
+
+def test_no_proxy_leads_to_the_replica(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert environment.process_environment(rehearsal)["no_proxy"] == "127.0.0.1,localhost,::1"
+    monkeypatch.setenv("NO_PROXY", "intern")
+    found = environment.process_environment(rehearsal)
+    assert found["no_proxy"] == found["NO_PROXY"] == "intern,127.0.0.1,localhost,::1"
+
+
+def test_the_backends_address_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "50% é").mkdir()
+    (tmp_path / "50% é" / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
+    backend = environment.process_environment(Rehearsal.of("dev", tmp_path / "50% é"))["PULUMI_BACKEND_URL"]
+    assert "/50%25%20%C3%A9/" in backend
+
+
+def test_the_users_own_pulumi_settings_are_not_the_rehearsals(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("BACKEND_URL", "STACK", "ACCESS_TOKEN", "CONFIG_PASSPHRASE", "HOME", "PARALLEL"):
+        monkeypatch.setenv(f"PULUMI_{name}", "the user's")
+    assert "the user's" not in environment.process_environment(rehearsal).values()

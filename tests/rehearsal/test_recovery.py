@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import stack
@@ -72,6 +73,23 @@ def test_ctrl_c_leaves_pulumi_the_time_to_end(tmp_path: Path) -> None:
     assert (tmp_path / "ended").exists()
     assert up.returncode == 130
     assert "interrupted: run the same command again" in said
+
+
+def test_a_pulumi_whose_command_was_killed_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    rehearsal.make()
+    pulumi = rehearsal.bin_dir / "pulumi"
+    pulumi.write_text(PULUMI.format(python=sys.executable, folder=str(tmp_path)))
+    pulumi.chmod(0o700)
+    up = subprocess.Popen([sys.executable, "-c", UP.format(project=str(tmp_path))], cwd=CHECKOUT)
+    until((tmp_path / "begun").exists)
+    up.kill()
+    up.wait()
+    left = psutil.Process(int((rehearsal.root / "pulumi.pid").read_text().split()[0]))
+    assert left.is_running()
+    stack.process(rehearsal).stop()
+    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
 
 
 def test_what_google_cloud_had_made_when_pulumi_was_killed_is_adopted(project: Project) -> None:

@@ -10,8 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 _QUANTITY = re.compile(
-    r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?", re.ASCII
+    r"(?P<number>[+-]?(?:\d{1,99}(?:\.\d{0,99})?|\.\d{1,99}))"
+    r"(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2})?",
+    re.ASCII,
 )
+"""Bounded: to compute with 1e999999999 would never end."""
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}

@@ -90,7 +90,11 @@ def tell(comparison: Comparison, style: str) -> int:
 
 
 def _print(shown: Any) -> None:
-    print(shown if isinstance(shown, str) else json.dumps(shown, indent=2))
+    text = shown if isinstance(shown, str) else json.dumps(shown, indent=2)
+    try:
+        print(text.encode(errors="replace").decode(), flush=True)
+    except OSError as error:
+        sys.exit(f"error: the verdicts cannot be written: {error.strerror}")
 
 
 def _read(files: Sequence[str]) -> list[Manifest]:
@@ -98,7 +102,7 @@ def _read(files: Sequence[str]) -> list[Manifest]:
     errors: list[str] = []
     for file in (each for given in files for each in _files(given)):
         try:
-            text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+            text = (sys.stdin.read() if sys.stdin else "") if file == "-" else Path(file).read_text(encoding="utf-8")
             found += documents.read(text, "standard input" if file == "-" else file)
         except documents.UnreadableError as error:
             errors += error.errors

@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -26,6 +27,9 @@ _EXTRA = ("packaging", "psutil", "rich", "urllib3")
 
 def main() -> None:
     """Run one command; status 0 only on success."""
+    # What only prints ends as soon as nobody reads it, as other commands do; the others go on.
+    if sys.argv[1:2] not in (["up"], ["down"]):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if sys.argv[1:2] == ["plan"]:
         from ml_foundations.planning.__main__ import main as plan
 

@@ -12,8 +12,6 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
-
 from ml_foundations.planning.__main__ import tell
 from ml_foundations.rehearsal import difference, files
 from ml_foundations.rehearsal.cloud import brought_nodes, life
@@ -23,7 +21,7 @@ from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.engine.declared import declared
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.processes import Process
-from ml_foundations.rehearsal.progress import RehearsalError, Step, console, user_errors
+from ml_foundations.rehearsal.progress import RehearsalError, Step, console, output, user_errors
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import toolchain
@@ -38,6 +36,7 @@ _QUIET_SECONDS = 20
 
 def run(name: str, args: argparse.Namespace) -> None:
     """Run one command; an error meant for the user ends the process with status 1."""
+    os.umask(0o077)
     with user_errors():
         _COMMANDS[name](Rehearsal.of(args.stack, args.project.resolve()), args)
 
@@ -63,7 +62,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         stack.up(rehearsal, quiet=args.quiet, verbose=args.verbose)
         result = _settle(rehearsal)
     _write_page(result, rehearsal, rehearsal.page)
-    tables.show(result, rehearsal, _stdout())
+    tables.show(result, rehearsal, output())
     _show_hints(rehearsal)
     if result.unwell:
         raise RehearsalError(
@@ -111,6 +110,7 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         return
     _lock(rehearsal)
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
+        stack.process(rehearsal).stop()
         controllers.stop(rehearsal)
         life.stop(rehearsal)
         kwok.delete(rehearsal)
@@ -139,7 +139,7 @@ def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     if args.json:
         print(result.to_json())
     elif not args.html:
-        tables.show(result, rehearsal, _stdout())
+        tables.show(result, rehearsal, output())
 
 
 def _write_page(result: contents.Report, rehearsal: Rehearsal, file: Path) -> None:
@@ -206,11 +206,11 @@ def _settle(rehearsal: Rehearsal) -> contents.Report:
 def _show_hints(rehearsal: Rehearsal) -> None:
     folder = "" if rehearsal.project == Path.cwd() else f" -C {shlex.quote(os.path.relpath(rehearsal.project))}"
     if ASSUMED.name in Store(rehearsal).pools():
-        _stdout().print(
+        output().print(
             f"\nThe program declares no nodes: it ran on {ASSUMED.max_nodes} assumed ones of {ASSUMED.machine_type}. "
             f"On copies of yours: kubectl get nodes -o yaml > nodes.yaml; {rehearsal.command('up', nodes='nodes.yaml')}"
         )
-    _stdout().print(
+    output().print(
         f"\nLook further:\n"
         f'  eval "$({rehearsal.command("env")})"\n'
         f"  kubectl get nodes,pods,pvc,quota -A\n"
@@ -218,11 +218,6 @@ def _show_hints(rehearsal: Rehearsal) -> None:
         f"  pulumi{folder} preview -s {rehearsal.stack}\n"
         f"Remove it: {rehearsal.command('down')}"
     )
-
-
-def _stdout() -> Console:
-    """Standard output, wide where it is not a terminal, so that a log keeps its lines whole."""
-    return Console(highlight=False, width=None if os.isatty(sys.stdout.fileno()) else 160)
 
 
 _COMMANDS = {

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from yaml.error import MarkedYAMLError
 
+from ml_foundations.planning.input.streams import require_bounded
 from ml_foundations.rehearsal.progress import RehearsalError, console
 
 _REMOVAL_SECONDS = 10
@@ -71,11 +72,10 @@ def read_map(document: str | Path, title: str) -> dict[str, Any]:
         RehearsalError: it cannot be read, or holds something else; the message calls it by its title.
     """
     try:
-        found = yaml.load(
-            document if isinstance(document, str) else document.expanduser().read_text(), Loader=_UniqueKeys
-        )
-        found = found or {}
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        text = document if isinstance(document, str) else document.expanduser().read_text(encoding="utf-8")
+        require_bounded(text)
+        found = yaml.load(text, Loader=_UniqueKeys) or {}
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise RehearsalError(f"{title} cannot be read: {error}") from None
     if not isinstance(found, dict):
         raise RehearsalError(f"{title} is not a mapping")

@@ -54,8 +54,12 @@ class Rehearsal:
         """The rehearsal of a stack of a Pulumi project, whether or not it is up.
 
         Raises:
-            RehearsalError: no stack can have that name.
+            RehearsalError: no stack can have that name, or no rehearsal be in that folder.
         """
+        if re.search(r"[,:\n]", str(project)):
+            raise RehearsalError(
+                f"{str(project)!r} has a comma or colon, where tools would cut the path. Rename or move the folder"
+            )
         if not _STACK.fullmatch(stack):
             raise RehearsalError(
                 f"no stack can be named {stack!r}: a name has 1 to 100 letters, digits, hyphens, underscores and dots"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -9,13 +11,33 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
+from typing_extensions import override
 
-console = Console(stderr=True, highlight=False, soft_wrap=True)
+_FREE, _ALLOW = "Free some space", "Make it writable, or set XDG_CACHE_HOME and TMPDIR to folders that are"
+_WAYS_OUT = {errno.ENOSPC: _FREE, errno.EDQUOT: _FREE, errno.EROFS: _ALLOW, errno.EACCES: _ALLOW}
+"""What to do about errors of the machine, by number."""
+
+
+class _Console(Console):
+    """A console whose reader may leave, as ``head`` does: the work goes on."""
+
+    @override
+    def on_broken_pipe(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
+console = _Console(stderr=True, highlight=False, soft_wrap=True)
 """Where progress goes: standard error, so that what a command prints stays clean. Colours respect NO_COLOR."""
 
 
 class RehearsalError(Exception):
     """An error written for the user: what went wrong first, then the way out. Shown without a traceback."""
+
+
+def output() -> Console:
+    """Standard output, wide where it is not a terminal, so that a log keeps its lines whole."""
+    found = _Console(highlight=False)
+    return found if found.is_terminal else _Console(highlight=False, width=160)
 
 
 class Step:
@@ -56,9 +78,13 @@ def user_errors() -> Iterator[None]:
     """End the process with status 1 and a clear text, without a traceback, on an error meant for the user."""
     try:
         yield
-    except RehearsalError as error:
+    except (RehearsalError, OSError) as error:
+        way_out = _WAYS_OUT.get((error.errno or 0) if isinstance(error, OSError) else 0)
+        if isinstance(error, OSError) and not way_out:
+            raise
         console.quiet = False
-        console.print(f"[bold red]error:[/] {escape(str(error))}")
+        more = f". {way_out}, then run the same command again" if way_out else ""
+        console.print(f"[bold red]error:[/] {escape(f'{error}{more}')}")
         sys.exit(1)
     except KeyboardInterrupt:
         console.print("[bold red]interrupted:[/] run the same command again to continue")

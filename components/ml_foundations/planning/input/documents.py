@@ -35,12 +35,15 @@ def read(text: str, file: str) -> list[Manifest]:
     """
     try:
         parsed = parse(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError: a date or number that there is not
         raise UnreadableError([f"{file}: {' '.join(str(error).split())}"]) from None
     found: list[Manifest] = []
     errors: list[str] = []
     for number, path, manifest in parsed:
-        wrong = [f"{path}{field}: {reason}" for field, reason in _errors(manifest)]
+        try:
+            wrong = [f"{path}{field}: {reason}" for field, reason in _errors(manifest)]
+        except RecursionError:
+            wrong = [f"{path or 'it'} nests too deeply"]
         errors += [f"{file}: document {number}: {error}" for error in wrong]
         if not wrong:
             found.append(manifest)

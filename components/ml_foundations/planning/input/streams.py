@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import Any, cast
 
 import yaml
@@ -29,7 +30,24 @@ _LIST = re.compile(r"\A(?:---\s*\n)?apiVersion: v1\nitems:\n(?=- )")
 """How kubectl begins a list."""
 _UNREAD = (("metadata", "managedFields"), ("status", "images"))
 """Fields that decide nothing and are the larger part of what a live cluster prints."""
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DEEPEST = 500
+"""Levels of nesting: far more would end the process, in its parsers. No object of Kubernetes has a tenth of them."""
+_MOST_ALIASED = 100_000
+"""Values that aliases may stand for: aliases of aliases come to billions in a few lines."""
+_NESTS = re.compile(rf"\n {{{_DEEPEST}}}|(?:[-?:][ \t]+){{{_DEEPEST}}}|[ \t\[,]\*\w")
+"""Indentation or dashes that may nest too deeply, and aliases."""
+_Loader: Any = type("Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
+
+
+def _mapping(loader: Any, node: Any) -> Iterator[dict[str, Any]]:
+    """A mapping whose keys are text, as kubectl makes them: true, not True."""
+    found: dict[str, Any] = {}
+    yield found
+    for key, value in loader.construct_mapping(node).items():
+        found[key if isinstance(key, str) else json.dumps(key, default=str).strip('"')] = value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
 def parse(text: str) -> list[tuple[int, str, Any]]:
@@ -38,9 +56,40 @@ def parse(text: str) -> list[tuple[int, str, Any]]:
     Large streams are read by parsers that are faster than PyYAML wherever both find the same.
 
     Raises:
-        yaml.YAMLError: It is no YAML.
+        yaml.YAMLError: It is no YAML, or nests without bounds.
     """
     return list(_documents(text))
+
+
+def require_bounded(text: str) -> None:
+    """Refuse YAML that parsers, or what reads their results, would not survive.
+
+    Raises:
+        yaml.YAMLError: It nests too deeply, its aliases stand for too much, or it is no YAML.
+    """
+    brackets = re.findall(r"[\[\]{}]", text) if text.count("[") + text.count("{") >= _DEEPEST else []
+    depths = accumulate(1 if each in "[{" else -1 for each in brackets)
+    if not _NESTS.search(text) and max(depths, default=0) < _DEEPEST:
+        return
+    sizes: dict[Any, int] = {}
+    opened: list[list[Any]] = [["", 0]]
+    aliased = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            opened.append([event.anchor, 1])
+            sizes[event.anchor] = _MOST_ALIASED + 1  # until its end: an alias inside of it would never end
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = opened.pop()
+            sizes[anchor] = size
+            opened[-1][1] += size
+        elif isinstance(event, yaml.AliasEvent):
+            aliased += sizes.get(event.anchor, 1)
+            opened[-1][1] += sizes.get(event.anchor, 1)
+        else:
+            opened[-1][1] += 1
+        if len(opened) > _DEEPEST or aliased > _MOST_ALIASED:
+            what = f"nests more than {_DEEPEST} levels deep" if len(opened) > _DEEPEST else "has too many aliases"
+            raise yaml.YAMLError(f"it {what}")
 
 
 def _documents(text: str) -> Iterable[tuple[int, str, Any]]:
@@ -49,6 +98,7 @@ def _documents(text: str) -> Iterable[tuple[int, str, Any]]:
             return _flattened([json.loads(text)])
         except (ValueError, RecursionError):
             pass
+    require_bounded(text)
     if len(text) > _LARGE and not any(pattern.search(text) for pattern in _OTHERWISE):
         try:
             return list(_of_list(text, match.end()) if (match := _LIST.match(text)) else _of_parts(text))

@@ -71,7 +71,7 @@ def credentials(rehearsal: Rehearsal) -> Credentials:
 
 def cluster_folder(rehearsal: Rehearsal) -> Path:
     """The folder in which kwokctl keeps the one cluster of this rehearsal."""
-    return rehearsal.cluster_dir.resolve() / "clusters" / "kwok"
+    return rehearsal.cluster_dir.resolve() / ".kwok" / "clusters" / "kwok"
 
 
 def is_current(rehearsal: Rehearsal, tools: Tools) -> bool:

@@ -137,7 +137,8 @@ def _environment(rehearsal: Rehearsal, tools: Tools) -> dict[str, str]:
     """The user's environment without kwok's own variables, and with our kubectl, which kwokctl takes from PATH."""
     ambient = {name: value for name, value in os.environ.items() if not name.startswith("KWOK_")}
     path = os.pathsep.join([str(tools.kubectl.parent), ambient.get("PATH", os.defpath)])
-    return ambient | {"KWOK_WORKDIR": str(rehearsal.cluster_dir.resolve()), "PATH": path}
+    # Its folder is below its HOME: of a path in KWOK_WORKDIR it takes what stands before the first space.
+    return ambient | {"HOME": str(rehearsal.cluster_dir.resolve()), "PATH": path}
 
 
 def _require_alive(rehearsal: Rehearsal) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 from packaging.version import Version
@@ -64,9 +65,13 @@ _NO_CREDENTIALS = {
 
 def _variables(rehearsal: Rehearsal) -> dict[str, str]:
     """The variables that a rehearsal sets, over the environment without those that ``_dropped`` names."""
+    own = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
+    no_proxy = f"{own},127.0.0.1,localhost,::1" if own else "127.0.0.1,localhost,::1"
     path = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if not _is_a_rehearsals(Path(entry))]
     return {
         "PATH": os.pathsep.join([str(rehearsal.bin_dir), *path]),
+        "no_proxy": no_proxy,
+        "NO_PROXY": no_proxy,
         "KUBECONFIG": str(rehearsal.kubeconfig),
         "KUBECACHEDIR": str(rehearsal.kubectl_cache_dir),
         "HELM_CACHE_HOME": str(rehearsal.root / "helm"),
@@ -77,7 +82,7 @@ def _variables(rehearsal: Rehearsal) -> dict[str, str]:
         "SSL_CERT_FILE": str(rehearsal.root / _CA_BUNDLE),
         "PULUMI_HOME": str(rehearsal.pulumi_home),
         # Attributes beside each file are not written atomically: where a run is killed then, no file can be read again.
-        "PULUMI_BACKEND_URL": f"file://{rehearsal.backend_dir}?metadata=skip",
+        "PULUMI_BACKEND_URL": f"file://{quote(str(rehearsal.backend_dir))}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(_passphrase_file(rehearsal)),
         "PULUMI_OPTION_CONFIG_FILE": str(stack_file(rehearsal)),
         "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",

@@ -25,7 +25,8 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import helm
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
-from ml_foundations.rehearsal.progress import RehearsalError, Step
+from ml_foundations.rehearsal.processes import Process
+from ml_foundations.rehearsal.progress import RehearsalError, Step, output
 
 _T = TypeVar("_T")
 
@@ -42,14 +43,14 @@ def up(rehearsal: Rehearsal, quiet: bool = False, verbose: bool = False) -> None
     create(rehearsal)
     recover(rehearsal)
     helm.forget_charts(rehearsal)
-    follower, title = Follower(), f"pulumi up --stack {rehearsal.stack}"
+    follower, shown, title = Follower(), output(), f"pulumi up --stack {rehearsal.stack}"
     with rehearsal.up_log.open("w") as log, nullcontext() if verbose else Step(title) as step:
 
         def take(line: str) -> None:
             log.write(line)
             far = follower.take(line)
             if step is None:
-                print(line, end="", flush=True)
+                shown.out(line, end="", highlight=False)
             elif far:
                 step.detail(escape(far))
 
@@ -61,7 +62,7 @@ def up(rehearsal: Rehearsal, quiet: bool = False, verbose: bool = False) -> None
                 way = f"A volume is protected while its data is true: data: false, {again}, and then remove it. {way}"
             raise RehearsalError(f"pulumi up failed: {said}\n{way}")
     if not quiet and not verbose:
-        print(follower.shown(), flush=True)
+        shown.out(follower.shown(), highlight=False)
 
 
 def create(rehearsal: Rehearsal) -> None:
@@ -84,6 +85,7 @@ def state_file(rehearsal: Rehearsal) -> Path:
 
 def recover(rehearsal: Rehearsal) -> None:
     """Release the lock of a run that was killed, and adopt what it created without writing that down."""
+    process(rehearsal).stop()
     # Every pulumi command takes its second: where the backend's files show no trace of an interruption, none is run.
     locks = list((rehearsal.backend_dir / ".pulumi" / "locks").rglob("*.json"))
     for lock in locks:
@@ -104,6 +106,11 @@ def recover(rehearsal: Rehearsal) -> None:
         with private_file(json.dumps(export)) as edited:
             _quietly(rehearsal, "stack", "import", "--file", str(edited))
         _quietly(rehearsal, "refresh", "--yes", "--skip-preview")
+
+
+def process(rehearsal: Rehearsal) -> Process:
+    """The pulumi of a command: it outlives one that was killed."""
+    return Process("pulumi", rehearsal.root / "pulumi.pid", rehearsal.up_log)
 
 
 def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
@@ -161,7 +168,9 @@ def _each_line(rehearsal: Rehearsal, take: Callable[[str], None], *args: str) ->
 def _popen(rehearsal: Rehearsal, args: Sequence[str], cwd: Path | None = None, **streams: Any) -> subprocess.Popen[str]:
     command = [str(rehearsal.bin_dir / "pulumi"), *args, "--non-interactive"]
     environ = environment.process_environment(rehearsal)
-    return subprocess.Popen(command, env=environ, cwd=cwd or rehearsal.project, text=True, **streams)
+    started = subprocess.Popen(command, env=environ, cwd=cwd or rehearsal.project, text=True, **streams)
+    process(rehearsal).record(started.pid)
+    return started
 
 
 def _outlive(read: Callable[[], _T]) -> _T:

@@ -1,0 +1,46 @@
+"""Try what may befall a rehearsal and its input, by the hundred; a run that was interrupted goes on."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from tests.reliability import faults, inputs, starts
+from tests.support.checkout import CHECKOUT
+
+
+def main() -> int:
+    """Run one kind of trial. Returns 1 where something was lost, left behind or not told well."""
+    parser = argparse.ArgumentParser(prog="python -m tests.reliability", description=__doc__)
+    parser.add_argument("count", type=int, help="how many trials in all")
+    parser.add_argument("--kind", choices=("faults", "starts", *inputs.KINDS), default="faults", help="default: faults")
+    parser.add_argument("--folder", type=Path, default=CHECKOUT / ".reliability", help="where the outcomes are kept")
+    options = parser.parse_args()
+    # It is ignored in what a script runs in the background, such as this.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    folder: Path = options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    if options.kind == "faults":
+        return _faults(folder, options.count)
+    if options.kind == "starts":
+        return starts.try_all(folder, options.count)
+    outcomes = inputs.try_all(options.kind, options.count, folder)
+    print(", ".join(f"{count:,} {kind}" for kind, count in outcomes.most_common()))
+    return int("failed" in outcomes)
+
+
+def _faults(folder: Path, count: int) -> int:
+    for moment in faults.suffer_all(folder, count):
+        what = f"{moment.victim} in {moment.phase} after {moment.after:.0f} s" + (", with Kueue" * moment.queue)
+        print(f"{moment.seed}: {what}: {moment.first}; next up: {moment.next_up}", flush=True)
+        for problem in moment.problems:
+            print(f"   WRONG: {problem}", flush=True)
+    moments = [each for each in faults.recorded(folder / "faults.jsonl") if each.seed < count]
+    print(faults.table(moments))
+    return int(any(each.problems for each in moments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""The fault matrix: something is killed at a random moment of a command, and the next command must go on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from ml_foundations.rehearsal.control_plane import configuration, kwok
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.processes import end
+
+from tests.reliability import inspection, program
+from tests.support.checkout import COMMAND
+
+PHASES = ("up", "change", "down")
+VICTIMS = {
+    "the command": r"ml-foundations (up|down) ",
+    "the engine": r"/tools/pulumi-[^ ]*/pulumi |^pulumi ",
+    "the language host": r"language_host",
+    "the program": r"pulumi-language-python-exec.*__main__|runpy",
+    "the kubernetes plugin": r"rehearsal\.plugins\.kubernetes",
+    "the gcp plugin": r"rehearsal\.plugins\.gcp",
+    "the supervisor": r"rehearsal\.cloud\.life",
+    "kwokctl": r"/kwokctl create",
+    **{name: rf"/bin/{name} " for name in kwok.COMPONENTS},
+    "kueue": r"/kueue --config",
+    "everything": r"",
+}
+"""What is killed: by a pattern of the command lines of the rehearsal's own processes."""
+_SECONDS = {"up": 45.0, "change": 20.0, "down": 3.0}
+"""How long each phase takes, at most; the moment is one of these."""
+_STARTING_SECONDS = 8.0
+_PATIENCE = 300
+
+
+@dataclass
+class Moment:
+    """One kill, and what came of it."""
+
+    seed: int
+    phase: str
+    victim: str
+    after: float
+    queue: bool
+    killed: list[str] = field(default_factory=list[str])
+    first: str = ""
+    """How the command ended in which something was killed."""
+    next_up: str = ""
+    """How the next ``up`` ended."""
+    problems: list[str] = field(default_factory=list[str])
+
+
+def moment(seed: int) -> Moment:
+    """The moment of a seed: three in a row go through the phases of one rehearsal."""
+    draw = random.Random(f"fault {seed}")
+    phase, queue = PHASES[seed % 3], random.Random(f"life {seed // 3}").random() < 0.25
+    names = [name for name in VICTIMS if queue or name != "kueue"]
+    if phase != "up":
+        names.remove("kwokctl")
+    if phase == "down":
+        names = ["the command", "the supervisor", "everything", *kwok.COMPONENTS]
+    victim = draw.choice(names)
+    after = draw.uniform(0, _STARTING_SECONDS if victim == "kwokctl" else _SECONDS[phase])
+    return Moment(seed, phase, victim, round(after, 2), queue)
+
+
+class Life:
+    """One project with its rehearsal, from the first ``up`` to nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.project = folder / "a project für alle"
+        self.temporary = folder / "temporary files"
+        self.temporary.mkdir(parents=True, exist_ok=True)
+        self.rehearsal = Rehearsal.of(program.STACK, self.project)
+        self.revision = 0
+        self.ports: set[int] = set()
+
+    def command(self, name: str) -> subprocess.Popen[str]:
+        """Start ``ml-foundations NAME``."""
+        environ = {key: value for key, value in os.environ.items() if key != "ML_FOUNDATIONS_REHEARSAL"}
+        return subprocess.Popen(
+            [COMMAND, name, "--stack", program.STACK, "--project", self.project],
+            env=environ | {"TMPDIR": str(self.temporary), "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, name: str) -> tuple[int, str]:
+        """Run ``ml-foundations NAME`` to its end: status, and what it printed."""
+        return ended(self.command(name))
+
+    def up(self, queue: bool) -> tuple[int, str]:
+        """Bring the rehearsal up at its revision."""
+        program.write(self.project, self.revision, queue)
+        done = self.run("up")
+        with suppress(OSError, ValueError):
+            self.ports |= set(configuration.ports(self.rehearsal).values())
+        return done
+
+    def down(self) -> list[str]:
+        """Take the rehearsal down; what is wrong then."""
+        with suppress(OSError, ValueError):
+            self.ports |= set(configuration.ports(self.rehearsal).values())
+        status, said = self.run("down")
+        problems = [] if status == 0 else [f"down failed: {said[-500:]}"]
+        time.sleep(2)  # Plugins look for their engine once a second.
+        return problems + list(inspection.left(self.rehearsal, self.ports, self.temporary))
+
+
+def suffer(life: Life, given: Moment) -> Moment:
+    """Go through a moment, the life being in the state in which its phase begins."""
+    claim = ""
+    if given.phase == "change":
+        claim = inspection.claim_of(life.rehearsal)
+        life.revision += 1
+    program.write(life.project, life.revision, given.queue)
+    running = life.command("down" if given.phase == "down" else "up")
+    given.killed = _kill(life, running, given)
+    status, said = ended(running)
+    given.first = _told(status, said, running.returncode)
+    if status is None:
+        given.problems.append(f"the command hung after the kill: {said[-500:]}")
+    began = time.monotonic()
+    status, said = life.up(given.queue)
+    given.next_up = f"{_told(status, said, status)} ({time.monotonic() - began:.0f} s)"
+    if "adopting" in said:
+        given.next_up = f"adopted; {given.next_up}"
+    if status != 0:
+        given.problems.append(f"the next up failed: {said[-1500:]}")
+        return given
+    given.problems += inspection.wrong(life.rehearsal, life.revision)
+    if claim and inspection.claim_of(life.rehearsal) != claim:
+        given.problems.append("the protected claim is another one")
+    return given
+
+
+def ended(running: subprocess.Popen[str]) -> tuple[Any, str]:
+    """How a command ended, or None where it was still running after minutes and had to be killed."""
+    try:
+        said = running.communicate(timeout=_PATIENCE)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)
+        return None, running.communicate()[0]
+    return running.returncode, said
+
+
+def _told(status: int | None, said: str, code: int | None) -> str:
+    if status is None:
+        return "hung"
+    if status == 0:
+        return "ended well"
+    if status < 0:
+        return "killed"
+    named = re.search(r"error: (\S[^\n]*)", said)
+    return f"failed: {named[1] if named else said.strip().splitlines()[-1:]}"
+
+
+def _kill(life: Life, running: subprocess.Popen[str], given: Moment) -> list[str]:
+    """Wait for the moment, then until the victim is there; kill it, and say what was killed."""
+    deadline = time.monotonic() + given.after
+    while running.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    while running.poll() is None:
+        if found := _victims(life, running, given.victim):
+            # Stopped first: none sees another one die.
+            for send in (psutil.Process.suspend, psutil.Process.kill):
+                for process in found.values():
+                    with suppress(psutil.Error):
+                        send(process)
+            return sorted(set(found))
+        time.sleep(0.05)
+    return []
+
+
+def _victims(life: Life, running: subprocess.Popen[str], victim: str) -> dict[str, psutil.Process]:
+    """The processes of a victim, by name and pid."""
+    found: dict[str, psutil.Process] = {}
+    own = psutil.Process(running.pid)
+    if victim in ("the command", "everything"):
+        found["ml-foundations"] = own
+    if victim == "the command":
+        return found
+    for process in inspection.processes_of(life.rehearsal):
+        with suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            if process != own and re.search(VICTIMS[victim], line) and "read -r word" not in line:
+                found[f"{process.name()} {process.pid}"] = process
+    return found
+
+
+def suffer_all(folder: Path, count: int) -> Iterator[Moment]:
+    """Every moment up to a count that is not on record; each is recorded when it is over."""
+    record = folder / "faults.jsonl"
+    done = {moment.seed for moment in recorded(record)}
+    for life_number in range(-(-count // len(PHASES))):
+        seeds = [life_number * len(PHASES) + index for index in range(len(PHASES))]
+        if all(seed in done or seed >= count for seed in seeds):
+            continue
+        life = Life(folder / f"life-{life_number}")
+        try:
+            for seed in seeds[: count - seeds[0]]:
+                now = suffer(life, moment(seed))
+                if now.phase == "down" or seed == count - 1:
+                    now.problems += life.down()
+                with record.open("a") as lines:
+                    lines.write(json.dumps(asdict(now), ensure_ascii=False) + "\n")
+                yield now
+                if now.problems:
+                    break
+        finally:
+            end(inspection.processes_of(life.rehearsal))
+            life.run("down")
+            shutil.rmtree(folder / f"life-{life_number}")
+
+
+def recorded(record: Path) -> list[Moment]:
+    """The moments on record, the latest of each seed."""
+    lines = record.read_text().splitlines() if record.exists() else []
+    return list({found.seed: found for found in (Moment(**json.loads(line)) for line in lines)}.values())
+
+
+def table(moments: Sequence[Moment]) -> str:
+    """The outcome by what was killed: how often, how the command ended, how the next ``up`` did, what was wrong."""
+    rows: defaultdict[str, list[Moment]] = defaultdict(list)
+    for each in moments:
+        if each.killed:
+            rows[each.victim].append(each)
+    lines = [
+        "| killed | in `up` | in `up` with changes | in `down` | the command itself | the next `up` | wrong after it |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in VICTIMS:
+        if name not in rows:
+            continue
+        found = rows[name]
+        phases = Counter(each.phase for each in found)
+        first = Counter(each.first.split(":")[0] for each in found)
+        ups = Counter("ended well" if "ended well" in each.next_up else "failed" for each in found)
+        cells = [
+            name,
+            *(str(phases[phase]) for phase in PHASES),
+            ", ".join(f"{count} {what}" for what, count in first.most_common()),
+            ", ".join(f"{count} {what}" for what, count in ups.most_common()),
+            str(sum(bool(each.problems) for each in found)),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -1,0 +1,131 @@
+"""Bad input: a part of what ``python -m tests.reliability`` tries by the thousand, and what it has found."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ml_foundations.planning.input import documents
+from ml_foundations.rehearsal.files import read_map
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.progress import RehearsalError
+
+from tests.reliability import inputs
+from tests.support.checkout import COMMAND
+
+PODS = "\n---\n".join(
+    f"{{apiVersion: v1, kind: Pod, metadata: {{name: p{n}}}, spec: {{containers: [{{name: a, image: i}}]}}}}"
+    for n in range(2000)
+)
+
+
+def test_stack_files_are_refused_with_their_errors_or_accepted() -> None:
+    assert not [found for number in (1, 2) for found in inputs.tried("stack-files", number) if found.problem]
+
+
+def test_streams_are_refused_with_their_errors_or_judged() -> None:
+    assert not [found for number in range(1, 5) for found in inputs.tried("streams", number) if found.problem]
+
+
+BOUNDLESS = {
+    "brackets": ("x: " + "[" * 100_000, "nests more than 500 levels deep"),
+    "dashes": ("x:\n  " + "- " * 100_000, "nests more than 500 levels deep"),
+    "itself": ("x: &x\n  y: *x\n", "has too many aliases"),
+    "laughs": (inputs.TRICKS["laughs"]("a: 1", 0), "has too many aliases"),
+    "a date that there is not": ("x: 2020-13-45", "month must be in 1..12"),
+    "digits": ("x: " + "1" * 5000, "4300 digits"),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDLESS)
+def test_what_would_never_end_is_refused(name: str) -> None:
+    text, why = BOUNDLESS[name]
+    with pytest.raises(documents.UnreadableError, match=why):
+        documents.read(text, "stream")
+    with pytest.raises(RehearsalError, match=why):
+        read_map(text, "the stack file")
+
+
+def test_json_that_nests_without_end_is_refused() -> None:
+    with pytest.raises(documents.UnreadableError, match="500 levels deep"):
+        documents.read('{"a":' * 100_000, "stream")
+
+
+def test_an_alias_is_no_bomb() -> None:
+    assert read_map("a: &a [1, 2]\nb: *a\nc: {<<: {d: *a}}", "the stack file")["c"] == {"d": [1, 2]}
+
+
+def test_keys_are_text_as_kubectl_makes_them() -> None:
+    [found] = documents.read("{apiVersion: v1, kind: ConfigMap, metadata: {name: x, labels: {on: a, 2: b}}}", "stream")
+    assert found["metadata"]["labels"] == {"true": "a", "2": "b"}
+
+
+def plan(tmp_path: Path, text: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[bytes]:
+    (tmp_path / "stream").write_text(text)
+    command = [COMMAND, "plan", tmp_path / "stream"]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
+
+
+def test_a_name_that_no_terminal_can_show(tmp_path: Path) -> None:
+    done = plan(tmp_path, '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "\\ud800"}, "spec": {}}')
+    assert b"Traceback" not in done.stderr
+    assert done.returncode in (1, 2)
+
+
+def test_nobody_reads_the_verdicts_to_their_end(tmp_path: Path) -> None:
+    (tmp_path / "stream").write_text(PODS)
+    running = subprocess.Popen([COMMAND, "plan", "-"], stdin=(tmp_path / "stream").open(), stdout=-1, stderr=-1)
+    assert running.stdout and running.stderr
+    running.stdout.close()
+    assert running.stderr.read() == b""
+    assert running.wait() == -signal.SIGPIPE
+
+
+def test_the_verdicts_do_not_fit_on_the_disk(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = plan(tmp_path, PODS, full.fileno())
+    assert done.stderr == b"error: the verdicts cannot be written: No space left on device\n"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("folder", ["a,b", "a:b"])
+def test_a_path_that_tools_would_cut_is_refused(folder: str, tmp_path: Path) -> None:
+    with pytest.raises(RehearsalError, match="Rename or move the folder"):
+        Rehearsal.of("dev", tmp_path / folder)
+
+
+LOUD = """
+import os, sys
+from ml_foundations.rehearsal.progress import Step, console, output
+for index in range(3):
+    with Step("a step"):
+        output().print("a line")
+print("the end", file=open(sys.argv[1], "w"))
+"""
+
+
+def test_work_goes_on_when_nobody_reads(tmp_path: Path) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-c", LOUD, tmp_path / "end"], stdout=written, stderr=written, check=False)
+    assert (tmp_path / "end").read_text() == "the end\n"
+    assert done.returncode == 0
+
+
+FULL = """
+from pathlib import Path
+from ml_foundations.rehearsal.progress import user_errors
+with user_errors():
+    with open("/dev/full", "w") as full:
+        full.write("x")
+"""
+
+
+def test_a_full_disk_is_one_sentence() -> None:
+    done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, check=False)
+    assert (
+        done.stderr == "error: [Errno 28] No space left on device. Free some space, then run the same command again\n"
+    )
+    assert done.returncode == 1
