@@ -139,3 +139,35 @@ def test_nothing_else_makes_queued_nodes_grow(project: Project, cloud: Cloud) ->
     until(lambda: state(cloud)[0] == "Pending" and "nodes are available" in state(cloud)[1])
     time.sleep(4)
     assert not running(cloud)
+
+
+def l4_pool(**more: Any) -> str:
+    given = {"project": "p", "location": "us-central1", "cluster_name": "ml", "node_service_account": "nodes@example"}
+    machines = {"zones": ZONES[:1], "machine_type": "g2-standard-8", "max_nodes": 2}
+    return f"""
+        from ml_foundations import GpuNodePool
+        GpuNodePool("l4", {given | machines | more!r})
+    """
+
+
+def test_a_pool_whose_machines_may_not_come_back_is_not_replaced_unawares(project: Project, cloud: Cloud) -> None:
+    """Two GPUs for one is another pool. It goes once its owner has said so, in an update before."""
+    made = {**cloud.store.clusters()["ml"], "id": "projects/p/locations/us-central1/clusters/ml"}
+    cloud.store.save_cluster(made)
+    project.up(l4_pool())
+    for command in ("preview", "up"):
+        said = " ".join(project.fails(l4_pool(machine_type="g2-standard-24"), command).split())
+        assert (
+            'resource "urn:pulumi:t::t::ml-foundations:index:GpuNodePool$gcp:container/nodePool:NodePool::l4-pool"'
+            in said
+        )
+        assert "unable to replace resource" in said
+        assert "remove the `protect` flag" in said
+    project.fails("pass")
+    assert cloud.store.pools()["l4"].machine_type == "g2-standard-8"
+    project.up(l4_pool(deletion_protection=False))
+    project.up(l4_pool(deletion_protection=False, machine_type="g2-standard-24"))
+    assert cloud.store.pools()["l4"].machine_type == "g2-standard-24"
+    project.up("pass")
+    assert "l4" not in cloud.store.pools()
+    cloud.store.delete_cluster(made["id"])

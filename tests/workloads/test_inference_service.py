@@ -220,7 +220,7 @@ def test_overrides_have_the_last_word_and_null_takes_a_field_away() -> None:
                     "name": "main",
                     "imagePullPolicy": "Always",
                     "startupProbe": None,
-                    "livenessProbe": {"httpGet": None},
+                    "livenessProbe": {"httpGet": None, "exec": {"command": ["true"]}},
                 }
             ],
         },

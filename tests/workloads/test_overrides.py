@@ -183,7 +183,7 @@ def test_a_service_may_be_for_some_of_the_pods() -> None:
         {"init_containers": [{"name": "check", "image": "i", "resources": {"limits": {labels.GPU_RESOURCE: 1}}}]},
         {
             "pod_overrides": {
-                "containers": [{"name": "b", "image": "i", "resources": {"requests": {"nvidia.com/gpu": 1}}}]
+                "containers": [{"name": "b", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}]
             }
         },
         {"pod_overrides": main(resources={"limits": {"nvidia.com/gpu": 1}})},

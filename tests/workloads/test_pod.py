@@ -51,12 +51,15 @@ def test_requests_equal_limits_unless_the_user_says_otherwise() -> None:
 
 
 def test_a_claim_takes_the_place_of_the_device_plugin() -> None:
-    args = {"gpu": "H100", "gpus": 8, "gpu_claim": {"selectors": ["device.healthy"]}}
+    args = {"gpu": "H100", "gpus": 8, "gpu_claim": {"selectors": ["device.driver == 'gpu.nvidia.com'"]}}
     made, pod = manifest_of(job_spec(**args), "ResourceClaimTemplate"), pod_of(job(**args))
     exactly = made["spec"]["spec"]["devices"]["requests"][0]["exactly"]
     assert (exactly["deviceClassName"], exactly["count"]) == ("gpu.nvidia.com", 8)
     product = 'device.attributes["gpu.nvidia.com"].productName.replace(" ", "-") == "NVIDIA-H100-80GB-HBM3"'
-    assert [item["cel"]["expression"] for item in exactly["selectors"]] == [product, "device.healthy"]
+    assert [item["cel"]["expression"] for item in exactly["selectors"]] == [
+        product,
+        "device.driver == 'gpu.nvidia.com'",
+    ]
     assert pod["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": made["metadata"]["name"]}]
     assert pod["containers"][0]["resources"]["claims"] == [{"name": "gpus"}]
     assert labels.GPU_RESOURCE not in pod["containers"][0]["resources"]["requests"]

@@ -24,8 +24,8 @@ def fatal(*codes: int) -> dict[str, Any]:
         ({"fail_on_exit_codes": [3, 1, 3]}, [fatal(1, 3), IGNORED]),
         ({"fail_on_exit_codes": [1], "ignore_disruptions": False}, [fatal(1)]),
         (
-            {"fail_on_exit_codes": [1], "pod_failure_rules": [{"action": "Count"}]},
-            [fatal(1), {"action": "Count"}, IGNORED],
+            {"fail_on_exit_codes": [1], "pod_failure_rules": [fatal(4) | {"action": "Count"}]},
+            [fatal(1), fatal(4) | {"action": "Count"}, IGNORED],
         ),
     ],
 )
