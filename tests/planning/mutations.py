@@ -124,7 +124,18 @@ PROBE = HANDLER | {
     "terminationGracePeriodSeconds": [None, None, None, 0, 1],
 }
 MODE = [None, None, 0o777, 0o1000]
+ISCSI: Manifest = {
+    "targetPortal": ["a", "a", ""],
+    "iqn": ["iqn.2001-04.com.example:a", "iqn.2001-04.com.example:a", "eui.0123456789abcdef", "naa.0", "example", ""],
+    "lun": [0, 5, 256],
+    "initiatorName": [None, None, "iqn.2001-04.com.example:b", "b"],
+    "chapAuthSession": [None, None, True],
+    "secretRef": [None, {"name": "s"}],
+}
 VOLUMES: list[Any] = [
+    {"iscsi": ISCSI},
+    {"rbd": {"monitors": [("a",), ()], "image": ["i", ""]}},
+    {"gcePersistentDisk": {"pdName": ["d", ""], "partition": [None, 1, 256]}},
     {},
     {"emptyDir": {"sizeLimit": [None, "1Gi", "-1"]}},
     {"hostPath": {"path": ["/a", "", "/a/../b"], "type": [None, "Directory", "x", ""]}},

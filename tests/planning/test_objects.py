@@ -8,7 +8,7 @@ import pytest
 from ml_foundations.planning import Severity, Verdict, judge
 
 from tests.planning.building import Manifest, deployment, node, template
-from tests.planning.mutations import draw
+from tests.planning.mutations import ISCSI, draw
 from tests.support.cluster import Cluster
 
 CASES = 1500
@@ -18,6 +18,11 @@ NAME = [*15 * ["o"], "o.p", "O", "a_b"]
 REFERENCE = {"name": ["s", "s", "S", "", None], "namespace": ["default", "default", "a.b", "", None]}
 MODES = [*15 * [("ReadWriteOnce",)], (), ("ReadWriteOncePod",), ("ReadWriteOncePod", "ReadWriteOnce"), ("x",), None]
 TERMS: Manifest = {"nodeSelectorTerms": [({"matchExpressions": ({"key": "a", "operator": "Exists"},)},), ()]}
+NODE_TERM = {
+    "key": ["a", "a b"],
+    "operator": ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "x"],
+    "values": [None, ("1",), ("a b",), ("1", "2")],
+}
 VOLUMES: list[Any] = [
     *4
     * [
@@ -36,6 +41,12 @@ VOLUMES: list[Any] = [
     {"nfs": {"server": ["s", ""], "path": ["/p", "p"]}},
     {"local": {"path": ["/l", "/../l", ""]}, "nodeAffinity": [None, {"required": TERMS}, {}]},
     {"hostPath": {"path": "/a"}, "nfs": {"server": "s", "path": "/p"}},
+    {
+        "local": {"path": "/l"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": ({"matchExpressions": (NODE_TERM,)},)}},
+    },
+    {"iscsi": ISCSI},
+    {"rbd": {"monitors": [("a",), ()], "image": ["i", ""]}},
     {},
 ]
 CLAIM = {

@@ -128,6 +128,7 @@ class Admission:
             refused += [
                 *(invalid_resources(spec) if is_changed else ()),
                 *out_of_range(spec, limit_ranges),
+                *validation.refused_label_keys(spec, pod_set.labels),
                 *self._against_classes(pod_set, spec),
             ]
             refused += pod_security.refusals(self._cluster.namespaces.get(workload.namespace, {}), pod_set.template)

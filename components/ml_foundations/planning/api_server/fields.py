@@ -27,6 +27,7 @@ _RESTRICTED_VOLUMES = {
 _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "anything": lambda value: True,
     "left out": lambda value: value in ("", []),
+    "not given": lambda value: False,
     "true": lambda value: value is True,
     "false": lambda value: not value,
     "labels": lambda value: all(

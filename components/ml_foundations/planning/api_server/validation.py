@@ -53,8 +53,6 @@ def refusals(workload: Workload, pods: PodSet) -> list[Refusal]:
         return []  # the API server has stored it
     found = [*_of_spec(ByContent(spec))]
     found += _mounts(spec, [name_of(claim) for claim in workload.claims])
-    if spec.get("affinity") or spec.get("topologySpreadConstraints"):
-        found += _label_keys(spec, pods.labels)
     found = [(f"{pods.path}.{path}", wrong) for path, wrong in found]
     found += [(path, rule) for path, rule, known in of_workload(workload.kind).broken(workload.manifest) if known]
     found += _of_workload(workload, pods, spec)
@@ -181,8 +179,11 @@ def _device_claims(spec: Manifest) -> _Wrong:
             seen.append((name, request))
 
 
-def _label_keys(spec: Manifest, labels: Manifest) -> _Wrong:
-    """Keys of matchLabelKeys that the pods have become expressions of the selector, which must have none for them."""
+def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
+    """Keys of matchLabelKeys that a pod has become expressions of the selector, which must have none for them.
+
+    Only pods are refused for that: a template with such keys is accepted.
+    """
     affinity = section(spec, "affinity")
     holders = [("", each) for each in _listed(spec, "topologySpreadConstraints")]
     for kind in ("podAffinity", "podAntiAffinity"):
@@ -196,7 +197,7 @@ def _label_keys(spec: Manifest, labels: Manifest) -> _Wrong:
         expressions = [requirement.get("key") for requirement in items(selector, "matchExpressions")]
         for key in holder.get("matchLabelKeys") or ():
             if (key in equal) + expressions.count(key) + (key in labels) > 1:
-                yield f"{prefix}{path}.matchLabelKeys", f"must not name {key}, which labelSelector names"
+                yield _invalid(f"{prefix}{path}.matchLabelKeys", f"must not name {key}, which labelSelector names")
 
 
 # --- Fields of quotas and limits against each other

@@ -14,7 +14,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.cloud import addons, autoscaler, dra, load_balancers, nodes, operator, volumes
+from ml_foundations.rehearsal.cloud import addons, autoscaler, dra, kubelet, load_balancers, nodes, operator, volumes
 from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, is_busy, is_finished
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.provisioning import Requests
@@ -61,7 +61,10 @@ class Supervisor:
         self._jobs = follow("/apis/batch/v1/jobs")
         self._releases = follow("/api/v1/secrets", selector=operator.HELM_SECRETS, read=operator.read_release)
         self._addons = addons.Addons(self._api)
-        self._disks = volumes.Disks(self._api, *map(follow, (volumes.CLAIMS, volumes.VOLUMES, volumes.CLASSES)))
+        claims, made, classes = map(follow, (volumes.CLAIMS, volumes.VOLUMES, volumes.CLASSES))
+        self._disks = volumes.Disks(self._api, claims, made, classes)
+        kept = (follow(path, read=kubelet.keys_only) for path in (kubelet.CONFIG_MAPS, kubelet.SECRETS))
+        self._kubelet = kubelet.Kubelet(self._api, made, *kept)
         self._dra = dra.Driver(self._api, follow(dra.SLICES), follow(dra.CLAIMS))
         self._requests = Requests(self._api)
         balanced = map(follow, (load_balancers.SERVICES, load_balancers.INGRESSES, load_balancers.CLASSES))
@@ -111,7 +114,8 @@ class Supervisor:
             self._dra.reconcile(has_dra, pools, self._nodes_by_pool())
         with attempt("disks"):
             self._disks.reconcile(self._nodes.items(), pods)
-            self._disks.mount(pods)
+        with attempt("the start of pods"):
+            self._kubelet.start(pods)
         with attempt("load balancers"):
             self._load_balancers.reconcile()
         with attempt("history"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI
@@ -19,7 +18,8 @@ from ml_foundations.kubernetes.manifests import (
     section,
 )
 from ml_foundations.planning.model.volumes import claim_names
-from ml_foundations.rehearsal.api import Api, Object, condition
+from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.cloud.events import reference, warning
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 
 _log = logging.getLogger(__name__)
@@ -32,11 +32,7 @@ _PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotations by which the controller manager asks for a volume, and the scheduler for one on a node."""
 
-_ATTACHING, _MOUNTING = ("FailedAttachVolume", "attachdetach-controller"), ("FailedMount", "kubelet")
-_MOUNTED = "PodReadyToStartContainers"
-_NO_SIDECAR = "rpc error: code = FailedPrecondition desc = failed to find the sidecar container in Pod spec"
-"""What GKE's CSI driver for buckets answers (GoogleCloudPlatform/gcs-fuse-csi-driver, pkg/csi_driver/node.go)."""
-
+_BY = "attachdetach-controller"
 _FIRST_CONSUMER = "WaitForFirstConsumer"
 """The binding mode of classes whose volumes are made where the first pod runs."""
 
@@ -65,38 +61,6 @@ class Disks:
                     with attempt(f"the volume of claim {name_of(claim)}"):
                         self._provision(claim, found, node, populated, pods)
         self._keep_policies(classes)
-
-    def mount(self, pods: Iterable[Object]) -> None:
-        """Let pods start whose volumes are mounted, as the stage pod-mount waits for it; or say what keeps them."""
-        for pod in pods:
-            state = condition(pod, _MOUNTED)
-            if state.get("status") == "False" and pod["status"]["phase"] == "Pending":
-                with attempt(f"the volumes of pod {name_of(pod)}"):
-                    self._mount(pod, state)
-
-    def _mount(self, pod: Object, state: Object) -> None:
-        path = f"/api/v1/namespaces/{namespace_of(pod)}"
-        if bucket := self._bucket_without_sidecar(pod):
-            if (key := (pod["metadata"]["uid"], bucket)) not in self._refused:
-                self._refused.add(key)
-                reason = f'MountVolume.SetUp failed for volume "{bucket}" : {_NO_SIDECAR}'
-                self._api.create(f"{path}/events", _event(pod, "Pod", reason, _MOUNTING))
-            return
-        others = [each for each in pod["status"]["conditions"] if each["type"] != _MOUNTED]
-        status = {"conditions": [*others, {**state, "status": "True"}]}
-        self._api.patch(f"{path}/pods/{name_of(pod)}/status", {"status": status})
-
-    def _bucket_without_sidecar(self, pod: Object) -> str:
-        """The volume of a pod that GKE's CSI driver for buckets refuses: nothing has added its sidecar."""
-        if annotations_of(pod).get(labels.GCS_FUSE_VOLUMES, "").lower() == "true":
-            return ""
-        mine = {(namespace_of(pod), name) for name in claim_names(pod["spec"])}
-        sources = [(volume["name"], volume) for volume in items(pod["spec"], "volumes")]
-        for volume in self._volumes.items() if mine else ():
-            owner = section(volume, "spec", "claimRef")
-            if (owner.get("namespace"), owner.get("name")) in mine:
-                sources.append((name_of(volume), volume["spec"]))
-        return next((n for n, s in sources if section(s, "csi").get("driver") == labels.GCS_FUSE_DRIVER), "")
 
     def zones(self, pod: Manifest) -> frozenset[str] | None:
         """The zones in which a pod reaches all its disks, those to be made included; None where any zone will do.
@@ -136,10 +100,10 @@ class Disks:
         self._refused.add(key)
         _log.info("claim %s stays without a volume: %s", name_of(claim), reason)
         events = f"/api/v1/namespaces/{namespace_of(claim)}/events"
-        self._api.create(events, _event(claim, "PersistentVolumeClaim", reason))
+        self._api.create(events, warning(claim, "PersistentVolumeClaim", "FailedAttachVolume", reason, _BY))
         for pod in pods:
             if namespace_of(pod) == namespace_of(claim) and name_of(claim) in claim_names(pod["spec"]):
-                self._api.create(events, _event(pod, "Pod", reason))
+                self._api.create(events, warning(pod, "Pod", "FailedAttachVolume", reason, _BY))
 
     def _keep_policies(self, classes: Mapping[str, Object]) -> None:
         """Set what the stage that provisions the other claims does not know: their classes' policies."""
@@ -212,30 +176,10 @@ def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Objec
             "volumeMode": spec.get("volumeMode", "Filesystem"),
             "storageClassName": name_of(storage_class),
             "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
-            "claimRef": _reference(claim, "PersistentVolumeClaim"),
+            "claimRef": reference(claim, "PersistentVolumeClaim"),
             "csi": {"driver": PD_CSI, "volumeHandle": name},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [place]}},
         },
-    }
-
-
-def _reference(item: Object, kind: str) -> Object:
-    return {"kind": kind, "apiVersion": "v1"} | {key: item["metadata"][key] for key in ("name", "namespace", "uid")}
-
-
-def _event(item: Object, kind: str, message: str, said: tuple[str, str] = _ATTACHING) -> Object:
-    """A warning about an object, with its reason and who says it."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return {
-        "metadata": {"generateName": f"{name_of(item)}.", "namespace": namespace_of(item)},
-        "involvedObject": _reference(item, kind),
-        "type": "Warning",
-        "reason": said[0],
-        "message": message,
-        "source": {"component": said[1]},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
     }
 
 

@@ -23,6 +23,9 @@ STEADY = {"Completed", "Failed", "Ready", "Scheduled", "Suspended"}
 _GOOD = {"Completed", "Ready", "Running", "Scheduled"}
 """Workload states with which a rehearsal has succeeded."""
 
+_KEPT_FROM_STARTING = ("FailedAttachVolume", "FailedMount", "Failed")
+"""Reasons of events that say why a pod with a node does not start."""
+
 _SYSTEM_NAMESPACES = ("kube-", "gke-", "gmp-")
 
 
@@ -55,7 +58,7 @@ def collect(
 
     pods = [pod for pod in all_pods if not is_system(namespace_of(pod))]
     jobs = ours("/apis/batch/v1/jobs")
-    failed = [*_warnings(api, "FailedAttachVolume"), *_warnings(api, "FailedMount")]
+    failed = [event for reason in _KEPT_FROM_STARTING for event in _warnings(api, reason)]
     unattached = {event["involvedObject"]["uid"]: event["message"] for event in failed}
     queued = {uid: item for item in _where_served(ours, _QUEUED) for uid in owners(item)}
     seen = _Evidence(pods, _warnings(api, "FailedCreate"), history, without_operator, unattached, queued)

@@ -1,0 +1,137 @@
+"""The kubelet, as far as it keeps pods from starting: buckets that do not mount, ConfigMaps and Secrets that miss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.planning.model.volumes import claim_names
+from ml_foundations.rehearsal.api import Api, Object, condition
+from ml_foundations.rehearsal.cloud.events import warning
+from ml_foundations.rehearsal.cloud.informer import Informer, attempt
+
+CONFIG_MAPS, SECRETS = "/api/v1/configmaps", "/api/v1/secrets"
+_READY = "PodReadyToStartContainers"
+_MADE_FOR_ALL = "kube-api-access-"
+"""Volumes that the API server adds: what they hold is always there."""
+_NO_SIDECAR = "rpc error: code = FailedPrecondition desc = failed to find the sidecar container in Pod spec"
+"""What GKE's CSI driver for buckets answers (GoogleCloudPlatform/gcs-fuse-csi-driver, pkg/csi_driver/node.go)."""
+
+
+class _Reference(NamedTuple):
+    """A ConfigMap or a Secret, or a key of it, that a pod does not start without.
+
+    Attributes:
+        kind: ConfigMap or Secret.
+        name: Its name.
+        key: One of its keys; empty for all.
+        volume: The volume that holds it; empty for environment variables.
+    """
+
+    kind: str
+    name: str
+    key: str = ""
+    volume: str = ""
+
+
+def keys_only(item: Object) -> Object:
+    """A ConfigMap or a Secret without its values."""
+    metadata = {key: item["metadata"][key] for key in ("uid", "name", "namespace", "resourceVersion")}
+    return {"metadata": metadata, "keys": {*(item.get("data") or ()), *(item.get("binaryData") or ())}}
+
+
+class Kubelet:
+    """Lets the pods on simulated GKE nodes start for which the stage pod-mount waits, or says what keeps them."""
+
+    def __init__(self, api: Api, volumes: Informer, config_maps: Informer, secrets: Informer) -> None:
+        self._api, self._volumes = api, volumes
+        self._kept = {"ConfigMap": config_maps, "Secret": secrets}
+        self._said: set[tuple[str, str]] = set()
+        """Pods, and what an event says of them already."""
+
+    def start(self, pods: Iterable[Object]) -> None:
+        """One round over the pods that have a node."""
+        waiting = [pod for pod in pods if pod["status"]["phase"] == "Pending" and _waits(pod)]
+        known = {
+            (kind, namespace_of(item), name_of(item)): item["keys"]
+            for kind, informer in self._kept.items()
+            for item in (informer.items() if waiting else ())
+        }
+        for pod in waiting:
+            with attempt(f"the start of pod {name_of(pod)}"):
+                self._start(pod, known)
+
+    def _start(self, pod: Object, known: Mapping[tuple[str, str, str], set[str]]) -> None:
+        path = f"/api/v1/namespaces/{namespace_of(pod)}"
+        if said := self._unmountable_bucket(pod) or _missing(pod, known):
+            if (key := (pod["metadata"]["uid"], said[1])) not in self._said:
+                self._said.add(key)
+                self._api.create(f"{path}/events", warning(pod, "Pod", *said, "kubelet"))
+            return
+        others = [each for each in pod["status"]["conditions"] if each["type"] != _READY]
+        status = {"conditions": [*others, {**condition(pod, _READY), "status": "True"}]}
+        self._api.patch(f"{path}/pods/{name_of(pod)}/status", {"status": status})
+
+    def _unmountable_bucket(self, pod: Object) -> tuple[str, str] | None:
+        """Reason and message of a bucket that GKE's CSI driver refuses, since nothing has added its sidecar."""
+        if annotations_of(pod).get(labels.GCS_FUSE_VOLUMES, "").lower() == "true":
+            return None
+        mine = {(namespace_of(pod), name) for name in claim_names(pod["spec"])}
+        sources = [(volume["name"], volume) for volume in items(pod["spec"], "volumes")]
+        for volume in self._volumes.items() if mine else ():
+            owner = section(volume, "spec", "claimRef")
+            if (owner.get("namespace"), owner.get("name")) in mine:
+                sources.append((name_of(volume), volume["spec"]))
+        found = [name for name, source in sources if section(source, "csi").get("driver") == labels.GCS_FUSE_DRIVER]
+        return ("FailedMount", _not_set_up(found[0], _NO_SIDECAR)) if found else None
+
+
+def _waits(pod: Object) -> bool:
+    return condition(pod, _READY).get("status") == "False"
+
+
+def _missing(pod: Object, known: Mapping[tuple[str, str, str], set[str]]) -> tuple[str, str] | None:
+    """Reason and message of what is not there; of a chart's pods nothing, since hooks make it whose pods do nothing."""
+    if labels_of(pod).get("app.kubernetes.io/managed-by") == "Helm" or "helm.sh/chart" in labels_of(pod):
+        return None
+    for kind, name, key, volume in _references(pod["spec"]):
+        keys = known.get((kind, namespace_of(pod), name))
+        if keys is not None and (not key or key in keys):
+            continue
+        absent = f'{kind.lower()} "{name}" not found'
+        if volume:
+            lacking = f"references non-existent {'config' if kind == 'ConfigMap' else 'secret'} key: {key}"
+            return "FailedMount", _not_set_up(volume, absent if keys is None else lacking)
+        lacking = f"couldn't find key {key} in {kind} {namespace_of(pod)}/{name}"
+        return "Failed", f"Error: {absent if keys is None else lacking}"
+    return None
+
+
+def _not_set_up(volume: str, why: str) -> str:
+    return f'MountVolume.SetUp failed for volume "{volume}" : {why}'
+
+
+def _references(spec: Mapping[str, Any]) -> Iterator[_Reference]:
+    for volume in items(spec, "volumes"):
+        name = volume["name"]
+        sources = [volume, *items(section(volume, "projected"), "sources")]
+        for source in sources if not name.startswith(_MADE_FOR_ALL) else ():
+            yield from _of_source("ConfigMap", section(source, "configMap"), name)
+            yield from _of_source("Secret", section(source, "secret"), name)
+    for container in (*items(spec, "initContainers"), *items(spec, "containers")):
+        for each in items(container, "envFrom"):
+            yield from _of_source("ConfigMap", section(each, "configMapRef"))
+            yield from _of_source("Secret", section(each, "secretRef"))
+        for each in items(container, "env"):
+            yield from _of_source("ConfigMap", section(each, "valueFrom", "configMapKeyRef"))
+            yield from _of_source("Secret", section(each, "valueFrom", "secretKeyRef"))
+
+
+def _of_source(kind: str, source: Mapping[str, Any], volume: str = "") -> Iterator[_Reference]:
+    """What a source refers to; nothing where it is optional."""
+    name = source.get("name") or source.get("secretName")
+    if name and not source.get("optional"):
+        keys = [item["key"] for item in items(source, "items")] or [source.get("key") or ""]
+        yield from (_Reference(kind, name, key, volume) for key in keys)

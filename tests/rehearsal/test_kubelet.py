@@ -1,0 +1,99 @@
+"""ConfigMaps and Secrets that a pod refers to: without them no container starts, as on any cluster."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ml_foundations.rehearsal.report import contents
+
+from tests.support.cluster import Cluster
+from tests.support.simulation import Cloud, clean, simulated_gke
+from tests.support.waiting import until
+
+DEFAULT = "/api/v1/namespaces/default"
+SOURCES: dict[str, tuple[dict[str, Any], str]] = {
+    "map-volume": (
+        {"volumes": [{"name": "v", "configMap": {"name": "later"}}]},
+        'MountVolume.SetUp failed for volume "v" : configmap "later" not found',
+    ),
+    "secret-volume": (
+        {"volumes": [{"name": "v", "secret": {"secretName": "later"}}]},
+        'MountVolume.SetUp failed for volume "v" : secret "later" not found',
+    ),
+    "key-volume": (
+        {
+            "volumes": [
+                {
+                    "name": "v",
+                    "projected": {"sources": [{"secret": {"name": "there", "items": [{"key": "b", "path": "b"}]}}]},
+                }
+            ]
+        },
+        'MountVolume.SetUp failed for volume "v" : references non-existent secret key: b',
+    ),
+    "all-env": ({"envFrom": [{"configMapRef": {"name": "later"}}]}, 'Error: configmap "later" not found'),
+    "one-env": (
+        {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "later", "key": "b"}}}]},
+        'Error: secret "later" not found',
+    ),
+    "key-env": (
+        {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "there", "key": "b"}}}]},
+        "Error: couldn't find key b in Secret default/there",
+    ),
+}
+"""What a pod refers to, and the kubelet's words while it is not there."""
+HARMLESS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "optional": {
+        "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "later", "key": "b", "optional": True}}}],
+        "volumes": [{"name": "v", "configMap": {"name": "later", "optional": True}}],
+    },
+    "there": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "there", "key": "a"}}}]},
+}
+
+
+@pytest.fixture(scope="module")
+def cloud(cluster: Cluster) -> Iterator[Cloud]:
+    with simulated_gke(cluster) as cloud:
+        yield cloud
+        clean(cloud)
+        for path in ("configmaps/later", "secrets/later", "secrets/there"):
+            cloud.api.delete(f"{DEFAULT}/{path}")
+
+
+def pod(name: str, given: dict[str, Any], **labels: str) -> dict[str, Any]:
+    volumes = given.get("volumes", [])
+    container = {"name": "main", "image": "i", **{key: given[key] for key in given if key != "volumes"}}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"containers": [container], "volumes": volumes, "tolerations": [{"operator": "Exists"}]},
+    }
+
+
+def kept(path: str, name: str, *keys: str) -> tuple[str, dict[str, Any]]:
+    return f"{DEFAULT}/{path}", {"metadata": {"name": name}, "data": dict.fromkeys(keys, "")}
+
+
+def test_no_container_starts_before_its_config_maps_and_secrets_are_there(cloud: Cloud) -> None:
+    cloud.api.create(*kept("secrets", "there", "a"))
+    waiting = {name: given for name, (given, _) in SOURCES.items()}
+    for name, given in (waiting | HARMLESS).items():
+        cloud.api.create(f"{DEFAULT}/pods", pod(name, given))
+    cloud.api.create(f"{DEFAULT}/pods", pod("of-a-chart", SOURCES["all-env"][0], **{"helm.sh/chart": "web-1.0"}))
+
+    def phases() -> dict[str, str]:
+        return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in cloud.pods()}
+
+    running = dict.fromkeys([*HARMLESS, "of-a-chart"], "Running")
+    until(lambda: phases() == running | dict.fromkeys(SOURCES, "Pending"))
+
+    def reasons() -> dict[str, str]:
+        return {row.name: row.reason for row in contents.collect(cloud.rehearsal).workloads if row.name in SOURCES}
+
+    until(lambda: reasons() == {name: said for name, (_, said) in SOURCES.items()})
+
+    cloud.api.create(*kept("configmaps", "later", "a"))
+    cloud.api.create(*kept("secrets", "later", "b"))
+    cloud.api.patch(f"{DEFAULT}/secrets/there", {"data": {"b": ""}})
+    until(lambda: phases() == running | dict.fromkeys(SOURCES, "Running"))
+    assert not any(reasons().values())
