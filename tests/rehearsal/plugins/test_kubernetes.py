@@ -346,6 +346,7 @@ def test_an_annotation_that_could_not_be_awaited_is_refused_before_anything_is_m
         {"pulumi.com/timeoutSeconds": "600"},
         {"pulumi.com/timeoutSeconds": "10m"},
         {"pulumi.com/waitFor": "jsonpath={.metadata.labels['a.b/c']}=d"},
+        {"pulumi.com/waitFor": 'jsonpath={.status.conditions[?(@.type=="Ready")].status}=True'},
         {"pulumi.com/waitFor": "condition=Ready"},
         {"pulumi.com/waitFor": '["condition=Ready=False", "jsonpath={ $.status.ports[0].port }=80"]'},
         {"pulumi.com/waitFor": "whatever", "pulumi.com/skipAwait": "true"},

@@ -76,7 +76,7 @@ def merged(old: Any, new: Any) -> Any:
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
     rest = {key: merged(old.get(key), value) for key, value in new.items() if value is not None}
-    return {key: value for key, value in old.items() if key not in new} | rest
+    return {key: rest.get(key, old.get(key)) for key in (*old, *rest) if key in rest or key not in new}
 
 
 def program(step: int, chosen: list[Scenario]) -> str:
@@ -84,11 +84,23 @@ def program(step: int, chosen: list[Scenario]) -> str:
     declared = {scenario.name: scenario.resources(step) for scenario in chosen}
     return f"""
     import json
+    def filled(value):
+        # The output of another resource for each reference, such as $m.metadata.name.
+        if isinstance(value, dict):
+            return {{key: filled(item) for key, item in value.items()}}
+        if isinstance(value, list):
+            return [filled(item) for item in value]
+        if not isinstance(value, str) or not value.startswith("$"):
+            return value
+        name, *path = value[1:].split(".")
+        return getattr(made[name], path[0]).apply(lambda found: (found or {{}}).get(path[1])) if path else made[name]
     for scenario, resources in json.loads({json.dumps(json.dumps(declared))}).items():
         made = {{}}
         for name, manifest in resources.items():
+            manifest = filled(manifest)
             given = manifest.pop("options", {{}})
             after = [made[other] for other in given.pop("depends_on", [])]
+            given["aliases"] = [pulumi.Alias(**alias) for alias in given.pop("aliases", [])]
             api_version, kind = manifest["apiVersion"], manifest["kind"]
             group = api_version if "/" in api_version else "core/" + api_version
             manifest["kind"] = kind.removesuffix("Patch")

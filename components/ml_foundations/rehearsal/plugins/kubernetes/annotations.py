@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from ml_foundations.rehearsal.api import Object, condition
 from ml_foundations.rehearsal.plugins.changes import value_at
@@ -25,9 +26,13 @@ _GOES_UNAWAITED = {
 }
 """allowsSkipAwaitWithDelete of pulumi-kubernetes, provider/pkg/metadata/overrides.go."""
 _WHOLE_NUMBER = re.compile(r"[1-9]\d*", re.ASCII)
-_CONDITION = re.compile(r"condition=([^=]+)(?:=(.*))?")
-_JSONPATH = re.compile(r"""jsonpath=\{\s*\$?((?:\.[A-Za-z_]\w*|\[(?:\d+|'[^']+'|"[^"]+")\])+)\s*\}(?:=([^=]+))?""")
-"""The paths that are read here: those without wildcards and filters."""
+_CONDITION = re.compile(r"condition=(?P<path>[^=]+)(?:=(?P<value>.*))?")
+_STEP = re.compile(
+    r"""\.[A-Za-z_]\w*|\[\d+\]|\['[^']+'\]|\["[^"]+"\]"""
+    r"""|\[\?\(?\s*@\.(?P<key>\w+)\s*==\s*(?P<quote>['"])(?P<item>.*?)(?P=quote)\s*\)?\]"""
+)
+"""A step of a path: a key, an index, or the item of a list that has a value at a key."""
+_JSONPATH = re.compile(rf"jsonpath=\{{\s*\$?(?P<path>(?:{_STEP.pattern})+)\s*\}}(?:=(?P<value>[^=]+))?")
 
 
 def annotation(obj: Object, name: str) -> str:
@@ -88,17 +93,22 @@ def _conditions(text: str) -> list[re.Match[str]]:
     read = [match for match in found if match]
     if not read or len(read) < len(wanted):
         raise ValueError(
-            f"the annotation {_WAIT_FOR} must be condition=Type[=Status] or jsonpath={{.plain.path}}[=value], "
-            f"or a JSON list of these; a rehearsal reads no other paths (got {text!r})"
+            f"the annotation {_WAIT_FOR} must be condition=Type[=Status] or jsonpath={{.path}}[=value], "
+            f"or a JSON list of these; a rehearsal reads no wildcards in paths (got {text!r})"
         )
     return read
 
 
 def _meets(live: Object, wanted: re.Match[str]) -> bool:
-    name, value = wanted.groups()
+    path, value = wanted["path"], wanted["value"]
     if wanted.re is _CONDITION:
-        return condition(live, name).get("status") == (value or "True")
-    actual = value_at(live, name.replace("'", '"'))
+        return condition(live, path).get("status") == (value or "True")
+    actual: Any = live
+    for step in _STEP.finditer(path):
+        if key := step["key"]:
+            actual = next((item for item in actual or () if value_at(item, key) == step["item"]), None)
+        else:
+            actual = value_at(actual, step[0].replace("'", '"'))
     if value is None or actual is None:
         return actual is not None
     return (actual if isinstance(actual, str) else json.dumps(actual)) == value

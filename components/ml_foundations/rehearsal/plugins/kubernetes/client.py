@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from functools import reduce
 from urllib.parse import quote
 
+from ml_foundations.kubernetes.merging import merged
 from ml_foundations.rehearsal.api import Api, ApiError, Object
 
 FIELD_MANAGER = "pulumi-kubernetes"
 """Who owns the fields of what a program declares."""
+_CREATION = (FIELD_MANAGER, "Update")
+_TAKEN_OVER = (_CREATION, ("kubectl", "Apply"), ("kubectl", "Update"), ("before-first-apply", "Update"))
+"""Whose fields an update takes over: fixCSAFieldManagers of pulumi-kubernetes, provider/pkg/await/await.go."""
 
 
 class UnknownKindError(ApiError):
@@ -47,7 +52,7 @@ class Client:
 
     def is_as_created(self, live: Object) -> bool:
         """Whether an object of this plugin was never applied."""
-        return any(map(_is_creation, live["metadata"].get("managedFields", [])))
+        return any(_is_entry(entry, _CREATION) for entry in live["metadata"].get("managedFields", []))
 
     def merge(self, patch: Object, live: Object, *, dry_run: bool = False) -> Object:
         """Change an object by a merge patch."""
@@ -61,12 +66,16 @@ class Client:
             self.apply({"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata}, manager)
 
     def own(self, live: Object, manager: str) -> None:
-        """Make what a creation owns what server-side apply owns, which then changes and removes it."""
+        """Make what a creation or kubectl owns what server-side apply owns, which then changes and removes it."""
         fields = live["metadata"].get("managedFields", [])
-        applied = [
-            entry | {"operation": "Apply", "manager": manager} if _is_creation(entry) else entry for entry in fields
-        ]
-        self._api.patch(self.path(live), {"metadata": {"managedFields": applied}})
+        taken = [entry for entry in fields if any(_is_entry(entry, other) for other in _TAKEN_OVER)]
+        if not taken:
+            return
+        ours = [entry for entry in fields if (entry["manager"], entry["operation"]) == (manager, "Apply")]
+        applied = reduce(merged, (entry["fieldsV1"] for entry in (*taken, *ours)))
+        entry = (ours or taken)[0] | {"manager": manager, "operation": "Apply", "fieldsV1": applied}
+        others = [other for other in fields if other not in (*taken, *ours)]
+        self._api.patch(self.path(live), {"metadata": {"managedFields": [*others, entry]}})
 
     def delete(self, obj: Object, propagation: str) -> None:
         """Request the deletion of an object; one that is already gone is not an error."""
@@ -125,10 +134,11 @@ def _query(dry_run: bool) -> dict[str, str]:
     return query | {"dryRun": "All"} if dry_run else query
 
 
-def _is_creation(entry: Object) -> bool:
-    """Whether an entry of managedFields says what this plugin set when it created the object."""
-    created = entry["manager"] == FIELD_MANAGER and entry["operation"] == "Update"
-    return created and not entry.get("subresource")
+def _is_entry(entry: Object, other: tuple[str, str]) -> bool:
+    """Whether an entry of managedFields is of an operation, and of a manager whose name begins so."""
+    manager, operation = other
+    by_it = entry["manager"].startswith(manager) and entry["operation"] == operation
+    return by_it and not entry.get("subresource")
 
 
 def _root(api_version: str) -> str:

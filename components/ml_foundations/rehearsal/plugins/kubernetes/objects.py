@@ -59,13 +59,6 @@ def keep_live(wanted: Object, live: Object | None, ignored: Iterable[str]) -> No
             target[last] = source[last]
 
 
-def without_nulls(value: Any) -> Any:
-    """The same without the keys that are null."""
-    if isinstance(value, Mapping):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
 def content_of(live: Object) -> Object:
     """An object without its status and what the server, controllers and kubectl note in it."""
     metadata = {key: value for key, value in live["metadata"].items() if key not in SERVER_WRITTEN}

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ml_foundations.kubernetes.manifests import RELEASE, labels_of, unknown_paths
+from ml_foundations.kubernetes.merging import without_nulls
 from ml_foundations.rehearsal.api import ApiError, Object
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -29,7 +30,6 @@ from ml_foundations.rehearsal.plugins.kubernetes.objects import (
     object_id,
     outputs_of,
     title,
-    without_nulls,
 )
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import is_complete, missing_at_refresh
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
@@ -155,6 +155,9 @@ class KubernetesProvider(Provider):
             return self._helm.install(resource, new)
         with _explained(resource, "it could not be updated"):
             live = self._applied(resource, new, old)
+            before = _field_manager(resource, old.inputs)
+            if before != _field_manager(resource, new) and self._settings.applies_server_side:
+                self._client.give_up(live, before)
         return self._await_ready(resource, new, live)
 
     def read(self, resource: Resource, old: State) -> State | None:
@@ -275,7 +278,7 @@ class KubernetesProvider(Provider):
         if not self._settings.applies_server_side:
             return self._client.merge(merge_patch(self._located(old.inputs, old), wanted), live, dry_run=dry_run)
         is_created = not _is_patch(resource) and self._client.is_as_created(live)
-        if is_created and not dry_run:
+        if not dry_run and not _is_patch(resource):
             self._client.own(live, manager)
         return self._client.apply(wanted, manager, dry_run=dry_run, force=force or (is_created and dry_run))
 

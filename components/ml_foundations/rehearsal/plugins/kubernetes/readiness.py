@@ -127,6 +127,11 @@ def _quota(client: Client, live: Object) -> str:
     return "" if met else "the quota does not count yet"
 
 
+def _secret(client: Client, live: Object) -> str:
+    is_token = live.get("type") == "kubernetes.io/service-account-token"
+    return "its token is not made yet" if is_token and not live.get("data") else ""
+
+
 def _service(client: Client, live: Object) -> str:
     spec = live["spec"]
     if spec.get("type") == "LoadBalancer" and not _has_address(live):
@@ -179,6 +184,7 @@ _RULES: Mapping[str, Callable[[Client, Object], str]] = {
     "Pod": _pod,
     "ReplicationController": _replication_controller,
     "ResourceQuota": _quota,
+    "Secret": _secret,
     "Service": _service,
     "StatefulSet.apps": _rollout,
 }

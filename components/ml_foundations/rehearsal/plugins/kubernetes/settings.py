@@ -83,9 +83,14 @@ class Settings:
 
 
 def check(config: Properties) -> None:
-    """Raise a CheckError for settings that would be ignored."""
+    """Raise a CheckError for settings that would be ignored, and for what strict mode prohibits."""
     if ignored := [key for key in ("helmReleaseSettings", "renderYamlToDirectory") if config.get(key)]:
         raise CheckError([(key, "is not supported in a rehearsal") for key in ignored])
+    if os.environ.get("PULUMI_K8S_AWAIT_ALL") == "true":
+        raise CheckError([("", "PULUMI_K8S_AWAIT_ALL is not supported in a rehearsal: unset it")])
+    # Of a stack's configuration only the default provider gets inputs.
+    if config.get("strictMode") == "true":
+        raise CheckError([("", "strict mode prohibits the default provider: give each resource one of its own")])
 
 
 def diff(old: Properties, new: Properties) -> Diff:

@@ -15,7 +15,8 @@ from ml_foundations.rehearsal.plugins.kubernetes.readiness import Failure, missi
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _SECONDS = 600
-_CLAIM_SECONDS = 300
+_USUAL = {"PersistentVolumeClaim": 300, "Secret": 5}
+"""The seconds of some kinds: awaiters.go of pulumi-kubernetes, provider/pkg/await."""
 _POLL_SECONDS = 0.25
 
 
@@ -34,8 +35,7 @@ def until_ready(
     Raises:
         RehearsalError: it was deleted meanwhile.
     """
-    usual = _CLAIM_SECONDS if group_kind(live) == "PersistentVolumeClaim" else _SECONDS
-    deadline, said = time.monotonic() + seconds(live, allowed, usual), ""
+    deadline, said = time.monotonic() + seconds(live, allowed, _USUAL.get(group_kind(live), _SECONDS)), ""
     while True:
         latest, lack = _look(client, live)
         if latest is None:
