@@ -1,5 +1,6 @@
 """DistributedTraining: rendezvous, the headless Service, and JobSets."""
 
+import re
 from typing import Any
 
 import pulumi
@@ -115,7 +116,7 @@ def test_the_service_is_there_before_the_job() -> None:
         ({"command": ["accelerate", "launch", "train.py"]}, False),
         ({"command": ["accelerate", "launch", "train.py"], "launcher": "torchrun"}, True),
     ],
-    ids=str,
+    ids=lambda value: re.sub(r"<.*?>", "Output", str(value)),
 )
 def test_torchruns_variables_are_for_torchrun(more: dict[str, Any], is_torchrun: bool) -> None:
     assert ("PET_NNODES" in environment(gang(**more)[-1])) is is_torchrun
