@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import Amounts, millis, total
+from ml_foundations.kubernetes.quantities import Amounts, millis, readable, total
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.queues import quota_of
-from ml_foundations.planning.model.decisions import Overpromised
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_extended
 
 
-def overpromised(cluster: Cluster) -> Iterable[Overpromised]:
+def overpromised(cluster: Cluster) -> Iterable[Refusal]:
     """Extended resources of which the nominal quotas of queues are more than nodes have or quotas allow."""
     for flavor in cluster.by_kind["ResourceFlavor"]:
         wanted = section(flavor, "spec", "nodeLabels")
@@ -49,7 +49,10 @@ def _nominal(queue: Manifest, flavor: str | None = None) -> Amounts:
     )
 
 
-def _excess(about: str, promised: Amounts, offered: Mapping[str, int], holder: str) -> Iterable[Overpromised]:
+def _excess(about: str, promised: Amounts, offered: Mapping[str, int], holder: str) -> Iterable[Refusal]:
     for name, amount in promised.items():
         if is_extended(name) and amount > offered.get(name, 0):
-            yield Overpromised(about, name, amount, offered.get(name, 0), holder)
+            most = readable(offered.get(name, 0))
+            message = f"queues promise {readable(amount)} {name}, and {holder} has {most}"
+            remedy = f"Lower nominalQuota to {most} in all, or raise what {holder} has."
+            yield Refusal("queue-capacity", "spec", message, remedy, object=about)

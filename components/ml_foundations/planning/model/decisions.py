@@ -1,4 +1,4 @@
-"""What is decided, as data: verdicts, and the reasons for them, which ``verdict/explain.py`` puts into words."""
+"""What is decided, as data: verdicts, and the reasons for them, for ``verdict/explain.py`` to put into words."""
 
 from __future__ import annotations
 
@@ -30,25 +30,6 @@ def together(verdicts: Iterable[Verdict]) -> Verdict:
         if verdict in seen:
             return verdict
     return Verdict.FITS
-
-
-@dataclass(frozen=True)
-class NodeRefuses:
-    """A node refuses the pods, or perhaps: one where they might run, or one where a DaemonSet must."""
-
-    pods: PodSet
-    node: str
-    refusal: Refusal
-    must_run: bool = False
-
-
-@dataclass(frozen=True)
-class NodeIsFull:
-    """A node where a DaemonSet must run has no room for its pod."""
-
-    pods: PodSet
-    pod: PodClass
-    place: Place
 
 
 @dataclass(frozen=True)
@@ -84,30 +65,8 @@ class InTurns:
 
 
 @dataclass(frozen=True)
-class NoNodeMatches:
-    """A DaemonSet without nodes."""
-
-    pods: PodSet
-
-
-@dataclass(frozen=True)
 class KeptApart:
     """A DaemonSet's pods keep each other off."""
-
-    pods: PodSet
-
-
-@dataclass(frozen=True)
-class Eviction:
-    """The pods take the place of pods with a lower priority."""
-
-    pods: PodSet
-    pod: PodClass
-
-
-@dataclass(frozen=True)
-class Company:
-    """Whether the pods fit depends on where other workloads' pods are."""
 
     pods: PodSet
 
@@ -158,54 +117,7 @@ class Competition:
     of_one: str = ""
 
 
-@dataclass(frozen=True)
-class SharedClaim:
-    """Pods on several nodes may mount a claim that one node at a time may attach."""
-
-    claim: str
-    workloads: Sequence[Workload]
-
-
-@dataclass(frozen=True)
-class Overpromised:
-    """Queues promise more of a resource, in thousandths, than the nodes of a flavor have or a namespace's quota allows.
-
-    Attributes:
-        object: The ResourceFlavor, or the ClusterQueue.
-        holder: The nodes or the quota.
-    """
-
-    object: str
-    resource: str
-    promised: int
-    offered: int
-    holder: str
-
-
-@dataclass(frozen=True)
-class Member:
-    """A workload that does not fit, or perhaps not, keeps the stack from it."""
-
-    workload: Workload
-
-
-Reason = (
-    Refusal
-    | NodeRefuses
-    | NodeIsFull
-    | QuotaExceeded
-    | GrowthStops
-    | InTurns
-    | NoNodeMatches
-    | KeptApart
-    | Eviction
-    | Company
-    | Shortage
-    | Competition
-    | SharedClaim
-    | Overpromised
-    | Member
-)
+Reason = Refusal | QuotaExceeded | GrowthStops | InTurns | KeptApart | Shortage | Competition
 """Why something does not fit, or perhaps not."""
 
 

@@ -1,4 +1,4 @@
-"""What the API server says against an object, or a node against a pod."""
+"""What keeps something from running, in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Refusal(NamedTuple):
-    """Why the API server refuses an object, or a node a pod."""
+    """Why the API server refuses an object, a node a pod, or something else keeps pods from running."""
 
     rule: str
     path: str

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import math
-from functools import singledispatch
+from collections.abc import Sequence
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import name_of, namespace_of
 from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.planning.model.decisions import (
-    Company,
     Competition,
-    Eviction,
     GrowthStops,
     InTurns,
     KeptApart,
-    Member,
-    NodeIsFull,
-    NodeRefuses,
-    NoNodeMatches,
-    Overpromised,
     QuotaExceeded,
     Reason,
-    SharedClaim,
     Shortage,
     Verdict,
 )
+from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.model.places import Place, PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_extended
-from ml_foundations.planning.model.workloads import Workload
+from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.verdict import shortage
 from ml_foundations.planning.verdict.findings import Finding, Severity
-from ml_foundations.planning.verdict.shortage import Words, lack_text, lacks, names, needs
+from ml_foundations.planning.verdict.report import SHOWN
+from ml_foundations.planning.verdict.shortage import lack_text, lacks, names, needs
 
 
 def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) -> Finding:
@@ -42,38 +37,45 @@ def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) 
         verdict: The verdict that it leads to.
         workload: The workload that it is about; of a reason of the whole stack, none.
     """
-    rule, path, message, remedy, about = _words(reason, verdict)
-    # Where workloads together exceed a quota, some are refused, whichever comes first; a promise is kept or it is not.
-    certain = verdict is Verdict.CANNOT_FIT or isinstance(reason, QuotaExceeded | Overpromised)
+    rule, path, message, remedy, _, about = _words(reason, verdict)
+    # Where workloads together exceed a quota, some are refused, whichever comes first.
+    certain = verdict is Verdict.CANNOT_FIT or isinstance(reason, QuotaExceeded)
     severity = Severity.ERROR if certain else Severity.WARNING
     return Finding(rule, severity, about or str(workload or "stack"), path, message, remedy)
 
 
-@singledispatch
-def _words(reason: object, _verdict: Verdict) -> Words:
-    raise TypeError(f"no words for {reason!r}")
+def _words(reason: Reason, verdict: Verdict) -> Refusal:
+    match reason:
+        case Refusal():
+            return reason
+        case QuotaExceeded():
+            return _quota_exceeded(reason)
+        case GrowthStops():
+            return _growth_stops(reason)
+        case InTurns():
+            return _in_turns(reason)
+        case KeptApart():
+            return _kept_apart(reason, verdict)
+        case Competition():
+            return _competition(reason, verdict)
+        case Shortage():
+            return shortage.words(reason)
 
 
-@_words.register
-def _(reason: Refusal, _verdict: Verdict) -> Words:
-    return Words(reason.rule, reason.path, reason.message, reason.remedy, reason.object)
-
-
-@_words.register
-def _(reason: QuotaExceeded, _verdict: Verdict) -> Words:
+def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
     quota = name_of(reason.quota)
     wanted, free, short, enough = _numbers(reason)
     if reason.workloads:
-        return Words(
+        return Refusal(
             "quota-sum",
             f"spec.hard.{reason.resource}",
             f"{names(map(str, reason.workloads))} together need {wanted} {reason.resource}, and the quota leaves "
             f"{free}: {short} too few",
             f"Raise {reason.resource} to {enough}, or lower what the workloads ask for.",
-            f"ResourceQuota {namespace_of(reason.quota)}/{quota}",
+            object=f"ResourceQuota {namespace_of(reason.quota)}/{quota}",
         )
     used = "" if reason.free == reason.hard else f" of {readable(reason.hard)}"
-    return Words(
+    return Refusal(
         "quota",
         f"ResourceQuota {quota}.spec.hard.{reason.resource}",
         f"it needs {wanted} {reason.resource}, and ResourceQuota {quota} leaves {free}{used}: {short} too few",
@@ -87,8 +89,7 @@ def _numbers(exceeded: QuotaExceeded) -> tuple[str, ...]:
     return *map(readable, (wanted, free, wanted - free)), readable(hard + wanted - free, math.ceil)
 
 
-@_words.register
-def _(reason: GrowthStops, _verdict: Verdict) -> Words:
+def _growth_stops(reason: GrowthStops) -> Refusal:
     if reason.rule == "rollout-surge":
         grown = f"{reason.count} pods during a rollout"
         less = "set strategy.rollingUpdate to maxSurge 0 and maxUnavailable 1"
@@ -98,13 +99,13 @@ def _(reason: GrowthStops, _verdict: Verdict) -> Words:
     if isinstance(reason.limit, QuotaExceeded):
         quota, resource = f"ResourceQuota {name_of(reason.limit.quota)}", reason.limit.resource
         wanted, free, _, enough = _numbers(reason.limit)
-        return Words(
+        return Refusal(
             reason.rule,
             f"{quota}.spec.hard.{resource}",
             f"{grown} need {wanted} {resource}, and {quota} leaves {free}",
             f"Raise {resource} to {enough}, or {less}.",
         )
-    return Words(
+    return Refusal(
         reason.rule,
         reason.pods.count_path,
         f"{grown} do not fit: the nodes take {reason.limit} pods of {needs(reason.pod)}",
@@ -112,11 +113,10 @@ def _(reason: GrowthStops, _verdict: Verdict) -> Words:
     )
 
 
-@_words.register
-def _(reason: InTurns, _verdict: Verdict) -> Words:
+def _in_turns(reason: InTurns) -> Refusal:
     path, count = reason.pods.count_path, reason.pods.count
     limit = "the nodes" if reason.quota is None else f"ResourceQuota {name_of(reason.quota)}"
-    return Words(
+    return Refusal(
         "runs-in-turns",
         path,
         f"{reason.most} of {count} pods run at a time: {limit} allow no more",
@@ -124,46 +124,45 @@ def _(reason: InTurns, _verdict: Verdict) -> Words:
     )
 
 
-@_words.register
-def _(reason: NoNodeMatches, _verdict: Verdict) -> Words:
-    return Words(
+def runs_nowhere(pods: PodSet) -> Refusal:
+    """A DaemonSet without nodes."""
+    return Refusal(
         "daemon-set-without-nodes",
-        reason.pods.path,
+        pods.path,
         "no node matches its node selector, affinity and tolerations, so it runs nowhere",
         "Check the node selector against the labels of the pools.",
     )
 
 
-@_words.register
-def _(reason: NodeRefuses, _verdict: Verdict) -> Words:
-    rule, path, message, *_ = reason.refusal
-    path = f"{reason.pods.path}.{path}".removesuffix(".")
-    if reason.must_run:
-        message = f'its pod must run on "{reason.node}" and cannot: {message}'
-        return Words(rule, path, message, f"Keep it off {reason.node} by a node selector.")
-    remedy = reason.refusal.remedy or "Select nodes by labels that the pool declares."
+def node_refuses(pods: PodSet, node: NodeClass, refusal: Refusal, *, must_run: bool = False) -> Refusal:
+    """A node refuses the pods, or perhaps: one where they might run, or one where a DaemonSet must."""
+    rule, path, message, *_ = refusal
+    path = f"{pods.path}.{path}".removesuffix(".")
+    if must_run:
+        message = f'its pod must run on "{node.name}" and cannot: {message}'
+        return Refusal(rule, path, message, f"Keep it off {node.name} by a node selector.")
+    remedy = refusal.remedy or "Select nodes by labels that the pool declares."
     if rule == "unknown-value":
         remedy = "Give it as a plain value, which is known at preview."
         if "not in the catalog" in message:
             remedy = f"Declare its shape by the labels {labels.VCPUS} and {labels.MEMORY_GIB} of its nodes."
-    return Words(rule, path, f'"{reason.node}" may take the pods or not: {message}', remedy)
+    return Refusal(rule, path, f'"{node.name}" may take the pods or not: {message}', remedy)
 
 
-@_words.register
-def _(reason: NodeIsFull, _verdict: Verdict) -> Words:
-    name, short = reason.place.node.name, map(lack_text, lacks(reason.pod, reason.place))
-    return Words(
+def node_is_full(pods: PodSet, pod: PodClass, place: Place) -> Refusal:
+    """A node where a DaemonSet must run has no room for its pod."""
+    name, short = place.node.name, map(lack_text, lacks(pod, place))
+    return Refusal(
         "daemon-set-room",
-        reason.pods.path,
+        pods.path,
         f'"{name}" has no room for its pod: {"; ".join(short) or "host ports or anti-affinity keep it off"}',
         f"Lower the pod's requests, or keep it off {name} by a node selector.",
     )
 
 
-@_words.register
-def _(reason: KeptApart, verdict: Verdict) -> Words:
+def _kept_apart(reason: KeptApart, verdict: Verdict) -> Refusal:
     certain = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
-    return Words(
+    return Refusal(
         "daemon-set-spread",
         reason.pods.path,
         f"its pods {certain} be on every node: affinity or spreading keeps them apart",
@@ -171,31 +170,30 @@ def _(reason: KeptApart, verdict: Verdict) -> Words:
     )
 
 
-@_words.register
-def _(reason: Eviction, _verdict: Verdict) -> Words:
-    return Words(
+def eviction(pods: PodSet, pod: PodClass) -> Refusal:
+    """The pods take the place of pods with a lower priority."""
+    return Refusal(
         "preemption",
-        f"{reason.pods.path}.priorityClassName",
-        f"its pods find room only by evicting running pods of a priority below {reason.pod.priority}",
+        f"{pods.path}.priorityClassName",
+        f"its pods find room only by evicting running pods of a priority below {pod.priority}",
         "Make room for both, or lower the priority.",
     )
 
 
-@_words.register
-def _(reason: Company, _verdict: Verdict) -> Words:
-    return Words(
+def company(pods: PodSet) -> Refusal:
+    """Whether the pods fit depends on where other workloads' pods are."""
+    return Refusal(
         "pod-affinity",
-        f"{reason.pods.path}.affinity",
+        f"{pods.path}.affinity",
         "whether its pods find a place depends on where the pods of other workloads are",
         "Select nodes by labels instead of by pods.",
     )
 
 
-@_words.register
-def _(reason: SharedClaim, _verdict: Verdict) -> Words:
-    workloads, claim = reason.workloads, reason.claim
+def shared_claim(claim: str, workloads: Sequence[Workload]) -> Refusal:
+    """Pods on several nodes may mount a claim that one node at a time may attach."""
     mounting = f"{names(map(str, workloads))} mount" if len(workloads) > 1 else "several pods mount"
-    return Words(
+    return Refusal(
         "volume-access",
         "volumes",
         f"{mounting} the claim {claim}, which one node at a time may attach (ReadWriteOnce): pods on another one wait",
@@ -203,41 +201,27 @@ def _(reason: SharedClaim, _verdict: Verdict) -> Words:
     )
 
 
-@_words.register
-def _(reason: Overpromised, _verdict: Verdict) -> Words:
-    promised, offered = readable(reason.promised), readable(reason.offered)
-    return Words(
-        "queue-capacity",
-        "spec",
-        f"queues promise {promised} {reason.resource}, and {reason.holder} has {offered}",
-        f"Lower nominalQuota to {offered} in all, or raise what {reason.holder} has.",
-        reason.object,
-    )
+def member(workload: Workload, verdict: Verdict) -> Refusal:
+    """A workload that does not fit, or perhaps not, keeps the stack from it."""
+    return Refusal("workload", "", f"{workload} {SHOWN[verdict]}", "See its own reasons.", object=str(workload))
 
 
-@_words.register
-def _(reason: Member, verdict: Verdict) -> Words:
-    text = "cannot fit" if verdict is Verdict.CANNOT_FIT else "is undetermined"
-    return Words("workload", "", f"{reason.workload} {text}", "See its own reasons.", str(reason.workload))
-
-
-@_words.register
-def _(reason: Competition, verdict: Verdict) -> Words:
+def _competition(reason: Competition, verdict: Verdict) -> Refusal:
     missing = _missing(reason)
     if reason.of_one:
         message = missing or "its pods may take each other's places"
-        return Words("nodes", reason.of_one, message, "Let pools have more nodes, or lower replicas.")
+        return Refusal("nodes", reason.of_one, message, "Let pools have more nodes, or lower replicas.")
     if reason.job:
         until = "until they have ended" if all(workload.is_finite for workload in reason.beside) else "forever"
         beside = names(map(str, reason.beside))
         message = f"beside {beside} it may wait {until}: {missing or 'they may take all the room'}"
         remedy = "Let its pools have more nodes, or give it one of its own."
-        return Words("competition", "", message, remedy, str(reason.job))
+        return Refusal("competition", "", message, remedy, object=str(reason.job))
     competing = names(dict.fromkeys(demand.pod.name for demand in reason.demands))
     pools = names(dict.fromkeys(place.node.name for demand in reason.demands for place in demand.places))
     if verdict is Verdict.CANNOT_FIT:
         missing = missing or f"no way of placing them on {pools} has room for all"
-    return Words(
+    return Refusal(
         "competition",
         "",
         f"{competing} run at the same time: "
@@ -257,8 +241,3 @@ def _missing(reason: Competition) -> str:
         f"and {', '.join(nodes) or 'no node'} offer{'' if len(nodes) > 1 else 's'} "
         f"{' and '.join(readable(offered[name]) for name in short)} at most"
     )
-
-
-@_words.register
-def _(reason: Shortage, _verdict: Verdict) -> Words:
-    return shortage.words(reason)

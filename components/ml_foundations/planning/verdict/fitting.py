@@ -11,16 +11,10 @@ from ml_foundations.kubernetes.manifests import Manifest, name_of
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import (
     Candidate,
-    Company,
     Competition,
-    Eviction,
     GrowthStops,
     InTurns,
     KeptApart,
-    NodeIsFull,
-    NodeRefuses,
-    NoNodeMatches,
-    SharedClaim,
     Shortage,
     Shortfall,
     Verdict,
@@ -33,6 +27,7 @@ from ml_foundations.planning.scheduler.competition import judge_together
 from ml_foundations.planning.scheduler.every_order import search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.one_class import Capacity, capacity
+from ml_foundations.planning.verdict import explain
 
 
 class Fitting:
@@ -111,7 +106,7 @@ class Fitting:
             if sum(pod_set.count for pod_set, _ in sets) < 2 or sum(place.count for place in places) < 2:
                 continue
             if set(access_modes(claim)) == {"ReadWriteOnce"}:
-                candidates[0].warnings.append(SharedClaim(name_of(claim), [c.workload for c in candidates]))
+                candidates[0].warnings.append(explain.shared_claim(name_of(claim), [c.workload for c in candidates]))
             zones = {zone for place in places for zone in place.node.zones or (place.node.labels.get(labels.ZONE),)}
             is_split = len(candidates) > 1 or not candidates[0].workload.is_partial
             if is_split and len(zones) > 1 and self._cluster.volumes.gets_a_zone(claim):
@@ -126,17 +121,17 @@ class Fitting:
         accepting, perhaps = self._cluster.accepting(pod), self._cluster.perhaps(pod)
         candidate.decide(Verdict.FITS)
         if not accepting and not perhaps:
-            candidate.warnings.append(NoNodeMatches(pod_set))
+            candidate.warnings.append(explain.runs_nowhere(pod_set))
         for place in perhaps:
             refused = refusals(pod, place.node)
-            candidate.decide(Verdict.UNDETERMINED, NodeRefuses(pod_set, place.node.name, refused[0]))
+            candidate.decide(Verdict.UNDETERMINED, explain.node_refuses(pod_set, place.node, refused[0]))
         for place in accepting:
             if refused := refusals(pod, place.node):
                 certain = any(refusal.certain for refusal in refused)
-                reason = NodeRefuses(pod_set, place.node.name, refused[0], must_run=True)
+                reason = explain.node_refuses(pod_set, place.node, refused[0], must_run=True)
                 candidate.decide(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED, reason)
             elif not place.room(pod):
-                candidate.decide(Verdict.CANNOT_FIT, NodeIsFull(pod_set, pod, place))
+                candidate.decide(Verdict.CANNOT_FIT, explain.node_is_full(pod_set, pod, place))
         if pod.spread or pod.affinity or pod.anti_affinity:
             demand = Demand(pod, pod_set.count, accepting, everywhere=True)
             verdict, _ = judge_together([demand], self._cluster.places)
@@ -206,15 +201,15 @@ class Fitting:
             is_alone = len(candidate.sets) == 1 and not pod.spread and not pod.affinity
             if is_alone and evicting.least >= wanted:
                 candidate.decide(Verdict.FITS)
-                candidate.warnings.append(Eviction(pod_set, pod))
+                candidate.warnings.append(explain.eviction(pod_set, pod))
                 return
             if evicting.most >= wanted:
-                candidate.decide(Verdict.UNDETERMINED, Eviction(pod_set, pod))
+                candidate.decide(Verdict.UNDETERMINED, explain.eviction(pod_set, pod))
                 return
         perhaps = self._cluster.perhaps(pod)
         if any(place.node.unknown for place in perhaps) or (perhaps and self._room_with(pod, perhaps) >= wanted):
             first = perhaps[0].node
-            candidate.decide(Verdict.UNDETERMINED, NodeRefuses(pod_set, first.name, refusals(pod, first)[0]))
+            candidate.decide(Verdict.UNDETERMINED, explain.node_refuses(pod_set, first, refusals(pod, first)[0]))
         elif found.most < wanted and self._friends(candidate, pod):
             self._place_with_friends(candidate, pod_set, pod, wanted)
         else:
@@ -260,7 +255,7 @@ class Fitting:
         ends = any(other.is_finite or other.is_pod_that_may_end for other in others)
         refused = any(member.is_refused or member.gaps for member in company)
         if refused or least < wanted <= most or (ends and least >= wanted):
-            candidate.decide(Verdict.UNDETERMINED, Company(pod_set))
+            candidate.decide(Verdict.UNDETERMINED, explain.company(pod_set))
         elif least >= wanted:
             candidate.decide(Verdict.FITS)
         else:

@@ -13,17 +13,10 @@ from ml_foundations.planning.api_server.cluster import Cluster, Spread
 from ml_foundations.planning.api_server.promises import overpromised
 from ml_foundations.planning.api_server.validation import refused_objects
 from ml_foundations.planning.input.closed_world import World
-from ml_foundations.planning.model.decisions import (
-    Candidate,
-    Competition,
-    Member,
-    Reason,
-    Verdict,
-    needed_claims,
-    together,
-)
+from ml_foundations.planning.model.decisions import Candidate, Competition, Reason, Verdict, needed_claims, together
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import Demand
+from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.scheduler.competition import groups
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.advice import advise, unserved_metrics
@@ -99,14 +92,13 @@ def _judge(world: World, cluster: Cluster, gke: Manifest | None, roomier: Sequen
     refused += unserved_metrics(cluster, gke)
     if any(reason.certain for reason in refused):
         verdict = Verdict.CANNOT_FIT
-    findings += [explain.finding(each, Verdict.CANNOT_FIT if each.certain else Verdict.FITS) for each in refused]
+    findings += _of_stack(refused)
     findings += [explain.finding(reason, Verdict.UNDETERMINED) for reason in world.unknown]
     if world.unknown:
         verdict = together([verdict, Verdict.UNDETERMINED])
-    findings += [explain.finding(reason, verdict) for reason in overpromised(cluster)]
+    findings += _of_stack(overpromised(cluster))
     for claim in cluster.volumes.unused(cluster.workloads):
-        refused = cluster.volumes.class_refusals(claim)
-        findings += [explain.finding(each, Verdict.CANNOT_FIT if each.certain else Verdict.FITS) for each in refused]
+        findings += _of_stack(cluster.volumes.class_refusals(claim))
     prices = GpuPrices(cluster)
     return Verdicts(
         tuple(
@@ -125,6 +117,11 @@ def _judge(world: World, cluster: Cluster, gke: Manifest | None, roomier: Sequen
         cost_of(cluster.declared, cluster.volumes.billed_by_speed(cluster.workloads)),
         tuple(_quotas_left(admission, candidates)),
     )
+
+
+def _of_stack(refused: Iterable[Refusal]) -> Iterable[Finding]:
+    """What is said against objects of the stack: errors where it is certain."""
+    return [explain.finding(each, Verdict.CANNOT_FIT if each.certain else Verdict.FITS) for each in refused]
 
 
 def _is_uncertain(verdict: Verdict | None, elsewhere: Sequence[Verdict]) -> bool:
@@ -167,7 +164,8 @@ class _Together:
         """The verdict on all workloads, and why."""
         for candidate in self._candidates:
             if candidate.verdict is not Verdict.FITS:
-                self._decide(candidate.verdict or Verdict.UNDETERMINED, Member(candidate.workload))
+                verdict = candidate.verdict or Verdict.UNDETERMINED
+                self._decide(verdict, explain.member(candidate.workload, verdict))
         if self._verdict is not Verdict.CANNOT_FIT:
             self._sum_quotas()
             counted = [c for c in self._candidates if c.workload.kind != "DaemonSet" and not c.workload.takes_turns]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import items
@@ -20,22 +19,11 @@ from ml_foundations.planning.scheduler.filters import refusals
 _MOST_NAMES = 3
 
 
-class Words(NamedTuple):
-    """What a finding says."""
-
-    rule: str
-    path: str
-    message: str
-    remedy: str
-    object: str = ""
-    """What the finding is about, where that is not the workload."""
-
-
-def words(reason: Shortage) -> Words:
+def words(reason: Shortage) -> Refusal:
     """Why the nearest node does not take a pod, or how many nodes are missing."""
     path = reason.pods.path
     if reason.most >= reason.wanted:
-        return Words(
+        return Refusal(
             reason.limited_by or "placement-order",
             path,
             f"between {reason.least} and {reason.most} of {reason.wanted} pods find a place, "
@@ -43,7 +31,7 @@ def words(reason: Shortage) -> Words:
             "Loosen the constraint, or give every domain room for all.",
         )
     if not reason.places:
-        return Words("no-nodes", path, "there are no nodes", "Declare a node pool.")
+        return Refusal("no-nodes", path, "there are no nodes", "Declare a node pool.")
     able = [place for place in reason.places if place.room(reason.pod) and not refusals(reason.pod, place.node)]
     if not able:
         return _nowhere(reason)
@@ -55,7 +43,7 @@ _DISTANCES = {"taint": 2, "node-unschedulable": 2, "disk-type": 5, "volume-zone"
 """How far a node is that refuses the pods: a toleration is soon added, another machine is not."""
 
 
-def _nowhere(reason: Shortage) -> Words:
+def _nowhere(reason: Shortage) -> Refusal:
     """No node takes even one pod: tell of the nearest, which has the fewest things against it."""
     pods, pod = reason.pods, reason.pod
 
@@ -75,7 +63,7 @@ def _nowhere(reason: Shortage) -> Words:
         rule, path = found[0].rule, f"{pods.path}.{found[0].path}"
     elif short:
         rule, path = "resources", f"{pods.path}.containers[0].resources.requests.{short[0][0]}"
-    return Words(
+    return Refusal(
         rule,
         path,
         f'each pod needs {needs(pod)}; the nearest, "{nearest.node.name}", does not take it: {"; ".join(against)}',
@@ -112,7 +100,7 @@ def _values(places: Sequence[Place], key: str) -> str:
     return f"nodes have {key} {' or '.join(values)}" if values else f"no node has {key}"
 
 
-def _limited(reason: Shortage, able: Sequence[Place]) -> Words:
+def _limited(reason: Shortage, able: Sequence[Place]) -> Refusal:
     pod, pods, most = reason.pod, reason.pods, reason.most
     path, keys = {
         "topology-spread": ("topologySpreadConstraints", [constraint.key for constraint in pod.spread]),
@@ -121,7 +109,7 @@ def _limited(reason: Shortage, able: Sequence[Place]) -> Words:
         "volume-access": ("volumes", []),
     }[reason.limited_by]
     over = f" over {names(dict.fromkeys(keys))}" if keys else ""
-    return Words(
+    return Refusal(
         reason.limited_by,
         f"{pods.path}.{path}",
         f"{reason.wanted} pods must run at once, and {path}{over} lets {most} of them: "
@@ -130,7 +118,7 @@ def _limited(reason: Shortage, able: Sequence[Place]) -> Words:
     )
 
 
-def _too_many(reason: Shortage, able: Sequence[Place]) -> Words:
+def _too_many(reason: Shortage, able: Sequence[Place]) -> Refusal:
     """Each pod fits somewhere, but there are not nodes enough for all at once."""
     pod, count_path = reason.pod, reason.pods.count_path
     largest = max(able, key=lambda place: (place.room(pod), place.count))
@@ -146,7 +134,7 @@ def _too_many(reason: Shortage, able: Sequence[Place]) -> Words:
         if largest.node.is_template
         else f"the number of nodes by {missing}"
     )
-    return Words(
+    return Refusal(
         "nodes",
         count_path,
         f"each pod needs {needs(pod)}; {offers}: room for {reason.most} of the {reason.wanted} pods "
