@@ -1,4 +1,4 @@
-"""The CSV files beside this module, each row as a dataclass."""
+"""CSV files of the package: those beside this module with each row as a dataclass."""
 
 import csv
 from collections.abc import Callable, Iterator, Mapping
@@ -43,10 +43,16 @@ def table(name: str, kind: type[T]) -> list[T]:
     return [kind(**{key: read(row[key]) for key, read in columns.items()}) for row in rows(name)]
 
 
-def rows(name: str) -> Iterator[Mapping[str, str]]:
-    """The rows of a file as text, by column."""
-    lines = files("ml_foundations.catalog").joinpath(name).read_text(encoding="utf-8").splitlines()
-    return csv.DictReader(lines)
+def rows(name: str, package: str = "ml_foundations.catalog", delimiter: str = ",") -> Iterator[Mapping[str, str]]:
+    """The rows of a file as text, by column; lines that begin with # are comments.
+
+    Args:
+        name: The file's name.
+        package: The package that it is in.
+        delimiter: What stands between two cells.
+    """
+    lines = files(package).joinpath(name).read_text(encoding="utf-8").splitlines()
+    return csv.DictReader((line for line in lines if not line.startswith("#")), delimiter=delimiter)
 
 
 def _reader(annotation: str) -> Callable[[str], Any]:

@@ -21,6 +21,7 @@ from ml_foundations.planning.model.nodes import SHARED_HOSTNAME, NodeClass, by_h
 from ml_foundations.planning.model.places import Place, PodClass, carrying, pod_class
 from ml_foundations.planning.model.volumes import Volumes
 from ml_foundations.planning.model.workloads import (
+    GROUPS,
     WORKLOAD_KINDS,
     Workload,
     beside,
@@ -33,13 +34,6 @@ from ml_foundations.planning.model.workloads import (
 )
 from ml_foundations.planning.scheduler.filters import is_wanted_on, refusals
 
-_GROUPS: Mapping[str, str] = {
-    **dict.fromkeys(("Pod", "ReplicationController"), ""),
-    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), "apps"),
-    **dict.fromkeys(("Job", "CronJob"), "batch"),
-    "JobSet": "jobset.x-k8s.io",
-}
-"""The group of each kind of workloads."""
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The priority classes that every cluster has."""
 
@@ -242,7 +236,7 @@ class Cluster:
 def _is_ours(reference: Manifest) -> bool:
     """Whether a reference is to a workload of Kubernetes, and not to another API's object of that kind."""
     version = reference.get("apiVersion")
-    return version is None or version.rpartition("/")[0] == _GROUPS.get(reference["kind"])
+    return version is None or version.rpartition("/")[0] == GROUPS.get(reference["kind"])
 
 
 def _mentions_zones(documents: Iterable[Manifest]) -> bool:

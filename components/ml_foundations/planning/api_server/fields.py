@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import ipaddress
 import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from importlib.resources import files
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
 
+from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.cron import is_schedule
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, joined
 from ml_foundations.kubernetes.quantities import parse_quantity
@@ -140,14 +139,10 @@ class Rules:
         return found
 
 
-def _table(name: str, delimiter: str = ",") -> list[dict[str, str]]:
-    lines = (files("ml_foundations.planning.api_server") / name).read_text().splitlines()
-    return list(csv.DictReader((line for line in lines if not line.startswith("#")), delimiter=delimiter))
-
-
+_table = partial(rows, package="ml_foundations.planning.api_server")
 _FORMATS = {
     row["name"]: re.compile(rf"(?!(?s:.{{{int(row['most']) + 1}}}))(?:{row['expression']})", re.ASCII)
-    for row in _table("formats.csv", ";")
+    for row in _table("formats.csv", delimiter=";")
 }
 OBJECT_KINDS = frozenset(kind for row in _table("object_fields.csv") for kind in row["kinds"].split())
 """The kinds other than workloads that have rules."""

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, total
-from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED
+from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_extended, is_pod_level, pod_limits, pod_requests
-from ml_foundations.planning.model.workloads import Workload, is_stored
+from ml_foundations.planning.model.workloads import GROUPS, Workload, is_stored
 
-_OBJECT_COUNTS: Mapping[str, tuple[str, ...]] = {
-    "Deployment": ("count/deployments.apps",),
-    "ReplicaSet": ("count/replicasets.apps",),
-    "StatefulSet": ("count/statefulsets.apps",),
-    "DaemonSet": ("count/daemonsets.apps",),
-    "Job": ("count/jobs.batch",),
-    "CronJob": ("count/cronjobs.batch",),
-    "ReplicationController": ("count/replicationcontrollers", "replicationcontrollers"),
-    "JobSet": ("count/jobsets.jobset.x-k8s.io",),
+_OBJECT_COUNTS = {
+    kind: [f"count/{kind.lower()}s.{group}".rstrip(".")] for kind, group in GROUPS.items() if kind != "Pod"
 }
+_OBJECT_COUNTS["ReplicationController"].append("replicationcontrollers")
 """What a workload itself counts against."""
 _MADE_COUNTS: Mapping[str, str] = {
     "Deployment": "count/replicasets.apps",
@@ -210,7 +203,9 @@ def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
         case "NotBestEffort":
             return not _is_best_effort(spec)
         case "PriorityClass":
-            return _has_priority_class(requirement, spec.get("priorityClassName"))
+            name = spec.get("priorityClassName")
+            expression = {**requirement, "key": "priorityClassName"}
+            return selects({"matchExpressions": [expression]}, {"priorityClassName": name} if name else {})
         case "CrossNamespacePodAffinity":
             return _crosses_namespaces(spec)
         case _:
@@ -227,21 +222,6 @@ def _is_best_effort(spec: Manifest) -> bool:
         for name, amount in millis(section(holder, "resources", field)).items()
         if name in ("cpu", "memory")
     )
-
-
-def _has_priority_class(requirement: Manifest, name: Any) -> bool:
-    values: list[str] = requirement.get("values") or []
-    match requirement.get("operator"):
-        case "Exists":
-            return bool(name)
-        case "DoesNotExist":
-            return not name
-        case "In":
-            return name in values
-        case "NotIn":
-            return not name or name not in values
-        case _:
-            return False
 
 
 def _crosses_namespaces(spec: Manifest) -> bool:

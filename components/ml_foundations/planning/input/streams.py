@@ -58,7 +58,18 @@ def parse(text: str) -> list[tuple[int, str, Any]]:
     Raises:
         yaml.YAMLError: It is no YAML, or nests without bounds.
     """
-    return list(_documents(text))
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return list(_flattened([json.loads(text)]))
+        except (ValueError, RecursionError):
+            pass
+    require_bounded(text)
+    if len(text) > _LARGE and not any(pattern.search(text) for pattern in _OTHERWISE):
+        try:
+            return list(_of_list(text, match.end()) if (match := _LIST.match(text)) else _of_parts(text))
+        except ValueError:
+            pass
+    return list(_flattened(yaml.load_all(text, Loader=_Loader)))
 
 
 def require_bounded(text: str) -> None:
@@ -90,21 +101,6 @@ def require_bounded(text: str) -> None:
         if len(opened) > _DEEPEST or aliased > _MOST_ALIASED:
             what = f"nests more than {_DEEPEST} levels deep" if len(opened) > _DEEPEST else "has too many aliases"
             raise yaml.YAMLError(f"it {what}")
-
-
-def _documents(text: str) -> Iterable[tuple[int, str, Any]]:
-    if text.lstrip()[:1] in ("{", "["):
-        try:
-            return _flattened([json.loads(text)])
-        except (ValueError, RecursionError):
-            pass
-    require_bounded(text)
-    if len(text) > _LARGE and not any(pattern.search(text) for pattern in _OTHERWISE):
-        try:
-            return list(_of_list(text, match.end()) if (match := _LIST.match(text)) else _of_parts(text))
-        except ValueError:
-            pass
-    return _flattened(yaml.load_all(text, Loader=_Loader))
 
 
 def _of_list(text: str, start: int) -> Iterator[tuple[int, str, Any]]:

@@ -23,13 +23,13 @@ class Verdict(StrEnum):
     """Neither is proved."""
 
 
+RANKS = {Verdict.FITS: 0, Verdict.UNDETERMINED: 1, Verdict.CANNOT_FIT: 2}
+"""The higher, the worse."""
+
+
 def together(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict on several things of which each must find its place."""
-    seen = set(verdicts)
-    for verdict in (Verdict.CANNOT_FIT, Verdict.UNDETERMINED):
-        if verdict in seen:
-            return verdict
-    return Verdict.FITS
+    return max(verdicts, key=RANKS.__getitem__, default=Verdict.FITS)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,14 @@ from ml_foundations.kubernetes.manifests import (
     unknown_paths,
 )
 
-WORKLOAD_KINDS = frozenset(
-    {"Pod", "Job", "CronJob", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "JobSet"}
-)
+GROUPS: Mapping[str, str] = {
+    **dict.fromkeys(("Pod", "ReplicationController"), ""),
+    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), "apps"),
+    **dict.fromkeys(("Job", "CronJob"), "batch"),
+    "JobSet": "jobset.x-k8s.io",
+}
+"""The API group of each kind of workloads."""
+WORKLOAD_KINDS = frozenset(GROUPS)
 _COUNTED = frozenset({"Job", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
 _RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
 

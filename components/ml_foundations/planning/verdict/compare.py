@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.model.decisions import RANKS, Verdict
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import Cost
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.report import SHOWN, sentence
 from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
 
-_RANKS = {Verdict.FITS: 0, Verdict.UNDETERMINED: 1, Verdict.CANNOT_FIT: 2}
 _T = TypeVar("_T")
 
 
@@ -75,7 +74,7 @@ class Comparison:
     @property
     def is_worse(self) -> bool:
         """Whether something fits less than before."""
-        return any(change.is_worse for change in self.changes) or _RANKS[self.after.stack] > _RANKS[self.before.stack]
+        return any(change.is_worse for change in self.changes) or RANKS[self.after.stack] > RANKS[self.before.stack]
 
     @property
     def findings(self) -> list[Finding]:
@@ -149,7 +148,7 @@ def _pairs(old: Mapping[str, _T], new: Mapping[str, _T]) -> list[tuple[str, _T |
 
 
 def _rank(item: WorkloadVerdict | None) -> int:
-    return 0 if item is None else _RANKS[item.verdict]
+    return 0 if item is None else RANKS[item.verdict]
 
 
 def _shown(item: WorkloadVerdict | None, absent: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import csv
+from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
+
+from ml_foundations.catalog.tables import rows
 
 
 def warning(api_version: str, kind: str) -> str:
@@ -16,6 +17,6 @@ def warning(api_version: str, kind: str) -> str:
 
 
 @cache
-def _removed() -> dict[tuple[str, str], dict[str, str]]:
-    with Path(__file__).with_name("removed.csv").open() as file:
-        return {(row["apiVersion"], kind): row for row in csv.DictReader(file) for kind in row["kinds"].split()}
+def _removed() -> Mapping[tuple[str, str], Mapping[str, str]]:
+    found = rows("removed.csv", "ml_foundations.rehearsal.plugins.kubernetes")
+    return {(row["apiVersion"], kind): row for row in found for kind in row["kinds"].split()}
