@@ -72,7 +72,7 @@ def test_an_unknown_field_is_named_with_its_path(changed: Manifest, path: str) -
     [
         template(os={"name": "linux"}, dnsPolicy="Default", volumes=[{"name": "d", "emptyDir": {}}]),
         template(
-            schedulingGroup={},
+            schedulingGroup=None,
             tolerations=[{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
         ),
     ],

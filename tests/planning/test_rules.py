@@ -338,7 +338,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "beyond-planning": ([web(schedulerName="mine"), NODES], [web(schedulerName="default-scheduler"), NODES]),
     "unknown-field": (
         [web(schedulingGroup={"podGroupName": "g"}), NODES],
-        [web(schedulingGroup={}), NODES],
+        [web(schedulingGroup=None), NODES],
     ),
     "unknown-kind": (
         [web(), NODES, namespaced("example.org/v1", "Service", "s")],

@@ -185,13 +185,12 @@ def _label_values(key: str) -> tuple[str, ...]:
 
 
 def node_labels(draw: Draw, name: str) -> dict[str, str]:
-    """Labels of a node; now and then two nodes share a hostname, or one has none."""
+    """Labels of a node; now and then two nodes share a hostname. A kubelet gives one to every node."""
     labels = {
         key: draw.pick(*_label_values(key)) for key in (*values.KEYS, values.ZONE, values.RACK) if draw.chance(75)
     }
-    if draw.chance(3):
-        return labels
-    return labels | {values.HOSTNAME: values.NODES[0] if draw.chance(3) else name}
+    shares_it = not draw.chance(3) and draw.chance(3)
+    return labels | {values.HOSTNAME: values.NODES[0] if shares_it else name}
 
 
 @rule("TopologySpreadConstraint")

@@ -172,7 +172,8 @@ def _in_field(rule: _Field, value: Any) -> list[Note]:
     if rule.is_plain or value is UNKNOWN:
         return _in_value(rule, value)
     if rule.unknown:
-        is_there = value not in ("", [], {})
+        # An object without fields is there; a list or a map without items is not.
+        is_there = value not in ("", []) and (value != {} or not rule.shape)
         return [Note("", rule.unknown, is_error=False)] if is_there else []
     found: list[Note] = []
     if rule.shape == "[" and isinstance(value, list):

@@ -115,7 +115,8 @@ class FreeVolumes:
             if not found and self.is_made(claim):
                 in_class = f"storage class {name_of(self._class_of(claim))}"
                 message = f"{in_class} makes no volume for claim {name} in the node's topology"
-            yield Refusal("volume-zone", "volumes", message)
+            # A class that does not wait makes the volume before the scheduler looks for a node.
+            yield Refusal("volume-zone", "volumes", message, certain=waits or not self.is_made(claim))
             return
         is_shared = any(need.is_shared and need.claim is claim for need, _ in self._needs)
         is_near = here == found or (waits and not is_shared)
