@@ -124,9 +124,9 @@ class Project:
         latest["pending_operations"] = [{"resource": pending, "type": "creating"}]
         path.write_text(json.dumps(state))
 
-    def patch(self, kind: str, name: str, change: dict[str, Any]) -> None:
+    def patch(self, kind: str, name: str, change: dict[str, Any], manager: str = "kubectl-patch") -> None:
         """Change an object as a manager of another name."""
-        assert self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(change))
+        assert self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(change), f"--field-manager={manager}")
 
     def urn(self, name: str) -> str:
         return next(r["urn"] for r in self.resources() if r["urn"].endswith(f"::{name}"))

@@ -517,14 +517,19 @@ def test_a_change_of_the_name_replaces(project: Project) -> None:
 
 
 def test_refresh_sees_drift_and_up_restores_what_it_is_told_to(project: Project) -> None:
-    project.up(CONFIG_MAP.format(level="1"))
-    project.patch("configmap", "settings", {"metadata": {"labels": {"level": "9"}}})
-    refreshed = project.pulumi("refresh", "--yes", "--stack", "t")
-    assert "1 updated" in refreshed.stdout, refreshed.stdout + refreshed.stderr
-    assert 'conflict with "kubectl-patch"' in project.fails(CONFIG_MAP.format(level="1"))
-    forced = '"name": "settings", "annotations": {"pulumi.com/patchForce": "true"}'
-    project.up(CONFIG_MAP.format(level="1").replace('"name": "settings"', forced))
-    assert level_of(project) == "1"
+    """What kubectl changed is taken over; what belongs to another manager is a conflict."""
+    for manager in ("kubectl-patch", "theirs"):
+        project.up(CONFIG_MAP.format(level="1"))
+        project.patch("configmap", "settings", {"metadata": {"labels": {"level": "9"}}}, manager)
+        refreshed = project.pulumi("refresh", "--yes", "--stack", "t")
+        assert "1 updated" in refreshed.stdout, refreshed.stdout + refreshed.stderr
+        if manager == "theirs":
+            assert 'conflict with "theirs"' in project.fails(CONFIG_MAP.format(level="1"))
+            forced = '"name": "settings", "annotations": {"pulumi.com/patchForce": "true"}'
+            project.up(CONFIG_MAP.format(level="1").replace('"name": "settings"', forced))
+        else:
+            project.up(CONFIG_MAP.format(level="1"))
+        assert level_of(project) == "1"
 
 
 def test_an_ignored_field_stays_with_whoever_changed_it(project: Project) -> None:

@@ -70,9 +70,10 @@ class Kubelet:
                 self._said.add(key)
                 self._api.create(f"{path}/events", warning(pod, "Pod", *said, "kubelet"))
             return
-        others = [each for each in pod["status"]["conditions"] if each["type"] != _READY]
-        status = {"conditions": [*others, {**condition(pod, _READY), "status": "True"}]}
-        self._api.patch(f"{path}/pods/{name_of(pod)}/status", {"status": status})
+        # By a strategic merge, no other condition is touched: kwok writes them at the same time.
+        status = {"conditions": [{"type": _READY, "status": "True"}]}
+        merge = "application/strategic-merge-patch+json"
+        self._api.request("PATCH", f"{path}/pods/{name_of(pod)}/status", body={"status": status}, content_type=merge)
 
     def _unmountable_bucket(self, pod: Object) -> tuple[str, str] | None:
         """Reason and message of a bucket that GKE's CSI driver refuses, since nothing has added its sidecar."""
