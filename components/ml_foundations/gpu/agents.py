@@ -7,6 +7,7 @@ from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES
 from ml_foundations.component.parts import Part
 from ml_foundations.component.tolerations import Toleration, toleration_manifest
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.quantities import canonical_quantity
 
 
@@ -21,17 +22,12 @@ def agent_namespace(namespace: str, quota: str, critical_pods: int | None) -> It
         critical_pods: How many critical pods it may run; None for none.
     """
     privileges = {"pod-security.kubernetes.io/enforce": "privileged"}
-    metadata = {"name": namespace, "labels": privileges}
-    yield Part("namespace", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    yield Part("namespace", api_object("v1", "Namespace", {"name": namespace, "labels": privileges}))
     if critical_pods is None:
         return
     scope = {"operator": "In", "scopeName": "PriorityClass", "values": list(CRITICAL_CLASSES)}
-    manifest = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": quota, "namespace": namespace},
-        "spec": {"hard": {"pods": canonical_quantity(critical_pods)}, "scopeSelector": {"matchExpressions": [scope]}},
-    }
+    spec = {"hard": {"pods": canonical_quantity(critical_pods)}, "scopeSelector": {"matchExpressions": [scope]}}
+    manifest = api_object("v1", "ResourceQuota", {"name": quota, "namespace": namespace}, spec=spec)
     yield Part("critical-pods", manifest, after=["namespace"])
 
 

@@ -17,6 +17,7 @@ from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.gpu.agents import agent_namespace, agent_tolerations
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import merged, without_none
 from ml_foundations.typed_args import DeviceClassesArgs
 
@@ -164,12 +165,8 @@ def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:
 def _device_class(name: str, selection: Selection) -> dict[str, Any]:
     kind = "gpu" if selection.mig_profile is None else "mig"
     base = f"device.driver == '{_DOMAIN}' && device.attributes['{_DOMAIN}'].type == '{kind}'"
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": {"selectors": _cel([base, *_expressions(selection)])},
-    }
+    spec = {"selectors": _cel([base, *_expressions(selection)])}
+    return api_object("resource.k8s.io/v1", "DeviceClass", {"name": name}, spec=spec)
 
 
 def _claim_template(name: str, template: ClaimTemplate) -> dict[str, Any]:
@@ -182,12 +179,8 @@ def _claim_template(name: str, template: ClaimTemplate) -> dict[str, Any]:
     devices: dict[str, Any] = {"requests": [request]}
     if template.same_gpu:
         devices["constraints"] = [{"matchAttribute": _PARENT}]
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name, "namespace": template.namespace},
-        "spec": {"spec": {"devices": devices}},
-    }
+    metadata = {"name": name, "namespace": template.namespace}
+    return api_object("resource.k8s.io/v1", "ResourceClaimTemplate", metadata, spec={"spec": {"devices": devices}})
 
 
 def _request(request: Request) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ml_foundations.catalog.versions import DRIVER_INSTALLER_IMAGES, GPU_PARTITI
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import NOT_AWAITED
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.selectors import node_affinity
 
 GOOGLE_DRIVER_DIR = "/home/kubernetes/bin/nvidia"
@@ -33,23 +34,19 @@ def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]
         {"key": labels.GKE_GPU_DRIVER_VERSION, "operator": "DoesNotExist"},
         {"key": labels.GKE_OS_DISTRIBUTION, "operator": "In", "values": [image]},
     )
-    spec = _pods()[image] | {
+    pod = _pods()[image] | {
         "priorityClassName": "system-node-critical",
         "affinity": affinity,
         "tolerations": [{"operator": "Exists"}],
     }
     # The driver takes minutes per node, and a pool may have no node for now: it is not awaited.
     metadata = {"name": name, "namespace": _NAMESPACE, "labels": selector, "annotations": NOT_AWAITED}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": metadata,
-        "spec": {
-            "selector": {"matchLabels": selector},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "template": {"metadata": {"labels": selector}, "spec": spec},
-        },
+    daemon_set = {
+        "selector": {"matchLabels": selector},
+        "updateStrategy": {"type": "RollingUpdate"},
+        "template": {"metadata": {"labels": selector}, "spec": pod},
     }
+    return api_object("apps/v1", "DaemonSet", metadata, spec=daemon_set)
 
 
 def _pods() -> dict[str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pulumi
 from pydantic import Field
@@ -19,17 +19,25 @@ from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.gpu.agents import agent_namespace
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import strategic_merge, without_none
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
 from ml_foundations.kubernetes.selectors import node_affinity
 from ml_foundations.typed_args import GpuMonitorArgs
 
 _PORT = "metrics"
-_DRIVER_VOLUME = "nvidia-driver"
-_FILES_VOLUME = "files"
 _POD_RESOURCES = "/var/lib/kubelet/pod-resources"
 """Where the kubelet says which pod has which GPU: DCGM's metrics name the pod by it."""
 _FILES_ANNOTATION = "ml-foundations/files"
+
+
+class _Mounted(NamedTuple):
+    """A volume of the pod, and where its container finds it."""
+
+    name: str
+    source: dict[str, Any]
+    path: str
+    read_only: bool = True
 
 
 class HostPath(Spec):
@@ -121,7 +129,7 @@ class GpuMonitorSpec(ComponentSpec):
             # GKE admits critical pods only under a quota for them.
             before.append("critical-pods" if self.critical else "namespace")
         if self.files:
-            yield Part("files", _files(self), after=before)
+            yield Part("files", api_object("v1", "ConfigMap", _metadata(self), data=self.files), after=before)
             before = [*before, "files"]
         yield Part("daemon-set", _daemon_set(self), after=before)
         if self.port:
@@ -152,10 +160,6 @@ class GpuMonitor(Component[GpuMonitorSpec]):
         return {"namespace": spec.in_namespace}
 
 
-def _files(spec: GpuMonitorSpec) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(spec), "data": spec.files}
-
-
 def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
     """The DaemonSet. No version is in its selector, which could never change."""
     pod = without_none(
@@ -168,34 +172,25 @@ def _daemon_set(spec: GpuMonitorSpec) -> dict[str, Any]:
             # Every GPU node: whatever taints a pool has beside the GPU taint, and while a node is not ready.
             "tolerations": [{"operator": "Exists"}],
             "containers": [_container(spec)],
-            "volumes": _volumes(spec) or None,
+            "volumes": [{"name": mounted.name} | mounted.source for mounted in _mounted(spec)] or None,
         }
     )
+    at_once = spec.max_unavailable if spec.max_unavailable.endswith("%") else int(spec.max_unavailable)
     digest = hashlib.sha256(json.dumps(spec.files, sort_keys=True).encode()).hexdigest()[:16]
     metadata = {"labels": _labels(spec)} | ({"annotations": {_FILES_ANNOTATION: digest}} if spec.files else {})
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": _metadata(spec),
-        "spec": {
-            "selector": {"matchLabels": _labels(spec)},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": _at_once(spec)},
-            "template": {"metadata": metadata, "spec": strategic_merge(pod, spec.pod_overrides)},
-        },
+    daemon_set = {
+        "selector": {"matchLabels": _labels(spec)},
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": at_once}},
+        "template": {"metadata": metadata, "spec": strategic_merge(pod, spec.pod_overrides)},
     }
+    return api_object("apps/v1", "DaemonSet", _metadata(spec), spec=daemon_set)
 
 
 def _service(spec: GpuMonitorSpec) -> dict[str, Any]:
     """The Service of the metrics; where there is no GPU node yet, nobody answers, and Pulumi does not wait for it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _metadata(spec) | {"annotations": NOT_AWAITED},
-        "spec": {
-            "selector": _labels(spec),
-            "ports": [{"name": _PORT, "port": spec.port, "targetPort": _PORT, "protocol": "TCP"}],
-        },
-    }
+    ports = [{"name": _PORT, "port": spec.port, "targetPort": _PORT, "protocol": "TCP"}]
+    metadata = _metadata(spec) | {"annotations": NOT_AWAITED}
+    return api_object("v1", "Service", metadata, spec={"selector": _labels(spec), "ports": ports})
 
 
 def _labels(spec: GpuMonitorSpec) -> dict[str, str]:
@@ -204,11 +199,6 @@ def _labels(spec: GpuMonitorSpec) -> dict[str, str]:
 
 def _metadata(spec: GpuMonitorSpec) -> dict[str, Any]:
     return {"name": spec.monitor_name, "namespace": spec.in_namespace, "labels": _labels(spec)}
-
-
-def _at_once(spec: GpuMonitorSpec) -> dict[str, Any]:
-    given = spec.max_unavailable
-    return {"maxUnavailable": given if given.endswith("%") else int(given)}
 
 
 def _affinity(spec: GpuMonitorSpec) -> dict[str, Any]:
@@ -220,14 +210,10 @@ def _affinity(spec: GpuMonitorSpec) -> dict[str, Any]:
 
 
 def _container(spec: GpuMonitorSpec) -> dict[str, Any]:
-    mounts: list[dict[str, Any]] = [
-        without_none({"name": name, "mountPath": host.path, "readOnly": host.read_only or None})
-        for name, host in _named_hosts(spec).items()
+    mounts = [
+        without_none({"name": mounted.name, "mountPath": mounted.path, "readOnly": mounted.read_only or None})
+        for mounted in _mounted(spec)
     ]
-    if spec.driver == "google":
-        mounts.append({"name": _DRIVER_VOLUME, "mountPath": "/usr/local/nvidia", "readOnly": True})
-    if spec.files:
-        mounts.append({"name": _FILES_VOLUME, "mountPath": spec.files_path, "readOnly": True})
     amounts = {"cpu": spec.cpu, "memory": spec.memory}
     return without_none(
         {
@@ -273,16 +259,10 @@ def _security(spec: GpuMonitorSpec) -> dict[str, Any]:
     return {**as_root, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]}}
 
 
-def _named_hosts(spec: GpuMonitorSpec) -> dict[str, HostPath]:
-    return {f"host-{index}": host for index, host in enumerate(spec.host_paths)}
-
-
-def _volumes(spec: GpuMonitorSpec) -> list[dict[str, Any]]:
-    volumes: list[dict[str, Any]] = [
-        {"name": name, "hostPath": {"path": host.path}} for name, host in _named_hosts(spec).items()
-    ]
+def _mounted(spec: GpuMonitorSpec) -> Iterator[_Mounted]:
+    for index, host in enumerate(spec.host_paths):
+        yield _Mounted(f"host-{index}", {"hostPath": {"path": host.path}}, host.path, host.read_only)
     if spec.driver == "google":
-        volumes.append({"name": _DRIVER_VOLUME, "hostPath": {"path": GOOGLE_DRIVER_DIR}})
+        yield _Mounted("nvidia-driver", {"hostPath": {"path": GOOGLE_DRIVER_DIR}}, "/usr/local/nvidia")
     if spec.files:
-        volumes.append({"name": _FILES_VOLUME, "configMap": {"name": spec.monitor_name}})
-    return volumes
+        yield _Mounted("files", {"configMap": {"name": spec.monitor_name}}, spec.files_path)

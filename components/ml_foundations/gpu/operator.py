@@ -1,7 +1,7 @@
 """The NVIDIA GPU Operator, by its Helm chart."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import pulumi
 from pydantic import Field
@@ -16,6 +16,7 @@ from ml_foundations.component.types import Name
 from ml_foundations.gpu.agents import agent_namespace, agent_tolerations
 from ml_foundations.gpu.device_plugin import Sharing, device_plugin_config
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_installer_manifest
+from ml_foundations.kubernetes.manifests import Manifest, section
 from ml_foundations.kubernetes.merging import merged, without_none
 from ml_foundations.typed_args import GpuOperatorArgs
 
@@ -277,7 +278,5 @@ def _chart_errors(spec: GpuOperatorSpec) -> Iterator[tuple[str, str]]:
         yield from (("values", f"devicePlugin.config.create needs devicePlugin.config.{key}") for key in missing)
 
 
-def _at(values: Any, *path: str) -> Any:
-    for key in path:
-        values = cast("dict[str, Any]", values).get(key) if isinstance(values, dict) else None
-    return values
+def _at(values: Manifest, *path: str) -> Any:
+    return section(values, *path[:-1]).get(path[-1])

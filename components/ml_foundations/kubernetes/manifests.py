@@ -39,6 +39,11 @@ class ByContent:
         return hash(self._text)
 
 
+def api_object(api_version: str, kind: str, metadata: Manifest, **fields: Any) -> dict[str, Any]:
+    """A Kubernetes object with fields, such as its spec."""
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
 def is_mapping(value: Any) -> TypeGuard[Manifest]:
     """Whether a value is a mapping."""
     return isinstance(value, (dict, Mapping))  # dict goes first, as it takes a tenth of the time

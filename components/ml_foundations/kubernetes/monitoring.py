@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from ml_foundations.kubernetes.manifests import api_object
+
 MonitoringSystem = Literal["none", "google", "prometheus"]
 """Who scrapes: Google Cloud Managed Service for Prometheus, the Prometheus Operator, or nobody."""
 
@@ -18,12 +20,6 @@ def monitor_manifest(
 ) -> dict[str, Any]:
     """The object that names the port, and the path on it, where the selected pods have their metrics."""
     api_version, kind = _MONITORS[system]
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": metadata,
-        "spec": {
-            "selector": {"matchLabels": selector},
-            "endpoints": [{"port": port, "path": path, "interval": "30s"}],
-        },
-    }
+    endpoints = [{"port": port, "path": path, "interval": "30s"}]
+    spec = {"selector": {"matchLabels": selector}, "endpoints": endpoints}
+    return api_object(api_version, kind, metadata, spec=spec)

@@ -7,18 +7,14 @@ import pulumi
 from pydantic import AfterValidator, Field, WithJsonSchema
 from typing_extensions import override
 
-from ml_foundations.catalog.disks import (
-    DISK_TYPES,
-    FILESTORE_CSI,
-    LUSTRE_CSI,
-    PD_CSI,
-)
+from ml_foundations.catalog.disks import DISK_TYPES, FILESTORE_CSI, LUSTRE_CSI, PD_CSI
 from ml_foundations.catalog.versions import NFS_PROVISIONER
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputStr, Name, Quantity
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.typed_args import StorageClassesArgs
 
@@ -130,19 +126,15 @@ class _StorageClass(NamedTuple):
     def manifest(self, name: str) -> dict[str, Any]:
         """The StorageClass."""
         topology = {"matchLabelExpressions": [{"key": labels.GKE_ZONE, "values": self.zones}]}
-        return without_none(
-            {
-                "apiVersion": "storage.k8s.io/v1",
-                "kind": "StorageClass",
-                "metadata": {"name": name},
-                "provisioner": self.provisioner,
-                "parameters": self.parameters,
-                "volumeBindingMode": self.binding,
-                "allowVolumeExpansion": self.expands,
-                "reclaimPolicy": "Retain" if self.retain else None,
-                "allowedTopologies": [topology] if self.zones else None,
-            }
-        )
+        fields = {
+            "provisioner": self.provisioner,
+            "parameters": self.parameters,
+            "volumeBindingMode": self.binding,
+            "allowVolumeExpansion": self.expands,
+            "reclaimPolicy": "Retain" if self.retain else None,
+            "allowedTopologies": [topology] if self.zones else None,
+        }
+        return api_object("storage.k8s.io/v1", "StorageClass", {"name": name}, **without_none(fields))
 
 
 class StorageClassesSpec(ComponentSpec):
@@ -287,10 +279,6 @@ def _lustre_class(lustre: Lustre, spec: StorageClassesSpec) -> _StorageClass:
 
 
 def _snapshot_class(name: str, driver: str, retain: bool) -> dict[str, Any]:
-    return {
-        "apiVersion": "snapshot.storage.k8s.io/v1",
-        "kind": "VolumeSnapshotClass",
-        "metadata": {"name": name},
-        "driver": driver,
-        "deletionPolicy": "Retain" if retain else "Delete",
-    }
+    policy = "Retain" if retain else "Delete"
+    group = "snapshot.storage.k8s.io/v1"
+    return api_object(group, "VolumeSnapshotClass", {"name": name}, driver=driver, deletionPolicy=policy)

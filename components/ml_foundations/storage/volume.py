@@ -13,6 +13,8 @@ from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputStr, Name, Quantity, derived
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import api_object
+from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.storage.classes import GCS_FUSE_CLASS
 from ml_foundations.typed_args import VolumeArgs
 
@@ -129,13 +131,8 @@ def _claim(spec: VolumeSpec) -> dict[str, Any]:
         body["dataSource"] = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": spec.snapshot}
     if spec.disk is not None or spec.bucket is not None:
         body["volumeName"] = spec.volume_name
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": spec.claim_name, "namespace": spec.namespace}
-        | ({"labels": spec.labels} if spec.labels else {}),
-        "spec": body,
-    }
+    metadata = {"name": spec.claim_name, "namespace": spec.namespace, "labels": spec.labels or None}
+    return api_object("v1", "PersistentVolumeClaim", without_none(metadata), spec=body)
 
 
 def _volume(spec: VolumeSpec) -> dict[str, Any]:
@@ -153,7 +150,7 @@ def _volume(spec: VolumeSpec) -> dict[str, Any]:
     if zone := _zone(spec.disk):
         term = {"matchExpressions": [{"key": labels.GKE_ZONE, "operator": "In", "values": [zone]}]}
         body["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": spec.volume_name}, "spec": body}
+    return api_object("v1", "PersistentVolume", {"name": spec.volume_name}, spec=body)
 
 
 def _source(spec: VolumeSpec) -> dict[str, Any]:

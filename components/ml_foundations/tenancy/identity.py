@@ -11,12 +11,14 @@ from typing_extensions import override
 from ml_foundations.component.parts import Cloud, Part, Secret
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputStr, Name
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import without_none
 
 _GOOGLE_ACCOUNT = "iam.gke.io/gcp-service-account"
 """The annotation that names the Google service account of a Kubernetes service account."""
 
 _PULL_SECRET = "image-pull"
+_RBAC = "rbac.authorization.k8s.io"
 
 
 class ServiceAccount(Spec):
@@ -65,35 +67,21 @@ def identity_parts(namespace: str, account: ServiceAccount) -> Iterator[Part]:
 def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
     """The ServiceAccount; its pods get no token for the API server unless they ask for one."""
     annotations = without_none({_GOOGLE_ACCOUNT: account.google_account})
-    manifest: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {"name": account.name, "namespace": namespace}
-        | ({"annotations": annotations} if annotations else {}),
-        "automountServiceAccountToken": False,
-    }
-    if account.image_pull_secret is not None:
-        manifest["imagePullSecrets"] = [{"name": _PULL_SECRET}]
-    return manifest
+    metadata = without_none({"name": account.name, "namespace": namespace, "annotations": annotations or None})
+    secrets = {} if account.image_pull_secret is None else {"imagePullSecrets": [{"name": _PULL_SECRET}]}
+    return api_object("v1", "ServiceAccount", metadata, automountServiceAccountToken=False, **secrets)
 
 
 def _pull_secret(namespace: str, account: ServiceAccount) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": _PULL_SECRET, "namespace": namespace},
-        "type": "kubernetes.io/dockerconfigjson",
-        "stringData": {".dockerconfigjson": Secret(account.image_pull_secret)},
-    }
+    metadata = {"name": _PULL_SECRET, "namespace": namespace}
+    data = {".dockerconfigjson": Secret(account.image_pull_secret)}
+    return api_object("v1", "Secret", metadata, type="kubernetes.io/dockerconfigjson", stringData=data)
 
 
 def group_part(namespace: str, who: str, role: str, group: str) -> Part:
     """A group's role in the namespace: edit changes all but quota and access, view changes nothing."""
-    manifest = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": f"team-{who}", "namespace": namespace},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
-    }
-    return Part(who, manifest, after=["namespace"])
+    metadata = {"name": f"team-{who}", "namespace": namespace}
+    cluster_role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role}
+    subject = {"apiGroup": _RBAC, "kind": "Group", "name": group}
+    binding = api_object(f"{_RBAC}/v1", "RoleBinding", metadata, roleRef=cluster_role, subjects=[subject])
+    return Part(who, binding, after=["namespace"])

@@ -10,6 +10,7 @@ from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
+from ml_foundations.kubernetes.manifests import api_object
 
 _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16")
 """Networks that are not the Internet (RFC 1918, 6598 and 3927)."""
@@ -45,12 +46,8 @@ def network_parts(namespace: str, network: Network) -> Iterator[Part]:
 
 
 def _policy(namespace: str, name: str, policy: dict[str, Any]) -> Part:
-    manifest: dict[str, Any] = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"podSelector": {}, **policy},
-    }
+    metadata = {"name": name, "namespace": namespace}
+    manifest = api_object("networking.k8s.io/v1", "NetworkPolicy", metadata, spec={"podSelector": {}, **policy})
     return Part(f"network-{name}", manifest, after=["namespace"])
 
 

@@ -13,11 +13,14 @@ from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name, Quantity, derived
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import api_object
+from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.quantities import canonical_quantity
 
 _GPU_QUOTA = f"requests.{labels.GPU_RESOURCE}"
 _GPU_DEVICES = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 """GPUs that resource claims take: the device class of NVIDIA's DRA driver."""
+_ADMISSION = "admissionregistration.k8s.io/v1"
 
 MAX_PRIORITY = 1_000_000_000
 """The highest priority that is not the system's."""
@@ -127,45 +130,24 @@ def _scope(operator: str, classes: list[str]) -> dict[str, Any]:
 
 
 def _quota(namespace: str, name: str, hard: Mapping[str, str], scope: dict[str, Any] | None = None) -> Part:
-    manifest = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"hard": dict(hard)} | ({"scopeSelector": scope} if scope else {}),
-    }
+    spec = without_none({"hard": dict(hard), "scopeSelector": scope})
+    manifest = api_object("v1", "ResourceQuota", {"name": name, "namespace": namespace}, spec=spec)
     return Part(name.removeprefix("team-"), manifest, after=["namespace"])
 
 
 def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": priority_class_name(namespace, key)},
-        "value": value,
-        "description": f"Pods of the team {namespace}.",
-    }
+    metadata, about = {"name": priority_class_name(namespace, key)}, f"Pods of the team {namespace}."
+    return api_object("scheduling.k8s.io/v1", "PriorityClass", metadata, value=value, description=about)
 
 
 def _model_policy(namespace: str, classes: Mapping[str, str]) -> dict[str, Any]:
     models = ", ".join(f"'{name}': '{gpu_by_name(model).product}'" for model, name in classes.items())
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": f"{namespace}-gpu-models"},
-        "spec": yaml_file("tenancy", "gpu_models_policy.yaml", models=f"{{{models}}}", label=labels.GPU_PRODUCT),
-    }
+    spec = yaml_file("tenancy", "gpu_models_policy.yaml", models=f"{{{models}}}", label=labels.GPU_PRODUCT)
+    return api_object(_ADMISSION, "ValidatingAdmissionPolicy", {"name": f"{namespace}-gpu-models"}, spec=spec)
 
 
 def _model_policy_binding(namespace: str) -> dict[str, Any]:
     name = f"{namespace}-gpu-models"
-    selector = {"matchLabels": {labels.NAMESPACE_NAME: namespace}}
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name},
-        "spec": {
-            "policyName": name,
-            "validationActions": ["Deny"],
-            "matchResources": {"namespaceSelector": selector},
-        },
-    }
+    pods = {"namespaceSelector": {"matchLabels": {labels.NAMESPACE_NAME: namespace}}}
+    spec = {"policyName": name, "validationActions": ["Deny"], "matchResources": pods}
+    return api_object(_ADMISSION, "ValidatingAdmissionPolicyBinding", {"name": name}, spec=spec)

@@ -11,6 +11,7 @@ from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import Name, Quantity
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.tenancy.identity import ServiceAccount, group_part, identity_parts
 from ml_foundations.tenancy.network import Network, network_parts
 from ml_foundations.tenancy.quota import MAX_PRIORITY, Quota, priority_class_name, quota_parts
@@ -104,7 +105,7 @@ def _namespace(spec: TeamNamespaceSpec) -> dict[str, Any]:
         f"{security}/warn": "restricted",
         f"{security}/audit": "restricted",
     }
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": spec.namespace, "labels": levels}}
+    return api_object("v1", "Namespace", {"name": spec.namespace, "labels": levels})
 
 
 def _limit_range(spec: TeamNamespaceSpec) -> dict[str, Any]:
@@ -117,9 +118,5 @@ def _limit_range(spec: TeamNamespaceSpec) -> dict[str, Any]:
     limits: list[dict[str, Any]] = [{"type": "Container", "default": default, "defaultRequest": default}]
     if spec.largest_volume is not None:
         limits.append({"type": "PersistentVolumeClaim", "max": {"storage": spec.largest_volume}})
-    return {
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": {"name": "team-limits", "namespace": spec.namespace},
-        "spec": {"limits": limits},
-    }
+    metadata = {"name": "team-limits", "namespace": spec.namespace}
+    return api_object("v1", "LimitRange", metadata, spec={"limits": limits})

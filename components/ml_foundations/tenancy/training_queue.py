@@ -20,6 +20,7 @@ from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration, toleration_manifest
 from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import merged, without_none
 from ml_foundations.kubernetes.quantities import canonical_quantity
 from ml_foundations.typed_args import TrainingQueueArgs
@@ -204,7 +205,7 @@ def _requests() -> dict[str, dict[str, Any]]:
 
 
 def _object(kind: str, metadata: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": content}
+    return api_object(API_VERSION, kind, metadata, spec=content)
 
 
 def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing_extensions import override
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Quantity
 from ml_foundations.kubernetes.labels import GKE_METRIC
+from ml_foundations.kubernetes.manifests import api_object
 
 POD_LABEL = "ml-foundations-server"
 """The label by which GKE finds the pods of a metric: it takes no dots and slashes in a label's name."""
@@ -59,30 +60,22 @@ class Autoscaling(Spec):
             of_gke = f"{GKE_METRIC}{metadata['name']}|{_gke_name(self.metric)}"
             name = of_gke if self.served_by == "gke" else self.metric
             metrics.append({"type": "Pods", "pods": {"metric": {"name": name}, "target": target}})
-        return {
-            "apiVersion": "autoscaling/v2",
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": metadata,
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment},
-                "minReplicas": least,
-                "maxReplicas": self.max_replicas,
-                "metrics": metrics,
-                "behavior": {"scaleDown": {"stabilizationWindowSeconds": self.scale_down_seconds}},
-            },
+        spec = {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment},
+            "minReplicas": least,
+            "maxReplicas": self.max_replicas,
+            "metrics": metrics,
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": self.scale_down_seconds}},
         }
+        return api_object("autoscaling/v2", "HorizontalPodAutoscaler", metadata, spec=spec)
 
     def served_metric(self, metadata: Mapping[str, Any], pods: str, port: int, path: str) -> dict[str, Any]:
         """The AutoscalingMetric of pods with this POD_LABEL (GKE, "Expose custom metrics for autoscaling")."""
         metric = self.metric or ""
         read = {"gauge": {"name": _gke_name(metric), "prometheusMetricName": metric}}
         container = {"endpoint": {"port": port, "path": path}, "metrics": [read]}
-        return {
-            "apiVersion": "autoscaling.gke.io/v1beta1",
-            "kind": "AutoscalingMetric",
-            "metadata": metadata,
-            "spec": {"metrics": [{"pod": {"selector": {"matchLabels": {POD_LABEL: pods}}, "containers": [container]}}]},
-        }
+        spec = {"metrics": [{"pod": {"selector": {"matchLabels": {POD_LABEL: pods}}, "containers": [container]}}]}
+        return api_object("autoscaling.gke.io/v1beta1", "AutoscalingMetric", metadata, spec=spec)
 
 
 def _gke_name(metric: str) -> str:

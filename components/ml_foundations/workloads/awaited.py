@@ -7,7 +7,7 @@ import pulumi
 from typing_extensions import override
 
 from ml_foundations.component.parts import NOT_AWAITED, Part
-from ml_foundations.kubernetes.manifests import section
+from ml_foundations.kubernetes.manifests import api_object, section
 from ml_foundations.workloads.job import JobSpec
 
 _IMMUTABLE = [
@@ -67,7 +67,7 @@ class AwaitedSpec(JobSpec):
         """
         awaited = _AWAITED if self.wait_for_completion else NOT_AWAITED
         metadata = self.metadata(annotations=awaited | dict(annotations or {}))
-        manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": body}
+        manifest = api_object("batch/v1", "Job", metadata, spec=body)
         return Part("job", manifest, [part.role for part in after], self.replacing("Job", _IMMUTABLE, ignore))
 
     def replacing(self, kind: str, immutable: list[str], ignore: Sequence[str] = ()) -> pulumi.ResourceOptions:

@@ -12,6 +12,7 @@ from ml_foundations.component.base import Component
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import overridden, without_none
 from ml_foundations.typed_args import DistributedTrainingArgs
 from ml_foundations.workloads.awaited import AwaitedSpec
@@ -149,16 +150,10 @@ class DistributedTraining(Component[DistributedTrainingSpec]):
 
 def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:
     """The headless Service. It publishes pods before they are ready: they become ready by finding each other."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": spec.metadata(name=spec.headless_service, labels=spec.app_labels, annotations=NOT_AWAITED),
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": {labels.JOB_NAME: spec.job_name},
-        },
-    }
+    metadata = spec.metadata(name=spec.headless_service, labels=spec.app_labels, annotations=NOT_AWAITED)
+    selector = {labels.JOB_NAME: spec.job_name}
+    service = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}
+    return api_object("v1", "Service", metadata, spec=service)
 
 
 def _jobset(spec: DistributedTrainingSpec) -> dict[str, Any]:
@@ -174,19 +169,14 @@ def _jobset(spec: DistributedTrainingSpec) -> dict[str, Any]:
     template = overridden({"kind": "Job", "spec": body}, spec.overrides)
     del template["kind"]
     jobs = [{"name": _JOBSET_JOB, "replicas": 1, "template": template}]
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": spec.metadata(annotations=NOT_AWAITED | _GANG),
-        "spec": without_none(
-            {
-                "failurePolicy": without_none(policy),
-                "network": {"subdomain": spec.service_name} if spec.service_name else None,
-                "ttlSecondsAfterFinished": ttl,
-                "replicatedJobs": jobs,
-            }
-        ),
+    jobset = {
+        "failurePolicy": without_none(policy),
+        "network": {"subdomain": spec.service_name} if spec.service_name else None,
+        "ttlSecondsAfterFinished": ttl,
+        "replicatedJobs": jobs,
     }
+    metadata = spec.metadata(annotations=NOT_AWAITED | _GANG)
+    return api_object("jobset.x-k8s.io/v1alpha2", "JobSet", metadata, spec=without_none(jobset))
 
 
 def _job_body(spec: DistributedTrainingSpec) -> dict[str, Any]:

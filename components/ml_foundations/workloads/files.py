@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.workloads.naming import named_by_content
 
 FILES_VOLUME = "files"
@@ -37,13 +38,8 @@ def files_manifest(
     metadata: Mapping[str, Any], name: str, files: Mapping[str, str], overrides: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The ConfigMap of the files; its name tells what is in them, so that a change replaces the pods."""
-    manifest = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata,
-        "immutable": True,
-        "data": {_key(path): text for path, text in files.items()},
-    }
+    data = {_key(path): text for path, text in files.items()}
+    manifest = api_object("v1", "ConfigMap", metadata, immutable=True, data=data)
     return named_by_content(manifest, f"{name}-files", "data", overrides)
 
 

@@ -13,6 +13,7 @@ from ml_foundations.component.errors import taken
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels as known
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.typed_args import InferenceServiceArgs
 from ml_foundations.workloads.autoscaling import POD_LABEL, Autoscaling
 from ml_foundations.workloads.pod_template import pod_template
@@ -167,18 +168,14 @@ def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:
     template = pod_template(spec, "Always", container, pod=pod)
     if spec.scales_by_gke:
         template["metadata"]["labels"][POD_LABEL] = spec.service_name
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": spec.metadata(name=spec.deployment),
-        "spec": {
-            "replicas": spec.replicas,
-            "selector": {"matchLabels": spec.app_labels},
-            "strategy": _strategy(spec),
-            "progressDeadlineSeconds": spec.progress,
-            "template": template,
-        },
+    deployment = {
+        "replicas": spec.replicas,
+        "selector": {"matchLabels": spec.app_labels},
+        "strategy": _strategy(spec),
+        "progressDeadlineSeconds": spec.progress,
+        "template": template,
     }
+    return api_object("apps/v1", "Deployment", spec.metadata(name=spec.deployment), spec=deployment)
 
 
 def _strategy(spec: InferenceServiceSpec) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.tolerations import Toleration
 from ml_foundations.component.types import GpuProduct, InputOf, InputText, Name, Quantity
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import items, section
+from ml_foundations.kubernetes.manifests import api_object, items, section
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.workloads import files
@@ -259,12 +259,9 @@ class WorkloadSpec(ComponentSpec):
         """The ResourceClaimTemplate of a ``gpu_claim`` that names none; a template cannot change, so its name does."""
         if self.gpu_claim is None or self.gpu_claim.template is not None:
             return None
-        manifest = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": {"namespace": self.namespace, "labels": self.app_labels},
-            "spec": {"spec": {"devices": self.gpu_claim.devices(self.gpu, self.gpus)}},
-        }
+        metadata = {"namespace": self.namespace, "labels": self.app_labels}
+        spec = {"spec": {"devices": self.gpu_claim.devices(self.gpu, self.gpus)}}
+        manifest = api_object("resource.k8s.io/v1", "ResourceClaimTemplate", metadata, spec=spec)
         return named_by_content(manifest, f"{self.workload_name}-gpus", "spec", self.overrides)
 
     def files_config_map(self) -> dict[str, Any] | None:

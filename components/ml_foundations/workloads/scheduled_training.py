@@ -13,6 +13,7 @@ from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.cron import shortest_interval
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.typed_args import ScheduledTrainingArgs
 from ml_foundations.workloads.completions import CompletionsSpec
@@ -138,9 +139,4 @@ def _cron_job(spec: ScheduledTrainingSpec) -> dict[str, Any]:
             "spec": spec.job_body(spec.completion_fields(), spec.template()),
         },
     }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": spec.metadata(labels=spec.app_labels),
-        "spec": without_none(body),
-    }
+    return api_object("batch/v1", "CronJob", spec.metadata(labels=spec.app_labels), spec=without_none(body))

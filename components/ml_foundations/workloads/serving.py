@@ -13,7 +13,7 @@ from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
-from ml_foundations.kubernetes.manifests import items
+from ml_foundations.kubernetes.manifests import api_object, items
 from ml_foundations.kubernetes.merging import strategic_merge
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
 from ml_foundations.workloads.pod import DELETE_MARGIN_SECONDS, WorkloadSpec
@@ -176,13 +176,9 @@ class ServerSpec(WorkloadSpec):
     ) -> Part:
         """A Service with these ports, by name. Pulumi does not wait for its endpoints: it waits for the pods."""
         ports = [{"name": key, "port": port, "targetPort": key, "protocol": "TCP"} for key, port in numbers.items()]
-        manifest = {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": self.metadata(name=name, annotations=NOT_AWAITED | dict(annotations or {})),
-            "spec": {**spec, "selector": self.app_labels, "ports": ports},
-        }
-        return Part(role, manifest)
+        metadata = self.metadata(name=name, annotations=NOT_AWAITED | dict(annotations or {}))
+        fields = {**spec, "selector": self.app_labels, "ports": ports}
+        return Part(role, api_object("v1", "Service", metadata, spec=fields))
 
     def _extra_service(self, service: ExtraService) -> Part:
         fields = {"type": service.type} | ({"clusterIP": "None"} if service.headless else {})
@@ -205,30 +201,17 @@ def _network_policy(spec: ServerSpec, callers: list[str]) -> dict[str, Any]:
     """Pods of its own namespace and of the callers' may connect, to the declared ports; its own among each other."""
     namespaces = [{"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: name}}} for name in callers]
     ports = [{"port": number, "protocol": "TCP"} for number in spec.port_numbers.values()]
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": spec.metadata(),
-        "spec": {
-            "podSelector": {"matchLabels": spec.app_labels},
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {"from": [{"podSelector": {}}, *namespaces], "ports": ports},
-                {"from": [{"podSelector": {"matchLabels": spec.app_labels}}]},
-            ],
-        },
-    }
+    own = {"podSelector": {"matchLabels": spec.app_labels}}
+    neighbours: dict[str, Any] = {"from": [{"podSelector": {}}, *namespaces], "ports": ports}
+    policy = {**own, "policyTypes": ["Ingress"], "ingress": [neighbours, {"from": [own]}]}
+    return api_object("networking.k8s.io/v1", "NetworkPolicy", spec.metadata(), spec=policy)
 
 
 def _disruption_budget(spec: ServerSpec) -> dict[str, Any]:
     """The PodDisruptionBudget: it holds back a drain, but not for pods that are not ready."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": spec.metadata(),
-        "spec": {
-            "maxUnavailable": spec.max_unavailable,
-            "selector": {"matchLabels": spec.app_labels},
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        },
+    budget = {
+        "maxUnavailable": spec.max_unavailable,
+        "selector": {"matchLabels": spec.app_labels},
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
+    return api_object("policy/v1", "PodDisruptionBudget", spec.metadata(), spec=budget)

@@ -13,6 +13,7 @@ from ml_foundations.component.errors import taken
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import MAX_LABEL, InputText, Name, Quantity
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.typed_args import ShardedSetArgs
 from ml_foundations.workloads.pod_template import pod_template
 from ml_foundations.workloads.serving import PROBE, ServerSpec
@@ -155,7 +156,7 @@ def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:
         body["updateStrategy"]["rollingUpdate"] = {"maxUnavailable": spec.max_unavailable}
     if spec.volumes:
         body["volumeClaimTemplates"] = [_volume_claim_template(volume) for volume in spec.volumes]
-    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": spec.metadata(), "spec": body}
+    return api_object("apps/v1", "StatefulSet", spec.metadata(), spec=body)
 
 
 def _volume_claim_template(volume: ShardVolume) -> dict[str, Any]:

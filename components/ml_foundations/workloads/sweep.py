@@ -13,6 +13,7 @@ from typing_extensions import override
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.typed_args import SweepArgs
 from ml_foundations.workloads.awaited import AwaitedSpec
 from ml_foundations.workloads.files import MAX_CONFIG_MAP_BYTES, config_map_bytes
@@ -147,12 +148,8 @@ class Sweep(Component[SweepSpec]):
 
 def _config_map(spec: SweepSpec) -> dict[str, Any]:
     """The parameters: two files an index. The name tells the content, so that other parameters make another Job."""
-    manifest = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"namespace": spec.namespace, "labels": spec.app_labels},
-        "data": _files(spec),
-    }
+    metadata = {"namespace": spec.namespace, "labels": spec.app_labels}
+    manifest = api_object("v1", "ConfigMap", metadata, data=_files(spec))
     return named_by_content(manifest, f"{spec.workload_name}-parameters", "data", spec.overrides)
 
 

@@ -11,6 +11,7 @@ from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.typed_args import TaskArgs
 from ml_foundations.workloads.pod import DELETE_MARGIN_SECONDS, WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
@@ -72,9 +73,4 @@ def _pod(spec: TaskSpec) -> dict[str, Any]:
     waited_for = "{.status.phase}=Succeeded" if spec.wait_for_completion else "{.metadata.uid}"
     annotations = template["metadata"].get("annotations", {}) | {"pulumi.com/waitFor": f"jsonpath={waited_for}"}
     labels = spec.labels | spec.app_labels | spec.queue_labels
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": spec.metadata(labels=labels, annotations=annotations),
-        "spec": template["spec"],
-    }
+    return api_object("v1", "Pod", spec.metadata(labels=labels, annotations=annotations), spec=template["spec"])
