@@ -160,7 +160,7 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
         yield _cluster(self)
 
 
-class GkeCluster(Component[GkeClusterSpec]):
+class GkeCluster(Component[GkeClusterSpec, GkeClusterArgs]):
     """A regional GKE cluster: private nodes, Dataplane V2, Workload Identity, shielded nodes, no default node pool.
 
     Source of the defaults: GKE, "Harden your cluster's security", and the CIS GKE Benchmark.
@@ -176,10 +176,6 @@ class GkeCluster(Component[GkeClusterSpec]):
     """The e-mail address of the nodes' service account; node pools take it."""
     workload_pool: str
     """The Workload Identity pool."""
-
-    def __init__(self, name: str, args: GkeClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the cluster and all that it stands on."""
-        super().__init__(name, args, opts)
 
     @override
     def publish(self, spec: GkeClusterSpec, made: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class CpuNodePoolSpec(NodePoolSpec):
         yield pool_part(self, node_arguments(self), spare=True)
 
 
-class CpuNodePool(Component[CpuNodePoolSpec]):
+class CpuNodePool(Component[CpuNodePoolSpec, CpuNodePoolArgs]):
     """A pool of nodes without GPUs, autoscaled. The first pool of a cluster should be one, with a node or more."""
 
     node_pool_name: pulumi.Output[str]
@@ -35,10 +35,6 @@ class CpuNodePool(Component[CpuNodePoolSpec]):
     """Labels that select the nodes of this pool."""
     tolerations: list[TolerationArgs]
     """What pods must tolerate to run on its nodes."""
-
-    def __init__(self, name: str, args: CpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the pool."""
-        super().__init__(name, args, opts)
 
     @override
     def publish(self, spec: CpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:

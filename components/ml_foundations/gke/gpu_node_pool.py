@@ -192,7 +192,7 @@ class GpuNodePoolSpec(NodePoolSpec):
         yield replace(pool, options=guarded)
 
 
-class GpuNodePool(Component[GpuNodePoolSpec]):
+class GpuNodePool(Component[GpuNodePoolSpec, GpuNodePoolArgs]):
     """A pool of GPU nodes, autoscaled, tainted so that only pods that request GPUs come to it.
 
     What it publishes is what workloads take, under the same names: ``gpu``, ``node_selector`` and ``tolerations``.
@@ -213,10 +213,6 @@ class GpuNodePool(Component[GpuNodePoolSpec]):
     """What pods must tolerate to run on its nodes."""
     queued_provisioning: bool
     """Whether nodes come only for a ProvisioningRequest, which a TrainingQueue makes."""
-
-    def __init__(self, name: str, args: GpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the pool."""
-        super().__init__(name, args, opts)
 
     @override
     def publish(self, spec: GpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class DeviceClassesSpec(ComponentSpec):
             yield Part(f"{template.namespace}-{name}", _claim_template(name, template), options=replaced)
 
 
-class DeviceClasses(Component[DeviceClassesSpec]):
+class DeviceClasses(Component[DeviceClassesSpec, DeviceClassesArgs]):
     """NVIDIA's driver for dynamic resource allocation, and the classes and templates with which pods claim GPUs.
 
     Needs Kubernetes 1.34. Give it a kubernetes provider in its options. Node pools whose GPUs are claimed have the
@@ -141,10 +141,6 @@ class DeviceClasses(Component[DeviceClassesSpec]):
     """The names of the classes, the driver's included."""
     pool_labels: dict[str, str]
     """Labels of a node pool whose GPUs are claimed."""
-
-    def __init__(self, name: str, args: DeviceClassesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare driver, classes and templates."""
-        super().__init__(name, args, opts)
 
 
 def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-import pulumi
 from pydantic import Field
 from typing_extensions import override
 
@@ -139,7 +138,7 @@ class GpuMonitorSpec(ComponentSpec):
             yield Part("monitoring", scraping, after=before)
 
 
-class GpuMonitor(Component[GpuMonitorSpec]):
+class GpuMonitor(Component[GpuMonitorSpec, GpuMonitorArgs]):
     """A DaemonSet whose pods run on every GPU node, whatever its taints, and on no other node.
 
     Give it a kubernetes provider in its options. By default it is NVIDIA's DCGM exporter, for clusters in which the
@@ -150,10 +149,6 @@ class GpuMonitor(Component[GpuMonitorSpec]):
     """The DaemonSet's name."""
     namespace: str
     """Its namespace."""
-
-    def __init__(self, name: str, args: GpuMonitorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the DaemonSet and its companions."""
-        super().__init__(name, args, opts)
 
     @override
     def publish(self, spec: GpuMonitorSpec, made: Mapping[str, Any]) -> dict[str, Any]:

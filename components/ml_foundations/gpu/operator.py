@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-import pulumi
 from pydantic import Field
 from typing_extensions import override
 
@@ -167,7 +166,7 @@ class GpuOperatorSpec(ComponentSpec):
         yield Part("release", release, after=before)
 
 
-class GpuOperator(Component[GpuOperatorSpec]):
+class GpuOperator(Component[GpuOperatorSpec, GpuOperatorArgs]):
     """The GPU Operator in a namespace of its own: driver, toolkit, device plugin, DCGM exporter, feature discovery.
 
     Give it a kubernetes provider in its options. Its pods are critical, which GKE allows only under a quota for
@@ -181,10 +180,6 @@ class GpuOperator(Component[GpuOperatorSpec]):
     """Who installs the driver and advertises the GPUs."""
     version: str
     """The chart's version."""
-
-    def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the operator."""
-        super().__init__(name, args, opts)
 
     @override
     def publish(self, spec: GpuOperatorSpec, made: Mapping[str, Any]) -> dict[str, Any]:

@@ -202,7 +202,7 @@ class StorageClassesSpec(ComponentSpec):
             yield Part("nfs-provisioner", helm_release(NFS_PROVISIONER, "kube-system", values))
 
 
-class StorageClasses(Component[StorageClassesSpec]):
+class StorageClasses(Component[StorageClassesSpec, StorageClassesArgs]):
     """Classes of disks, always; and of shared file systems, snapshots and datasets where they are asked for.
 
     Give it a kubernetes provider in its options. docs/storage.md says which class is for which machine.
@@ -210,10 +210,6 @@ class StorageClasses(Component[StorageClassesSpec]):
 
     class_names: list[str]
     """The names of the classes."""
-
-    def __init__(self, name: str, args: StorageClassesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the classes."""
-        super().__init__(name, args, opts)
 
 
 def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:

@@ -103,7 +103,7 @@ class VolumeSpec(ComponentSpec):
         yield Part("claim", _claim(self), after=["volume"] if exists else [], options=kept)
 
 
-class Volume(Component[VolumeSpec]):
+class Volume(Component[VolumeSpec, VolumeArgs]):
     """A PersistentVolumeClaim; for a disk or bucket that exists, with its PersistentVolume.
 
     What holds data is protected and is never deleted by an update. Give it a kubernetes provider in its options.
@@ -115,10 +115,6 @@ class Volume(Component[VolumeSpec]):
     """The size that was asked for."""
     fuse: bool
     """Whether it is a bucket, which pods mount by GKE's sidecar for Cloud Storage FUSE; workloads take it."""
-
-    def __init__(self, name: str, args: VolumeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the claim."""
-        super().__init__(name, args, opts)
 
 
 def _claim(spec: VolumeSpec) -> dict[str, Any]:

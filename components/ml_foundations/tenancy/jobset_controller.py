@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import pulumi
 from typing_extensions import override
 
 from ml_foundations.catalog.versions import JOBSET
@@ -28,12 +27,8 @@ class JobSetControllerSpec(ComponentSpec):
             yield Part("release", release)
 
 
-class JobSetController(Component[JobSetControllerSpec]):
+class JobSetController(Component[JobSetControllerSpec, JobSetControllerArgs]):
     """JobSet's controller and its kind, by its Helm chart; one for a cluster.
 
     Give it a kubernetes provider in its options. Declare JobSets after it (``depends_on``), and a TrainingQueue too.
     """
-
-    def __init__(self, name: str, args: JobSetControllerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the controller."""
-        super().__init__(name, args, opts)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-import pulumi
 from pydantic import Field
 from typing_extensions import override
 
@@ -78,7 +77,7 @@ class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
             yield from identity_parts(self.namespace, self.service_account)
 
 
-class TeamNamespace(Component[TeamNamespaceSpec]):
+class TeamNamespace(Component[TeamNamespaceSpec, TeamNamespaceArgs]):
     """A namespace with quotas, defaults, Pod Security, a closed network and, where named, access and identity.
 
     Give it a kubernetes provider in its options. Its quotas' names differ from the one that GKE itself puts into
@@ -91,10 +90,6 @@ class TeamNamespace(Component[TeamNamespaceSpec]):
     """The service account of the team's pods; default where it has none of its own."""
     priority_classes: dict[str, str]
     """The PriorityClasses, by GPU model (its accelerator type) and by the names that were asked for."""
-
-    def __init__(self, name: str, args: TeamNamespaceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the namespace and what is in it."""
-        super().__init__(name, args, opts)
 
 
 def _namespace(spec: TeamNamespaceSpec) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class TrainingQueueSpec(Queues, ComponentSpec):
             yield Part(f"{team.namespace}-queue", _local_queue(self, team), after=[queue], options=options)
 
 
-class TrainingQueue(Component[TrainingQueueSpec]):
+class TrainingQueue(Component[TrainingQueueSpec, TrainingQueueArgs]):
     """Kueue's queues: a flavor for each node pool, a ClusterQueue and a LocalQueue for each team, in one cohort.
 
     Give it a kubernetes provider in its options. A workload with ``queue`` waits until there is room for all of it,
@@ -180,10 +180,6 @@ class TrainingQueue(Component[TrainingQueueSpec]):
 
     queue_name: str
     """The name of each team's LocalQueue."""
-
-    def __init__(self, name: str, args: TrainingQueueArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare Kueue and the queues."""
-        super().__init__(name, args, opts)
 
 
 def _requests() -> dict[str, dict[str, Any]]:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import pulumi
 from pydantic import Field
 from typing_extensions import override
 
@@ -128,7 +127,7 @@ class DistributedTrainingSpec(AwaitedSpec):
         return {**super().overridable_kinds(), "Job": "batch/v1"}
 
 
-class DistributedTraining(Component[DistributedTrainingSpec]):
+class DistributedTraining(Component[DistributedTrainingSpec, DistributedTrainingArgs]):
     """Pods that train together, each with its rank and with the first one's address in its environment.
 
     Start ``torchrun train.py`` in them, without arguments for the rendezvous, or see ``launcher``. In a queue they
@@ -142,10 +141,6 @@ class DistributedTraining(Component[DistributedTrainingSpec]):
     """Its namespace."""
     master_address: str
     """Where the pods meet: the first one's name, inside the namespace."""
-
-    def __init__(self, name: str, args: DistributedTrainingArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the Service and the Job, or the JobSet."""
-        super().__init__(name, args, opts)
 
 
 def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class InferenceServiceSpec(ServerSpec):
         yield from self.around_parts()
 
 
-class InferenceService(Component[InferenceServiceSpec]):
+class InferenceService(Component[InferenceServiceSpec, InferenceServiceArgs]):
     """A Deployment behind a ClusterIP Service: probes that wait for the model, pods that drain, rollouts that fit.
 
     Give it a kubernetes provider in its options. With ``autoscaling``, a HorizontalPodAutoscaler sets the number of
@@ -154,10 +154,6 @@ class InferenceService(Component[InferenceServiceSpec]):
     """The Service's name."""
     url: str
     """Where it answers, inside the cluster; empty without a Service."""
-
-    def __init__(self, name: str, args: InferenceServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the Deployment, the Service and their companions."""
-        super().__init__(name, args, opts)
 
 
 def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:

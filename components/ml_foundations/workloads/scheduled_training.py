@@ -107,7 +107,7 @@ class ScheduledTrainingSpec(CompletionsSpec):
         yield Part("cron", _cron_job(self), [part.role for part in before], options)
 
 
-class ScheduledTraining(Component[ScheduledTrainingSpec]):
+class ScheduledTraining(Component[ScheduledTrainingSpec, ScheduledTrainingArgs]):
     """A CronJob that trains by a schedule, one run at a time.
 
     A change holds from the next run on; a run that is under way ends as it began. Give it a kubernetes provider in its
@@ -118,10 +118,6 @@ class ScheduledTraining(Component[ScheduledTrainingSpec]):
     """The CronJob's name."""
     namespace: str
     """Its namespace."""
-
-    def __init__(self, name: str, args: ScheduledTrainingArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the CronJob."""
-        super().__init__(name, args, opts)
 
 
 def _cron_job(spec: ScheduledTrainingSpec) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class ShardedSetSpec(ServerSpec):
         yield from self.around_parts()
 
 
-class ShardedSet(Component[ShardedSetSpec]):
+class ShardedSet(Component[ShardedSetSpec, ShardedSetArgs]):
     """A StatefulSet whose pods start together, each with a name, a rank and volumes of its own.
 
     Give it a kubernetes provider in its options. With volumes of data it is protected: what would replace it, a new
@@ -134,10 +134,6 @@ class ShardedSet(Component[ShardedSetSpec]):
     """The name of the StatefulSet."""
     hosts: list[str]
     """The shards' names in the cluster's DNS, by rank."""
-
-    def __init__(self, name: str, args: ShardedSetArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the StatefulSet, its Service and their companions."""
-        super().__init__(name, args, opts)
 
 
 def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:

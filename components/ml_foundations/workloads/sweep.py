@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-import pulumi
 from pydantic import Field
 from typing_extensions import override
 
@@ -126,7 +125,7 @@ class SweepSpec(AwaitedSpec):
         yield self.job_part(self.job_body(indexes, self.template(container={"command": command})), before)
 
 
-class Sweep(Component[SweepSpec]):
+class Sweep(Component[SweepSpec, SweepArgs]):
     """Trials of hyperparameters: a grid, or a random sample that a seed repeats.
 
     Each trial finds its parameters in the environment of its command, which a shell of the image (/bin/sh) starts, and
@@ -140,10 +139,6 @@ class Sweep(Component[SweepSpec]):
     """Its namespace."""
     trials: int
     """How many combinations are tried."""
-
-    def __init__(self, name: str, args: SweepArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the parameters and the Job."""
-        super().__init__(name, args, opts)
 
 
 def _config_map(spec: SweepSpec) -> dict[str, Any]:

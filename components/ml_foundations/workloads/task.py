@@ -51,7 +51,7 @@ class TaskSpec(WorkloadSpec):
         yield Part("pod", _pod(self), [part.role for part in before], options)
 
 
-class Task(Component[TaskSpec]):
+class Task(Component[TaskSpec, TaskArgs]):
     """A Pod that does one thing and ends, such as nvidia-smi on a new node pool.
 
     It is never retried. Any change makes it run again. Give it a kubernetes provider in its options.
@@ -61,10 +61,6 @@ class Task(Component[TaskSpec]):
     """The Pod's name."""
     namespace: str
     """Its namespace."""
-
-    def __init__(self, name: str, args: TaskArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the Pod."""
-        super().__init__(name, args, opts)
 
 
 def _pod(spec: TaskSpec) -> dict[str, Any]:

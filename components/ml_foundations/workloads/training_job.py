@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import pulumi
 from typing_extensions import override
 
 from ml_foundations.component.base import Component
@@ -43,7 +42,7 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
         yield self.job_part(body, before, ignore=["spec.parallelism"] if self.elastic else [])
 
 
-class TrainingJob(Component[TrainingJobSpec]):
+class TrainingJob(Component[TrainingJobSpec, TrainingJobArgs]):
     """A Job that trains on GPUs, or preprocesses without them.
 
     A change of the pod replaces the Job: the old run is ended first, so that two runs never fight for GPUs.
@@ -54,7 +53,3 @@ class TrainingJob(Component[TrainingJobSpec]):
     """The Job's name."""
     namespace: str
     """Its namespace."""
-
-    def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the Job."""
-        super().__init__(name, args, opts)
