@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ml_foundations.catalog.machine_types import MACHINE_TYPES, UnknownNameError, gpu_by_name
+from ml_foundations.catalog.machine_types import MACHINE_TYPES, gpu_by_name
 from ml_foundations.catalog.operator_nodes import CRITICAL_PODS_BESIDE, CRITICAL_PODS_PER_GPU_NODE
 from ml_foundations.component.spec import Spec
 from ml_foundations.gke.cluster import GkeClusterSpec
@@ -179,5 +179,5 @@ def _priority_class(workload: Mapping[str, Any], team_name: str, team: Mapping[s
         return None
     try:
         return priority_class_name(team_name, gpu_by_name(str(workload.get("gpu"))).accelerator_type)
-    except (UnknownNameError, ValueError):
+    except ValueError:
         return None

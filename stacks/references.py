@@ -21,12 +21,8 @@ if TYPE_CHECKING:
     from team import Team
 
 
-def errors(settings: Settings) -> list[tuple[str, str]]:
+def errors(settings: Settings) -> Iterator[tuple[str, str]]:
     """Every error by its path."""
-    return list(_errors(settings))
-
-
-def _errors(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from _cluster_errors(settings)
     yield from _pool_errors(settings)
     for name, monitor in settings.gpu_monitors.items():

@@ -22,7 +22,7 @@ MAX_PODS = 110
 """Pods that GKE allows on a node by default."""
 
 
-class UnknownNameError(KeyError):
+class UnknownNameError(KeyError, ValueError):
     """A machine type or GPU that the catalog does not have; its text names the nearest ones."""
 
     def __init__(self, what: str, name: str, known: Iterable[str], way_out: str = "") -> None:

@@ -8,7 +8,7 @@ import pulumi
 from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
-from ml_foundations.catalog.machine_types import MACHINE_TYPES, UnknownNameError, product_by_name
+from ml_foundations.catalog.machine_types import MACHINE_TYPES, product_by_name
 from ml_foundations.kubernetes.quantities import canonical_quantity, parse_quantity
 
 MAX_LABEL = 63
@@ -69,18 +69,6 @@ def _name(value: str) -> str:
     return value
 
 
-def _known(look_up: Callable[[str], str]) -> AfterValidator:
-    """Replace a name of the catalog by the catalog's own; refuse a name that it lacks."""
-
-    def check(value: str) -> str:
-        try:
-            return look_up(value)
-        except UnknownNameError as error:
-            raise ValueError(str(error)) from None
-
-    return AfterValidator(check)
-
-
 Name = Annotated[str, AfterValidator(_name)]
 """A name of a Kubernetes object: lower case letters, digits and dashes, 63 characters at most."""
 
@@ -89,7 +77,7 @@ Quantity = Annotated[
 ]
 """An amount as Kubernetes writes it: 500m, 2, 16Gi. More than zero; made canonical."""
 
-GpuProduct = Annotated[str, _known(product_by_name)]
+GpuProduct = Annotated[str, AfterValidator(product_by_name)]
 """A GPU by any of its names; it becomes the label value that GPU Feature Discovery publishes."""
 
 MachineTypeName = Annotated[

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import MACHINE_TYPES, MachineType, UnknownNameError, machine_type
+from ml_foundations.catalog.machine_types import MACHINE_TYPES, MachineType, machine_type
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import MachineTypeName, Name
 from ml_foundations.kubernetes import labels
@@ -111,10 +111,7 @@ class CapacitySpec(Spec):
     def _is_known(cls, name: str, checked: ValidationInfo) -> str:
         """Refuse a machine type of which the shape is neither in the catalog nor declared."""
         shape: MachineShape | None = checked.data.get("machine")
-        try:
-            found = machine_type(name, shape.labels if shape else {})
-        except UnknownNameError as error:
-            raise ValueError(str(error)) from None
+        found = machine_type(name, shape.labels if shape else {})
         if found.missing:
             raise ValueError(f"{name} does not work with these components: {found.missing}")
         return name

@@ -7,7 +7,7 @@ import pulumi
 from pydantic import AfterValidator, Field
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import UnknownNameError, gpu_by_name
+from ml_foundations.catalog.machine_types import gpu_by_name
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
@@ -27,10 +27,7 @@ MAX_PRIORITY = 1_000_000_000
 
 
 def _accelerator_type(name: str) -> str:
-    try:
-        return gpu_by_name(name).accelerator_type
-    except UnknownNameError as error:
-        raise ValueError(str(error)) from None
+    return gpu_by_name(name).accelerator_type
 
 
 _GpuModel = Annotated[str, AfterValidator(_accelerator_type)]

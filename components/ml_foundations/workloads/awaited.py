@@ -9,6 +9,7 @@ from typing_extensions import override
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.kubernetes.manifests import api_object, section
 from ml_foundations.workloads.job import JobSpec
+from ml_foundations.workloads.pod import AWAIT_MARGIN_SECONDS
 
 _IMMUTABLE = [
     "spec.completionMode",
@@ -21,9 +22,6 @@ _IMMUTABLE = [
 
 # A Job that failed stays failed: the next update replaces it.
 _AWAITED = {"pulumi.com/replaceUnready": "true"}
-
-_AWAIT_MARGIN_SECONDS = 60
-"""Pulumi outlasts the Job's own deadline by this, so that it is Kubernetes that says what went wrong."""
 
 
 class AwaitedSpec(JobSpec):
@@ -80,7 +78,7 @@ class AwaitedSpec(JobSpec):
         """
         # An object that is declared suspended is started by somebody else.
         suspended = section(self.overrides, kind, "spec").get("suspend") is not None
-        waits = f"{(self.active_deadline_seconds or 0) + _AWAIT_MARGIN_SECONDS}s"
+        waits = f"{(self.active_deadline_seconds or 0) + AWAIT_MARGIN_SECONDS}s"
         outlasts = waits if self.wait_for_completion and self.active_deadline_seconds is not None else None
         return pulumi.ResourceOptions(
             delete_before_replace=True,

@@ -16,11 +16,9 @@ from ml_foundations.kubernetes import labels as known
 from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.typed_args import InferenceServiceArgs
 from ml_foundations.workloads.autoscaling import POD_LABEL, Autoscaling
+from ml_foundations.workloads.pod import AWAIT_MARGIN_SECONDS
 from ml_foundations.workloads.pod_template import pod_template
 from ml_foundations.workloads.serving import ServerSpec
-
-_AWAIT_MARGIN_SECONDS = 60
-"""Pulumi outlasts Kubernetes' own deadline by this, so that it is Kubernetes that says what went wrong."""
 
 
 class InferenceServiceSpec(ServerSpec):
@@ -92,7 +90,7 @@ class InferenceServiceSpec(ServerSpec):
         at_once = 1 if self.surge else self.max_unavailable
         steps = -(-self.most_replicas // at_once)
         rollout = self.progress + (steps - 1) * (self.load_seconds + self.grace_seconds)
-        return self.timeout_seconds or rollout + _AWAIT_MARGIN_SECONDS
+        return self.timeout_seconds or rollout + AWAIT_MARGIN_SECONDS
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing_extensions import override
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import derived
 from ml_foundations.kubernetes.merging import without_none
-from ml_foundations.workloads.pod import DELETE_MARGIN_SECONDS, WorkloadSpec
+from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
 
 _DEFAULT_RETRIES = 3
@@ -60,11 +60,6 @@ class JobSpec(WorkloadSpec):
     def ignores_disruptions(self) -> bool:
         """Whether preempted, drained and lost pods do not count as failures."""
         return self.ignore_disruptions is not False
-
-    @property
-    def delete_timeout(self) -> str:
-        """How long Pulumi waits for a deletion."""
-        return f"{self.grace_seconds + DELETE_MARGIN_SECONDS}s"
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

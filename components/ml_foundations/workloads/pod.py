@@ -23,8 +23,10 @@ from ml_foundations.workloads.naming import named_by_content
 
 _SHARED_MEMORY = "shared-memory"
 _CONTAINERS = ("containers", "initContainers")
-DELETE_MARGIN_SECONDS = 300
+_DELETE_MARGIN_SECONDS = 300
 """Pulumi waits for a deletion this much longer than pods may take to stop."""
+AWAIT_MARGIN_SECONDS = 60
+"""Pulumi outlasts Kubernetes' own deadlines by this, so that it is Kubernetes that says what went wrong."""
 
 
 class WorkloadSpec(ComponentSpec):
@@ -140,6 +142,11 @@ class WorkloadSpec(ComponentSpec):
     def workload_name(self) -> str:
         """The name of the workload's main object."""
         return getattr(self, self.name_field or "")
+
+    @property
+    def delete_timeout(self) -> str:
+        """How long Pulumi waits for a deletion."""
+        return f"{self.grace_seconds + _DELETE_MARGIN_SECONDS}s"
 
     @property
     def models(self) -> list[str]:

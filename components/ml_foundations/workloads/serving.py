@@ -16,7 +16,7 @@ from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.manifests import api_object, items
 from ml_foundations.kubernetes.merging import strategic_merge
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
-from ml_foundations.workloads.pod import DELETE_MARGIN_SECONDS, WorkloadSpec
+from ml_foundations.workloads.pod import WorkloadSpec
 
 PROBE = "^(/|tcp$)"
 """A path that answers, or tcp: a connection is enough."""
@@ -109,8 +109,8 @@ class ServerSpec(WorkloadSpec):
     @property
     def timeouts(self) -> pulumi.CustomTimeouts:
         """How long Pulumi waits."""
-        delete = f"{self.grace_seconds + DELETE_MARGIN_SECONDS}s"
-        return pulumi.CustomTimeouts(create=f"{self.timeout}s", update=f"{self.timeout}s", delete=delete)
+        rollout = f"{self.timeout}s"
+        return pulumi.CustomTimeouts(create=rollout, update=rollout, delete=self.delete_timeout)
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

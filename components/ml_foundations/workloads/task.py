@@ -13,7 +13,7 @@ from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.typed_args import TaskArgs
-from ml_foundations.workloads.pod import DELETE_MARGIN_SECONDS, WorkloadSpec
+from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.pod_template import pod_template
 
 
@@ -39,14 +39,12 @@ class TaskSpec(WorkloadSpec):
     def parts(self) -> Iterator[Part]:
         before = self.parts_before()
         yield from before
+        ends = f"{self.active_deadline_seconds + NEW_NODE_SECONDS}s"
         options = pulumi.ResourceOptions(
             delete_before_replace=True,
             # Kubernetes lets the image of a Pod that has ended change, and runs nothing.
             replace_on_changes=["spec"],
-            custom_timeouts=pulumi.CustomTimeouts(
-                create=f"{self.active_deadline_seconds + NEW_NODE_SECONDS}s",
-                delete=f"{self.grace_seconds + DELETE_MARGIN_SECONDS}s",
-            ),
+            custom_timeouts=pulumi.CustomTimeouts(create=ends, delete=self.delete_timeout),
         )
         yield Part("pod", _pod(self), [part.role for part in before], options)
 
