@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from ml_foundations.catalog.machine_types import GPUS, MAX_PODS, Gpu, MachineType, gpu_model, machine_type
 from ml_foundations.kubernetes import labels
 
+CLUSTER = "gcp:container/cluster:Cluster"
+NODE_POOL = "gcp:container/nodePool:NodePool"
+"""Pulumi's types of GKE's clusters and node pools."""
+
 TAINT_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 """The effects of taints, as the GKE API and as Kubernetes spell them."""
 

@@ -19,8 +19,8 @@ from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError, Object
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.kubernetes import objects, readiness, waiting
 from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
-from ml_foundations.rehearsal.plugins.kubernetes import readiness, removed, waiting
 from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_keys
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider
@@ -971,8 +971,8 @@ def test_no_kind_that_the_api_server_serves_is_said_to_be_removed(cluster: Clust
     api = Api(Access(cluster.kubeconfig))
     versions = [version["groupVersion"] for group in api.get("/apis")["groups"] for version in group["versions"]]
     kinds = [(version, item["kind"]) for version in versions for item in api.get(f"/apis/{version}")["resources"]]
-    assert not [kind for kind in kinds if removed.warning(*kind)]
-    assert removed.warning("extensions/v1beta1", "PodSecurityPolicy").endswith("Nothing takes its place")
+    assert not [kind for kind in kinds if objects.removal(*kind)]
+    assert objects.removal("extensions/v1beta1", "PodSecurityPolicy").endswith("Nothing takes its place")
 
 
 def test_pulumi_import_prints_what_to_declare(project: Project) -> None:

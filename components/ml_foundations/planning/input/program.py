@@ -12,6 +12,7 @@ from typing import Any
 from ml_foundations.catalog import versions
 from ml_foundations.catalog.gke_kinds import missing_kinds
 from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
     RELEASE,
@@ -27,9 +28,6 @@ from ml_foundations.planning.input import known
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
 from ml_foundations.planning.model.refusals import Refusal
-
-CLUSTER = "gcp:container/cluster:Cluster"
-NODE_POOL = "gcp:container/nodePool:NodePool"
 
 Resource = tuple[str, Manifest]
 """Type token and inputs."""

@@ -92,8 +92,7 @@ class Provider:
 
     def diff_config(self, old: Properties, new: Properties) -> Diff:
         """What a change of the provider's own configuration means; by default it replaces nothing."""
-        changed = [key for key in {*old, *new} if old.get(key) != new.get(key)]
-        return Diff(changed=changed)
+        return Diff([key for key in {*old, *new} if old.get(key) != new.get(key)])
 
     def configure(self, config: Properties) -> None:
         """Take the provider's configuration."""

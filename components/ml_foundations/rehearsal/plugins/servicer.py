@@ -6,8 +6,9 @@ written on the SDK's stubs.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
@@ -22,7 +23,6 @@ from ml_foundations.rehearsal.engine.protocol import (
     provider_pb2_grpc,
     status_pb2,
 )
-from ml_foundations.rehearsal.plugins import construction
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.values import Properties, kept_secret, read_struct, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -73,7 +73,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.InvokeResponse(**answer)
 
     def Construct(self, request: Any, context: Any) -> Any:
-        return self._call(context, construction.construct, self._provider, request, self._engine)
+        return self._call(context, _construct, self._provider, request, self._engine)
 
     def Check(self, request: Any, context: Any) -> Any:
         old, new = self._read(request.olds), self._read(request.news)
@@ -153,6 +153,33 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
         except RehearsalError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+
+
+def _construct(provider: Provider, request: Any, engine: str) -> Any:
+    """Answer with a component of the provider's: Pulumi's SDK registers it and its children with the engine."""
+    # Only this call needs the whole SDK: importing it takes as long as starting the plugin.
+    import pulumi
+    from pulumi.provider import ConstructResult
+    from pulumi.provider import Provider as SdkProvider
+    from pulumi.provider.server import ProviderServicer
+
+    class Adapter(SdkProvider):
+        def construct(
+            self,
+            name: str,
+            resource_type: str,
+            inputs: Mapping[str, Any],
+            options: pulumi.ResourceOptions | None = None,
+        ) -> ConstructResult:
+            made = provider.construct(resource_type, name, inputs, options)
+            return ConstructResult(made.urn, {"resources": made.resources})
+
+    servicer = ProviderServicer(Adapter(provider.sdk.version), [], engine)
+    try:
+        context: Any = None  # It answers for no error of ours.
+        return asyncio.run(servicer.Construct(request, context))
+    except Exception as error:
+        raise RehearsalError(str(error.__context__ or error)) from None
 
 
 def _resource(request: Any) -> Resource:

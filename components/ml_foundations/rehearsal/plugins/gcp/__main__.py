@@ -1,7 +1,5 @@
 """The plugin's process: ``python -m ml_foundations.rehearsal.plugins.gcp <engine address>``."""
 
-from __future__ import annotations
-
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.servicer import serve

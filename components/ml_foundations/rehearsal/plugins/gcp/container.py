@@ -5,28 +5,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
 from typing import Any
 
+from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
 from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.control_plane.configuration import Credentials
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
-from ml_foundations.rehearsal.plugins.gcp.place import Place, check_zones, default_zones, is_zone, region_of
+from ml_foundations.rehearsal.plugins.gcp.place import Inputs, Place, check_zones, default_zones, is_zone, region_of
 from ml_foundations.rehearsal.plugins.sdk import GCP
 
-CLUSTER = "gcp:container/cluster:Cluster"
-NODE_POOL = "gcp:container/nodePool:NodePool"
 _GKE_VERSION = KUBERNETES_VERSION.removeprefix("v")
-
-Inputs = Mapping[str, Any]
 
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def cluster_id(inputs: Inputs, place: Place) -> str:
     """The id of a cluster, as the provider forms it."""
-    return f"projects/{place.project_of(inputs)}/locations/{place.location_of(inputs)}/clusters/{inputs['name']}"
+    return parent_id({**inputs, "cluster": inputs["name"]}, place)
 
 
 def pool_id(inputs: Inputs, place: Place) -> str:
@@ -62,8 +58,8 @@ def cluster_outputs(inputs: Inputs, place: Place, api_server: Credentials) -> di
     address = api_server.server.removeprefix("https://")
     identity = cluster_id(inputs, place)
     project, location, name = place.project_of(inputs), place.location_of(inputs), inputs["name"]
-    resource_labels = dict(inputs.get("resourceLabels") or {})
-    managed = resource_labels | {"goog-pulumi-provisioned": "true"}
+    kind = "zones" if is_zone(location) else "locations"
+    managed = dict(inputs.get("resourceLabels") or {}) | {"goog-pulumi-provisioned": "true"}
     dns = ((inputs.get("controlPlaneEndpointsConfig") or {}).get("dnsEndpointConfig")) or {}
     zones = [zone for zone in inputs.get("nodeLocations") or default_zones(location) if zone != location]
     return {
@@ -82,7 +78,7 @@ def cluster_outputs(inputs: Inputs, place: Place, api_server: Credentials) -> di
         "nodeVersion": _GKE_VERSION,
         "project": project,
         "pulumiLabels": managed,
-        "selfLink": _self_link(project, location, f"clusters/{name}"),
+        "selfLink": f"https://container.googleapis.com/v1/projects/{project}/{kind}/{location}/clusters/{name}",
         "subnetwork": f"projects/{project}/regions/{region_of(location)}/subnetworks/default",
         **{key: value for key, value in inputs.items() if key not in ("controlPlaneEndpointsConfig", "nodeLocations")},
         "masterAuth": {
@@ -139,11 +135,6 @@ def pool_outputs(inputs: Inputs, place: Place, pool: Pool) -> dict[str, Any]:
 def _network(network: str, project: str) -> str:
     short = network.removeprefix("https://www.googleapis.com/compute/v1/")
     return short if "/" in short else f"projects/{project}/global/networks/{short}"
-
-
-def _self_link(project: str, location: str, rest: str) -> str:
-    kind = "zones" if is_zone(location) else "locations"
-    return f"https://container.googleapis.com/v1/projects/{project}/{kind}/{location}/{rest}"
 
 
 def _digest(*parts: str) -> str:

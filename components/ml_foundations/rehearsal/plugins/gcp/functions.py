@@ -11,11 +11,10 @@ from ml_foundations.rehearsal.access import GOOGLE_TOKEN
 from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
 from ml_foundations.rehearsal.plugins.gcp import existing, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import not_found
-from ml_foundations.rehearsal.plugins.gcp.place import Place, zones_of
+from ml_foundations.rehearsal.plugins.gcp.place import Inputs, Place, zones_of
 from ml_foundations.rehearsal.plugins.sdk import GCP
 from ml_foundations.rehearsal.progress import RehearsalError
 
-Inputs = Mapping[str, Any]
 Entries = Callable[[str, str], Iterable[Inputs]]
 """Gives the resources of a type, with what the project has from its start; that in a region, if one is named."""
 

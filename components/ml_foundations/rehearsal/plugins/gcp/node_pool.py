@@ -11,9 +11,9 @@ from ml_foundations.catalog.machine_types import GPUS, Gpu, MachineType, Unknown
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu
 from ml_foundations.kubernetes import labels
 from ml_foundations.rehearsal.cloud.store import Pool
-from ml_foundations.rehearsal.plugins.gcp.container import Inputs, check_name, parent_id
+from ml_foundations.rehearsal.plugins.gcp.container import check_name, parent_id
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
-from ml_foundations.rehearsal.plugins.gcp.place import Place, check_zones, default_zones, is_zone
+from ml_foundations.rehearsal.plugins.gcp.place import Inputs, Place, check_zones, default_zones, is_zone
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -161,20 +161,16 @@ def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
             f"Machine type {machine.name} cannot have {count} accelerators of type {kind}: it has {choice}"
         )
     sharing = accelerator.get("gpuSharingConfig") or {}
+    installed = (accelerator.get("gpuDriverInstallationConfig") or {}).get("gpuDriverVersion")
+    driver = _one_of("gpu_driver_version", installed, _DRIVER_VERSIONS)
     return PoolGpu(
         type=kind,
         count=count,
-        driver_version=_driver_version(accelerator),
+        driver_version=None if driver == "GPU_DRIVER_VERSION_UNSPECIFIED" else driver,
         partition_size=_partition(accelerator.get("gpuPartitionSize"), model),
         sharing_strategy=_one_of("gpu_sharing_strategy", sharing.get("gpuSharingStrategy"), _SHARING_STRATEGIES),
         max_shared_clients=_int(sharing.get("maxSharedClientsPerGpu")),
     )
-
-
-def _driver_version(accelerator: Inputs) -> str | None:
-    version = (accelerator.get("gpuDriverInstallationConfig") or {}).get("gpuDriverVersion")
-    checked = _one_of("gpu_driver_version", version, _DRIVER_VERSIONS)
-    return None if checked == "GPU_DRIVER_VERSION_UNSPECIFIED" else checked
 
 
 def _partition(size: str | None, model: Gpu) -> str | None:

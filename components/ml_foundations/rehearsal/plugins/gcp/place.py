@@ -10,6 +10,8 @@ from typing import Any
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
 from ml_foundations.rehearsal.progress import RehearsalError
 
+Inputs = Mapping[str, Any]
+
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
 _REGION = re.compile(r"[a-z]+-[a-z]+\d+")
 _ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd"}
@@ -24,18 +26,18 @@ class Place:
     region: str = ""
     zone: str = ""
 
-    def project_of(self, inputs: Mapping[str, Any]) -> str:
+    def project_of(self, inputs: Inputs) -> str:
         """The project of a resource."""
         project = inputs.get("project") or self.project
         if not project:
             raise RehearsalError("project: required field is not set. Set it: pulumi config set gcp:project <project>")
         return project
 
-    def region_of(self, inputs: Mapping[str, Any]) -> str:
+    def region_of(self, inputs: Inputs) -> str:
         """The region of a resource; empty where neither it nor the provider names one."""
         return inputs.get("region") or self.region or region_of(self.zone)
 
-    def location_of(self, inputs: Mapping[str, Any]) -> str:
+    def location_of(self, inputs: Inputs) -> str:
         """The location of a cluster or pool: a region or a zone."""
         location = inputs.get("location") or self.zone or self.region
         if not location:
@@ -57,9 +59,7 @@ def region_of(location: str) -> str:
 
 def default_zones(location: str) -> list[str]:
     """The zones of a location: itself, or the three that GKE takes of a region."""
-    if is_zone(location):
-        return [location]
-    return [f"{location}-{letter}" for letter in _ZONES.get(location, "abc")[:3]]
+    return [location] if is_zone(location) else zones_of(location)[:3]
 
 
 def zones_of(region: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, unknown_paths
 from ml_foundations.rehearsal.access import Access
@@ -21,10 +22,9 @@ from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below, value_at
 from ml_foundations.rehearsal.plugins.gcp import container, existing, functions, node_pool, recorded
-from ml_foundations.rehearsal.plugins.gcp.container import CLUSTER, NODE_POOL
 from ml_foundations.rehearsal.plugins.gcp.errors import already_exists, not_found
-from ml_foundations.rehearsal.plugins.gcp.inputs import faults
 from ml_foundations.rehearsal.plugins.gcp.place import Place
+from ml_foundations.rehearsal.plugins.inputs import faults
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import GCP, Sdk
 from ml_foundations.rehearsal.plugins.values import Properties, restored
@@ -76,7 +76,7 @@ class GcpProvider(Provider):
         return new | {"name": kept or _new_name(resource, new.get("namePrefix"), seed), _DEFAULTS: ["name"]}
 
     def _check_inputs(self, resource: Resource, new: Properties) -> None:
-        found = list(faults(resource.type, GCP[resource.type], new))
+        found = list(faults(GCP, resource.type, GCP[resource.type], new))
         if found and self._version == GCP.version:
             raise CheckError(found)
         for path, reason in found:
@@ -116,7 +116,7 @@ class GcpProvider(Provider):
         if resource.type == CLUSTER:
             return self._create_cluster(resource, new)
         if resource.type == NODE_POOL:
-            return self._create_pool(resource, new)
+            return self._apply_pool(resource, new, is_new=True)
         return self._record(resource, new)
 
     def update(self, resource: Resource, old: State, new: Properties) -> State:
@@ -124,13 +124,12 @@ class GcpProvider(Provider):
         if resource.type == CLUSTER:
             return self._save_cluster(resource, new)
         if resource.type == NODE_POOL:
-            return self._update_pool(resource, new)
+            return self._apply_pool(resource, new, is_new=False)
         return self._record(resource, new, old)
 
     def read(self, resource: Resource, old: State) -> State | None:
         """The resource as the simulated Google Cloud has it."""
-        entries = self._entries(resource.type, existing.region_in(old.id))
-        found = next((entry for entry in entries if _is(entry, resource.type, old.id)), None)
+        found = _with_id(old.id, self._entries(resource.type, existing.region_in(old.id)))
         if found is None:
             return None
         return State(found["id"], restored(found["inputs"], old.inputs), restored(found["outputs"], old.outputs))
@@ -178,39 +177,29 @@ class GcpProvider(Provider):
                 self._delete_pool(resource, pool.name)
         self._store.delete_cluster(old.id)
 
-    def _create_pool(self, resource: Resource, new: Properties) -> State:
+    def _apply_pool(self, resource: Resource, new: Properties, is_new: bool) -> State:
         inputs, cluster = self._pool_inputs(new)
+        identity = container.pool_id(inputs, self._place)
         pool = node_pool.node_pool(inputs, self._place, cluster)
         with self._claiming:
-            self._refuse_shared_name(resource, pool)
-            existing = self._store.pools()
-            found = existing.get(pool.name)
-            self._refuse_second(resource, container.pool_id(inputs, self._place), found.resource if found else None)
-            others = [other for other in existing.values() if other.cluster_id == pool.cluster_id]
-            # GKE taints a GPU pool only if the cluster already has nodes for everything else.
-            tainted = node_pool.is_gpu_pool(pool) and not all(map(node_pool.is_gpu_pool, others))
+            pools = self._store.pools()
+            before = pools.get(pool.name)
+            if is_new:
+                self._refuse_shared_name(resource, pool)
+                self._refuse_second(resource, identity, before.resource if before else None)
+                others = [other for other in pools.values() if other.cluster_id == pool.cluster_id]
+                # GKE taints a GPU pool only if the cluster already has nodes for everything else.
+                tainted = node_pool.is_gpu_pool(pool) and not all(map(node_pool.is_gpu_pool, others))
+            elif before is None:
+                raise not_found(identity)
+            else:
+                tainted = before.automatic_gpu_taint
             pool = replace(pool, automatic_gpu_taint=tainted)
-            state = self._save_pool(resource, new, inputs, pool)
+            outputs = container.pool_outputs(_declared(new), self._place, pool)
+            kept = State(identity, container.as_gke_has_it(new, pool), outputs)
+            self._store.save_pool(replace(pool, resource=_as_resource(resource, kept)))
         self._wait_for_nodes(resource, pool)
-        return state
-
-    def _update_pool(self, resource: Resource, new: Properties) -> State:
-        inputs, cluster = self._pool_inputs(new)
-        pool = node_pool.node_pool(inputs, self._place, cluster)
-        before = self._store.pools().get(pool.name)
-        if before is None:
-            raise not_found(container.pool_id(inputs, self._place))
-        pool = replace(pool, automatic_gpu_taint=before.automatic_gpu_taint)
-        state = self._save_pool(resource, new, inputs, pool)
-        self._wait_for_nodes(resource, pool)
-        return state
-
-    def _save_pool(self, resource: Resource, new: Properties, inputs: Properties, pool: Pool) -> State:
-        outputs = container.pool_outputs(_declared(new), self._place, pool)
-        state = State(container.pool_id(inputs, self._place), new, outputs)
-        kept = State(state.id, container.as_gke_has_it(new, pool), outputs)
-        self._store.save_pool(replace(pool, resource=_as_resource(resource, kept)))
-        return state
+        return State(identity, new, outputs)
 
     def _pool_inputs(self, new: Properties) -> tuple[Properties, Properties]:
         """The inputs of a pool, with the place of the cluster that it names, and the inputs of that cluster."""
@@ -241,17 +230,16 @@ class GcpProvider(Provider):
         entry = {"name": name} | _as_resource(resource, state)
         with self._claiming:
             if old is None and not recorded.is_shared(resource.type):
-                self._refuse_second(resource, identity, self._found(resource.type, identity))
+                self._refuse_second(resource, identity, _with_id(identity, self._made(resource.type)))
             self._store.save_recorded(_record_key(resource.type, identity), entry)
         return state
 
-    def _found(self, token: str, identity: str) -> Mapping[str, Any] | None:
-        return next((entry for entry in self._store.resources() if _is(entry, token, identity)), None)
-
     def _entries(self, token: str, region: str = "") -> list[Mapping[str, Any]]:
         """The resources of a type: those that were made, and those that a project has from its start."""
-        made = [entry for entry in self._store.resources() if entry["type"] == token]
-        return [*made, *existing.of_type(token, self._place, region)]
+        return [*self._made(token), *existing.of_type(token, self._place, region)]
+
+    def _made(self, token: str) -> list[Mapping[str, Any]]:
+        return [entry for entry in self._store.resources() if entry["type"] == token]
 
     def _refuse_second(self, resource: Resource, identity: str, found: Mapping[str, Any] | None) -> None:
         # The same resource with the same id: an earlier create whose answer the engine did not live to hear.
@@ -302,9 +290,9 @@ class GcpProvider(Provider):
                 raise RehearsalError(f"interrupted while waiting for {what}")
 
 
-def _is(entry: Mapping[str, Any], token: str, identity: str) -> bool:
-    """Whether a resource has an id, or that of an import, which may leave out how it begins."""
-    return entry["type"] == token and (entry["id"] == identity or entry["id"].endswith(f"/{identity}"))
+def _with_id(identity: str, entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The resource of an id, or of that of an import, which may leave out how it begins."""
+    return next((entry for entry in entries if f"/{entry['id']}".endswith(f"/{identity}")), None)
 
 
 def _same(before: Any, after: Any, path: str) -> bool:

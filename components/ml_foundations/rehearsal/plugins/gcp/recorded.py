@@ -6,14 +6,12 @@ import hashlib
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ml_foundations.rehearsal.plugins.gcp.place import Place
+from ml_foundations.rehearsal.plugins.gcp.place import Inputs, Place
 from ml_foundations.rehearsal.plugins.sdk import GCP
-
-Inputs = Mapping[str, Any]
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
 
@@ -32,11 +30,10 @@ class _Facts:
     """What the computed outputs of one resource are derived from."""
 
     token: str
-    inputs: Inputs
     id: str
-    project: str
     values: Mapping[str, Any]
-    now: str
+    """The inputs, over the provider's defaults."""
+    now: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def digest(self, length: int = 8) -> str:
         return hashlib.sha256(f"{self.token}/{self.id}".encode()).hexdigest()[:length]
@@ -45,7 +42,7 @@ class _Facts:
         return str(int(self.digest(32), 16))[:digits]
 
     def labels(self) -> dict[str, str]:
-        return {**(self.inputs.get("labels") or {}), "goog-pulumi-provisioned": "true"}
+        return {**(self.values.get("labels") or {}), "goog-pulumi-provisioned": "true"}
 
 
 def _self_link(facts: _Facts) -> str:
@@ -55,7 +52,7 @@ def _self_link(facts: _Facts) -> str:
 
 
 def _gateway(facts: _Facts) -> str:
-    return str(next(ipaddress.ip_network(facts.inputs["ipCidrRange"]).hosts()))
+    return str(next(ipaddress.ip_network(facts.values["ipCidrRange"]).hosts()))
 
 
 def _name(facts: _Facts) -> str:
@@ -76,8 +73,8 @@ _COMPUTED: Mapping[str, Callable[[_Facts], Any]] = {
     "gatewayAddress": _gateway,
     "member": lambda facts: f"serviceAccount:{facts.values['email']}",
     "name": _name,
-    "projectNumber": lambda facts: int(project_number(facts.project)),
-    "registryUri": lambda facts: f"{facts.values['location']}-docker.pkg.dev/{facts.project}/{_name(facts)}",
+    "projectNumber": lambda facts: int(project_number(facts.values["project"])),
+    "registryUri": lambda facts: "{location}-docker.pkg.dev/{project}/".format_map(facts.values) + _name(facts),
     "selfLink": _self_link,
     "state": lambda facts: "READY",
     "uniqueId": lambda facts: facts.number(21),
@@ -121,15 +118,7 @@ def identity(token: str, inputs: Inputs, place: Place, urn: str) -> str:
 def outputs(token: str, inputs: Inputs, place: Place, identity: str) -> dict[str, Any]:
     """The outputs of a resource: its inputs, the provider's defaults and what Google computes."""
     values = _values(token, inputs, place)
-    facts = _Facts(
-        token=token,
-        inputs=inputs,
-        id=identity,
-        project=values["project"],
-        values=values,
-        now=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-    kind = GCP[token]
+    facts, kind = _Facts(token, identity, values), GCP[token]
     computed = {name: make(facts) for name, make in _COMPUTED.items() if name in kind.computed}
     defaults = {key: values[key] for key in sorted(_PLACE & kind.outputs) if values.get(key)}
     if token.endswith(":Address"):

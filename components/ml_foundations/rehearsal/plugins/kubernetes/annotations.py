@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
+from ml_foundations.kubernetes.manifests import annotations_of
 from ml_foundations.rehearsal.api import Object, condition
 from ml_foundations.rehearsal.plugins.changes import value_at
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
@@ -37,9 +37,7 @@ _JSONPATH = re.compile(rf"jsonpath=\{{\s*\$?(?P<path>(?:{_STEP.pattern})+)\s*\}}
 
 def annotation(obj: Object, name: str) -> str:
     """An annotation of an object; empty if it is absent, not known yet or not text."""
-    metadata = obj.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    value = annotations.get(name) if isinstance(annotations, Mapping) else None
+    value = annotations_of(obj).get(name)
     return value if isinstance(value, str) else ""
 
 
@@ -60,8 +58,7 @@ def is_deletion_skipped(obj: Object) -> bool:
 
 def propagation_policy(obj: Object) -> str:
     """What is deleted along with an object, and when."""
-    chosen = annotation(obj, _PROPAGATION)
-    return {"orphan": "Orphan", "background": "Background"}.get(chosen, "Foreground")
+    return {"orphan": "Orphan", "background": "Background"}.get(annotation(obj, _PROPAGATION), "Foreground")
 
 
 def timeout(obj: Object) -> float:

@@ -29,19 +29,16 @@ def given(inputs: Properties) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 @contextmanager
 def as_options(inputs: Properties) -> Iterator[list[str]]:
-    """The values as options of Helm, in files that are private while they are needed."""
-    with ExitStack() as files:
-        yield [word for file in _files(inputs, files) for word in ("--values", file)]
-
-
-def _files(inputs: Properties, files: ExitStack) -> Iterator[str]:
-    """The values as files for Helm, those of the program last and private: they may hold secrets."""
-    for asset in inputs.get("valueYamlFiles") or []:
-        if "text" in asset:
-            yield str(files.enter_context(private_file(asset["text"], ".yaml")))
-        else:
-            yield str(asset.get("path") or asset["uri"])
-    yield str(files.enter_context(private_file(json.dumps(inputs.get("values") or {}), ".json")))
+    """The values as options of Helm, those of the program last, in files that are private: they may hold secrets."""
+    assets = inputs.get("valueYamlFiles") or []
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(private_file(asset["text"], ".yaml"))
+            if "text" in asset
+            else asset.get("path") or asset["uri"]
+            for asset in [*assets, {"text": json.dumps(inputs.get("values") or {})}]
+        ]
+        yield [word for file in files for word in ("--values", str(file))]
 
 
 def unknown_keys(chart: str, values: Mapping[str, Any], place: str = "values") -> Iterator[str]:

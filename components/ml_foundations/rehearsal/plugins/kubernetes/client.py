@@ -33,12 +33,10 @@ class Client:
         """The live object of that kind, namespace and name, or None."""
         try:
             return self._api.get(self.path(obj))
-        except UnknownKindError:
-            return None
         except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+            if error.status != 404:
+                raise
+            return None
 
     def create(self, obj: Object, *, dry_run: bool = False) -> Object:
         """Create an object that must not be there, with strict validation of the fields."""

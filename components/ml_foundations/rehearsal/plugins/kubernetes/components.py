@@ -39,9 +39,8 @@ class Rendered(pulumi.ComponentResource):
 
         def children(known: Mapping[str, Any]) -> list[pulumi.Resource]:
             given = {key: _plain(value) for key, value in known.items() if value is not None}
-            return _Children(self, given.get("resourcePrefix", name), bool(given.get("skipAwait"))).of(
-                render(type, name, given)
-            )
+            objects = render(type, name, given)
+            return _Children(self, given.get("resourcePrefix", name), bool(given.get("skipAwait"))).of(objects)
 
         self.resources = pulumi.Output.from_input(dict(inputs)).apply(children)
         self.register_outputs({"resources": self.resources})

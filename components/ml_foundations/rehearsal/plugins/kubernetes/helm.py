@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import json
 import re
 import signal
 import subprocess
-import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ml_foundations.catalog.versions import GPU_OPERATOR, NFS_PROVISIONER
 from ml_foundations.kubernetes.manifests import RELEASE, UNKNOWN
@@ -24,7 +21,7 @@ from ml_foundations.kubernetes.merging import merged
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud import operator
 from ml_foundations.rehearsal.control_plane import controllers
-from ml_foundations.rehearsal.files import write
+from ml_foundations.rehearsal.files import read_json, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths
 from ml_foundations.rehearsal.plugins.kubernetes import chart_values
@@ -157,11 +154,8 @@ class Helm:
     def read(self, resource: Resource, old: State) -> State | None:
         """The release as it was recorded, unless Helm no longer knows it."""
         namespace, _, name = (old.id or resource.id).rpartition("/")
-        path = _record_path(namespace, name)
-        if not path.exists():
-            return None
-        record = json.loads(path.read_text())
-        if record["installed"] and not status(self._settings.client, namespace, name):
+        record = read_json(_record_path(namespace, name), None)
+        if record is None or (record["installed"] and not status(self._settings.client, namespace, name)):
             return None
         inputs = old.inputs or {key: record[key] for key in ("name", "namespace", "chart", "version", "values")}
         return State(f"{namespace}/{name}", inputs, self._outputs(inputs, record["installed"]))
@@ -170,7 +164,7 @@ class Helm:
         """Remove the release; one that is already gone is not an error."""
         namespace, _, name = old.id.rpartition("/")
         path = _record_path(namespace, name)
-        record = json.loads(path.read_text()) if path.exists() else {}
+        record = read_json(path, {})
         if record.get("chart") in _BESIDE:
             controllers.remove(Rehearsal.of_this_process(), toolchain.ensure(), _BESIDE[record["chart"]])
         if record.get("installed"):
@@ -180,7 +174,8 @@ class Helm:
 
     def _cannot_be_fetched(self, inputs: Properties) -> str:
         """Why the chart cannot be fetched on this machine; empty if it can."""
-        chart, home = str(inputs["chart"]), _home(inputs)
+        chart = str(inputs["chart"])
+        home = str((inputs.get("repositoryOpts") or {}).get("repo") or chart)
         if beside := _BESIDE.get(_chart_name(inputs)):
             version = beside.group.pinned(beside.group.version_of)
             return f"its controller {version} runs as a process, with the kinds and webhooks of its chart"
@@ -256,11 +251,10 @@ class Helm:
         """
         deadline = time.monotonic() + seconds
         with (
-            _holding(secret) as told,
             self._settings.access.kubeconfig_file() as kubeconfig,
             subprocess.Popen(
                 ["helm", "--kubeconfig", str(kubeconfig), *args],
-                stdin=told,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -268,9 +262,10 @@ class Helm:
         ):
             while True:
                 try:
-                    printed, said = process.communicate(timeout=_POLL_SECONDS)
+                    printed, said = process.communicate(secret, timeout=_POLL_SECONDS)
                     break
                 except subprocess.TimeoutExpired:
+                    secret = ""  # It is being told.
                     if self._provider.cancelled.is_set() or time.monotonic() > deadline:
                         _end(process)
                         why = "was interrupted" if self._provider.cancelled.is_set() else f"took over {seconds:.0f} s"
@@ -289,8 +284,7 @@ class Helm:
             "instead": instead,
         }
         path = _record_path(inputs["namespace"], f"{inputs['name']}{suffix}")
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write(path, json.dumps(record, indent=1))
+        write_json(path, record)
         return State(f"{inputs['namespace']}/{inputs['name']}", inputs, self._outputs(inputs, not instead))
 
     def _outputs(self, inputs: Properties, installed: bool) -> Properties:
@@ -352,28 +346,13 @@ def _chart_name(inputs: Properties) -> str:
     return str(inputs["chart"]).rstrip("/").rpartition("/")[2]
 
 
-def _home(inputs: Properties) -> str:
-    """Where the chart comes from, for people."""
-    return str((inputs.get("repositoryOpts") or {}).get("repo") or inputs["chart"])
-
-
 def _options(keys: Iterable[str], inputs: Mapping[str, Any]) -> list[str]:
     """Helm's options: a switch is named, any other has its value too."""
-    given = [(_flag(key), inputs[key]) for key in keys if inputs.get(key)]
-    return [word for flag, value in given for word in ([flag] if value is True else [flag, str(value)])]
-
-
-def _flag(key: str) -> str:
-    return f"--{_RENAMED.get(key) or re.sub('[A-Z]', lambda found: f'-{found[0].lower()}', key)}"
-
-
-@contextmanager
-def _holding(text: str) -> Iterator[IO[bytes]]:
-    """A file without a name that holds a text."""
-    with tempfile.TemporaryFile() as file:
-        file.write(text.encode())
-        file.seek(0)
-        yield file
+    words: list[str] = []
+    for key in filter(inputs.get, keys):
+        flag = _RENAMED.get(key) or re.sub("[A-Z]", lambda found: f"-{found[0].lower()}", key)
+        words += [f"--{flag}"] if inputs[key] is True else [f"--{flag}", str(inputs[key])]
+    return words
 
 
 def _end(process: subprocess.Popen[str]) -> None:

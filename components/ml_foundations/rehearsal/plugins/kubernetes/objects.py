@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import copy
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
+from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.plugins.changes import join, steps
@@ -46,6 +48,20 @@ def as_stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
         for key, value in plain.items()
     }
     return {key: value for key, value in obj.items() if key != "stringData"} | {"data": {**data, **encoded}}
+
+
+def removal(api_version: str, kind: str) -> str:
+    """What to say of a kind of a version that Kubernetes has removed; nothing where it may be served."""
+    if not (row := _removed().get((api_version, kind))):
+        return ""
+    instead = f"Use {row['instead']}/{kind} instead" if row["instead"] else "Nothing takes its place"
+    return f"{api_version}/{kind} was removed in Kubernetes {row['removed in']}. {instead}"
+
+
+@cache
+def _removed() -> Mapping[tuple[str, str], Mapping[str, str]]:
+    found = rows("removed.csv", "ml_foundations.rehearsal.plugins.kubernetes")
+    return {(row["apiVersion"], kind): row for row in found for kind in row["kinds"].split()}
 
 
 def keep_live(wanted: Object, live: Object | None, ignored: Iterable[str]) -> None:

@@ -15,23 +15,12 @@ from ml_foundations.rehearsal.api import ApiError, Object
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
-from ml_foundations.rehearsal.plugins.kubernetes import annotations, removed, settings, waiting
+from ml_foundations.rehearsal.plugins.kubernetes import annotations, objects, settings, waiting
 from ml_foundations.rehearsal.plugins.kubernetes.client import FIELD_MANAGER, Client, UnknownKindError
 from ml_foundations.rehearsal.plugins.kubernetes.diff import IDENTITY, group_kind, merge_patch, replaced_paths, same
-from ml_foundations.rehearsal.plugins.kubernetes.functions import COMPONENTS, Renderer
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
-from ml_foundations.rehearsal.plugins.kubernetes.objects import (
-    SERVER_WRITTEN,
-    as_declared,
-    as_stored,
-    content_of,
-    hidden,
-    keep_live,
-    object_id,
-    outputs_of,
-    title,
-)
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import is_complete, missing_at_refresh
+from ml_foundations.rehearsal.plugins.kubernetes.rendering import COMPONENTS, Renderer
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, Sdk, api_version_and_kind, token_of
 from ml_foundations.rehearsal.plugins.values import Properties
@@ -56,6 +45,8 @@ class KubernetesProvider(Provider):
     def configure(self, config: Properties) -> None:
         """Take the provider's inputs."""
         self._settings = settings.Settings(config)
+        self._helm = Helm(self, self._settings)
+        self._renderer = Renderer(self._helm.template, self._settings.namespace, self._is_namespaced)
 
     def check_config(self, config: Properties) -> None:
         """Refuse settings that a rehearsal does not honour."""
@@ -84,11 +75,11 @@ class KubernetesProvider(Provider):
             return self._helm.check(resource, old, new, seed)
         _refuse_unsupported(resource)
         api_version, kind = _kind_of(resource)
-        if warning := removed.warning(api_version, kind):
+        if warning := objects.removal(api_version, kind):
             self.log(resource, "warning", warning)
         inputs: Properties = copy.deepcopy(new) | {"apiVersion": api_version, "kind": kind}
         # A custom resource may mean something by a null; of the built-in kinds none does.
-        inputs = hidden(without_nulls(inputs) if resource.type in KUBERNETES else inputs)
+        inputs = objects.hidden(without_nulls(inputs) if resource.type in KUBERNETES else inputs)
         if not self._settings.applies_server_side and (not old or _MANAGED_BY in labels_of(old)):
             _label_as_managed(resource, inputs)
         try:
@@ -98,7 +89,7 @@ class KubernetesProvider(Provider):
             raise CheckError([("", str(error))]) from None
         metadata = inputs.setdefault("metadata", {})
         if isinstance(metadata, dict):
-            for key in SERVER_WRITTEN:
+            for key in objects.SERVER_WRITTEN:
                 metadata.pop(key, None)
             if not metadata.get("namespace") and self._is_namespaced(inputs):
                 metadata["namespace"] = self._settings.namespace
@@ -114,7 +105,7 @@ class KubernetesProvider(Provider):
             return self._helm.diff(old, new)
         before = {key: value for key, value in old.inputs.items() if not key.startswith("__")}
         before, after = self._placed(before, old.id), self._placed(new)
-        differing = changed_paths(as_stored(before), as_stored(after), same=same)
+        differing = changed_paths(objects.as_stored(before), objects.as_stored(after), same=same)
         changed = [path for path in differing if not is_below(path, ignore)]
         replaces = replaced_paths(changed, new, self._settings.mutable_kinds)
         if _is_patch(resource):
@@ -122,7 +113,7 @@ class KubernetesProvider(Provider):
         if self._is_to_be_replaced(old, new):
             changed, replaces = ([*paths, _REPLACE_UNREADY_PATH] for paths in (changed, replaces))
         # The replacement of an object that was named by us gets a new name, so both can be there.
-        taken = _same_object(before, after) and not _is_autonamed(new)
+        taken = _same_object(before, after) and not annotations.is_set(new, annotations.AUTONAMED)
         return Diff(changed, replaces, delete_before_replace=bool(replaces) and taken)
 
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
@@ -134,7 +125,7 @@ class KubernetesProvider(Provider):
             return new
         with _explained(resource, "the API server refuses it"):
             try:
-                return outputs_of(self._applied(resource, new, old, dry_run=True), preview=True)
+                return objects.outputs_of(self._applied(resource, new, old, dry_run=True), preview=True)
             except ApiError as error:
                 if _tells_nothing(error, old):
                     return new
@@ -169,11 +160,12 @@ class KubernetesProvider(Provider):
             live = self._client.get(self._located(old.inputs or {"apiVersion": api_version, "kind": kind}, old))
             if live is None:
                 return None
-            inputs = as_declared(as_stored(old.inputs), live) if old.inputs else without_nulls(content_of(live))
+            stored = objects.as_stored(old.inputs)
+            inputs = objects.as_declared(stored, live) if stored else without_nulls(objects.content_of(live))
             lack = missing_at_refresh(self._client, live) if old.inputs else ""
-        state = State(object_id(live["metadata"]), hidden(inputs), outputs_of(live))
+        state = State(objects.object_id(live["metadata"]), objects.hidden(inputs), objects.outputs_of(live))
         if lack:
-            raise InitFailedError(state, [f"{title(live)}: {lack}"])
+            raise InitFailedError(state, [f"{objects.title(live)}: {lack}"])
         return state
 
     def delete(self, resource: Resource, old: State) -> None:
@@ -195,17 +187,9 @@ class KubernetesProvider(Provider):
     def _client(self) -> Client:
         return self._settings.client
 
-    @cached_property
-    def _renderer(self) -> Renderer:
-        return Renderer(self._helm, self._settings.namespace, self._is_namespaced)
-
-    @cached_property
-    def _helm(self) -> Helm:
-        return Helm(self, self._settings)
-
     def _name(self, metadata: Properties, resource: Resource, old: Properties, seed: bytes) -> None:
         """Give a name if the program gives none: the one that the object has, or a new one."""
-        known = old["metadata"]["name"] if _is_autonamed(old) else ""
+        known = old["metadata"]["name"] if annotations.is_set(old, annotations.AUTONAMED) else ""
         if metadata.get("generateName") and not known:
             if self._settings.applies_server_side:
                 raise CheckError([("", _NO_GENERATED_NAMES)])
@@ -256,7 +240,7 @@ class KubernetesProvider(Provider):
             except ApiError as error:
                 if error.status != 404 or self.cancelled.is_set():
                     raise
-                if warning := removed.warning(new["apiVersion"], new["kind"]):
+                if warning := objects.removal(new["apiVersion"], new["kind"]):
                     raise ApiError(404, warning) from None
                 self.log(resource, "status", f"tries again: {error.message}")
             self.cancelled.wait(seconds)
@@ -273,8 +257,8 @@ class KubernetesProvider(Provider):
             return self._client.create(wanted, dry_run=dry_run)
         live = self._client.get(wanted)
         if live is None:
-            raise ApiError(404, f"{title(wanted)} is gone. Run pulumi refresh, then try again")
-        keep_live(wanted, live, resource.ignore)
+            raise ApiError(404, f"{objects.title(wanted)} is gone. Run pulumi refresh, then try again")
+        objects.keep_live(wanted, live, resource.ignore)
         if not self._settings.applies_server_side:
             return self._client.merge(merge_patch(self._located(old.inputs, old), wanted), live, dry_run=dry_run)
         is_created = not _is_patch(resource) and self._client.is_as_created(live)
@@ -299,7 +283,7 @@ class KubernetesProvider(Provider):
             live, reasons = waiting.until_ready(
                 self._client, live, resource.timeout, self.cancelled, lambda text: self.log(resource, "status", text)
             )
-        state = State(object_id(live["metadata"]), hidden(inputs), outputs_of(live))
+        state = State(objects.object_id(live["metadata"]), objects.hidden(inputs), objects.outputs_of(live))
         if reasons:
             raise InitFailedError(state, reasons)
         return state
@@ -354,10 +338,6 @@ def _same_object(old: Properties, new: Properties) -> bool:
     if not isinstance(before, Mapping) or not isinstance(after, Mapping) or not after.get("name"):
         return False  # Each object gets a generated name of its own.
     return all(before.get(key) == after.get(key) for key in ("name", "namespace"))
-
-
-def _is_autonamed(inputs: Properties) -> bool:
-    return annotations.is_set(inputs, annotations.AUTONAMED)
 
 
 def _tells_nothing(error: ApiError, old: State | None) -> bool:

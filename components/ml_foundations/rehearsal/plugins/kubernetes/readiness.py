@@ -95,10 +95,12 @@ def _job(client: Client, live: Object) -> str:
 
 
 def _pod(client: Client, live: Object) -> str:
+    return "" if condition(live, "Ready").get("status") == "True" else _phase(live, "the pod", "Succeeded")
+
+
+def _phase(live: Object, what: str, *good: str) -> str:
     phase = live.get("status", {}).get("phase", "Pending")
-    if phase == "Succeeded" or condition(live, "Ready").get("status") == "True":
-        return ""
-    return (Failure if phase == "Failed" else str)(f"the pod is {phase}")
+    return "" if phase in good else (Failure if phase == "Failed" else str)(f"{what} is {phase}")
 
 
 def _claim(client: Client, live: Object) -> str:
@@ -113,13 +115,6 @@ def _claim(client: Client, live: Object) -> str:
     # Such a claim is bound when a pod uses it, and that pod may come later in the same update.
     waits_for_pod = storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
     return "" if waits_for_pod else "the claim is not bound"
-
-
-def _volume(client: Client, live: Object) -> str:
-    phase = live.get("status", {}).get("phase", "Pending")
-    if phase in ("Available", "Bound"):
-        return ""
-    return (Failure if phase == "Failed" else str)(f"the volume is {phase}")
 
 
 def _quota(client: Client, live: Object) -> str:
@@ -179,7 +174,7 @@ _RULES: Mapping[str, Callable[[Client, Object], str]] = {
     "Deployment.apps": _rollout,
     "Ingress.networking.k8s.io": _ingress,
     "Job.batch": _job,
-    "PersistentVolume": _volume,
+    "PersistentVolume": lambda _, live: _phase(live, "the volume", "Available", "Bound"),
     "PersistentVolumeClaim": _claim,
     "Pod": _pod,
     "ReplicationController": _replication_controller,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from glob import has_magic
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,17 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from ml_foundations.rehearsal import processes
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
 
+Template = Callable[..., str]
+"""Makes the manifests of a chart from the inputs of its release, and from switches of Helm."""
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _KUSTOMIZE_SECONDS = 60
+_FETCH_OPTIONS = dict(repo="repo", username="username", password="password", caFile="ca_file", certFile="cert_file")
+"""Of the options of a repository, by their names in a Release: their names in helm/v3's Chart."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -62,27 +68,16 @@ def read(file: str) -> str:
 
 def kustomize(directory: str) -> str:
     """What ``kubectl kustomize`` makes of a folder."""
+    command, options = ("kubectl", "kustomize", directory), {"stdin": subprocess.DEVNULL, "timeout": _KUSTOMIZE_SECONDS}
     try:
-        done = subprocess.run(
-            ["kubectl", "kustomize", directory],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_KUSTOMIZE_SECONDS,
-            check=False,
-        )
+        return processes.run(command, f"kustomize {directory} failed", **options)
     except subprocess.TimeoutExpired:
         raise RehearsalError(f"kustomize {directory} took over {_KUSTOMIZE_SECONDS} s") from None
-    if done.returncode != 0:
-        raise RehearsalError(f"kustomize {directory} failed: {done.stderr.strip()}")
-    return done.stdout
 
 
 def release_of(options: Mapping[str, Any]) -> Properties:
     """The inputs of a Release that are the options of helm/v3's Chart, which are written otherwise."""
     fetch = options.get("fetch_opts") or {}
-    repository = {"repo": fetch.get("repo"), "username": fetch.get("username"), "password": fetch.get("password")}
-    files = {ours: fetch.get(theirs) for ours, theirs in (("caFile", "ca_file"), ("certFile", "cert_file"))}
     named = "/".join(filter(None, (options.get("repo"), options.get("chart"))))
     return {
         "chart": options.get("path") or named,
@@ -92,5 +87,57 @@ def release_of(options: Mapping[str, Any]) -> Properties:
         "values": options.get("values") or {},
         "skipCrds": bool(options.get("skip_crd_rendering")),
         "devel": bool(fetch.get("devel")),
-        "repositoryOpts": {key: value for key, value in (repository | files).items() if value},
+        "repositoryOpts": {ours: fetch[theirs] for ours, theirs in _FETCH_OPTIONS.items() if fetch.get(theirs)},
     }
+
+
+class Renderer:
+    """Answers the functions of the package, and renders its components."""
+
+    def __init__(self, template: Template, namespace: str, is_namespaced: Callable[[Object], bool]) -> None:
+        self._template = template
+        self._namespace = namespace
+        self._is_namespaced = is_namespaced
+
+    def call(self, function: str, arguments: Properties) -> list[Object] | None:
+        """The objects that a function returns; None for a function that is not known."""
+        match function.removeprefix("kubernetes:"):
+            case "yaml:decode":
+                return self._placed(decode(arguments["text"]), arguments.get("defaultNamespace") or "")
+            case "kustomize:directory":
+                return decode(kustomize(arguments["directory"]))
+            case "helm:template":
+                options = json.loads(arguments["jsonOpts"])
+                chart = release_of(options)
+                hooks = [] if options.get("include_test_hook_resources") else ["--skip-tests"]
+                return self._placed(decode(self._template(chart, *hooks)), chart["namespace"])
+        return None
+
+    def render(self, component: str, name: str, inputs: Properties) -> list[Object]:
+        """The objects that a component is made of; raises a KeyError for one that is not known."""
+        namespace = inputs.get("namespace") or self._namespace
+        found = COMPONENTS[component](self._template, {"name": name} | inputs | {"namespace": namespace})
+        return self._placed(list(found), namespace)
+
+    def _placed(self, objects: list[Object], namespace: str) -> list[Object]:
+        """Give a namespace to each object that has none, if its kind has one."""
+        for obj in objects if namespace else ():
+            metadata = obj.setdefault("metadata", {})
+            if not metadata.get("namespace") and self._is_namespaced(obj):
+                metadata["namespace"] = namespace
+        return objects
+
+
+def _config_group(_: Template, inputs: Properties) -> Iterable[Object]:
+    files = inputs.get("files") or []
+    given = [read(file) for file in ([files] if isinstance(files, str) else files)]
+    return [*decode("\n---\n".join([*given, inputs.get("yaml") or ""])), *objects_of(inputs.get("objs") or [])]
+
+
+COMPONENTS: Mapping[str, Callable[[Template, Properties], Iterable[Object]]] = {
+    "kubernetes:yaml/v2:ConfigFile": lambda _, inputs: decode(read(inputs["file"])),
+    "kubernetes:yaml/v2:ConfigGroup": _config_group,
+    "kubernetes:kustomize/v2:Directory": lambda _, inputs: decode(kustomize(inputs["directory"])),
+    "kubernetes:helm.sh/v4:Chart": lambda template, inputs: decode(template(inputs, "--no-hooks")),
+}
+"""What the components of the package are made of."""

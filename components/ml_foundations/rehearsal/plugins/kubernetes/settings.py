@@ -29,31 +29,16 @@ class Settings:
 
     def __init__(self, config: Properties) -> None:
         self._config = config
-
-    @property
-    def namespace(self) -> str:
+        self.namespace = str(config.get("namespace") or "default")
         """The namespace of objects whose inputs name none."""
-        return str(self._config.get("namespace") or "default")
-
-    @property
-    def mutable_kinds(self) -> list[str]:
+        self.mutable_kinds = [kind for kind, option in _MUTABLE.items() if self._option(*option)]
         """The kinds whose content changes in place."""
-        return [kind for kind, option in _MUTABLE.items() if self._option(*option, "false")]
-
-    @property
-    def forces(self) -> bool:
+        self.forces = self._option("enablePatchForce", "PULUMI_K8S_ENABLE_PATCH_FORCE")
         """Whether updates take fields from other managers."""
-        return self._option("enablePatchForce", "PULUMI_K8S_ENABLE_PATCH_FORCE", "false")
-
-    @property
-    def upserts(self) -> bool:
+        self.upserts = self._option("upsertExistingObjects", "PULUMI_K8S_UPSERT_EXISTING_OBJECTS")
         """Whether a create takes over an object that exists."""
-        return self._option("upsertExistingObjects", "PULUMI_K8S_UPSERT_EXISTING_OBJECTS", "false")
-
-    @property
-    def applies_server_side(self) -> bool:
+        self.applies_server_side = self._option("enableServerSideApply", "PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "true")
         """Whether the user wants server-side apply, which is the default."""
-        return self._option("enableServerSideApply", "PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "true")
 
     @cached_property
     def access(self) -> Access:
@@ -65,9 +50,8 @@ class Settings:
                 "the kubernetes provider has no kubeconfig. Give the resource a provider of your cluster"
             )
         context, replica = str(self._config.get("context", "")), Rehearsal.of_this_process().kubeconfig
-        is_other = replica.exists() and _server({"kubeconfig": kubeconfig, "context": context}) != server_of(
-            str(replica)
-        )
+        named = {"kubeconfig": kubeconfig, "context": context}
+        is_other = replica.exists() and _server(named) != server_of(str(replica))
         if is_other or has_google_token(str(kubeconfig), context):
             return Access(str(replica))
         return Access(str(kubeconfig), context)
@@ -77,7 +61,7 @@ class Settings:
         """Requests to the cluster."""
         return Client(Api(self.access))
 
-    def _option(self, key: str, variable: str, default: str) -> bool:
+    def _option(self, key: str, variable: str, default: str = "false") -> bool:
         """The value of an input of the provider or, if it is not given, of an environment variable."""
         return str(self._config.get(key, os.environ.get(variable, default))).lower() == "true"
 

@@ -1,7 +1,5 @@
 """The plugin's process: ``python -m ml_foundations.rehearsal.plugins.random <engine address>``."""
 
-from __future__ import annotations
-
 from ml_foundations.rehearsal.plugins.random.provider import RandomProvider
 from ml_foundations.rehearsal.plugins.servicer import serve
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.rehearsal.plugins.changes import changed_paths
+from ml_foundations.rehearsal.plugins.inputs import faults
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import Sdk
 from ml_foundations.rehearsal.plugins.values import Properties, Secret
@@ -22,21 +23,8 @@ from ml_foundations.rehearsal.progress import RehearsalError
 
 _LETTERS = {"upper": string.ascii_uppercase, "lower": string.ascii_lowercase, "numeric": string.digits}
 _SPECIAL = "!@#$%&*()-_=+[]{}<>:?"
-_WORDS = ("able", "bold", "calm", "eager", "fast", "keen", "light", "neat", "quick", "solid", "warm", "wise")
-_ANIMALS = (
-    "badger",
-    "crane",
-    "dingo",
-    "falcon",
-    "gecko",
-    "heron",
-    "lemur",
-    "otter",
-    "panda",
-    "robin",
-    "shrew",
-    "whale",
-)
+_WORDS = ["able", "bold", "calm", "eager", "fast", "keen", "light", "neat", "quick", "solid", "warm", "wise"]
+_ANIMALS = ["badger", "crane", "dingo", "finch", "gecko", "heron", "lemur", "otter", "panda", "robin", "shrew", "whale"]
 
 
 class RandomProvider(Provider):
@@ -48,10 +36,8 @@ class RandomProvider(Provider):
         """Refuse types and inputs that the package does not have."""
         if resource.type not in self.sdk:
             raise CheckError([("", f"{resource.type} is not a type of pulumi-random {self.sdk.version}")])
-        kind = self.sdk[resource.type]
-        faults = [(key, f"{resource.type} has no property of this name") for key in new if key not in kind.inputs]
-        if faults := faults + [(key, "is required") for key in sorted(kind.required - new.keys())]:
-            raise CheckError(faults)
+        if found := list(faults(self.sdk, resource.type, self.sdk[resource.type], new)):
+            raise CheckError(found)
         return new
 
     def diff(self, resource: Resource, old: State, new: Properties, ignore: list[str]) -> Diff:

@@ -8,10 +8,12 @@ from typing import Any
 
 from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.rehearsal.plugins.changes import join
-from ml_foundations.rehearsal.plugins.sdk import GCP, ResourceType
+from ml_foundations.rehearsal.plugins.sdk import ResourceType, Sdk
 
 
-def faults(what: str, taken: ResourceType, given: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+def faults(
+    sdk: Sdk, what: str, taken: ResourceType, given: Mapping[str, Any], path: str = ""
+) -> Iterator[tuple[str, str]]:
     """The paths of inputs that a type or a block does not take, and of those that it lacks, each with the reason.
 
     Values are not shown: a mistyped name may be that of a secret.
@@ -20,30 +22,27 @@ def faults(what: str, taken: ResourceType, given: Mapping[str, Any], path: str =
         if name.startswith("__"):
             continue
         if name not in taken.inputs:
-            yield join(path, name), _not_a_property(what, name, taken)
+            yield join(path, name), _not_a_property(sdk, what, name, taken)
         elif (block := taken.blocks.get(name)) and value is not UNKNOWN:
-            yield from _block_faults(block, value, join(path, name))
+            yield from _block_faults(sdk, block, value, join(path, name))
     for name in sorted(taken.required - given.keys()):
         yield join(path, name), f"is required in {what}"
 
 
-def _block_faults(block: str, value: Any, path: str) -> Iterator[tuple[str, str]]:
+def _block_faults(sdk: Sdk, block: str, value: Any, path: str) -> Iterator[tuple[str, str]]:
     if block.endswith("[]") != isinstance(value, list):
         yield path, "takes a list of blocks" if block.endswith("[]") else "takes a single block, not a list or a value"
         return
     for index, item in enumerate(value if isinstance(value, list) else [value]):
         at = f"{path}[{index}]" if isinstance(value, list) else path
         if isinstance(item, Mapping):
-            yield from faults(at, GCP.block(block), item, at)
+            yield from faults(sdk, at, sdk.block(block), item, at)
         elif item is not UNKNOWN:
             yield at, "takes a block of properties"
 
 
-def _not_a_property(what: str, name: str, taken: ResourceType) -> str:
+def _not_a_property(sdk: Sdk, what: str, name: str, taken: ResourceType) -> str:
     near = difflib.get_close_matches(name, taken.inputs, n=1)
     meant = f"Did you mean {near[0]}? " if near else ""
-    return f"{what} has no property of this name in pulumi-gcp {GCP.version}. {meant}It takes {_listed(taken)}"
-
-
-def _listed(taken: ResourceType) -> str:
-    return ", ".join(sorted(taken.inputs))
+    known = f"{meant}It takes {', '.join(sorted(taken.inputs))}"
+    return f"{what} has no property of this name in pulumi-{sdk.package} {sdk.version}. {known}"
