@@ -13,12 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ml_foundations.planning.__main__ import tell
-from ml_foundations.rehearsal import difference, files
+from ml_foundations.rehearsal import files
 from ml_foundations.rehearsal.cloud import brought_nodes, life
 from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
 from ml_foundations.rehearsal.control_plane import controllers, kwok
 from ml_foundations.rehearsal.engine import environment, stack
-from ml_foundations.rehearsal.engine.declared import declared
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, output, user_errors
@@ -72,6 +71,8 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 def _refuse_early(rehearsal: Rehearsal) -> None:
     """Fail for a program that cannot run in any case, before tools are built for minutes."""
+    from ml_foundations.rehearsal.engine.declared import declared  # needs Pulumi's SDK, which few commands do
+
     with Step("looking at the program, before tools are built"):
         found = declared(rehearsal)
     if found.is_certain:
@@ -100,6 +101,8 @@ def _doctor(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 def _diff(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Compare two commits; the exit codes are those of plan --diff."""
+    from ml_foundations.rehearsal import difference  # as above
+
     comparison = difference.compare(args.base, args.head, rehearsal.project, rehearsal.stack)
     sys.exit(tell(comparison, args.format))
 
