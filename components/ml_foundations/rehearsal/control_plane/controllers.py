@@ -33,7 +33,7 @@ from ml_foundations.rehearsal.tools.groups import Group
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 _READY_SECONDS = 180
-_REMOVED_SECONDS = 60
+_WAIT_SECONDS = 60
 _INSTALLED = ("CustomResourceDefinition", "MutatingWebhookConfiguration", "Secret", "ValidatingWebhookConfiguration")
 """The kinds of a chart that a replica needs as they are; of the others, a process takes the place."""
 _CERTIFICATE_FILES = ("tls.key", "tls.crt")
@@ -120,7 +120,7 @@ def remove(rehearsal: Rehearsal, tools: Tools, controller: Controller) -> None:
         return
     chart = _rendered(tools, controller, toolchain.build(controller.group), folder / _VALUES)
     objects = [item for item in chart if item["kind"] in _INSTALLED]
-    _kubectl(rehearsal, tools, objects, "delete", "--ignore-not-found", f"--timeout={_REMOVED_SECONDS}s")
+    _kubectl(rehearsal, tools, objects, "delete", "--ignore-not-found", f"--timeout={_WAIT_SECONDS}s")
     _process(rehearsal, controller).stop()
     shutil.rmtree(folder)
 
@@ -156,6 +156,9 @@ def _install(
     chart = _rendered(tools, controller, built, folder / _VALUES, "--include-crds")
     objects = _objects(rehearsal, controller, chart, ports["webhook"])
     _kubectl(rehearsal, tools, objects, "apply", "--server-side", "--force-conflicts", "--field-manager=rehearsal")
+    # A controller that starts before its kinds are served looks for them again after 10 seconds.
+    kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
+    _kubectl(rehearsal, tools, kinds, "wait", "--for=condition=Established", f"--timeout={_WAIT_SECONDS}s")
     write(folder / _CONFIG, yaml.safe_dump(_configuration(folder, controller, chart, ports)))
     if not controller.makes_certificate:
         _mount_certificate(rehearsal, controller)
