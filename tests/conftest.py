@@ -5,11 +5,12 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 from kubernetes import config
+from ml_foundations.rehearsal.cloud import life
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools import toolchain
@@ -40,6 +41,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("replica")
             costs[item.path] += max(COSTS[name] for name in used)
     items.sort(key=lambda item: -costs[item.path])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure comes with what the simulated GKE logged: it tells what a test has waited for in vain."""
+    report = yield
+    for name in ("cloud", "cluster") if report.failed else ():
+        rehearsal = getattr(getattr(item, "funcargs", {}).get(name), "rehearsal", None)
+        if rehearsal and (log := life.process(rehearsal).end_of_log):
+            report.sections.append(("The simulated GKE", log))
+            break
+    return report
 
 
 # The Go programs of a test live for seconds: let them collect garbage less often.
