@@ -448,6 +448,7 @@ def test_training_that_bypasses_the_networks_between_gpus_is_told_what_it_costs(
 
 
 GKES = "autoscaling.gke.io|web|queue"
+READ = [{"pod": {"containers": [{"metrics": [{"gauge": {"name": "queue", "prometheusMetricName": "a:queue"}}]}]}}]
 SERVING = {
     "releaseChannel": {"channel": "RAPID"},
     "minMasterVersion": "1.35.1-gke.1396000",
@@ -492,11 +493,36 @@ def test_nobody_knows_what_an_unknown_cluster_serves(name: str) -> None:
 def test_a_cluster_serves_the_metrics_that_its_settings_allow(
     name: str, cluster: Manifest, missing: str | None
 ) -> None:
-    verdicts = judge(scaled_by(name), gke=cluster)
+    read = namespaced("autoscaling.gke.io/v1beta1", "AutoscalingMetric", "web", spec={"metrics": READ})
+    verdicts = judge(scaled_by(name, read), gke=cluster)
     told = [each for each in verdicts.findings if each.rule == "autoscaling-metric"]
     assert [each.severity for each in told] == ["error"] * (missing is not None)
     assert verdicts.stack == ("fits" if missing is None else "cannot-fit")
     assert missing is None or told[0].remedy.startswith(missing)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        {"name": "other"},
+        {"name": "web", "spec": {}},
+        {"name": "web", "spec": {"metrics": READ}, "metadata": {"name": "web", "namespace": "other"}},
+    ],
+    ids=["another name", "another metric", "another namespace"],
+)
+def test_gke_does_not_serve_what_no_autoscaling_metric_reads(read: dict[str, Any]) -> None:
+    of_gke = namespaced("autoscaling.gke.io/v1beta1", "AutoscalingMetric", **read)
+    (told,) = [f for f in judge(scaled_by(GKES, of_gke), gke=SERVING).findings if f.rule == "autoscaling-metric"]
+    assert told.severity == "error"
+    assert told.remedy.startswith("Declare an AutoscalingMetric team/web with a gauge queue")
+
+
+@pytest.mark.parametrize("fields", [{"metadata": {"name": UNKNOWN, "namespace": "team"}}, {"spec": UNKNOWN}])
+def test_what_is_not_known_yet_may_be_read(fields: Manifest) -> None:
+    of_gke = namespaced(
+        "autoscaling.gke.io/v1beta1", "AutoscalingMetric", "web", **{"spec": {"metrics": READ}} | fields
+    )
+    assert "autoscaling-metric" not in [f.rule for f in judge(scaled_by(GKES, of_gke), gke=SERVING).findings]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,8 @@ class World:
             section_name, reason = known.kind_of(str(document.get("apiVersion")), document["kind"])
             match section_name:
                 case known.HARMLESS:
-                    if document["kind"] in ("APIService", "ServiceAccount"):  # its name decides, and nothing in it
+                    # They decide by their names, or are advised by.
+                    if document["kind"] in ("APIService", "AutoscalingMetric", "ServiceAccount"):
                         self.judged.append(document)
                 case known.ADMISSION:
                     self._admission.append(document)

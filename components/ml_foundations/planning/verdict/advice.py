@@ -7,7 +7,15 @@ from typing import Any, cast
 
 from ml_foundations.catalog.gke_kinds import METRICS_NEED, missing_for_metrics
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, annotations_of, is_mapping, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import (
+    UNKNOWN,
+    Manifest,
+    annotations_of,
+    is_mapping,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.nodes import machine_of
@@ -69,17 +77,42 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
             name = section(metric, type_.lower(), "metric").get("name")
             if type_ not in _BY_ADAPTER or not isinstance(name, str):
                 continue
-            is_gkes = name.startswith(labels.GKE_METRIC)
-            if found := _not_by_gke(gke) if is_gkes else None if _BY_ADAPTER[type_] in served else _NO_ADAPTER:
+            if name.startswith(labels.GKE_METRIC):
+                found = _not_by_gke(cluster, scaler, name, gke)
+            else:
+                found = None if _BY_ADAPTER[type_] in served else _NO_ADAPTER
+            if found:
                 about = f"HorizontalPodAutoscaler {namespace_of(scaler)}/{name_of(scaler)}"
                 path, (why, remedy) = f"spec.metrics.{type_.lower()}.metric.name", found
                 message = f"it scales by {name}, which {why}"
                 yield Refusal("autoscaling-metric", path, message, remedy, gke is not None, about)
 
 
-def _not_by_gke(gke: Manifest | None) -> tuple[str, str] | None:
+def _not_by_gke(cluster: Cluster, scaler: Manifest, name: str, gke: Manifest | None) -> tuple[str, str] | None:
     """Why GKE does not serve a metric, or may not, and the way out."""
     if gke is None:
         return "GKE may serve: whether the cluster does is not known", f"See that it has {METRICS_NEED}."
-    missing = missing_for_metrics(gke)
-    return ("GKE does not serve in this cluster", f"Set {missing}, or scale by CPU.") if missing else None
+    if missing := missing_for_metrics(gke):
+        return "GKE does not serve in this cluster", f"Set {missing}, or scale by CPU."
+    owner, _, metric = name.removeprefix(labels.GKE_METRIC).partition("|")
+    for each in cluster.by_kind["AutoscalingMetric"]:
+        is_its = _may_be(namespace_of(each), namespace_of(scaler)) and _may_be(name_of(each), owner)
+        if is_its and any(_may_be(gauge, metric) for gauge in _gauges(each)):
+            return None
+    wanted = f"AutoscalingMetric {namespace_of(scaler)}/{owner} with a gauge {metric}"
+    return "GKE does not know: no AutoscalingMetric reads it", f"Declare an {wanted}, or scale by CPU."
+
+
+def _may_be(value: Any, wanted: Any) -> bool:
+    return value == wanted or UNKNOWN in (value, wanted)
+
+
+def _gauges(part: Any) -> Iterator[Any]:
+    """The names by which autoscalers may ask for what an AutoscalingMetric reads."""
+    if part is UNKNOWN:
+        yield part
+    elif is_mapping(part):
+        gauge = section(part, "gauge")
+        yield gauge.get("name") or gauge.get("prometheusMetricName")
+    for each in part.values() if is_mapping(part) else cast("list[Any]", part) if isinstance(part, list) else ():
+        yield from _gauges(each)
