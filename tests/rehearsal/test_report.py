@@ -1,10 +1,12 @@
 """The report's rows: what each kind of workload comes to."""
 
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from ml_foundations.kubernetes.labels import GKE_NODE_POOL, GPU_RESOURCE
+from ml_foundations.kubernetes.manifests import name_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -14,17 +16,21 @@ from ml_foundations.rehearsal.report.workloads import Workload
 from rich.console import Console
 
 from tests.support.cluster import Cluster
+from tests.support.waiting import until
 
 NAMESPACE = "reported"
 POD = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU_RESOURCE: "1"}}}]}
 TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": POD}
 
 
-@pytest.fixture
-def api(cluster: Cluster) -> Api:
+@pytest.fixture(scope="module")
+def api(cluster: Cluster) -> Iterator[Api]:
     api = Api(Access(cluster.kubeconfig))
-    api.ensure("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    return api
+    api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    yield api
+    # A pod that is left would make the pools of other tests grow.
+    api.delete(f"/api/v1/namespaces/{NAMESPACE}")
+    until(lambda: NAMESPACE not in map(name_of, api.get("/api/v1/namespaces")["items"]))
 
 
 def rows(cluster: Cluster) -> dict[str, tuple[str, bool]]:
@@ -36,13 +42,13 @@ def rows(cluster: Cluster) -> dict[str, tuple[str, bool]]:
 def test_a_suspended_cron_job_is_well(api: Api, cluster: Cluster) -> None:
     runs = {"spec": {"template": {"spec": POD | {"restartPolicy": "Never"}}}}
     spec = {"schedule": "0 3 * * *", "suspend": True, "jobTemplate": runs}
-    api.ensure(f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs", {"metadata": {"name": "nightly"}, "spec": spec})
+    api.create(f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs", {"metadata": {"name": "nightly"}, "spec": spec})
     assert rows(cluster)["CronJob"] == ("Suspended", False)
 
 
 def test_a_replica_set_of_ones_own_is_a_workload(api: Api, cluster: Cluster) -> None:
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "x"}}, "template": TEMPLATE}
-    api.ensure(f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets", {"metadata": {"name": "set"}, "spec": spec})
+    api.create(f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets", {"metadata": {"name": "set"}, "spec": spec})
     assert rows(cluster)["ReplicaSet"] == ("Pending", True)
 
 

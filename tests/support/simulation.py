@@ -82,6 +82,7 @@ class Cloud:
 def simulated_gke(cluster: Cluster, inputs: Object | None = None, scale_down_seconds: float = 600) -> Iterator[Cloud]:
     """A cluster with a system pool, until the end."""
     cloud = Cloud(cluster.rehearsal)
+    until(lambda: not cloud.api.get("/api/v1/pods")["items"], "pods that other tests left would make pools grow")
     cloud.store.save_cluster({"id": "ml", "inputs": inputs or {"name": "ml"}})
     cloud.store.save_pool(SYSTEM)
     os.environ[SCALE_DOWN_VARIABLE] = str(scale_down_seconds)
