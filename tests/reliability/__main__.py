@@ -7,12 +7,15 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.reliability import faults, inputs, starts
+from tests.reliability import faults, starts
 from tests.support.checkout import CHECKOUT
 
 
 def main() -> int:
     """Run one kind of trial. Returns 1 where something was lost, left behind or not told well."""
+    sys.path.append(str(CHECKOUT / "stacks"))  # as pytest has it
+    from tests.reliability import inputs
+
     parser = argparse.ArgumentParser(prog="python -m tests.reliability", description=__doc__)
     parser.add_argument("count", type=int, help="how many trials in all")
     parser.add_argument("--kind", choices=("faults", "starts", *inputs.KINDS), default="faults", help="default: faults")
