@@ -6,6 +6,7 @@ import shlex
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -150,6 +151,12 @@ def test_a_second_up_changes_nothing_and_takes_seconds(dev: Checkout, again: Aga
 def test_a_planted_plugin_is_never_run(again: Again) -> None:
     assert again.result.returncode == 0, again.result.stderr
     assert not again.sprung.exists()
+
+
+def test_only_the_user_can_read_what_a_rehearsal_keeps(dev: Checkout) -> None:
+    root = dev.rehearsal().root
+    kept = [path for path in (root, *root.rglob("*")) if not path.is_symlink()]
+    assert not [path for path in kept if stat.S_IMODE(path.stat().st_mode) & 0o077]
 
 
 def test_plain_pulumi_works_in_the_printed_environment(dev: Checkout) -> None:

@@ -35,6 +35,7 @@ class Checkout:
             text=True,
             check=False,
             timeout=600,
+            umask=0,  # The most careless that a user may have: what is private is so by itself.
         )
 
     def shell(self, script: str, stack: str = "dev") -> subprocess.CompletedProcess[str]:
