@@ -1,5 +1,7 @@
 """The command ``ml-foundations``, and how messages name it."""
 
+import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,3 +44,19 @@ def test_what_is_not_up_says_how_to_start_it(command: list[str | Path], tmp_path
     assert "kube-apiserver             not running" in done.stdout
     named = COMMAND if command == [COMMAND] else "python -m ml_foundations.rehearsal"
     assert done.stderr == f"error: dev is not up. Start it: {named} up\n"
+
+
+def test_one_command_at_a_time_changes_a_rehearsal(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    rehearsal.make()
+    held = os.open(rehearsal.root, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    command = [COMMAND, "down", "--project", tmp_path]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: another command is changing the rehearsal of")
+    assert rehearsal.root.exists()
+    os.close(held)
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert not rehearsal.root.exists()
