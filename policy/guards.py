@@ -3,8 +3,6 @@
 Whether a workload fits at all is not here: that is ``ml_foundations.planning``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A cluster that exists already: the program makes neither it nor its node pools, and everything above them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

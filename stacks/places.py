@@ -1,7 +1,5 @@
 """What follows from where a section of a stack file stands, and from the rest of the file: filled in before checks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

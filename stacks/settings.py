@@ -5,8 +5,6 @@ component. Every error comes at once, with its path in the stack file, the value
 camelCase in the file, as elsewhere in Pulumi's YAML.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

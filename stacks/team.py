@@ -1,7 +1,5 @@
 """A team in a stack file: the one table of what it can have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ml_foundations.component.errors import models_in

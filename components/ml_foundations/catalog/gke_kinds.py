@@ -1,7 +1,5 @@
 """What a GKE cluster has only by its settings: kinds of objects, and metrics that it serves to autoscalers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Kubernetes quantities, parsed exactly."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Taints and the tolerations that match them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ml_foundations.kubernetes.manifests import Manifest

@@ -1,7 +1,5 @@
 """``python -m ml_foundations.planning``: whether workloads fit, from a stream of YAML documents."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

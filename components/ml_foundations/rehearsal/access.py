@@ -1,7 +1,5 @@
 """Access to a cluster by a kubeconfig: a path or the document itself, with certificates, a token or an exec plugin."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -4,8 +4,6 @@ Not through the official client: its import costs a plugin more than all else th
 kubeconfig in files, and it goes on without credentials where the credential plugin fails.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

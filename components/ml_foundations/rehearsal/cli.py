@@ -1,7 +1,5 @@
 """The command ``ml-foundations``: its arguments. What it does is imported once it is known to be wanted."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

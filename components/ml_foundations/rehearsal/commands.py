@@ -1,7 +1,5 @@
 """What the commands of a rehearsal do."""
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """What changes from one commit of a Pulumi project to another: verdicts, cost, and what is replaced or loses data."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """How a rehearsal reads and writes files and folders: whole, and for the user alone."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

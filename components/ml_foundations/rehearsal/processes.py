@@ -4,8 +4,6 @@ A process is known by its pid and its start. Both are recorded in a file before 
 is started for: no interruption leaves one that cannot be found.
 """
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Callable, Iterable

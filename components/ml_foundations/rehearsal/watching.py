@@ -1,7 +1,5 @@
 """Tells that a part of the replica died, while a command waits for what that part should do."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Workloads on their way into the cluster: what the API server makes of their pods, and what it refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Controllers that take over pods and ReplicaSets which nobody owns, because their selector finds them."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable

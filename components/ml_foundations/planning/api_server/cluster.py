@@ -1,7 +1,5 @@
 """What the API server holds before the workloads: nodes, limits, volumes, priorities, queues, and pods that run."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter, defaultdict

@@ -3,8 +3,6 @@
 Follows the admission plugins RuntimeClass, LimitRanger, DefaultTolerationSeconds and ExtendedResourceToleration.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pods and claims that the API server refuses for what they request: names, amounts, limits, and LimitRanges."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 

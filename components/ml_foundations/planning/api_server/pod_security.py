@@ -1,7 +1,5 @@
 """Pod Security: what the API server refuses in a namespace that enforces the level baseline or restricted."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """What Kueue's queues promise: GPUs beyond those that nodes have, or that the quota of a namespace allows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from ml_foundations.kubernetes import labels

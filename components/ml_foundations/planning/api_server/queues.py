@@ -1,7 +1,5 @@
 """Kueue's queues: whether the nominal quotas of a ClusterQueue can ever admit a workload, and where it is sent then."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

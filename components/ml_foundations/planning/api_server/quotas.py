@@ -1,7 +1,5 @@
 """ResourceQuotas as the API server charges them: what a workload counts against, and what is left."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section

@@ -3,8 +3,6 @@
 Follows pkg/apis/core, apps and batch of Kubernetes v1.36 (validation.go). What is not known breaks no rule.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from functools import lru_cache

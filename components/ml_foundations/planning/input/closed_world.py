@@ -1,7 +1,5 @@
 """A closed world: what planning does not know of the documents makes verdicts undetermined."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast

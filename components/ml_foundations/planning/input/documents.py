@@ -1,7 +1,5 @@
 """Streams of YAML documents as manifests, checked as far as planning reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The rule of our components that the pods of a PriorityClass run on one model of GPUs, read from its policy."""
 
-from __future__ import annotations
-
 import re
 
 from ml_foundations.kubernetes import labels

@@ -1,7 +1,5 @@
 """Nodes of GKE node pools that are only declared: what GKE will make of them, by the catalog."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any

@@ -3,8 +3,6 @@
 Resources are pairs of type token and inputs, as Pulumi's engine has them, with ``UNKNOWN`` for what is not known yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Streams of YAML or JSON documents, parsed; those of a live cluster are tens of megabytes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """A cluster without some of its nodes: their pods wait for a place again, as after a drain."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches

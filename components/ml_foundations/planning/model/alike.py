@@ -1,7 +1,5 @@
 """Nodes that nothing tells apart, taken together: a live cluster has thousands, of a few kinds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is decided, as data: verdicts, and the reasons for them, for ``verdict/explain.py`` to put into words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -4,8 +4,6 @@ Drivers publish devices once a node is there. Before that, only the GPUs of a GK
 class of whole NVIDIA GPUs: of any other claim, planning can not tell.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 

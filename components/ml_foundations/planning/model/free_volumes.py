@@ -6,8 +6,6 @@ consumer, one that reaches the pod's node. Too few volumes are an error. Who get
 reaches one node only: there they are a resource of the node.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

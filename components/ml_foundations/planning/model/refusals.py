@@ -1,7 +1,5 @@
 """What keeps something from running, in words."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

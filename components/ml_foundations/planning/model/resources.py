@@ -1,7 +1,5 @@
 """What a pod requests and may use, summed over its containers as Kubernetes sums it; amounts in thousandths."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

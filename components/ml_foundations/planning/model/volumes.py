@@ -1,7 +1,5 @@
 """Where volumes let pods run: zones and nodes of volumes, topologies of classes, disks that machines attach."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The pods of workloads: how many, which template, and how many must run at once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

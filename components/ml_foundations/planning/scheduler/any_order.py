@@ -5,8 +5,6 @@ of fewer pods blocks every node for one that is left, and they can fit when some
 Both are found node by node, over how many pods of each class are placed.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Every way in which the scheduler may place a few pods on a few nodes: exact, within a budget."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

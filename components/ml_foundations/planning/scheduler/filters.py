@@ -4,8 +4,6 @@ Covered: node name, cordoned nodes, node selector and required node affinity, ta
 nodes refuse themselves. Room, and what other pods decide, is left to the modules that place pods.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

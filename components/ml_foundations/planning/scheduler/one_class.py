@@ -4,8 +4,6 @@ Pods of one class compete with nobody but themselves here. What one node takes i
 constraint, anti-affinity or affinity of the pods to each other limits what each topology domain takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Where the scheduler may put one more pod: what an autoscaler asks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from ml_foundations.kubernetes.manifests import Manifest

@@ -1,7 +1,5 @@
 """What runs, and not as its owner expects: training that bypasses the networks between GPUs, metrics of nobody's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Two verdicts compared: which workloads fare otherwise, and what changes in cost, by pool and by team."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal

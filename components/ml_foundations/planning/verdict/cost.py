@@ -1,7 +1,5 @@
 """What nodes cost, by the list prices of the catalog."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation

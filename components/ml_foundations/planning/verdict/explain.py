@@ -1,7 +1,5 @@
 """Reasons in words, for the person who must fix it: the number that is missing, the nearest pool, the way out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

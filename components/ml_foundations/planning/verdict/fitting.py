@@ -1,7 +1,5 @@
 """Whether each workload finds its place: beside the pods that run already, and DaemonSets that come first or later."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What the GPUs of workloads and teams cost: their part of the price of the nodes that hold them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """The verdict on every workload, and on all of them together."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Verdicts as a comment on a pull request: the answer first, the details folded."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """What is found of the platform: whether the GPU Operator's pods run, and where nodes come from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from ml_foundations.catalog import versions

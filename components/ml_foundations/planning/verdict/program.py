@@ -1,7 +1,5 @@
 """The verdict on a Pulumi program."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

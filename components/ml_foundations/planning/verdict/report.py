@@ -1,7 +1,5 @@
 """Verdicts as JSON and as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The rules of planning by their ids, as stack files and policy packs name them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ml_foundations.catalog.tables import rows

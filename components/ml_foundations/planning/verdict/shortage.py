@@ -1,7 +1,5 @@
 """Too little room in words: the number that is missing, the nearest pool, the way out."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """All that planning has found."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass

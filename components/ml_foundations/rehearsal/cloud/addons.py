@@ -1,7 +1,5 @@
 """What a GKE cluster has: the kinds of its add-ons, the classes of its disks, and the DaemonSets on its nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

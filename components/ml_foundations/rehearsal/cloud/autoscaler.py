@@ -1,7 +1,5 @@
 """The cluster autoscaler's decisions, without any I/O: which pools grow for which pods."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Copies of the nodes of the user's own cluster, from the output of ``kubectl get nodes -o yaml``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """NVIDIA's DRA driver, as far as it shows: the devices of each node, which the real scheduler allocates to claims."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Events, as the parts of a cluster that are played here report them."""
 
-from __future__ import annotations
-
 import time
 
 from ml_foundations.kubernetes.manifests import name_of, namespace_of

@@ -1,7 +1,5 @@
 """How the simulated cloud follows the Kubernetes API, and goes on where a request fails."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The kubelet, as far as it keeps pods from starting: buckets that do not mount, ConfigMaps and Secrets that miss."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 

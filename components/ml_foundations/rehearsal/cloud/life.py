@@ -1,7 +1,5 @@
 """The process that plays GKE (``python -m ml_foundations.rehearsal.cloud.life <folder>``): started, found, stopped."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import logging

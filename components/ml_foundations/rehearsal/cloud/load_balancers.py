@@ -1,7 +1,5 @@
 """GKE's load balancers, as far as users see them: an address for each Service of that type and each served Ingress."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Container, Iterable
 from ipaddress import ip_network

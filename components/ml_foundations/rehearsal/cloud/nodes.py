@@ -1,7 +1,5 @@
 """The Node objects of a pool, as GKE would make them."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 import string

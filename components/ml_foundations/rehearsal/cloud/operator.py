@@ -1,7 +1,5 @@
 """Whether the NVIDIA GPU Operator runs in the replica, and how it is set."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

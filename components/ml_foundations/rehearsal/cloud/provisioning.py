@@ -1,7 +1,5 @@
 """GKE's queued provisioning: the nodes of a ProvisioningRequest come after a while, all at once or not at all."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """The process that plays GKE: it keeps nodes as their pools declare them and scales the pools."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """Compute Engine's CSI driver, as far as it shows: a disk is made where its first pod runs, if it attaches there."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """How kwokctl sets the control plane up: ports, flags, stages, certificates, and the kubeconfig that comes of it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

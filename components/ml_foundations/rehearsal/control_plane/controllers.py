@@ -5,8 +5,6 @@ controller in a pod, a process of the rehearsal runs it, on loopback. The API se
 by their Service: here one that stands for this machine (type ExternalName).
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

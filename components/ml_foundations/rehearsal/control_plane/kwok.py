@@ -5,8 +5,6 @@ all of it is ready, and recovers after a crash or a reboot: whatever is left is 
 up again around the certificates and the etcd data that it finds.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What a program declares, found out without an engine, a plugin or a tool: see ``declaring``, which runs it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping

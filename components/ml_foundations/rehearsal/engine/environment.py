@@ -4,8 +4,6 @@ It is closed off: a private PULUMI_HOME with the embedded plugins, a state backe
 user's. A plugin that lies on PATH is never run, so a rehearsal cannot touch a real cloud.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

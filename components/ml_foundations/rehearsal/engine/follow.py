@@ -1,7 +1,5 @@
 """What ``pulumi up`` prints, read as it comes: how far it is, and what of it is worth showing at the end."""
 
-from __future__ import annotations
-
 import re
 
 _PHASE = re.compile(r"(Previewing update|Updating) \(")

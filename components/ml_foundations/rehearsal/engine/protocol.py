@@ -4,8 +4,6 @@ Each ``pulumi`` command starts a language host twice and every plugin once. Impo
 such a start, and answering calls needs none of it.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The rehearsed stack: created, deployed by a real ``pulumi up``, and repaired after an interruption."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """How two trees of property values differ. Paths are Pulumi property paths, such as ``spec.ports[0].name``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """The rehearsal's ``gke-gcloud-auth-plugin``: gives the replica's certificate to clients that ask it as GKE's."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """A resource's inputs beside what the SDK's classes of arguments take, at any depth."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any

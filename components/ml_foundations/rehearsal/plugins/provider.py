@@ -1,7 +1,5 @@
 """What an embedded plugin implements, in plain Python values."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ the gcp plugin refuses it by name, and the kubernetes plugin takes a kind that i
 and asks the cluster. They are read, as importing the SDKs takes seconds.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The SDK's own experimental servicer drops old inputs, cannot answer a failed and
 written on the SDK's stubs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping

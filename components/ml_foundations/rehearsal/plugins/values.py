@@ -4,8 +4,6 @@ They are dicts, lists, strings, numbers and booleans. A value that is not known 
 output that must be kept secret is wrapped in ``Secret``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import zip_longest

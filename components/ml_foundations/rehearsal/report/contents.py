@@ -1,7 +1,5 @@
 """The state of a rehearsal as data: pools, workloads, quotas, and what was only recorded."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, replace

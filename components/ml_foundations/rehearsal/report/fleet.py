@@ -1,7 +1,5 @@
 """What the page draws beside the report: nodes and who holds their GPUs, times of pods, cost, and the proof."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The report as a page: one file with its data, which ``page.html`` draws; it needs nothing else."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

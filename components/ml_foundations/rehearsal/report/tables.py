@@ -1,7 +1,5 @@
 """The report on the terminal: the answer first, then tables."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """The workloads of a replica: the state of each, where its pods run or ran, and why it does not run."""
 
-from __future__ import annotations
-
 import http
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The go command: the one on PATH, or one from the Python package index."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """The groups of tools, of ``groups.toml``: each a Go module beside this file, with every line of source pinned."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

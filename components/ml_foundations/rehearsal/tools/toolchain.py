@@ -4,8 +4,6 @@ A group of tools is built into a folder of its own whose name holds a hash of al
 finished folder is never written again, and an unfinished one never used.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """GKE's clusters and node pools: their ids, and the outputs that Google computes."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Errors in the form in which Google's APIs and the gcp provider give them."""
 
-from __future__ import annotations
-
 from ml_foundations.rehearsal.progress import RehearsalError
 
 

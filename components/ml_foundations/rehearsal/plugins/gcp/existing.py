@@ -4,8 +4,6 @@ Sources: Google Cloud, "Auto mode VPC network" (the network, its range 10.128.0.
 Engine's default one).
 """
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import re

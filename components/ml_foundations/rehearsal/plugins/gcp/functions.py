@@ -1,7 +1,5 @@
 """The look-ups of the gcp package, answered from the rehearsal's place and what it recorded."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping

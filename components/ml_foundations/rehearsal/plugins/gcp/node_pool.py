@@ -1,7 +1,5 @@
 """The node pool that a program declares, checked as GKE checks it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

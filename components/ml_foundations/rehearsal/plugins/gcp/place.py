@@ -1,7 +1,5 @@
 """Where a resource lives: project, region and zone, by its own inputs or the provider's defaults."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The embedded gcp plugin: Pulumi's gcp resources on the simulated Google Cloud of one rehearsal."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import secrets

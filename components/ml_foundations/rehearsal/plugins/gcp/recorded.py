@@ -1,7 +1,5 @@
 """The resource types that a rehearsal only records: inputs echoed, stable ids and the usual computed outputs."""
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import re

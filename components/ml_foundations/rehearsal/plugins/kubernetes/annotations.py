@@ -1,7 +1,5 @@
 """Pulumi's annotations: how an object is named, applied, awaited and deleted."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

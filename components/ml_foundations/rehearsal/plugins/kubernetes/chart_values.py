@@ -1,7 +1,5 @@
 """The values of a chart: what a release gives, and which of them the chart does not have."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 Names and order are those of Pulumi's own plugin: provider/pkg/provider/yaml/v2/yaml.go of pulumi-kubernetes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 It updates in place for all others, and the API server refuses what it cannot change: here as in the cloud.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """Helm releases, run by the real Helm. A chart that cannot be fetched is only recorded, with a warning."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import re

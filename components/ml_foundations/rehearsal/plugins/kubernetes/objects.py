@@ -1,7 +1,5 @@
 """Objects of the cluster, and what of them was declared."""
 
-from __future__ import annotations
-
 import base64
 import copy
 from collections.abc import Iterable, Mapping

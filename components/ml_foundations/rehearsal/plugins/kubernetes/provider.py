@@ -1,7 +1,5 @@
 """The provider: what Pulumi's engine asks, answered by the API server and by Helm."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """When an object counts as ready, and why it is not: by kind, the rules that the official plugin documents."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 

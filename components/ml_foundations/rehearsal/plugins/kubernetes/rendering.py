@@ -1,7 +1,5 @@
 """Manifests that a program does not declare one by one: from YAML, from a kustomization, from a chart."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping

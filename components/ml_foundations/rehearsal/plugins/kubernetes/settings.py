@@ -1,7 +1,5 @@
 """What a program configures the kubernetes provider with."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Waits until an object is ready, or gone, or until time runs out or the user interrupts."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Source: the reference of pulumi-random. A password has no ``bcryptHash`` here.
 """
 
-from __future__ import annotations
-
 import base64
 import secrets
 import string
