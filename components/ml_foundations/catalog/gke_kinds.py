@@ -14,8 +14,7 @@ METRICS_NEED = f"GKE {_METRICS_VERSION}, releaseChannel RAPID and podAutoscaling
 def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:
     """The API groups of GKE's add-ons that a cluster lacks, and the settings that bring each; the unknown lacks none.
 
-    Args:
-        cluster: The cluster's properties, as the gcp provider names them.
+    The cluster's properties are named as by the gcp provider.
     """
     # On by default (Google Cloud, "Get started with managed collection").
     off = section(cluster, "monitoringConfig", "managedPrometheus").get("enabled") is False

@@ -146,11 +146,9 @@ class MachineType:
         return frozenset({"hyperdisk-extreme"}) if small_a3 or small_g4 else frozenset()
 
     def attaches(self, disk_type: str, *, regional: bool = False) -> bool | None:
-        """Whether a disk of a type attaches to this machine type; None where the catalog cannot tell.
+        """Whether a type of disk, such as pd-ssd, attaches to this machine type; None where the catalog cannot tell.
 
-        Args:
-            disk_type: The Compute Engine disk type, such as ``pd-ssd``.
-            regional: Whether the disk is a regional Persistent Disk.
+        ``regional`` is for regional Persistent Disks.
         """
         support = DISKS.get(self.family)
         if support is None:
@@ -223,9 +221,7 @@ def machine_type(name: str, node_labels: Mapping[str, str] = MappingProxyType({}
 def gpu_model(accelerator_type: str, node_labels: Mapping[str, str]) -> Gpu | None:
     """A GPU model of the catalog, else as its nodes' labels of product and memory declare it; None where they do not.
 
-    Args:
-        accelerator_type: Compute Engine's name of it.
-        node_labels: The labels that its node pool declares.
+    It goes by Compute Engine's name; the labels are those that its node pool declares.
     """
     product, mib = (str(node_labels.get(key, "")) for key in (labels.GPU_PRODUCT, labels.GPU_MEMORY))
     if accelerator_type in GPUS or not (product and mib.isdecimal()):

@@ -89,9 +89,7 @@ def allocatable(machine: MachineType, max_pods: int = MAX_PODS) -> Allocatable:
 def ephemeral_storage_gib(boot_disk_gib: int, local_ssds: int = 0) -> tuple[int, Fraction]:
     """Capacity and allocatable of a node's ephemeral storage, in GiB.
 
-    Args:
-        boot_disk_gib: The size of the boot disk, used where no local SSD backs ephemeral storage.
-        local_ssds: The number of 375 GiB local SSDs that back it.
+    Local SSDs of 375 GiB back it; where there are none, the boot disk does.
     """
     if local_ssds:
         size = LOCAL_SSD_GIB * local_ssds
@@ -122,8 +120,7 @@ def system_daemonsets() -> tuple[SystemDaemonSet, ...]:
 def cluster_features(cluster: Mapping[str, Any]) -> set[str]:
     """What GKE runs on every node of a cluster, in the words of ``SystemDaemonSet.runs_where``.
 
-    Args:
-        cluster: The cluster's properties, as the gcp provider names them.
+    The cluster's properties are named as by the gcp provider.
     """
     dataplane_v2 = cluster.get("datapathProvider") == "ADVANCED_DATAPATH"
     features = {"always", "dataplane-v2" if dataplane_v2 else "kube-proxy"}

@@ -10,10 +10,8 @@ from ml_foundations.catalog.tables import rows
 def list_price(name: str, region: str, *, spot: bool = False) -> Decimal | None:
     """US dollars for an hour, on demand or as Spot VM; None where the list has none: no other region stands in.
 
-    Args:
-        name: A machine type, or the accelerator type of an attached GPU.
-        region: Compute Engine's name, such as us-central1.
-        spot: Whether of a Spot VM, at the date of the list.
+    It is of a machine type, or of the accelerator type of an attached GPU, in a region such as us-central1; that of a
+    Spot VM is the one at the date of the list.
     """
     amount = _prices().get((name, "spot" if spot else "on-demand"), {}).get(region)
     return Decimal(amount) if amount else None

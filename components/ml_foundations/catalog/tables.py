@@ -35,22 +35,14 @@ _READERS: dict[str, Callable[[str], Any]] = {
 def table(name: str, kind: type[T]) -> list[T]:
     """The rows of a file; an empty cell is None where the field may be.
 
-    Args:
-        name: The file's name.
-        kind: The dataclass, whose fields are columns. Its module annotates them as text (``annotations``).
+    The fields of the dataclass are columns; its module annotates them as text (``annotations``).
     """
     columns = {field.name: _reader(str(field.type)) for field in fields(kind)}  # pyright: ignore[reportArgumentType]
     return [kind(**{key: read(row[key]) for key, read in columns.items()}) for row in rows(name)]
 
 
 def rows(name: str, package: str = "ml_foundations.catalog", delimiter: str = ",") -> Iterator[Mapping[str, str]]:
-    """The rows of a file as text, by column; lines that begin with # are comments.
-
-    Args:
-        name: The file's name.
-        package: The package that it is in.
-        delimiter: What stands between two cells.
-    """
+    """The rows of a file of a package as text, by column; lines that begin with # are comments."""
     lines = files(package).joinpath(name).read_text(encoding="utf-8").splitlines()
     return csv.DictReader((line for line in lines if not line.startswith("#")), delimiter=delimiter)
 

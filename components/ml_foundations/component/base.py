@@ -58,12 +58,7 @@ class Component(pulumi.ComponentResource, Generic[S, A]):
         self.register_outputs(published)
 
     def publish(self, spec: S, made: Mapping[str, Any]) -> dict[str, Any]:
-        """What is published beside attributes of the spec: outputs of the parts, by name.
-
-        Args:
-            spec: The checked arguments.
-            made: The children, by role.
-        """
+        """What is published beside attributes of the spec: outputs of the parts, by name; ``made`` has them by role."""
         return {}
 
     @classmethod

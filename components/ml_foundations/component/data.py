@@ -8,12 +8,6 @@ import yaml
 
 
 def yaml_file(room: str, name: str, **words: str) -> Any:
-    """What a YAML file says.
-
-    Args:
-        room: The package that it is in, such as ``gpu``.
-        name: Its name.
-        words: What stands in it as ``$word``.
-    """
+    """What a YAML file of a room, such as ``gpu``, says, with the words that stand in it as ``$word``."""
     text = files(f"ml_foundations.{room}").joinpath(name).read_text(encoding="utf-8")
     return yaml.safe_load(Template(text).substitute(words))

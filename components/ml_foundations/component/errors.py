@@ -61,13 +61,7 @@ def explain(
 
 
 def taken(field: str, values: Sequence[str], others: Container[str] = ()) -> Iterator[tuple[str, str]]:
-    """The values of a list that stand in it before, or that others have.
-
-    Args:
-        field: The path of a value, with {} for its index.
-        values: The values.
-        others: What is taken already.
-    """
+    """The values of a list that stand in it before, or that others have; {} in the field's path is a value's index."""
     for index, value in enumerate(values):
         if value in others or value in values[:index]:
             yield field.format(index), f"{value} is taken; choose another"

@@ -49,13 +49,7 @@ Container = Annotated[dict[str, Any], AfterValidator(partial(_checked, api_type=
 
 
 def object_errors(api_version: str, kind: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What overrides of a kind give that its objects cannot have; of a kind that Kubernetes lacks, metadata is checked.
-
-    Args:
-        api_version: The kind's API version.
-        kind: The kind.
-        fields: The overrides.
-    """
+    """What overrides of a kind give that its objects cannot have; of one that Kubernetes lacks, metadata is checked."""
     typed = arguments_class(typed_class(api_version, kind))
     metadata = import_module("pulumi_kubernetes.meta.v1").ObjectMetaArgs
     known = types.input_type_types(typed) if typed else {"metadata": metadata, "spec": Mapping}
@@ -67,9 +61,7 @@ def object_errors(api_version: str, kind: str, fields: Mapping[str, Any]) -> Ite
 def container_errors(pod: Manifest, made: Mapping[str, Sequence[Manifest]]) -> Iterator[tuple[str, str]]:
     """Containers in ``pod_overrides`` that neither exist nor, by an image, are new.
 
-    Args:
-        pod: The overrides.
-        made: The component's containers and initContainers.
+    ``made`` are the component's containers and initContainers.
     """
     for field, containers in made.items():
         names = [container.get("name", "") for container in containers]
@@ -83,12 +75,7 @@ def container_errors(pod: Manifest, made: Mapping[str, Sequence[Manifest]]) -> I
 def selector_errors(
     manifests: Sequence[Manifest], overrides: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, str]]:
-    """Selectors that do not select the component's pods any more.
-
-    Args:
-        manifests: What the component declares, with the overrides.
-        overrides: The user's, by kind.
-    """
+    """Selectors that do not select the component's pods any more, in what it declares with the overrides, by kind."""
     templates = [section(item, "spec", "template") for item in manifests if section(item, "spec", "selector")]
     pods = [labels_of(template) for template in templates if template]
     for manifest in manifests:

@@ -40,14 +40,7 @@ class Cloud(NamedTuple):
 
 
 def helm_release(chart: Chart, namespace: str, values: Mapping[str, Any], **more: Any) -> Cloud:
-    """A Helm release of a pinned chart; one in an OCI registry goes by its address.
-
-    Args:
-        chart: The chart.
-        namespace: The namespace.
-        values: The chart's values.
-        more: Further arguments of the release.
-    """
+    """A Helm release of a pinned chart; one in an OCI registry goes by its address. ``more`` are further arguments."""
     address = f"{chart.repo}/{chart.name}" if chart.repo.startswith("oci:") else chart.name
     repository = {} if address != chart.name else {"repository_opts": {"repo": chart.repo}}
     release = {"name": chart.name, "chart": address, "version": chart.version, "namespace": namespace, "values": values}
@@ -72,13 +65,7 @@ class Part:
         return {} if isinstance(self.declared, Cloud) else self.declared
 
     def declare(self, name: str, parent: pulumi.Resource, made: Mapping[str, pulumi.Resource]) -> pulumi.Resource:
-        """Declare it to Pulumi.
-
-        Args:
-            name: The component's name.
-            parent: The component.
-            made: The parts before it, by role.
-        """
+        """Declare it to Pulumi, as a child of the component of that name; the parts before it are made, by role."""
         ours = pulumi.ResourceOptions(parent=parent, depends_on=[made[role] for role in self.after])
         opts = pulumi.ResourceOptions.merge(ours, self.options)
         if isinstance(self.declared, Cloud):

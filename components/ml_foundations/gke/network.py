@@ -91,9 +91,7 @@ class ClusterNetworkSpec(Spec):
 def network_parts(spec: ClusterNetworkSpec, *, private_services: bool) -> Iterator[Part]:
     """What is made of the network: all of it, or a Cloud NAT at most in one that exists.
 
-    Args:
-        spec: The network's arguments.
-        private_services: Whether Google's services are to have addresses in it, as Managed Lustre needs.
+    With private services, Google's services have addresses in it, as Managed Lustre needs.
     """
     if spec.network is None:
         yield from _made_network(spec)

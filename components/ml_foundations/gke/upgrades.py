@@ -47,9 +47,7 @@ class Upgrade(Spec):
 def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> dict[str, Any]:
     """The upgrade_settings of a pool.
 
-    Args:
-        upgrade: The pool's argument.
-        spare: Whether machines of this kind are usually available, so that one more for a while is no problem.
+    With ``spare``, machines of this kind are usually available, so that one more for a while is no problem.
     """
     if upgrade.strategy == "BLUE_GREEN":
         return {

@@ -14,12 +14,7 @@ from ml_foundations.kubernetes.quantities import canonical_quantity
 def agent_namespace(namespace: str, quota: str, critical_pods: int | None) -> Iterator[Part]:
     """A namespace for pods that look into nodes, and the quota without which GKE admits no critical pods there.
 
-    Other pods do not count in the quota (NVIDIA/gpu-operator issue 660).
-
-    Args:
-        namespace: Its name.
-        quota: The name of the quota.
-        critical_pods: How many critical pods it may run; None for none.
+    Other pods do not count in the quota (NVIDIA/gpu-operator issue 660). None is made where there are no critical pods.
     """
     privileges = {"pod-security.kubernetes.io/enforce": "privileged"}
     yield Part("namespace", api_object("v1", "Namespace", {"name": namespace, "labels": privileges}))

@@ -24,8 +24,7 @@ _NAMESPACE = "kube-system"
 def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]:
     """The DaemonSet that installs the driver on GPU nodes of an operating system to which GKE gives none.
 
-    Args:
-        image: The operating system, as the label cloud.google.com/gke-os-distribution says it.
+    The system is named as in the label cloud.google.com/gke-os-distribution.
     """
     name = f"{DRIVER_INSTALLER}{image}"
     selector = {"k8s-app": name}

@@ -17,12 +17,8 @@ _SECONDS = 2
 def watched(parts: Sequence[Process], again: str) -> Iterator[None]:
     """Name a part that dies within seconds, and interrupt Pulumi, which would wait in vain.
 
-    Args:
-        parts: Those that must live.
-        again: The command that starts them again.
-
     Raises:
-        RehearsalError: One of them died; whatever else went wrong followed from it.
+        RehearsalError: One of them died; whatever else went wrong followed from it. ``again`` starts it again.
     """
     done, dead = threading.Event(), list[Process]()
 

@@ -44,13 +44,7 @@ class Autoscaling(Spec):
             yield "served_by", "is who serves the metric, and there is none; leave it out"
 
     def manifest(self, metadata: Mapping[str, Any], deployment: str, least: int) -> dict[str, Any]:
-        """The HorizontalPodAutoscaler.
-
-        Args:
-            metadata: Its metadata.
-            deployment: The name of the Deployment that it scales.
-            least: The fewest pods.
-        """
+        """The HorizontalPodAutoscaler of a Deployment, which has some pods at least."""
         metrics: list[dict[str, Any]] = []
         if self.cpu_percent is not None:
             target = {"type": "Utilization", "averageUtilization": self.cpu_percent}

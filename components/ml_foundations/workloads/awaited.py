@@ -55,14 +55,7 @@ class AwaitedSpec(JobSpec):
         annotations: Mapping[str, str] | None = None,
         ignore: Sequence[str] = (),
     ) -> Part:
-        """The Job.
-
-        Args:
-            body: Its spec.
-            after: The parts that must be there before it.
-            annotations: Annotations beside those for Pulumi.
-            ignore: Fields whose changes Pulumi ignores.
-        """
+        """The Job, after some parts, with annotations beside Pulumi's, and fields whose changes Pulumi ignores."""
         awaited = _AWAITED if self.wait_for_completion else NOT_AWAITED
         metadata = self.metadata(annotations=awaited | dict(annotations or {}))
         manifest = api_object("batch/v1", "Job", metadata, spec=body)
@@ -71,10 +64,7 @@ class AwaitedSpec(JobSpec):
     def replacing(self, kind: str, immutable: list[str], ignore: Sequence[str] = ()) -> pulumi.ResourceOptions:
         """Options with which the old object is gone before a new one comes: the two never fight for GPUs.
 
-        Args:
-            kind: The object's kind.
-            immutable: Fields that a live object keeps.
-            ignore: Fields whose changes Pulumi ignores.
+        A live object keeps its immutable fields; Pulumi ignores changes of others.
         """
         # An object that is declared suspended is started by somebody else.
         suspended = section(self.overrides, kind, "spec").get("suspend") is not None

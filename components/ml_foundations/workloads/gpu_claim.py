@@ -32,12 +32,7 @@ class GpuClaim(Spec):
             yield "template", "already says which GPUs it claims; leave device_class and selectors out"
 
     def devices(self, gpu: str | None, gpus: int) -> dict[str, Any]:
-        """What a pod claims, as Kubernetes writes it.
-
-        Args:
-            gpu: The product, as GPU Feature Discovery labels it; None for any.
-            gpus: How many.
-        """
+        """What a pod claims, as Kubernetes writes it: of a product as GPU Feature Discovery labels it, or of any."""
         # GPU Feature Discovery's label is the product's name with dashes for spaces; DRA publishes the name itself.
         name = f'device.attributes["{labels.GPU_DEVICE_CLASS}"].productName.replace(" ", "-")'
         selectors = [*([] if gpu is None else [f'{name} == "{gpu}"']), *self.selectors]

@@ -76,10 +76,7 @@ class JobSpec(WorkloadSpec):
     def hostname_errors(self, pods: int, before: str = "", after: str = "") -> Iterator[tuple[str, str]]:
         """The host name of a pod of an Indexed Job is the Job's with the index, and the last index is the longest.
 
-        Args:
-            pods: How many indexes there are.
-            before: What stands between the Job's name and the index.
-            after: What comes after the index.
+        Something may stand between the Job's name and the index, and after the index.
         """
         try:
             derived(self.workload_name, f"{before}-{pods - 1}{after}")
@@ -92,24 +89,13 @@ class JobSpec(WorkloadSpec):
         container: Mapping[str, Any] | None = None,
         pod: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The pod template.
-
-        Args:
-            env: Environment variables of the component's own, by name; the user's win.
-            container: Fields of the container that the component adds or replaces.
-            pod: Fields of the PodSpec that the component adds.
-        """
+        """The pod template, with the component's own variables (the user's win) and fields of container and PodSpec."""
         ports = [without_none({"name": port.name, "containerPort": port.port}) for port in self.ports]
         fields = {**({"ports": ports} if ports else {}), **(container or {})}
         return pod_template(self, self.restart_policy, fields, env, pod)
 
     def job_body(self, indexes: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-        """The spec of the Job.
-
-        Args:
-            indexes: The fields that say how many pods there are.
-            template: The pods.
-        """
+        """The spec of the Job, with the fields that say how many pods there are."""
         return without_none(
             {
                 **indexes,

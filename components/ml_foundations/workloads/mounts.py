@@ -88,12 +88,7 @@ class Mount(Spec):
 
 
 def mount_errors(mounts: Sequence[Mount], own: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Paths that are used twice, and names of volumes with two sources.
-
-    Args:
-        mounts: What the user wants mounted.
-        own: What the component mounts by itself, as volumeMounts.
-    """
+    """Paths that are used twice, and names of volumes with two sources; ``own`` are the component's volumeMounts."""
     paths: set[str | None] = {mount["mountPath"] for mount in own}
     names = {mount["name"] for mount in own}
     sources: dict[str, Any] = {}

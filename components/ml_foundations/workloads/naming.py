@@ -13,11 +13,7 @@ def named_by_content(
 ) -> dict[str, Any]:
     """An object with the user's overrides, under a name that changes with its content and so replaces its pods.
 
-    Args:
-        manifest: The object, without a name.
-        name: How its name begins.
-        content: The field with its content.
-        overrides: The user's, by kind.
+    The object comes without a name, and its ``content`` is the field of that name.
     """
     made = overridden(manifest, overrides)
     digest = hashlib.sha256(json.dumps(made[content], sort_keys=True).encode()).hexdigest()

@@ -27,12 +27,8 @@ def pod_template(
 ) -> dict[str, Any]:
     """The pod template; the user's ``pod_overrides`` are merged on top, as ``kubectl patch`` does.
 
-    Args:
-        spec: What the user wants.
-        restart_policy: Always, OnFailure or Never.
-        container: Fields of the container that the component adds or replaces.
-        env: Environment variables of the component's own, by name; the user's win.
-        pod: Fields of the PodSpec that the component adds.
+    The component adds variables, of which the user's win, and fields of the PodSpec; those of the container may replace
+    some. The restart policy is Always, OnFailure or Never.
     """
     made = without_none(
         {

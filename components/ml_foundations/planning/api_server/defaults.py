@@ -20,13 +20,7 @@ _FOR_MINUTES = tuple(
 def admitted(
     spec: Manifest, limit_ranges: Sequence[Manifest], runtime_classes: Mapping[str, Manifest] | None = None
 ) -> Manifest:
-    """The spec of a pod as the API server stores it.
-
-    Args:
-        spec: The pod's own spec.
-        limit_ranges: The LimitRanges of its namespace.
-        runtime_classes: The RuntimeClasses that are declared, by name.
-    """
+    """The spec of a pod as the API server stores it, by LimitRanges of its namespace, and RuntimeClasses by name."""
     defaulted = _with_own_defaults(spec)
     if found := (runtime_classes or {}).get(spec.get("runtimeClassName") or ""):
         defaulted = _with_runtime_class(defaulted, found)

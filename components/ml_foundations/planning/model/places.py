@@ -172,13 +172,7 @@ def pod_class(
 ) -> PodClass:
     """The class of pods with an admitted spec.
 
-    Args:
-        name: Whose pods they are.
-        namespace: Their namespace.
-        pod_labels: Their labels.
-        spec: Their admitted spec.
-        namespaces: Labels of every namespace that is known.
-        others: More fields of the class.
+    Namespaces are all that are known, with their labels; the others are more fields of the class.
     """
 
     def terms(kind: str) -> tuple[AffinityTerm, ...]:

@@ -256,11 +256,9 @@ def beside(found: Workload, running: int) -> Workload:
 
 
 def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Manifest]) -> Workload:
-    """The workload that a document declares.
+    """The workload that a document of one of ``WORKLOAD_KINDS`` declares.
 
-    Args:
-        document: A manifest of one of ``WORKLOAD_KINDS``.
-        autoscalers: HorizontalPodAutoscalers by kind, namespace and name of what they scale.
+    HorizontalPodAutoscalers go by kind, namespace and name of what they scale.
     """
     kind, namespace, name = document["kind"], namespace_of(document), name_of(document)
     unknown = tuple(_unknown(document, kind))

@@ -84,12 +84,7 @@ def _looks_at(pod: PodClass, other: PodClass) -> bool:
 
 
 def judge_together(demands: Sequence[Demand], places: Sequence[Place]) -> tuple[Verdict, Shortfall | None]:
-    """Whether demands that compete find their place together, and what is missing for certain.
-
-    Args:
-        demands: What must run at once.
-        places: All places.
-    """
+    """Whether demands, which must run at once, find their place together, and what is missing for certain."""
     if _always_room(demands, places):
         return Verdict.FITS, None
     certain = not _may_evict(demands, places)

@@ -40,10 +40,7 @@ class Outcome:
 def search(demands: Sequence[Demand], places: Sequence[Place], *, each: bool = False) -> Outcome | None:
     """Try every way of placing pods; None where there are too many nodes or pods.
 
-    Args:
-        demands: The pods.
-        places: All nodes.
-        each: Go on when the set as a whole is decided, to learn what becomes of each class.
+    With ``each`` it goes on when the set as a whole is decided, to learn what becomes of each class.
     """
     total = sum(demand.count for demand in demands)
     nodes = sum(_nodes_that_matter(place, total) for place in places)

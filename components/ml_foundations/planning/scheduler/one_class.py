@@ -35,12 +35,9 @@ class Capacity:
 
 
 def capacity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Capacity:
-    """How many pods of a class find a place among nodes.
+    """How many pods of a class find a place among nodes that accept them, each with its room.
 
-    Args:
-        pod: The class.
-        rooms: The places that accept the pods, with the room of one node of each.
-        every_place: All places: pods that run elsewhere, and empty domains, count for affinity and spreading.
+    Of all places, pods that run elsewhere, and empty domains, count for affinity and spreading.
     """
     limits: list[Capacity] = []
     if any(place.running for place in every_place):

@@ -63,9 +63,7 @@ def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
 def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal]:
     """Metrics that nothing declared serves: the autoscaler then does nothing, and says so in its status only.
 
-    Args:
-        cluster: What is declared.
-        gke: The properties of the cluster, where all that is in it is declared: then it is certain.
+    It is certain where the cluster's properties are given: then all that is in it is declared.
     """
     served = {str(section(each, "spec").get("group")).partition(".")[0] for each in cluster.by_kind["APIService"]}
     for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:

@@ -30,10 +30,7 @@ from ml_foundations.planning.verdict.shortage import lack_text, lacks, names, ne
 def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) -> Finding:
     """A reason of a verdict in words: an error where the verdict is certain. That of ``fits`` is a warning.
 
-    Args:
-        reason: The reason.
-        verdict: The verdict that it leads to.
-        workload: The workload that it is about; of a reason of the whole stack, none.
+    A reason of the whole stack is about no workload.
     """
     rule, path, message, remedy, _, about = _words(reason, verdict)
     # Where workloads together exceed a quota, some are refused, whichever comes first.

@@ -15,9 +15,7 @@ from ml_foundations.planning.verdict.verdicts import Verdicts
 def judge_program(resources: Iterable[Resource], existing: Sequence[Resource] = ()) -> Verdicts:
     """Judge the workloads of a program against its node pools, quotas and limits.
 
-    Args:
-        resources: What the program declares.
-        existing: Node pools of a cluster that exists already: among them, all that have GPUs.
+    Of a cluster that exists already, some node pools may be given: among them, all that have GPUs.
     """
     found = list(resources)
     nodes = nodes_of(found, existing)

@@ -28,11 +28,7 @@ class Addons:
         self._missing = list(yaml.safe_load_all(_MANIFESTS.read_text()))
 
     def reconcile(self, cluster: Mapping[str, Any] | None = None) -> None:
-        """Make what is not there yet.
-
-        Args:
-            cluster: The properties of the cluster, as the gcp provider names them; one that exists already has all.
-        """
+        """Make what is not there yet, by the properties of the cluster; one that exists already has all."""
         without = missing_kinds(cluster) if cluster else {}
         off = [manifest for manifest in self._missing if section(manifest, "spec").get("group") in without]
         for manifest in self._missing:
@@ -42,11 +38,7 @@ class Addons:
 
 
 def daemon_sets(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The DaemonSets that GKE runs in a cluster, and which take part of every node.
-
-    Args:
-        cluster: The cluster's properties, as the gcp provider names them.
-    """
+    """The DaemonSets that GKE runs in a cluster, by its properties, and which take part of every node."""
     present = cluster_features(cluster) | {"managed-gpu"}
     return [_daemon_set(entry) for entry in system_daemonsets() if entry.runs_where in present]
 

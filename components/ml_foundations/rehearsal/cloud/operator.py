@@ -25,10 +25,7 @@ def find(rehearsal: Rehearsal, releases: Iterable[Mapping[str, Any]]) -> Operato
 def released(chart: str, rehearsal: Rehearsal, releases: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The values of a chart's release; None where there is none.
 
-    Args:
-        chart: The chart's name.
-        rehearsal: The rehearsal, for the releases that were recorded because their chart is out of reach.
-        releases: What Helm has deployed, as ``read_release`` gives it.
+    Helm's releases are as ``read_release`` gives them; the rehearsal recorded those whose chart is out of reach.
     """
     recorded = (read_json(path, {}) for path in rehearsal.releases_dir.glob("*.json"))
     # Of a release that Helm installed, Helm's own Secret is the truth: `helm uninstall` deletes it.

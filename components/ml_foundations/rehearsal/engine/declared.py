@@ -34,11 +34,9 @@ class Declared:
 
 
 def declared(rehearsal: Rehearsal, *, judged: bool = True) -> Declared:
-    """Run the Python program of a stack, whether or not it is rehearsed.
+    """Run the Python program of a stack, whether or not it is rehearsed; nothing is written into its folder.
 
-    Args:
-        rehearsal: Of the stack; nothing is written into its folder.
-        judged: Whether the program's own proof refuses it.
+    Where it is not ``judged``, the program's own proof does not refuse it.
 
     Raises:
         RehearsalError: there is no such stack, or no environment for the program.

@@ -228,11 +228,8 @@ def install(
 ) -> None:
     """Install what the environment names: tools, plugins, the language host, the stack file.
 
-    Args:
-        rehearsal: The rehearsal.
-        tools: Its tools.
-        official_kubernetes: Whether Pulumi's own kubernetes plugin takes the place of the embedded one.
-        allowed: The other providers that may run, by the user's own plugins.
+    Pulumi's own kubernetes plugin may take the place of the embedded one; other providers that are allowed run by the
+    user's own plugins.
     """
     rehearsal.make()
     _passphrase_file(rehearsal)

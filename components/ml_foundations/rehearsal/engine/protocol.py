@@ -63,10 +63,7 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM, or until the engine is gone; the process ends with it.
 
-    Args:
-        register: Adds what is served to the server.
-        end: Called first at the end.
-        grace: The seconds that calls then have to return.
+    ``end`` is called first at the end; calls then have the seconds of ``grace`` to return.
     """
     parent = os.getppid()
     sizes = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

@@ -19,14 +19,10 @@ def changed_paths(
     same: Callable[[Any, Any, str], bool] = lambda old, new, _: old == new,
     enter_blocks: bool = False,
 ) -> Iterator[str]:
-    """The paths at which two values differ, as deep as both sides go.
+    """The paths at which two values differ, as deep as both sides go; ``path`` is where they are.
 
-    Args:
-        old: One value.
-        new: The other one.
-        path: Where both are.
-        same: Whether two values at a path mean the same.
-        enter_blocks: Whether an added or removed map counts as its entries; an empty one is itself the change.
+    ``same`` tells whether two values at a path mean the same. With ``enter_blocks``, an added or removed map counts as
+    its entries; an empty one is itself the change.
     """
     if enter_blocks:
         old = {} if old is _ABSENT and isinstance(new, Mapping) and new else old

@@ -12,12 +12,7 @@ API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io
 
 
 def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
-    """The ExecCredential in the version that a client asks for.
-
-    Args:
-        rehearsal: The rehearsal whose API server is meant.
-        exec_info: The client's KUBERNETES_EXEC_INFO; empty if it has none.
-    """
+    """The ExecCredential in the version that a client asks for by its KUBERNETES_EXEC_INFO, if it has any."""
     asked = json.loads(exec_info).get("apiVersion") if exec_info else API_VERSIONS[1]
     if asked not in API_VERSIONS:
         raise RehearsalError(f"gke-gcloud-auth-plugin: {asked} is not supported, only {' and '.join(API_VERSIONS)}")

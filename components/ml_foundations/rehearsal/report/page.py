@@ -17,14 +17,7 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def render(report: Report, fleet: Fleet, title: str, now: datetime) -> str:
-    """The page of a rehearsal.
-
-    Args:
-        report: The state of the rehearsal.
-        fleet: Its nodes, times, cost and proof.
-        title: What to call it.
-        now: When they were read.
-    """
+    """The page of a rehearsal under a title, as it was read at a time."""
     template = _TEMPLATE.read_text(encoding="utf-8")
     script = template.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -22,13 +22,7 @@ _RESERVATION_TYPES = ("NO_RESERVATION", "ANY_RESERVATION", "SPECIFIC_RESERVATION
 
 
 def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
-    """The pool that a program declares, checked as GKE checks it.
-
-    Args:
-        inputs: The node pool's inputs.
-        place: The provider's defaults.
-        cluster: The inputs of its cluster.
-    """
+    """The pool that a program declares in a cluster, checked as GKE checks it."""
     config = inputs.get("nodeConfig") or {}
     check_name("Node pool", inputs["name"])
     location = place.location_of(inputs)

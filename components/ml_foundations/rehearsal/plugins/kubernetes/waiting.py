@@ -23,12 +23,7 @@ def until_ready(
 ) -> tuple[Object, list[str]]:
     """The object at the end of the wait, and the reasons why it is not ready, if any.
 
-    Args:
-        client: The cluster.
-        live: The object as it was applied.
-        allowed: The seconds that the user allows, or 0.
-        cancelled: Set when the user interrupts the update.
-        say: Told what is waited for, whenever that changes.
+    The user allows some seconds (0: says nothing), and may interrupt. What is waited for is said whenever it changes.
 
     Raises:
         RehearsalError: it was deleted meanwhile.
