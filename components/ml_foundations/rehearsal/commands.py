@@ -1,7 +1,6 @@
 """What the commands of a rehearsal do."""
 
 import argparse
-import fcntl
 import os
 import shlex
 import shutil
@@ -170,12 +169,10 @@ def _lock(rehearsal: Rehearsal) -> None:
     rehearsal.make()
     # For what this process writes for a moment, as its plugins do.
     os.environ["ML_FOUNDATIONS_REHEARSAL"] = str(rehearsal.root)
-    try:
-        fcntl.flock(os.open(rehearsal.root, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not files.lock(rehearsal.root):
         raise RehearsalError(
             f"another command is changing the rehearsal of {rehearsal.stack}. Wait for it to end, then run this again"
-        ) from None
+        )
 
 
 def _require_up(rehearsal: Rehearsal) -> None:
@@ -221,13 +218,4 @@ def _show_hints(rehearsal: Rehearsal) -> None:
     )
 
 
-_COMMANDS = {
-    "up": _up,
-    "down": _down,
-    "status": _status,
-    "report": _report,
-    "env": _env,
-    "kubeconfig": _kubeconfig,
-    "diff": _diff,
-    "doctor": _doctor,
-}
+_COMMANDS = {does.__name__[1:]: does for does in (_up, _down, _status, _report, _env, _kubeconfig, _diff, _doctor)}

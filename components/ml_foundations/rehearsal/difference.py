@@ -1,6 +1,5 @@
 """What changes from one commit of a Pulumi project to another: verdicts, cost, and what is replaced or loses data."""
 
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,8 +15,10 @@ from ml_foundations.rehearsal.plugins.changes import changed_paths
 from ml_foundations.rehearsal.plugins.gcp.provider import replaced_paths as replaced_in_google_cloud
 from ml_foundations.rehearsal.plugins.kubernetes import diff
 from ml_foundations.rehearsal.plugins.kubernetes.objects import as_stored
+from ml_foundations.rehearsal.processes import run
 from ml_foundations.rehearsal.progress import RehearsalError
 
+_LOSES_DATA = "and loses its data"
 _KEEPS_DATA = (
     *("gcp:bigquery/", "gcp:compute/disk:", "gcp:filestore/instance:", "gcp:sql/", "gcp:storage/bucket:Bucket"),
     *("kubernetes:core/v1:Namespace", "kubernetes:core/v1:PersistentVolume"),
@@ -37,9 +38,6 @@ def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
     title = f"From {base} to {head}" + (f", which loses data of {', '.join(lost)}" if lost else "")
     notes = tuple(f"{name} {change}." for name, change in changes.items())
     return Comparison(title, judge_program(old.values()), judge_program(new.values()), notes)
-
-
-_LOSES_DATA = "and loses its data"
 
 
 def _changes(old: Mapping[str, Resource], new: Mapping[str, Resource]) -> Iterator[tuple[str, str]]:
@@ -79,15 +77,10 @@ def _resources(commit: str, project: Path, stack: str) -> Mapping[str, Resource]
 
 def _bring_environment(project: Path, copy: Path) -> None:
     """Let the copy have the virtual environment of the project, which git does not keep."""
-    runtime = project_settings(copy)["runtime"]
-    options = (runtime.get("options") or {}) if isinstance(runtime, dict) else {}
-    name = str(options.get("virtualenv") or ".venv")
+    name = str(project_settings(copy)["runtime"]["options"].get("virtualenv") or ".venv")
     if (project / name).exists() and not (copy / name).exists():
         (copy / name).symlink_to(project / name)
 
 
 def _git(folder: Path, *args: str) -> str:
-    done = subprocess.run(["git", "-C", folder, *args], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RehearsalError(f"git {' '.join(args)}: {done.stderr.strip()}")
-    return done.stdout.strip()
+    return run(["git", "-C", folder, *args], f"git {' '.join(args)} failed").strip()

@@ -98,6 +98,15 @@ def remove(folder: Path) -> None:
             raise RehearsalError(f"{folder} cannot be removed: a process writes into it. End it, then try again")
 
 
+def lock(path: Path) -> bool:
+    """Lock a file or folder until this process ends; whether no other process holds it."""
+    try:
+        fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextmanager
 def locked(folder: Path, name: str, message: str) -> Iterator[None]:
     """Hold the lock of a name in a folder; print a message while another process holds it."""

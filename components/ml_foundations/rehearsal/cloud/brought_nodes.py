@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.planning.input.streams import parse
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
 from ml_foundations.rehearsal.cloud.addons import Addons
@@ -61,10 +62,9 @@ def remove(api: Api, name: str) -> None:
 def read(file: Path) -> Iterator[dict[str, Any]]:
     """The nodes in a file, without what belongs to their machines."""
     try:
-        documents = list(yaml.safe_load_all(file.read_text()))
+        found = [item for _, _, item in parse(file.read_text())]
     except (OSError, yaml.YAMLError) as error:
         raise RehearsalError(f"the nodes in {file} cannot be read: {error}") from None
-    found = [item for document in documents if document for item in document.get("items", [document])]
     nodes = [item for item in found if item.get("kind") == "Node"]
     if not nodes:
         raise RehearsalError(f"there is no Node in {file}. Write one: kubectl get nodes -o yaml > {file}")

@@ -1,9 +1,12 @@
 """Events, as the parts of a cluster that are played here report them."""
 
+import logging
 import time
 
 from ml_foundations.kubernetes.manifests import name_of, namespace_of
-from ml_foundations.rehearsal.api import Object
+from ml_foundations.rehearsal.api import Api, Object
+
+_log = logging.getLogger(__name__)
 
 
 def reference(item: Object, kind: str) -> Object:
@@ -11,17 +14,34 @@ def reference(item: Object, kind: str) -> Object:
     return {"kind": kind, "apiVersion": "v1"} | {key: item["metadata"][key] for key in ("name", "namespace", "uid")}
 
 
-def warning(item: Object, kind: str, reason: str, message: str, component: str) -> Object:
-    """A warning about an object, and which component says it."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return {
-        "metadata": {"generateName": f"{name_of(item)}.", "namespace": namespace_of(item)},
-        "involvedObject": reference(item, kind),
-        "type": "Warning",
-        "reason": reason,
-        "message": message,
-        "source": {"component": component},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-    }
+def now() -> str:
+    """The time, as objects have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+class Recorder:
+    """Reports what a component warns of: of each object once."""
+
+    def __init__(self, api: Api, component: str) -> None:
+        self._api, self._component = api, component
+        self._said: set[tuple[str, str]] = set()
+
+    def warn(self, item: Object, kind: str, reason: str, message: str) -> None:
+        """Make a warning about an object of the core group."""
+        said = (item["metadata"]["uid"], message)
+        if said in self._said:
+            return
+        _log.info("%s %s: %s", kind, name_of(item), message)
+        event = {
+            "metadata": {"generateName": f"{name_of(item)}.", "namespace": namespace_of(item)},
+            "involvedObject": reference(item, kind),
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+            "source": {"component": self._component},
+            "firstTimestamp": now(),
+            "lastTimestamp": now(),
+            "count": 1,
+        }
+        self._api.create(f"/api/v1/namespaces/{namespace_of(item)}/events", event)
+        self._said.add(said)

@@ -7,7 +7,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.volumes import claim_names
 from ml_foundations.rehearsal.api import Api, Object, condition
-from ml_foundations.rehearsal.cloud.events import warning
+from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 
 CONFIG_MAPS, SECRETS = "/api/v1/configmaps", "/api/v1/secrets"
@@ -46,8 +46,7 @@ class Kubelet:
     def __init__(self, api: Api, volumes: Informer, config_maps: Informer, secrets: Informer) -> None:
         self._api, self._volumes = api, volumes
         self._kept = {"ConfigMap": config_maps, "Secret": secrets}
-        self._said: set[tuple[str, str]] = set()
-        """Pods, and what an event says of them already."""
+        self._recorder = Recorder(api, "kubelet")
 
     def start(self, pods: Iterable[Object]) -> None:
         """One round over the pods that have a node."""
@@ -62,16 +61,14 @@ class Kubelet:
                 self._start(pod, known)
 
     def _start(self, pod: Object, known: Mapping[tuple[str, str, str], set[str]]) -> None:
-        path = f"/api/v1/namespaces/{namespace_of(pod)}"
         if said := self._unmountable_bucket(pod) or _missing(pod, known):
-            if (key := (pod["metadata"]["uid"], said[1])) not in self._said:
-                self._said.add(key)
-                self._api.create(f"{path}/events", warning(pod, "Pod", *said, "kubelet"))
+            self._recorder.warn(pod, "Pod", *said)
             return
         # By a strategic merge, no other condition is touched: kwok writes them at the same time.
+        path = f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}/status"
         status = {"conditions": [{"type": _READY, "status": "True"}]}
         merge = "application/strategic-merge-patch+json"
-        self._api.request("PATCH", f"{path}/pods/{name_of(pod)}/status", body={"status": status}, content_type=merge)
+        self._api.request("PATCH", path, body={"status": status}, content_type=merge)
 
     def _unmountable_bucket(self, pod: Object) -> tuple[str, str] | None:
         """Reason and message of a bucket that GKE's CSI driver refuses, since nothing has added its sidecar."""

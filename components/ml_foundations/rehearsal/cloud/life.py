@@ -1,6 +1,5 @@
 """The process that plays GKE (``python -m ml_foundations.rehearsal.cloud.life <folder>``): started, found, stopped."""
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import ml_foundations
 from ml_foundations.rehearsal.cloud.store import SCALE_DOWN_SECONDS, Store
+from ml_foundations.rehearsal.files import lock
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -56,16 +56,13 @@ def _serve(rehearsal: Rehearsal) -> None:
     # Daemon threads hang in reads: end without waiting for them. Every file is written at once or not at all.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     rehearsal.gke_dir.mkdir(mode=0o700, exist_ok=True)
-    with (rehearsal.gke_dir / "supervisor.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        supervisor = Supervisor(rehearsal)
-        if not supervisor.sync(_START_SECONDS):
-            sys.exit("the API server of the rehearsal does not answer")
-        _ready_file(rehearsal).touch()
-        supervisor.run()
+    if not lock(rehearsal.gke_dir):
+        return
+    supervisor = Supervisor(rehearsal)
+    if not supervisor.sync(_START_SECONDS):
+        sys.exit("the API server of the rehearsal does not answer")
+    _ready_file(rehearsal).touch()
+    supervisor.run()
 
 
 def _digest(rehearsal: Rehearsal) -> str:

@@ -1,6 +1,5 @@
 """Compute Engine's CSI driver, as far as it shows: a disk is made where its first pod runs, if it attaches there."""
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI
@@ -17,10 +16,8 @@ from ml_foundations.kubernetes.manifests import (
 )
 from ml_foundations.planning.model.volumes import claim_names
 from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.cloud.events import reference, warning
+from ml_foundations.rehearsal.cloud.events import Recorder, reference
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
-
-_log = logging.getLogger(__name__)
 
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -30,7 +27,6 @@ _PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotations by which the controller manager asks for a volume, and the scheduler for one on a node."""
 
-_BY = "attachdetach-controller"
 _FIRST_CONSUMER = "WaitForFirstConsumer"
 """The binding mode of classes whose volumes are made where the first pod runs."""
 
@@ -43,8 +39,7 @@ class Disks:
 
     def __init__(self, api: Api, claims: Informer, volumes: Informer, classes: Informer) -> None:
         self._api, self._claims, self._volumes, self._classes = api, claims, volumes, classes
-        self._refused: set[tuple[str, str]] = set()
-        """Claims and the nodes to which their disks do not attach, where an event says so already."""
+        self._recorder = Recorder(api, "attachdetach-controller")
 
     def reconcile(self, nodes: Iterable[Object], pods: Iterable[Object]) -> None:
         """One round: a volume for each claim that waits for one, or the reason why there is none."""
@@ -86,22 +81,13 @@ class Disks:
         self, claim: Object, storage_class: Object, node: Object, populated: Sequence[str], pods: Iterable[Object]
     ) -> None:
         if reason := _refusal(storage_class, labels_of(node)[labels.INSTANCE_TYPE]):
-            self._refuse(claim, name_of(node), reason, pods)
+            self._recorder.warn(claim, "PersistentVolumeClaim", "FailedAttachVolume", reason)
+            for pod in pods:
+                if namespace_of(pod) == namespace_of(claim) and name_of(claim) in claim_names(pod["spec"]):
+                    self._recorder.warn(pod, "Pod", "FailedAttachVolume", reason)
             return
         zones = zones_of_disk(storage_class, labels_of(node)[labels.GKE_ZONE], populated)
         self._api.ensure(VOLUMES, _volume(claim, storage_class, zones))
-
-    def _refuse(self, claim: Object, node: str, reason: str, pods: Iterable[Object]) -> None:
-        key = (claim["metadata"]["uid"], node)
-        if key in self._refused:
-            return
-        self._refused.add(key)
-        _log.info("claim %s stays without a volume: %s", name_of(claim), reason)
-        events = f"/api/v1/namespaces/{namespace_of(claim)}/events"
-        self._api.create(events, warning(claim, "PersistentVolumeClaim", "FailedAttachVolume", reason, _BY))
-        for pod in pods:
-            if namespace_of(pod) == namespace_of(claim) and name_of(claim) in claim_names(pod["spec"]):
-                self._api.create(events, warning(pod, "Pod", "FailedAttachVolume", reason, _BY))
 
     def _keep_policies(self, classes: Mapping[str, Object]) -> None:
         """Set what the stage that provisions the other claims does not know: their classes' policies."""

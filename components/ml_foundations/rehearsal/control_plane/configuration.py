@@ -12,22 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-import yaml
-
 from ml_foundations.rehearsal.files import read_json, read_text, write, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 LOOPBACK = "127.0.0.1"
-_PORT_OPTIONS = (
-    "etcdPort",
-    "etcdPeerPort",
-    "kubeApiserverPort",
-    "kubeControllerManagerPort",
-    "kubeSchedulerPort",
-    "kwokControllerPort",
-)
+_TEMPLATE = Template((Path(__file__).parent / "kwokctl.yaml").read_text())
+_KUBECONFIG = Template((Path(__file__).parent / "kubeconfig.yaml").read_text())
+_PORT_OPTIONS = [name for name in _TEMPLATE.get_identifiers() if name.endswith("Port")]
 """The ports to choose, by the names of kwokctl's options."""
 _PORT_RANGE = range(20000, 30000)
 """Below the ports that operating systems give to outgoing connections, and below Kubernetes' own node ports."""
@@ -40,7 +33,6 @@ _KWOK_STAGES = (
 """kwok's own Stage documents that a replica uses as they are; the others are in ``control_plane/stages``."""
 _PORTS = "ports.json"
 _OWN_STAGES = Path(__file__).parent / "stages"
-_TEMPLATE = Path(__file__).parent / "kwokctl.yaml"
 
 
 @dataclass(frozen=True)
@@ -75,9 +67,8 @@ def cluster_folder(rehearsal: Rehearsal) -> Path:
 def is_current(rehearsal: Rehearsal, tools: Tools) -> bool:
     """Whether the cluster was set up whole, with these tools, options and stages."""
     known = ports(rehearsal)
-    if not known or read_text(config_file(rehearsal)) != _configuration(rehearsal, tools, known):
-        return False
-    return _has_certificates(rehearsal)
+    is_same = bool(known) and read_text(config_file(rehearsal)) == _configuration(rehearsal, tools, known)
+    return is_same and _has_certificates(rehearsal)
 
 
 def configure(rehearsal: Rehearsal, tools: Tools) -> None:
@@ -144,28 +135,16 @@ def _configuration(rehearsal: Rehearsal, tools: Tools, ports: Mapping[str, int])
     values = {"loopback": LOOPBACK, "pki": cluster_folder(rehearsal) / "pki"} | vars(tools) | dict(ports)
     quoted = {name: json.dumps(str(value))[1:-1] for name, value in values.items()}
     stages = [tools.kwok_stages / name for name in _KWOK_STAGES] + sorted(_OWN_STAGES.glob("*.yaml"))
-    return "---\n".join([Template(_TEMPLATE.read_text()).substitute(quoted), *(stage.read_text() for stage in stages)])
+    return "---\n".join([_TEMPLATE.substitute(quoted), *(stage.read_text() for stage in stages)])
 
 
 def write_kubeconfig(rehearsal: Rehearsal) -> None:
     """Write the kubeconfig with which kubectl, helm and the plugins reach the replica."""
     access = credentials(rehearsal)
-    name = f"gke_rehearsal_local_{rehearsal.stack}"
-    cluster = {"server": access.server, "certificate-authority-data": _base64(access.ca)}
-    user = {"client-certificate-data": _base64(access.cert), "client-key-data": _base64(access.key)}
-    kubeconfig = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": name, "user": user}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "current-context": name,
-    }
-    write(rehearsal.kubeconfig, yaml.safe_dump(kubeconfig, sort_keys=False))
-
-
-def _base64(path: Path) -> str:
-    return base64.b64encode(path.read_bytes()).decode()
+    files = {"ca": access.ca, "cert": access.cert, "key": access.key}
+    values = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
+    values |= {"name": f"gke_rehearsal_local_{rehearsal.stack}", "server": access.server}
+    write(rehearsal.kubeconfig, _KUBECONFIG.substitute(values))
 
 
 def admin_context(rehearsal: Rehearsal) -> ssl.SSLContext:

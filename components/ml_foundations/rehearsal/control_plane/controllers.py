@@ -19,7 +19,7 @@ import yaml
 from ml_foundations.catalog.kueue import NAMESPACE
 from ml_foundations.kubernetes.merging import merged
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.control_plane import configuration, kwok
 from ml_foundations.rehearsal.control_plane.configuration import LOOPBACK
 from ml_foundations.rehearsal.files import read_json, write, write_json
@@ -39,8 +39,6 @@ _CERTIFICATE_FILES = ("tls.key", "tls.crt")
 
 _VALUES, _CONFIG, _PORTS, _CERTIFICATES = "values.json", "config.yaml", "ports.json", "certificates"
 """The files of each controller, in its folder."""
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,7 @@ def declared(rehearsal: Rehearsal, *, judged: bool = True) -> Declared:
         RehearsalError: there is no such stack, or no environment for the program.
     """
     settings = environment.project_settings(rehearsal.project)
-    runtime = settings["runtime"]
-    if (runtime["name"] if isinstance(runtime, dict) else runtime) != "python":
+    if settings["runtime"].get("name") != "python":
         return Declared({}, f"{rehearsal.project} is no program in Python, and only those are run without an engine")
     program = rehearsal.project / (settings.get("main") or "")
     folder = program if program.is_dir() else program.parent
@@ -75,5 +74,4 @@ def declared(rehearsal: Rehearsal, *, judged: bool = True) -> Declared:
         each["urn"]: (each["type"], read_struct(json_format.ParseDict(each["inputs"], struct_pb2.Struct())))
         for each in found["declared"]
     }
-    error = found["error"] or {"text": "", "certain": False}
-    return Declared(resources, error["text"], error["certain"])
+    return Declared(resources, found["error"], found["is_certain"])

@@ -67,7 +67,7 @@ def main() -> None:
 
             Proof.judges = False
     sys.path[0] = given["folder"]
-    error: dict[str, Any] | None = None
+    error, is_certain = "", False
 
     def program() -> None:
         runpy.run_path(given["program"], run_name="__main__")
@@ -77,9 +77,8 @@ def main() -> None:
             loop.run_until_complete(run_pulumi_func(program))
         except BaseException as raised:
             is_certain = isinstance(raised, (pulumi.RunError, SyntaxError, ImportError)) and not known.asked
-            text = str(raised) if isinstance(raised, pulumi.RunError) else traceback.format_exc(limit=-2)
-            error = {"text": text, "certain": is_certain}
-    print(json.dumps({"declared": monitor.declared, "error": error}))
+            error = str(raised) if isinstance(raised, pulumi.RunError) else traceback.format_exc(limit=-2)
+    print(json.dumps({"declared": monitor.declared, "error": error, "is_certain": is_certain}))
     sys.stdout.flush()
     os._exit(0)  # Threads that the program left behind do not count.
 

@@ -38,59 +38,25 @@ _PLUGINS = "ml_foundations.rehearsal.plugins"
 _EMBEDDED = frozenset(("gcp", "kubernetes", "random"))
 _ANY_VERSION = "9999.0.0"
 """The version of what serves every version that a program asks for."""
-_REACHES = {
-    "command": "runs commands on this machine, and by ssh on others",
-    "docker": "builds and runs by your Docker daemon, and pushes to registries",
-    "docker-build": "builds by your Docker daemon, and pushes to registries",
-    "time": "reaches nothing",
-    "tls": "reaches nothing, except the servers whose certificates the program asks for",
-}
-"""What providers reach that are allowed in a rehearsal."""
-_CLOUD_VARIABLES = ("GOOGLE_", "CLOUDSDK_", "GCLOUD_", "GCP_", "AWS_", "ARM_", "AZURE_", "HELM_", "PULUMI_", "KUBE")
-"""Prefixes of the variables that a rehearsal drops: credentials, and settings that would lead out of the replica."""
-
-_NO_CREDENTIALS = {
-    "CLOUDSDK_CONFIG": os.devnull,
-    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-    "AWS_CONFIG_FILE": os.devnull,
-    "AZURE_CONFIG_DIR": os.devnull,
-    "NO_GCE_CHECK": "true",
-    "METADATA_SERVER_DETECTION": "none",
-    "AWS_EC2_METADATA_DISABLED": "true",
-}
-"""Keeps a program from credentials in the user's home, and from those of a machine in a cloud."""
+_TABLES = read_map(Path(__file__).with_suffix(".yaml"), "the environment of a rehearsal")
+_NO_CREDENTIALS: dict[str, str] = _TABLES["no_credentials"]
 
 
 def _variables(rehearsal: Rehearsal) -> dict[str, str]:
     """The variables that a rehearsal sets, over the environment without those that ``_dropped`` names."""
     own = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
-    no_proxy = f"{own},127.0.0.1,localhost,::1" if own else "127.0.0.1,localhost,::1"
     path = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if not _is_a_rehearsals(Path(entry))]
-    return {
-        "PATH": os.pathsep.join([str(rehearsal.bin_dir), *path]),
-        "no_proxy": no_proxy,
-        "NO_PROXY": no_proxy,
-        "KUBECONFIG": str(rehearsal.kubeconfig),
-        "KUBECACHEDIR": str(rehearsal.kubectl_cache_dir),
-        "HELM_CACHE_HOME": str(rehearsal.root / "helm"),
-        "HELM_CONFIG_HOME": str(rehearsal.root / "helm"),
-        "HELM_DATA_HOME": str(rehearsal.root / "helm"),
-        "ML_FOUNDATIONS_COMMAND": os.environ.get("ML_FOUNDATIONS_COMMAND", "ml-foundations"),
-        "ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root),
-        "SSL_CERT_FILE": str(rehearsal.root / _CA_BUNDLE),
-        "PULUMI_HOME": str(rehearsal.pulumi_home),
-        # Attributes beside each file are not written atomically: where a run is killed then, no file can be read again.
-        "PULUMI_BACKEND_URL": f"file://{quote(str(rehearsal.backend_dir))}?metadata=skip",
-        "PULUMI_CONFIG_PASSPHRASE_FILE": str(_passphrase_file(rehearsal)),
-        "PULUMI_OPTION_CONFIG_FILE": str(stack_file(rehearsal)),
-        "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
-        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
-        # The engine takes a plugin for any older version too, and so ours for whatever version a program asks for.
-        "PULUMI_ENABLE_LEGACY_PLUGIN_SEARCH": "true",
-        "PULUMI_SKIP_UPDATE_CHECK": "true",
-        "PULUMI_AUTOMATION_API_SKIP_VERSION_CHECK": "true",
-        **_NO_CREDENTIALS,
+    values = {
+        "rehearsal": rehearsal,
+        "path": os.pathsep.join([str(rehearsal.bin_dir), *path]),
+        "no_proxy": f"{own},127.0.0.1,localhost,::1" if own else "127.0.0.1,localhost,::1",
+        "command": os.environ.get("ML_FOUNDATIONS_COMMAND", "ml-foundations"),
+        "ca_bundle": rehearsal.root / _CA_BUNDLE,
+        "backend": quote(str(rehearsal.backend_dir)),
+        "passphrase_file": _passphrase_file(rehearsal),
+        "stack_file": stack_file(rehearsal),
     }
+    return {name: value.format_map(values) for name, value in _TABLES["variables"].items()} | _NO_CREDENTIALS
 
 
 def _is_a_rehearsals(path: Path) -> bool:
@@ -99,7 +65,7 @@ def _is_a_rehearsals(path: Path) -> bool:
 
 
 def _dropped() -> list[str]:
-    dropped = (name for name in os.environ if name.startswith(_CLOUD_VARIABLES))
+    dropped = (name for name in os.environ if name.startswith(tuple(_TABLES["dropped"])))
     return sorted(name for name in dropped if not name.startswith("PULUMI_K8S_"))
 
 
@@ -135,7 +101,7 @@ def stack_file(rehearsal: Rehearsal) -> Path:
 
 
 def project_settings(project: Path) -> dict[str, Any]:
-    """The settings in Pulumi.yaml.
+    """The settings in Pulumi.yaml; ``runtime`` has ``name`` and ``options``, also where the file gives the name alone.
 
     Raises:
         RehearsalError: the folder is not a Pulumi project.
@@ -146,7 +112,8 @@ def project_settings(project: Path) -> dict[str, Any]:
     settings = read_map(file, str(file))
     if missing := [key for key in ("name", "runtime") if not settings.get(key)]:
         raise RehearsalError(f"{file} has no {' and no '.join(missing)}")
-    return settings
+    runtime = settings["runtime"] if isinstance(settings["runtime"], dict) else {"name": settings["runtime"]}
+    return settings | {"runtime": runtime | {"options": runtime.get("options") or {}}}
 
 
 def source_stack_file(rehearsal: Rehearsal) -> Path:
@@ -243,8 +210,7 @@ def install(
     _install_plugins(rehearsal, {*allowed, *(["kubernetes"] if official_kubernetes else [])})
     if not tools.pulumi_is_official:
         language_host.install(rehearsal, tools)
-        runtime = project_settings(rehearsal.project)["runtime"]
-        if "yaml" in (runtime, runtime["name"] if isinstance(runtime, dict) else ""):
+        if project_settings(rehearsal.project)["runtime"].get("name") == "yaml":
             _yaml_language_host(rehearsal)
 
 
@@ -270,7 +236,7 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
     for name, found in own.items():
         # The engine finds no plugin in a folder that is a link.
         shutil.copytree(found, _plugin_folder(rehearsal, name))
-        reaches = _REACHES.get(name, "reaches what the program gives it an address and a credential for")
+        reaches = _TABLES["reaches"].get(name, "reaches what the program gives it an address and a credential for")
         console.print(f"using your plugin {found.name}, which {reaches}")
     python = language_host.project_python(rehearsal.project, settings)
     # The engine asks for this one by no package: it runs what pulumi.dynamic made of the program's classes.

@@ -168,10 +168,9 @@ def interpreter(info: Any) -> Path:
 
 def project_python(project: Path, settings: Mapping[str, Any]) -> Path:
     """The Python that runs a project's program; this one where it is written in another language."""
-    runtime = settings["runtime"]
-    if not isinstance(runtime, dict) or runtime.get("name") != "python":
+    if settings["runtime"].get("name") != "python":
         return Path(sys.executable)
-    return _python(project, project / (settings.get("main") or ""), runtime.get("options") or {})
+    return _python(project, project / (settings.get("main") or ""), settings["runtime"]["options"])
 
 
 def _python(root: Path, program: Path, options: Mapping[str, Any]) -> Path:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, name_of, namespace_of, section
@@ -136,8 +136,7 @@ def _deployed(rehearsal: Rehearsal) -> list[Resource]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(each) for each in cast("list[Any]", value)]
+        return [*map(_plain, value)]
     if isinstance(value, dict):
-        found = cast("dict[str, Any]", value)
-        return UNKNOWN if SIGNATURE in found else {key: _plain(each) for key, each in found.items()}
+        return UNKNOWN if SIGNATURE in value else {key: _plain(each) for key, each in value.items()}
     return value

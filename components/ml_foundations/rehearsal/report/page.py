@@ -27,7 +27,6 @@ def render(report: Report, fleet: Fleet, title: str, now: datetime) -> str:
 
 
 def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, Any]:
-    """What the page draws."""
     verdicts = fleet.verdicts
     judged = ((item.workload, item.gpus) for item in verdicts.workloads)
     costs = {(work.namespace, work.kind, work.name): asdict(gpus) for work, gpus in judged if gpus}

@@ -143,8 +143,8 @@ class _Evidence:
 
     def unscheduled(self, pod: Object) -> str:
         """Why a pod has no node, or does not start there: the cause where it is known, then the scheduler's words."""
-        conditions = [c for c in items(pod["status"], "conditions") if c["type"] == "PodScheduled"]
-        said = next((c.get("message", "") for c in conditions if c["status"] == "False"), "")
+        scheduled = condition(pod, "PodScheduled")
+        said = scheduled.get("message", "") if scheduled.get("status") == "False" else ""
         if pod["status"]["phase"] == "Pending":
             said = said or self.unattached.get(pod["metadata"]["uid"], "")
         if said and self.without_operator and GPU_RESOURCE in pod_requests(pod["spec"]):

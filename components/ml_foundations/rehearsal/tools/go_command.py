@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from ml_foundations.rehearsal.files import KEY_LENGTH, draft_of, locked
@@ -16,17 +17,9 @@ from ml_foundations.rehearsal.progress import Step
 
 _MINIMUM = (1, 26)
 _REQUIREMENTS = Path(__file__).parent / "go" / "requirements.txt"
-_SETTINGS = {
-    "CGO_ENABLED": "0",
-    "GO111MODULE": "on",
-    "GOARCH": "",
-    "GOFLAGS": "-mod=readonly",
-    "GOOS": "",
-    "GOROOT": "",
-    "GOTOOLCHAIN": "local",
-    "GOWORK": "off",
-}
-"""What decides a build, whatever the user's environment has: this platform, pinned modules, the chosen Go."""
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+FAILURES: list[dict[str, str]] = _TABLE["failure"]
+"""What go says of a build that failed, and the reasons; the last one is of any other words."""
 
 
 def find() -> Path:
@@ -67,7 +60,7 @@ def printed(*command: str | Path) -> str:
 
 def environment(**more: str) -> dict[str, str]:
     """The user's own, of proxies and caches above all, without the Go settings that would change what is built."""
-    return dict(os.environ) | _SETTINGS | more
+    return dict(os.environ) | _TABLE["settings"] | more
 
 
 def version(text: str) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ml_foundations.rehearsal.files import draft_of, locked, write
+from ml_foundations.rehearsal.files import draft_of, locked, write, write_json
 from ml_foundations.rehearsal.layout import cache_dir
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console
 from ml_foundations.rehearsal.tools import go_command
@@ -24,10 +24,6 @@ from ml_foundations.rehearsal.tools.groups import HELM, KUBERNETES, PULUMI, Grou
 
 _FREE_BYTES = 5 * 1024**3
 """Room that a build takes at most: Go's module and build caches, and the binaries."""
-_NO_NETWORK = re.compile(
-    r"dial tcp|no such host|connection re(fused|set)|network is unreachable|i/o timeout|TLS handshake|proxyconnect"
-    r"|context deadline exceeded|module lookup disabled"
-)
 
 
 @dataclass(frozen=True)
@@ -182,15 +178,8 @@ def _install(go: _Go) -> None:
 
 def _explain(group: Group, output: str) -> str:
     """Why a build failed and what to do about it, then the end of its output."""
-    if re.search("no space left on device", output, re.I):
-        reason = f"the disk is full. Free {_FREE_BYTES // 1024**3} GB, then run the same command again"
-    elif _NO_NETWORK.search(output):
-        reason = "the Go module proxy cannot be reached. Check the network (and GOPROXY), then run it again"
-    elif "checksum mismatch" in output:
-        reason = "a downloaded module is not the pinned one. Run: go clean -modcache, then try again"
-    else:
-        reason = "the build failed. Fix what its last lines name, then run the same command again"
-    return f"building {group.name}: {reason}\n{output.strip()[-3000:]}"
+    reason = next(each["reason"] for each in go_command.FAILURES if re.search(each["said"], output, re.I))
+    return f"building {group.name}: {reason.format(room=_FREE_BYTES // 1024**3)}\n{output.strip()[-3000:]}"
 
 
 def _require_room(executable: Path, folder: Path) -> None:
@@ -209,7 +198,7 @@ def _require_room(executable: Path, folder: Path) -> None:
 def _write_manifest(folder: Path) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = {str(path.relative_to(folder)): _fingerprint(path) for path in files}
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+    write_json(folder / "manifest.json", manifest)
 
 
 def _verified(folder: Path) -> bool:
