@@ -8,18 +8,19 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from types import MappingProxyType
 
-from ml_foundations.catalog.prices import list_price
-from ml_foundations.catalog.tables import table
+from ml_foundations.catalog.tables import rows, table
 from ml_foundations.kubernetes import labels
 
 MAX_PODS = 110
 """Pods that GKE allows on a node by default."""
+_DECLARED = "declared"
 
 
 class UnknownNameError(KeyError, ValueError):
@@ -39,9 +40,9 @@ class UnknownNameError(KeyError, ValueError):
         return str(self.args[0])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU model as GKE, Compute Engine and GPU Feature Discovery name it."""
+    """A GPU model as GKE, Compute Engine and GPU Feature Discovery name it; defaults are of one that is declared."""
 
     accelerator_type: str
     """Compute Engine's name, also the value of cloud.google.com/gke-accelerator."""
@@ -50,15 +51,15 @@ class Gpu:
     memory_gb: int
     memory_label_mib: int | None
     """The nvidia.com/gpu.memory label, where a node or driver was seen to report it."""
-    architecture: str | None
-    compute_capability: tuple[int, int] | None
-    mig_profiles: Mapping[str, int]
+    architecture: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    mig_profiles: Mapping[str, int] = field(default_factory=dict[str, int])
     """MIG profiles that GKE accepts, with the most instances of each that one GPU holds."""
-    n1_limits: tuple[tuple[int, ...], ...]
+    n1_limits: tuple[tuple[int, ...], ...] = ()
     """For a number of GPUs: the most vCPUs and GiB of memory of an N1 machine to which they may be attached."""
-    aliases: tuple[str, ...]
-    source: str
-    source_date: date
+    aliases: tuple[str, ...] = ()
+    source: str = _DECLARED
+    source_date: date = field(default_factory=date.today)
 
 
 @dataclass(frozen=True)
@@ -74,34 +75,37 @@ class _DiskSupport:
     source_date: date
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MachineType:
-    """A Compute Engine machine type as a GKE node. GPUs of N1 hosts are attached, not built in."""
+    """A Compute Engine machine type as a GKE node. GPUs of N1 hosts are attached, not built in.
+
+    Defaults are of one that is declared.
+    """
 
     name: str
     family: str
     arch: str
     vcpus: int
     memory_gib: Fraction
-    shared_core: bool
+    shared_core: bool = False
     """Whether its vCPUs are parts of a core, for bursts."""
-    gpu: str | None
+    gpu: str | None = None
     """The accelerator type that is built in."""
-    gpu_count: int
-    gpu_share: Fraction | None
+    gpu_count: int = 0
+    gpu_share: Fraction | None = None
     """How much of a GPU each device is: 1, or less for fractional G4 machines."""
-    local_ssd: str
+    local_ssd: str = "optional"
     """attached (part of the machine), optional or none."""
-    local_ssd_gib: int | None
+    local_ssd_gib: int | None = None
     """What is attached or, where optional, the most that can be."""
-    nic_gbps: int | None
-    network: str
-    purchase: tuple[str, ...]
-    missing: str
+    nic_gbps: int | None = None
+    network: str = "gvnic"
+    purchase: tuple[str, ...] = ("on-demand", "spot", "flex-start", "reservation")
+    missing: str = ""
     """What the components lack for it, where it cannot be used with them."""
-    note: str
-    source: str
-    source_date: date
+    note: str = ""
+    source: str = _DECLARED
+    source_date: date = field(default_factory=date.today)
 
     @property
     def is_declared(self) -> bool:
@@ -164,11 +168,26 @@ class MachineType:
 
     def price(self, region: str, gpu: str | None = None, gpu_count: int = 0, *, spot: bool = False) -> Decimal | None:
         """The hourly list price of a node in a region, attached GPUs included; None where the list has none."""
-        host = list_price(self.name, region, spot=spot)
+        host = _list_price(self.name, region, spot=spot)
         if self.gpu is not None or not gpu_count or gpu is None or host is None:
             return host
-        per_gpu = list_price(gpu, region, spot=spot)
+        per_gpu = _list_price(gpu, region, spot=spot)
         return None if per_gpu is None else host + per_gpu * gpu_count
+
+
+def _list_price(name: str, region: str, *, spot: bool) -> Decimal | None:
+    """US dollars for an hour, on demand or as Spot VM; None where the list has none: no other region stands in.
+
+    It is of a machine type, or of the accelerator type of an attached GPU, in a region such as us-central1; that of a
+    Spot VM is the one at the date of the list.
+    """
+    amount = _prices().get((name, "spot" if spot else "on-demand"), {}).get(region)
+    return Decimal(amount) if amount else None
+
+
+@cache
+def _prices() -> Mapping[tuple[str, str], Mapping[str, str]]:
+    return {(row["name"], row["purchase"]): row for row in rows("prices.csv")}
 
 
 GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.accelerator_type: gpu for gpu in table("gpus.csv", Gpu)})
@@ -202,19 +221,6 @@ def machine_type(name: str, node_labels: Mapping[str, str] = MappingProxyType({}
         arch=node_labels.get(labels.DECLARED_ARCH, "amd64"),
         vcpus=int(vcpus),
         memory_gib=Fraction(memory),
-        shared_core=False,
-        gpu=None,
-        gpu_count=0,
-        gpu_share=None,
-        local_ssd="optional",
-        local_ssd_gib=None,
-        nic_gbps=None,
-        network="gvnic",
-        purchase=("on-demand", "spot", "flex-start", "reservation"),
-        missing="",
-        note="",
-        source=_DECLARED,
-        source_date=date.today(),
     )
 
 
@@ -236,17 +242,9 @@ def declared_gpu(accelerator_type: str, product: str, memory_mib: int) -> Gpu:
         product=product,
         memory_gb=memory_mib // 1024,
         memory_label_mib=memory_mib,
-        architecture=None,
-        compute_capability=None,
-        mig_profiles={},
-        n1_limits=(),
-        aliases=(),
-        source=_DECLARED,
-        source_date=date.today(),
     )
 
 
-_DECLARED = "declared"
 _MOST_GPUS = 16
 """The most GPUs that a machine of Compute Engine has (a2-megagpu-16g)."""
 _DECLARE_IT = "declare its shape, as machine of its pool"

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+import yaml
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog.pools import MOST_CLIENTS
 from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part, helm_release
@@ -13,8 +15,8 @@ from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration
 from ml_foundations.component.types import Name
 from ml_foundations.gpu.agents import agent_namespace, agent_tolerations
-from ml_foundations.gpu.device_plugin import Sharing, device_plugin_config
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_installer_manifest
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, section
 from ml_foundations.kubernetes.merging import merged, without_none
 from ml_foundations.typed_args import GpuOperatorArgs
@@ -46,6 +48,15 @@ class Driver(Spec):
     """Whether a new version reaches the nodes by itself; default true."""
     parallel_upgrades: int = Field(default=1, ge=0)
     """How many nodes may be upgraded at once; default 1."""
+
+
+class Sharing(Spec):
+    """One way to share a GPU between pods."""
+
+    replicas: int = Field(ge=2, le=MOST_CLIENTS)
+    """How many pods may use a GPU at once."""
+    strategy: Literal["time-slicing", "mps"] = "time-slicing"
+    """time-slicing, or mps for the Multi-Process Service; default time-slicing."""
 
 
 class DevicePlugin(Spec):
@@ -193,8 +204,7 @@ def _chart_values(spec: GpuOperatorSpec) -> dict[str, Any]:
         "daemonsets": {"tolerations": tolerations},
         "driver": _driver_values(spec),
         "toolkit": _toolkit_values(spec),
-        "devicePlugin": {"enabled": spec.advertises}
-        | device_plugin_config(spec.device_plugin.sharing, spec.device_plugin.default_sharing),
+        "devicePlugin": {"enabled": spec.advertises} | _sharing_values(spec.device_plugin),
         "dcgmExporter": _dcgm_values(spec.dcgm_exporter),
         "gfd": {"enabled": spec.feature_discovery},
         "nfd": {"enabled": spec.node_feature_discovery},
@@ -231,11 +241,20 @@ def _toolkit_values(spec: GpuOperatorSpec) -> dict[str, Any]:
     if spec.mode == "operator":
         return {"enabled": spec.toolkit, "env": _environment(_NO_WAY_AROUND)}
     # From GKE 1.33 on, containerd's own account of its configuration misses what GKE adds: the file has it all.
-    return {
-        "enabled": spec.toolkit,
-        "installDir": GOOGLE_DRIVER_DIR,
-        "env": _environment({"RUNTIME_CONFIG_SOURCE": "file", **_NO_WAY_AROUND}),
-    }
+    env = _environment({"RUNTIME_CONFIG_SOURCE": "file", **_NO_WAY_AROUND})
+    return {"enabled": spec.toolkit, "installDir": GOOGLE_DRIVER_DIR, "env": env}
+
+
+def _sharing_values(plugin: DevicePlugin) -> dict[str, Any]:
+    """The ConfigMap with a file for each way to share (NVIDIA/k8s-device-plugin, "Shared Access to GPUs")."""
+    data: dict[str, str] = {}
+    for name, way in plugin.sharing.items():
+        resource = {"name": labels.GPU_RESOURCE, "replicas": way.replicas}
+        part = "timeSlicing" if way.strategy == "time-slicing" else "mps"
+        configuration = {"version": "v1", "sharing": {part: {"resources": [resource]}}}
+        data[name] = yaml.safe_dump(configuration, sort_keys=False)
+    config = {"create": True, "name": "device-plugin-config", "default": plugin.default_sharing, "data": data}
+    return {"config": without_none(config)} if data else {}
 
 
 def _dcgm_values(exporter: DcgmExporter) -> dict[str, Any]:

@@ -159,7 +159,9 @@ class TrainingQueueSpec(Queues, ComponentSpec):
         made = {f"{name}-flavor": _object("ResourceFlavor", {"name": name}, of) for name, of in contents.items()}
         roles = list(made)
         if any(flavor.queued_provisioning for flavor in self.flavors):
-            made |= _requests()
+            words = {"check": _QUEUED, "api_version": API_VERSION, "provisioning_class": PROVISIONING_CLASS}
+            words |= {"own_nodes": labels.GKE_REQUEST, "gpus": labels.GPU_RESOURCE}
+            made |= yaml_file("tenancy", "provisioning.yaml", **words)
             roles.append("requests-check")
         for role, manifest in made.items():
             before = ["requests"] if role == "requests-check" else ["kueue"] if self.install else []
@@ -180,24 +182,6 @@ class TrainingQueue(Component[TrainingQueueSpec, TrainingQueueArgs]):
 
     queue_name: str
     """The name of each team's LocalQueue."""
-
-
-def _requests() -> dict[str, dict[str, Any]]:
-    """How Kueue asks GKE for nodes, and keeps a workload to those of its own request; by role.
-
-    As GKE has it in "Run a large-scale workload with flex-start with queued provisioning".
-    """
-    own_nodes = {"key": labels.GKE_REQUEST, "valueFromProvisioningClassDetail": "ResizeRequestName"}
-    requests = {
-        "provisioningClassName": PROVISIONING_CLASS,
-        "managedResources": [labels.GPU_RESOURCE],
-        "podSetUpdates": {"nodeSelector": [own_nodes]},
-    }
-    config = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": _QUEUED}
-    check = {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": config}
-    names = {"name": _QUEUED, "annotations": _WAIT_FOR_ACTIVE}
-    made = _object(config["kind"], {"name": _QUEUED}, requests)
-    return {"requests": made, "requests-check": _object("AdmissionCheck", names, check)}
 
 
 def _object(kind: str, metadata: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:

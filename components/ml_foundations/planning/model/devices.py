@@ -13,10 +13,8 @@ from ml_foundations.kubernetes.quantities import WHOLE, Amounts, total
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 
-_PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^'"]+)['"]""")
+PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^'"]+)['"]""")
 """The condition on the product that our components write."""
-
-
 _MOST_DEVICES = 32
 """As many as one claim may have: what a request for all of a node counts as."""
 
@@ -101,4 +99,4 @@ def _count(request: Manifest) -> int:
 
 def _products(request: Manifest) -> list[str]:
     expressions = [str(section(selector, "cel").get("expression")) for selector in items(request, "selectors")]
-    return [found[1] for expression in expressions if (found := _PRODUCT.search(expression))]
+    return [found[1] for expression in expressions if (found := PRODUCT.search(expression))]

@@ -9,7 +9,8 @@ import yaml
 from ml_foundations.catalog.gke_kinds import missing_kinds
 from ml_foundations.catalog.node_resources import SystemDaemonSet, cluster_features, system_daemonsets
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import section
+from ml_foundations.kubernetes.manifests import api_object, section
+from ml_foundations.kubernetes.selectors import node_affinity
 from ml_foundations.rehearsal.api import Api
 
 NAMESPACE = "kube-system"
@@ -54,19 +55,11 @@ def _daemon_set(entry: SystemDaemonSet) -> dict[str, Any]:
     if entry.runs_where == "workload-identity":
         spec["nodeSelector"] = {"iam.gke.io/gke-metadata-server-enabled": "true"}
     if entry.runs_where == "managed-gpu":
-        expressions = [
+        spec["affinity"] = node_affinity(
             {"key": labels.GKE_ACCELERATOR, "operator": "Exists"},
             {"key": labels.GKE_NO_DEVICE_PLUGIN, "operator": "DoesNotExist"},
-        ]
-        terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
-        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {
-            "name": entry.name,
-            "namespace": NAMESPACE,
-            "labels": selector | {"addonmanager.kubernetes.io/mode": "Reconcile"},
-        },
-        "spec": {"selector": {"matchLabels": selector}, "template": {"metadata": {"labels": selector}, "spec": spec}},
-    }
+        )
+    mode = {"addonmanager.kubernetes.io/mode": "Reconcile"}
+    metadata = {"name": entry.name, "namespace": NAMESPACE, "labels": selector | mode}
+    daemon_set = {"selector": {"matchLabels": selector}, "template": {"metadata": {"labels": selector}, "spec": spec}}
+    return api_object("apps/v1", "DaemonSet", metadata, spec=daemon_set)

@@ -10,6 +10,7 @@ from ml_foundations.catalog.machine_types import Gpu
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import items, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.planning.model.devices import PRODUCT
 from ml_foundations.planning.scheduler.one_pod import refusals_on_node
 from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import nodes
@@ -26,10 +27,9 @@ CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 _TYPES = {_DRIVER: "gpu", labels.MIG_DEVICE_CLASS: "mig"}
 """The classes that the driver's chart brings, and the type of their devices."""
 
-_PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^'"]+)['"]""")
 _PROFILE = re.compile(r"""\.profile == ['"]([^'"]+)['"]""")
 _MEMORY = re.compile(r"""\.memory\.compareTo\(quantity\(['"]([^'"]+)['"]\)\) >= 0""")
-"""The conditions that our components write. Of any other, the autoscaler cannot tell before there is a node."""
+"""Conditions that our components write. Of any other, the autoscaler cannot tell before there is a node."""
 
 
 class Driver:
@@ -196,7 +196,7 @@ def _may_have(found: Iterable[Object], request: Mapping[str, Any]) -> bool:
 
 def _may_meet(device: Object, condition: str) -> bool:
     attributes = device["attributes"]
-    if found := _PRODUCT.search(condition):
+    if found := PRODUCT.search(condition):
         return attributes["productName"]["string"].replace(" ", "-") == found[1]
     if found := _PROFILE.search(condition):
         return attributes.get("profile", {}).get("string") == found[1]

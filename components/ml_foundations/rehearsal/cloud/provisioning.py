@@ -7,6 +7,7 @@ from ml_foundations.catalog.kueue import PROVISIONING_CLASS
 from ml_foundations.kubernetes.manifests import name_of, namespace_of
 from ml_foundations.rehearsal.api import Api, Object, condition
 from ml_foundations.rehearsal.cloud.autoscaler import Plan
+from ml_foundations.rehearsal.cloud.events import now
 
 _API = "/apis/autoscaling.x-k8s.io/v1"
 _GRANTED_SECONDS = 3.0
@@ -26,12 +27,12 @@ class Requests:
         """The requests that are granted now, and their nodes; each is told so once the caller has made these."""
         listed = self._api.get(f"{_API}/provisioningrequests")["items"]
         waiting = {each["metadata"]["uid"]: each for each in filter(_waits, listed)}
-        now = time.monotonic()
+        began = time.monotonic()
         for uid in waiting.keys() - self._since.keys():
             self._say(waiting[uid], "False", _WAITS)
-        self._since = {uid: self._since.get(uid, now) for uid in waiting}
+        self._since = {uid: self._since.get(uid, began) for uid in waiting}
         for uid, request in waiting.items():
-            if now - self._since[uid] >= _GRANTED_SECONDS:
+            if began - self._since[uid] >= _GRANTED_SECONDS:
                 found = plan(list(self._pods(request)))
                 if not found.unplaced:
                     yield name_of(request), found
@@ -49,9 +50,8 @@ class Requests:
             yield from [{**template, "metadata": metadata, "status": {"conditions": [said]}}] * pod_set["count"]
 
     def _say(self, request: Object, provisioned: str, message: str, **details: Mapping[str, str]) -> None:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         conditions = [
-            {"type": kind, "status": status, "reason": kind, "message": message, "lastTransitionTime": now}
+            {"type": kind, "status": status, "reason": kind, "message": message, "lastTransitionTime": now()}
             for kind, status in (("Accepted", "True"), ("Provisioned", provisioned))
         ]
         path = f"{_API}/namespaces/{namespace_of(request)}/provisioningrequests/{name_of(request)}/status"
