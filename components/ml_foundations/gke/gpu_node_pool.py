@@ -187,7 +187,7 @@ class GpuNodePoolSpec(NodePoolSpec):
             "guest_accelerators": [_accelerator(self)],
             "fast_socket": {"enabled": True} if self.fast_socket else None,
         }
-        pool = pool_part(self, nodes, spare=False, network_config=_network_config(self), gentle=True)
+        pool = pool_part(self, nodes, spare=False, network_config=_network_config(self))
         guarded = pulumi.ResourceOptions.merge(pool.options, pulumi.ResourceOptions(protect=self.deletion_protection))
         yield replace(pool, options=guarded)
 

@@ -172,16 +172,15 @@ def pool_part(
     *,
     spare: bool,
     network_config: Mapping[str, Any] | None = None,
-    gentle: bool = False,
 ) -> Part:
     """The pool, as it is declared to GKE.
 
     Args:
         spec: The pool's checked arguments.
         node_config: What its nodes are.
-        spare: Whether machines of this kind are usually available.
+        spare: Whether machines of this kind are usually available; of others, pods' disruption budgets hold while the
+            pool is deleted, for an hour at most.
         network_config: The nodes' interfaces, where they have more than one.
-        gentle: Whether pods' disruption budgets hold while the pool is deleted, for an hour at most.
     """
     repair = not spec.flex_start if spec.auto_repair is None else spec.auto_repair
     pool = {
@@ -193,7 +192,7 @@ def pool_part(
         "max_pods_per_node": spec.max_pods,
         "node_config": node_config,
         "network_config": network_config,
-        "node_drain_configs": [{"respect_pdb_during_node_pool_deletion": True}] if gentle else None,
+        "node_drain_configs": None if spare else [{"respect_pdb_during_node_pool_deletion": True}],
         "management": {"auto_repair": repair, "auto_upgrade": spec.auto_upgrade},
         "maintenance_policies": [{"exclusion_until_end_of_supports": [{"enabled": True}]}]
         if spec.no_minor_upgrades

@@ -42,13 +42,12 @@ class Linux(Spec):
 
 
 def tuning_arguments(kubelet: Kubelet | None, linux: Linux | None) -> dict[str, Any]:
-    """The part of a pool's node_config about kubelet and kernel."""
-    return {"kubelet_config": _kubelet(kubelet or Kubelet()), "linux_node_config": _linux(linux) if linux else None}
+    """The part of a pool's node_config about kubelet and kernel.
 
-
-def _kubelet(kubelet: Kubelet) -> dict[str, Any]:
-    """The port that anybody may read is shut (CIS GKE Benchmark, 4.2.4)."""
-    return {
+    The kubelet's port that anybody may read is shut (CIS GKE Benchmark, 4.2.4).
+    """
+    kubelet, kernel = kubelet or Kubelet(), linux or Linux()
+    settings = {
         "insecure_kubelet_readonly_port_enabled": "FALSE",
         "cpu_manager_policy": kubelet.cpu_manager,
         "memory_manager": {"policy": kubelet.memory_manager} if kubelet.memory_manager else None,
@@ -56,8 +55,6 @@ def _kubelet(kubelet: Kubelet) -> dict[str, Any]:
         "pod_pids_limit": kubelet.pod_pids_limit,
         "max_parallel_image_pulls": kubelet.parallel_image_pulls,
     }
-
-
-def _linux(linux: Linux) -> dict[str, Any]:
-    pages = {_HUGEPAGES[size]: count for size, count in linux.hugepages.items()}
-    return {"sysctls": linux.sysctls or None, "hugepages_config": pages or None}
+    pages = {_HUGEPAGES[size]: count for size, count in kernel.hugepages.items()}
+    linux_config = {"sysctls": kernel.sysctls or None, "hugepages_config": pages or None}
+    return {"kubelet_config": settings, "linux_node_config": linux_config if linux else None}

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -55,7 +54,7 @@ def shortest_interval(schedule: str) -> int:
     either = not _is_any(fields[2]) and not _is_any(fields[4])
     dates = [
         day
-        for day in _days()
+        for day in (date(2000, 1, 1) + timedelta(days=number) for number in range(_EIGHT_YEARS))
         if day.month in months and (any if either else all)((day.day in days, (day.weekday() + 1) % 7 in weekdays))
     ]
     if len(dates) < 2 or not times:
@@ -81,10 +80,6 @@ def _fields(schedule: str) -> list[str]:
     if len(fields) != len(_FIELDS):
         raise ValueError(f'"{schedule}" has {len(fields)} fields, not five: {", ".join(f.name for f in _FIELDS)}')
     return fields
-
-
-def _days() -> Iterator[date]:
-    return (date(2000, 1, 1) + timedelta(days=number) for number in range(_EIGHT_YEARS))
 
 
 def _is_any(text: str) -> bool:

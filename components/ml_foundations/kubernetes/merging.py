@@ -4,19 +4,13 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 MERGE_KEYS = {
-    "claims": "name",
-    "containers": "name",
-    "env": "name",
+    **dict.fromkeys(("claims", "containers", "env", "imagePullSecrets", "initContainers"), "name"),
+    **dict.fromkeys(("resourceClaims", "schedulingGates", "volumes"), "name"),
     "hostAliases": "ip",
-    "imagePullSecrets": "name",
-    "initContainers": "name",
     "ports": "containerPort",
-    "resourceClaims": "name",
-    "schedulingGates": "name",
     "topologySpreadConstraints": "topologyKey",
     "volumeDevices": "devicePath",
     "volumeMounts": "mountPath",
-    "volumes": "name",
 }
 """The lists of a PodSpec whose items join, and the key that tells them apart (patchMergeKey in k8s.io/api/core/v1)."""
 

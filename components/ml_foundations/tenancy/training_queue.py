@@ -169,7 +169,9 @@ class TrainingQueueSpec(Queues, ComponentSpec):
         for team in self.teams:
             queue = f"{team.namespace}-cluster-queue"
             yield Part(queue, _cluster_queue(self, team), after=roles, options=options)
-            yield Part(f"{team.namespace}-queue", _local_queue(self, team), after=[queue], options=options)
+            metadata = {"name": self.queue_name, "namespace": team.namespace, "annotations": _WAIT_FOR_ACTIVE}
+            local = _object("LocalQueue", metadata, {"clusterQueue": team.namespace})
+            yield Part(f"{team.namespace}-queue", local, after=[queue], options=options)
 
 
 class TrainingQueue(Component[TrainingQueueSpec, TrainingQueueArgs]):
@@ -201,11 +203,6 @@ def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
     if queued := [each.name for each in spec.flavors if each.queued_provisioning and each.name in team.flavors]:
         content["admissionChecksStrategy"] = {"admissionChecks": [{"name": _QUEUED, "onFlavors": queued}]}
     return _object("ClusterQueue", {"name": team.namespace, "annotations": _WAIT_FOR_ACTIVE}, without_none(content))
-
-
-def _local_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
-    metadata = {"name": spec.queue_name, "namespace": team.namespace, "annotations": _WAIT_FOR_ACTIVE}
-    return _object("LocalQueue", metadata, {"clusterQueue": team.namespace})
 
 
 def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:

@@ -97,11 +97,6 @@ class ServerSpec(WorkloadSpec):
         return self.metrics_port or self.port_name
 
     @property
-    def startup_seconds(self) -> int:
-        """How long the startup probe waits before it has the server restarted."""
-        return -(-max(self.load_seconds, _PATIENCE_SECONDS) // _PROBE_SECONDS) * _PROBE_SECONDS
-
-    @property
     @abstractmethod
     def timeout(self) -> int:
         """Seconds that Pulumi waits for a rollout."""
@@ -142,7 +137,7 @@ class ServerSpec(WorkloadSpec):
 
     def container(self) -> dict[str, Any]:
         """Ports and probes: liveness is asked only once the startup probe has found the model loaded."""
-        failures = self.startup_seconds // _PROBE_SECONDS
+        failures = -(-max(self.load_seconds, _PATIENCE_SECONDS) // _PROBE_SECONDS)
         asked = {
             "startup": (
                 self.health_path or self.live_path,

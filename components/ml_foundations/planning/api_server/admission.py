@@ -8,7 +8,7 @@ from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, annotations_o
 from ml_foundations.kubernetes.quantities import millis
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.planning.api_server import pod_security, validation
-from ml_foundations.planning.api_server.adoption import Adoptions
+from ml_foundations.planning.api_server.adoption import adoptions
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster
 from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defaults, with_gcsfuse
 from ml_foundations.planning.api_server.limits import claim_refusals, invalid_resources, out_of_range
@@ -43,7 +43,7 @@ class Admission:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._adoptions = Adoptions(cluster)
+        self._adoptions = adoptions(cluster)
         self._some_come_on_request = any(map(_without_request, cluster.declared))
         mentioned = {
             key for workload in cluster.workloads for pods in workload.pods for key in _selector_keys(pods.spec)
@@ -74,11 +74,15 @@ class Admission:
             return candidate  # such a selector may be no selector at all
         for pod_set in self._one_by_one.get(id(workload), workload.pods):
             self._admit_pods(candidate, pod_set, limit_ranges)
-        candidate.refuse(_beyond("metadata.labels", *each) for each in self._adoptions.of(workload))
+        taken, remedy = self._adoptions.get(str(workload), ()), "Give them labels of their own."
+        candidate.refuse(_beyond("metadata.labels", message, remedy) for message in taken)
         if workload.queue is not None:
             self._queue(candidate, workload.queue)
         if ambiguous := ambiguous_defaults(limit_ranges):
-            candidate.refuse([_ambiguous(workload.namespace, ambiguous)])
+            message = f"LimitRanges of {workload.namespace} give different defaults for {', '.join(ambiguous)}"
+            message += "; which one wins is undefined"
+            about = ("LimitRange.spec.limits", message, "Keep one LimitRange that gives defaults.")
+            candidate.refuse([Refusal("limit-range-defaults", *about, certain=False)])
         made = {id(claim): claim for _, pod in candidate.sets for claim in pod.made_claims}
         for claim in (*made.values(), *candidate.claims):
             prefix = f"the API server refuses the claim {name_of(claim)}: "
@@ -302,10 +306,3 @@ def _unknown_value(path: str) -> Refusal:
 
 def _beyond(path: str, message: str, remedy: str) -> Refusal:
     return Refusal("beyond-planning", path, message, remedy, certain=False)
-
-
-def _ambiguous(namespace: str, resources: Iterable[str]) -> Refusal:
-    names = ", ".join(resources)
-    message = f"LimitRanges of {namespace} give different defaults for {names}; which one wins is undefined"
-    remedy = "Keep one LimitRange that gives defaults."
-    return Refusal("limit-range-defaults", "LimitRange.spec.limits", message, remedy, certain=False)

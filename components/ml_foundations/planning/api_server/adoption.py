@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from ml_foundations.kubernetes.manifests import (
     Manifest,
@@ -23,27 +23,22 @@ _TAKES_OVER = {"Deployment": "ReplicaSet"} | dict.fromkeys(
 """What the controllers of each kind take over."""
 
 
-class Adoptions:
-    """Who takes over what: how many pods stay then, and which, is up to the controllers."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-        bare: defaultdict[tuple[str, str], list[Manifest]] = defaultdict(list)
-        for kind in ("Pod", "ReplicaSet"):
-            for document in cluster.by_kind[kind]:
-                if labels_of(document) and not items(section(document, "metadata"), "ownerReferences"):
-                    bare[kind, namespace_of(document)].append(document)
-        for controller in cluster.workloads:
-            for document in bare[_TAKES_OVER.get(controller.kind, ""), controller.namespace]:
-                if _finds(controller, document):
-                    taken = f"{document['kind']} {controller.namespace}/{name_of(document)}"
-                    message = f"{controller} takes over the {taken}, which its selector finds"
-                    for either in (str(controller), taken):
-                        self._found[either].append((message, "Give them labels of their own."))
-
-    def of(self, workload: Workload) -> Iterable[tuple[str, str]]:
-        """What a workload takes over, or by whom it is taken over, and the remedy."""
-        return self._found[str(workload)]
+def adoptions(cluster: Cluster) -> Mapping[str, list[str]]:
+    """What each workload takes over, or who takes it over: how many pods stay then is up to the controllers."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    bare: defaultdict[tuple[str, str], list[Manifest]] = defaultdict(list)
+    for kind in ("Pod", "ReplicaSet"):
+        for document in cluster.by_kind[kind]:
+            if labels_of(document) and not items(section(document, "metadata"), "ownerReferences"):
+                bare[kind, namespace_of(document)].append(document)
+    for controller in cluster.workloads:
+        for document in bare[_TAKES_OVER.get(controller.kind, ""), controller.namespace]:
+            if _finds(controller, document):
+                taken = f"{document['kind']} {controller.namespace}/{name_of(document)}"
+                message = f"{controller} takes over the {taken}, which its selector finds"
+                for either in (str(controller), taken):
+                    found[either].append(message)
+    return found
 
 
 def _finds(controller: Workload, document: Manifest) -> bool:

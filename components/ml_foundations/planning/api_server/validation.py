@@ -22,7 +22,7 @@ from ml_foundations.kubernetes.manifests import (
 from ml_foundations.kubernetes.quantities import WHOLE, millis
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.api_server.fields import OBJECT_KINDS, is_valid, of_object, of_workload, pod_spec
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, invalid
 from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed, is_stored
 
@@ -54,7 +54,7 @@ def refusals(workload: Workload, pods: PodSet) -> list[Refusal]:
     found = [(f"{pods.path}.{path}", wrong) for path, wrong in found]
     found += [(path, rule) for path, rule, known in of_workload(workload.kind).broken(workload.manifest) if known]
     found += _of_workload(workload, pods, spec)
-    return [_invalid(*each) for each in dict.fromkeys(found)]
+    return [invalid(*each) for each in dict.fromkeys(found)]
 
 
 def refused_objects(documents: Iterable[Manifest]) -> list[Refusal]:
@@ -65,13 +65,10 @@ def refused_objects(documents: Iterable[Manifest]) -> list[Refusal]:
             about = f"{document['kind']} {name_of(document)}"
             broken = of_object(document["kind"]).broken(document)
             told = dict.fromkeys((path, rule) for path, rule, known in broken if known)
-            told |= dict.fromkeys(_AGAINST_EACH_OTHER.get(document["kind"], _nothing)(document))
-            found += [_invalid(path, rule, about) for path, rule in told]
+            if check := _AGAINST_EACH_OTHER.get(document["kind"]):
+                told |= dict.fromkeys(check(document))
+            found += [invalid(path, rule, about) for path, rule in told]
     return found
-
-
-def _invalid(path: str, wrong: str, about: str = "") -> Refusal:
-    return Refusal("invalid", path, f"the API server refuses it: {path} {wrong}", "Correct it.", object=about)
 
 
 @lru_cache(maxsize=16384)
@@ -195,7 +192,7 @@ def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
         expressions = [requirement.get("key") for requirement in items(selector, "matchExpressions")]
         for key in holder.get("matchLabelKeys") or ():
             if (key in equal) + expressions.count(key) + (key in labels) > 1:
-                yield _invalid(f"{prefix}{path}.matchLabelKeys", f"must not name {key}, which labelSelector names")
+                yield invalid(f"{prefix}{path}.matchLabelKeys", f"must not name {key}, which labelSelector names")
 
 
 # --- Fields of quotas and limits against each other
@@ -242,10 +239,6 @@ def _amounts(limit_range: Manifest) -> _Wrong:
             defaults = [own[key] for key in ("defaultRequest", "default", "max") if key in own][:2]
             if "defaultRequest" in own and len({*defaults}) > 1 and is_extended(name):
                 yield f"spec.{path}.default.{name}", "must be its defaultRequest"
-
-
-def _nothing(_: Manifest) -> _Wrong:
-    return ()
 
 
 _IN_ORDER = ("min", "defaultRequest", "default", "max")

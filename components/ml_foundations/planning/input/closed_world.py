@@ -8,7 +8,7 @@ from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.input import gpu_models, known
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, invalid
 from ml_foundations.planning.model.workloads import PodSet, Workload, is_running, read_fields
 
 _REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
@@ -126,17 +126,7 @@ class World:
         bare = {"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": metadata}
         kind, namespace, name = document["kind"], namespace_of(bare), name_of(bare)
         about = "" if section_name == known.WORKLOADS else f"{kind} {name}"
-        found = [
-            Refusal(
-                "invalid",
-                note.path,
-                f"the API server refuses it: {note.path} {note.reason}",
-                "Correct it.",
-                object=about,
-            )
-            for note in notes
-            if note.is_error
-        ]
+        found = [invalid(note.path, note.reason, about) for note in notes if note.is_error]
         if section_name == known.WORKLOADS:
             self.malformed.append((Workload(kind, namespace, name, bare, ()), found))
         else:

@@ -15,3 +15,8 @@ class Refusal(NamedTuple):
     """Whether it is refused; otherwise something that is not known decides."""
     object: str = ""
     """What it is about, where that is not the workload."""
+
+
+def invalid(path: str, wrong: str, about: str = "") -> Refusal:
+    """The API server refuses an object for what is wrong with a field."""
+    return Refusal("invalid", path, f"the API server refuses it: {path} {wrong}", "Correct it.", object=about)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
     UNKNOWN,
@@ -38,30 +39,10 @@ _OF_JOB_SET = ("jobset-uid", "job-index", "job-key", "job-global-index", "restar
 _MOST_APART = 24
 """As many pods as are placed one by one."""
 
-_READ_FIELDS = frozenset(
-    {
-        "activeDeadlineSeconds",
-        "affinity",
-        "containers",
-        "hostNetwork",
-        "initContainers",
-        "nodeName",
-        "nodeSelector",
-        "overhead",
-        "preemptionPolicy",
-        "priority",
-        "priorityClassName",
-        "resourceClaims",
-        "resources",
-        "runtimeClassName",
-        "schedulerName",
-        "schedulingGates",
-        "tolerations",
-        "topologySpreadConstraints",
-        "volumes",
-    }
-)
-"""The fields of a pod's spec that decide where it may run."""
+_READ = {
+    row["of"]: frozenset(row["fields"].split()) for row in rows("read_fields.csv", "ml_foundations.planning.model")
+}
+"""The fields that decide where a pod may run: of its spec, of a container and of a volume."""
 DISK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "gcePersistentDisk": ("pdName",),
     "awsElasticBlockStore": ("volumeID",),
@@ -69,8 +50,6 @@ DISK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "rbd": ("pool", "image"),
 }
 """The kinds of volumes that pods of one node exclude each other from, with what tells two of them apart."""
-_READ_CONTAINER_FIELDS = frozenset({"name", "ports", "resources", "restartPolicy"})
-_READ_VOLUME_FIELDS = frozenset({"name", "persistentVolumeClaim", "ephemeral", *DISK_FIELDS})
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,12 +259,12 @@ def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Mani
 
 def read_fields(spec: Manifest) -> Manifest:
     """A pod's spec without the fields that do not decide where it may run."""
-    kept = {key: value for key, value in spec.items() if key in _READ_FIELDS and value not in (None, [], {})}
+    kept = {key: value for key, value in spec.items() if key in _READ["pod"] and value not in (None, [], {})}
     for key in ("containers", "initContainers"):
         if key in kept:
-            kept[key] = [_only(container, _READ_CONTAINER_FIELDS) for container in kept[key]]
+            kept[key] = [_only(container, _READ["container"]) for container in kept[key]]
     if "volumes" in kept:
-        kept["volumes"] = [_only(volume, _READ_VOLUME_FIELDS) for volume in kept["volumes"]]
+        kept["volumes"] = [_only(volume, _READ["volume"]) for volume in kept["volumes"]]
     return kept
 
 
@@ -325,13 +304,7 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
 
 def template_path(kind: str) -> str:
     """Where the template of a kind's pods is; that of a Pod is the Pod itself."""
-    match kind:
-        case "Pod":
-            return ""
-        case "CronJob":
-            return "spec.jobTemplate.spec.template"
-        case _:
-            return "spec.template"
+    return {"Pod": "", "CronJob": "spec.jobTemplate.spec.template"}.get(kind, "spec.template")
 
 
 def _pod_set(document: Manifest, count: int, path: str, count_path: str = "") -> PodSet:

@@ -228,19 +228,17 @@ class _Rules:
             not any(self._is_repelled(key, classes, slot, state) for key, classes in self._repelled_by)
             and (not self._pod.affinity or self._is_attracted(slot, state))
             and all(self._keeps_skew(constraint, slot, state) for constraint in self._pod.spread)
-            and not any(self._board.carried(other, state, self._sharing) for other in self._slots_sharing)
+            and not any(
+                self._board.carried(other, state, self._sharing)
+                for other in (self._board.slots if self._sharing else ())
+            )
         )
 
-    @cached_property
-    def _slots_sharing(self) -> list[_Slot]:
-        return self._board.slots if self._sharing else []
-
-    def _in_domain(self, key: str, slot: _Slot) -> Iterator[_Slot]:
-        value = slot.domain(key)
-        return (other for other in self._board.slots if value is not None and other.domain(key) == value)
-
     def _is_repelled(self, key: str, classes: Sequence[int], slot: _Slot, state: _State) -> bool:
-        return any(self._board.carried(other, state, classes) for other in self._in_domain(key, slot))
+        if (value := slot.domain(key)) is None:
+            return False
+        alike = (other for other in self._board.slots if other.domain(key) == value)
+        return any(self._board.carried(other, state, classes) for other in alike)
 
     def _is_attracted(self, slot: _Slot, state: _State) -> bool:
         keys = [term.key for term in self._pod.affinity]

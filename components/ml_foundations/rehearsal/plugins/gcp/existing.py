@@ -24,11 +24,12 @@ def of_type(token: str, place: Place, region: str = "") -> Iterator[Mapping[str,
     if not place.project or (token == SUBNETWORK and not region):
         return
     network = f"projects/{place.project}/global/networks/default"
+    number = int(hashlib.sha256(region.encode()).hexdigest(), 16)  # Google has a table of the ranges.
     known: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
         NETWORK: ({"name": "default"}, {"autoCreateSubnetworks": True, "routingMode": "REGIONAL"}),
         SUBNETWORK: (
             {"name": "default", "network": network, "region": region},
-            {"ipCidrRange": _range(region), "privateIpGoogleAccess": False},
+            {"ipCidrRange": str(_RANGES[number % len(_RANGES)]), "privateIpGoogleAccess": False},
         ),
         recorded.ACCOUNT: (
             {"accountId": f"{recorded.project_number(place.project)}-compute"},
@@ -47,8 +48,3 @@ def region_in(identity: str) -> str:
     """The region that an id names, or nothing."""
     found = _REGION.search(identity)
     return found[1] if found else ""
-
-
-def _range(region: str) -> str:
-    """A range of a region; Google has a table of them."""
-    return str(_RANGES[int(hashlib.sha256(region.encode()).hexdigest(), 16) % len(_RANGES)])

@@ -1,21 +1,19 @@
 """The node pool that a program declares, checked as GKE checks it."""
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from ml_foundations.catalog.machine_types import GPUS, Gpu, MachineType, UnknownNameError, gpu_model, machine_type
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu
 from ml_foundations.kubernetes import labels
+from ml_foundations.planning.api_server.fields import is_valid
 from ml_foundations.rehearsal.cloud.store import Pool
 from ml_foundations.rehearsal.plugins.gcp.container import check_name, parent_id
 from ml_foundations.rehearsal.plugins.gcp.errors import bad_request
 from ml_foundations.rehearsal.plugins.gcp.place import Inputs, Place, check_zones, default_zones, is_zone
 from ml_foundations.rehearsal.progress import RehearsalError
 
-_LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_LABEL_PREFIX = re.compile(r"(?=.{1,253}$)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _DRIVER_VERSIONS = ("DEFAULT", "LATEST", "INSTALLATION_DISABLED", "GPU_DRIVER_VERSION_UNSPECIFIED")
 _SHARING_STRATEGIES = ("TIME_SHARING", "MPS")
 _RESERVATION_TYPES = ("NO_RESERVATION", "ANY_RESERVATION", "SPECIFIC_RESERVATION", "ANY_RESERVATION_THEN_FAIL")
@@ -198,13 +196,12 @@ def _label(what: str, key: str, value: Any) -> tuple[str, str]:
     """A label or taint of nodes, checked as Kubernetes checks it."""
     # Programs may give numbers and booleans; the provider makes text of them.
     text = value if isinstance(value, str) else json.dumps(value)
-    prefix, slash, name = key.rpartition("/")
-    if not _LABEL_NAME.fullmatch(name) or (slash and not _LABEL_PREFIX.fullmatch(prefix)):
+    if not is_valid("a qualified name", key):
         raise bad_request(
             f'Invalid node {what} key "{key}": an optional DNS subdomain with "/", then up to 63 letters, digits, '
             '"-", "_" and ".", that begin and end with a letter or digit'
         )
-    if text and not _LABEL_NAME.fullmatch(text):
+    if not is_valid("the value of a label", text):
         raise bad_request(
             f'Invalid value "{text}" of node {what} "{key}": up to 63 letters, digits, "-", "_" and ".", '
             "that begin and end with a letter or digit, or nothing"
