@@ -76,9 +76,9 @@ class NetworkArgs(TypedDict):
     """The VPC network: its self link, or its name."""
     subnetwork: pulumi.Input[str]
     """Its subnetwork in the cluster's region: self link or name."""
-    pod_range: NotRequired[str]
+    pod_range: NotRequired[pulumi.Input[str]]
     """The subnetwork's secondary range for pods; by default GKE adds one."""
-    service_range: NotRequired[str]
+    service_range: NotRequired[pulumi.Input[str]]
     """The subnetwork's secondary range for services; by default GKE adds one."""
     nat: NotRequired[bool]
     """Whether to make a Cloud NAT in it. Default false: where there is none, nodes pull no image from outside."""
@@ -109,7 +109,7 @@ class MaintenanceExclusionArgs(TypedDict):
 class GkeClusterArgs(TypedDict):
     """Arguments of a GkeCluster."""
 
-    project: str
+    project: pulumi.Input[str]
     """The Google Cloud project."""
     location: str
     """The region, such as us-central1: a regional control plane."""
@@ -152,7 +152,7 @@ class GkeClusterArgs(TypedDict):
     """The e-mail address of a service account for the nodes; by default one is made, with the roles that it needs."""
     node_roles: NotRequired[list[str]]
     """More roles of the nodes' service account that is made."""
-    security_group: NotRequired[str]
+    security_group: NotRequired[pulumi.Input[str]]
     """The Google group gke-security-groups@DOMAIN, whose groups RBAC knows; without it RBAC knows no group."""
     binary_authorization: NotRequired[bool]
     """Whether the project's policy says which images may run; default true. Google's policy at first allows all."""
@@ -183,7 +183,7 @@ class GkeClusterArgs(TypedDict):
     """Whether every node has a DNS cache; default false."""
     gateway_api: NotRequired[bool]
     """Whether the cluster has the Gateway API; default false."""
-    resource_labels: NotRequired[dict[str, str]]
+    resource_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Labels of the cluster in Google Cloud and on the bill."""
     deletion_protection: NotRequired[bool]
     """Whether GKE refuses to delete the cluster; default true."""
@@ -304,7 +304,7 @@ class CpuNodePoolArgs(TypedDict):
     """The zones of the nodes; by default the cluster's. GPUs are in few zones of a region."""
     spot: NotRequired[bool]
     """Whether the nodes are Spot VMs; default false."""
-    reservation: NotRequired[str]
+    reservation: NotRequired[pulumi.Input[str]]
     """The reservation that the nodes come from: any, any-or-fail, none, its name, or
     projects/PROJECT/reservations/NAME.
 
@@ -318,9 +318,9 @@ class CpuNodePoolArgs(TypedDict):
     """After how long a node is taken away again; with flex_start 7 days at most, which is its default."""
     compact_placement: NotRequired[bool]
     """Whether nodes are put close to each other, in one zone; default false."""
-    placement_policy: NotRequired[str]
+    placement_policy: NotRequired[pulumi.Input[str]]
     """A resource policy of one's own for compact placement."""
-    project: str
+    project: pulumi.Input[str]
     """The Google Cloud project."""
     location: str
     """The cluster's region."""
@@ -376,9 +376,9 @@ class CpuNodePoolArgs(TypedDict):
     """More labels of the nodes."""
     taints: NotRequired[list[TaintArgs]]
     """Taints of the nodes; GPU pools have the GPU taint anyway."""
-    resource_labels: NotRequired[dict[str, str]]
+    resource_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Labels of the machines in Compute Engine and on the bill."""
-    network_tags: NotRequired[list[str]]
+    network_tags: NotRequired[list[pulumi.Input[str]]]
     """Tags of the machines, for firewall rules."""
 
 
@@ -394,9 +394,9 @@ class GpuSharingArgs(TypedDict):
 class NodeNetworkArgs(TypedDict):
     """A network that nodes are in beside the cluster's."""
 
-    network: str
+    network: pulumi.Input[str]
     """The VPC network."""
-    subnetwork: str
+    subnetwork: pulumi.Input[str]
     """Its subnetwork in the cluster's region."""
 
 
@@ -421,7 +421,7 @@ class GpuNodePoolArgs(TypedDict):
     """The zones of the nodes; by default the cluster's. GPUs are in few zones of a region."""
     spot: NotRequired[bool]
     """Whether the nodes are Spot VMs; default false."""
-    reservation: NotRequired[str]
+    reservation: NotRequired[pulumi.Input[str]]
     """The reservation that the nodes come from: any, any-or-fail, none, its name, or
     projects/PROJECT/reservations/NAME.
 
@@ -435,9 +435,9 @@ class GpuNodePoolArgs(TypedDict):
     """After how long a node is taken away again; with flex_start 7 days at most, which is its default."""
     compact_placement: NotRequired[bool]
     """Whether nodes are put close to each other, in one zone; default false."""
-    placement_policy: NotRequired[str]
+    placement_policy: NotRequired[pulumi.Input[str]]
     """A resource policy of one's own for compact placement."""
-    project: str
+    project: pulumi.Input[str]
     """The Google Cloud project."""
     location: str
     """The cluster's region."""
@@ -493,9 +493,9 @@ class GpuNodePoolArgs(TypedDict):
     """More labels of the nodes."""
     taints: NotRequired[list[TaintArgs]]
     """Taints of the nodes; GPU pools have the GPU taint anyway."""
-    resource_labels: NotRequired[dict[str, str]]
+    resource_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Labels of the machines in Compute Engine and on the bill."""
-    network_tags: NotRequired[list[str]]
+    network_tags: NotRequired[list[pulumi.Input[str]]]
     """Tags of the machines, for firewall rules."""
     gpu: NotRequired[str]
     """The GPU model, by any of its names; needed for N1 and for a machine that is declared. Otherwise it is checked."""
@@ -710,7 +710,7 @@ class GpuMonitorArgs(TypedDict):
 
     monitor_name: NotRequired[str]
     """The DaemonSet's name; default is the component's."""
-    namespace: NotRequired[str]
+    namespace: NotRequired[pulumi.Input[str]]
     """Its namespace; default is the name. An agent looks into nodes, which a team's namespace does not allow."""
     create_namespace: NotRequired[bool]
     """Whether the namespace is made, with a quota for critical pods; default true."""
@@ -718,11 +718,11 @@ class GpuMonitorArgs(TypedDict):
     """The container image; default is NVIDIA's DCGM exporter."""
     container_name: NotRequired[str]
     """The name of its container; default main."""
-    command: NotRequired[list[str]]
+    command: NotRequired[list[pulumi.Input[str]]]
     """The command; by default the image's."""
-    arguments: NotRequired[list[str]]
+    arguments: NotRequired[list[pulumi.Input[str]]]
     """Arguments of the command."""
-    env: NotRequired[dict[str, str]]
+    env: NotRequired[dict[str, pulumi.Input[str]]]
     """Environment variables. NODE_NAME is there; what the DCGM exporter needs is, where it is the image."""
     cpu: NotRequired[str]
     """CPU that each pod requests; default 100m."""
@@ -835,7 +835,7 @@ class StorageClassesArgs(TypedDict):
 class VolumeArgs(TypedDict):
     """Arguments of a Volume."""
 
-    namespace: str
+    namespace: pulumi.Input[str]
     """The namespace of the claim and of the pods that mount it."""
     size: NotRequired[str]
     """How much, such as 500Gi; a bucket needs none. It can grow later where the class allows it, never shrink."""
@@ -848,13 +848,13 @@ class VolumeArgs(TypedDict):
     ReadWriteMany."""
     data: NotRequired[bool]
     """Whether it holds data that must outlive the stack: protected, and kept when it leaves. Default true."""
-    snapshot: NotRequired[str]
+    snapshot: NotRequired[pulumi.Input[str]]
     """A VolumeSnapshot of the namespace that it starts from."""
     disk: NotRequired[pulumi.Input[str]]
     """A disk that exists: `projects/<project>/zones/<zone>/disks/<name>`. Its class says the disk's type."""
     bucket: NotRequired[pulumi.Input[str]]
     """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
-    labels: NotRequired[dict[str, str]]
+    labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Labels of the claim."""
     mount_options: NotRequired[list[str]]
     """Options of the mount of a disk or bucket, such as implicit-dirs."""
@@ -872,7 +872,7 @@ class ServiceAccountArgs(TypedDict):
     """Its name in Kubernetes; default workloads."""
     google_account: NotRequired[pulumi.Input[str]]
     """The e-mail address of the Google service account that its pods act as (Workload Identity Federation)."""
-    workload_pool: NotRequired[str]
+    workload_pool: NotRequired[pulumi.Input[str]]
     """The cluster's Workload Identity pool. With it, the pods are also allowed to act as that account."""
     image_pull_secret: NotRequired[pulumi.Input[str]]
     """Credentials of image registries, as a Docker configuration file has them (JSON). Kept as a secret."""
@@ -910,11 +910,11 @@ class TeamNamespaceArgs(TypedDict):
     """More quota items, such as count/configmaps: 100."""
     internet: NotRequired[str]
     """What the pods may reach outside of private networks: none, https or any; default https."""
-    ingress_namespaces: NotRequired[list[str]]
+    ingress_namespaces: NotRequired[list[pulumi.Input[str]]]
     """Namespaces whose pods may connect; default those of Managed Service for Prometheus."""
     ingress_load_balancers: NotRequired[bool]
     """Whether Google's load balancers and their health checks may connect; default false."""
-    egress_networks: NotRequired[list[str]]
+    egress_networks: NotRequired[list[pulumi.Input[str]]]
     """Private networks that the pods may reach, as CIDR blocks: the control plane, a database."""
     default_cpu: NotRequired[str]
     """What a container gets that asks for no CPU; default 500m."""
@@ -924,9 +924,9 @@ class TeamNamespaceArgs(TypedDict):
     """The most storage that one claim may request."""
     pod_security: NotRequired[str]
     """The Pod Security level that is enforced: privileged, baseline or restricted; default baseline."""
-    group: NotRequired[str]
+    group: NotRequired[pulumi.Input[str]]
     """The group that may work in the namespace, such as ml-research@example.com."""
-    viewers: NotRequired[str]
+    viewers: NotRequired[pulumi.Input[str]]
     """The group that may look at what is in it, but for secrets."""
     service_account: NotRequired[ServiceAccountArgs]
     """A service account for the team's pods."""
@@ -1084,7 +1084,7 @@ class MountArgs(TypedDict):
 class TaskArgs(TypedDict):
     """Arguments of a Task."""
 
-    namespace: str
+    namespace: pulumi.Input[str]
     """The namespace."""
     image: pulumi.Input[str]
     """The container image."""
@@ -1143,9 +1143,9 @@ class TaskArgs(TypedDict):
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
-    queue: NotRequired[str]
+    queue: NotRequired[pulumi.Input[str]]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
+    queue_priority: NotRequired[pulumi.Input[str]]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     hostname: NotRequired[str]
     """The host name of its pods; default is the pod's name."""
@@ -1209,7 +1209,7 @@ class ContainerPortArgs(TypedDict):
 class TrainingJobArgs(TypedDict):
     """Arguments of a TrainingJob."""
 
-    namespace: str
+    namespace: pulumi.Input[str]
     """The namespace."""
     image: pulumi.Input[str]
     """The container image."""
@@ -1268,9 +1268,9 @@ class TrainingJobArgs(TypedDict):
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
-    queue: NotRequired[str]
+    queue: NotRequired[pulumi.Input[str]]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
+    queue_priority: NotRequired[pulumi.Input[str]]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     hostname: NotRequired[str]
     """The host name of its pods; default is the pod's name."""
@@ -1354,7 +1354,7 @@ class TrainingJobArgs(TypedDict):
 class DistributedTrainingArgs(TypedDict):
     """Arguments of a DistributedTraining."""
 
-    namespace: str
+    namespace: pulumi.Input[str]
     """The namespace."""
     image: pulumi.Input[str]
     """The container image."""
@@ -1413,9 +1413,9 @@ class DistributedTrainingArgs(TypedDict):
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
-    queue: NotRequired[str]
+    queue: NotRequired[pulumi.Input[str]]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
+    queue_priority: NotRequired[pulumi.Input[str]]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     hostname: NotRequired[str]
     """The host name of its pods; default is the pod's name."""
@@ -1515,7 +1515,7 @@ class ParameterArgs(TypedDict):
 class SweepArgs(TypedDict):
     """Arguments of a Sweep."""
 
-    namespace: str
+    namespace: pulumi.Input[str]
     """The namespace."""
     image: pulumi.Input[str]
     """The container image."""
@@ -1574,9 +1574,9 @@ class SweepArgs(TypedDict):
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
-    queue: NotRequired[str]
+    queue: NotRequired[pulumi.Input[str]]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
+    queue_priority: NotRequired[pulumi.Input[str]]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     hostname: NotRequired[str]
     """The host name of its pods; default is the pod's name."""
@@ -1657,7 +1657,7 @@ class SweepArgs(TypedDict):
 class ScheduledTrainingArgs(TypedDict):
     """Arguments of a ScheduledTraining."""
 
-    namespace: str
+    namespace: pulumi.Input[str]
     """The namespace."""
     image: pulumi.Input[str]
     """The container image."""
@@ -1716,9 +1716,9 @@ class ScheduledTrainingArgs(TypedDict):
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
-    queue: NotRequired[str]
+    queue: NotRequired[pulumi.Input[str]]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
+    queue_priority: NotRequired[pulumi.Input[str]]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     hostname: NotRequired[str]
     """The host name of its pods; default is the pod's name."""
@@ -1853,7 +1853,7 @@ class ShardVolumeArgs(TypedDict):
 class ShardedSetArgs(TypedDict):
     """Arguments of a ShardedSet."""
 
-    namespace: str
+    namespace: pulumi.Input[str]
     """The namespace."""
     image: pulumi.Input[str]
     """The container image."""
@@ -1912,9 +1912,9 @@ class ShardedSetArgs(TypedDict):
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
-    queue: NotRequired[str]
+    queue: NotRequired[pulumi.Input[str]]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
+    queue_priority: NotRequired[pulumi.Input[str]]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     hostname: NotRequired[str]
     """The host name of its pods; default is the pod's name."""
@@ -2026,7 +2026,7 @@ class AutoscalingArgs(TypedDict):
 class InferenceServiceArgs(TypedDict):
     """Arguments of an InferenceService."""
 
-    namespace: str
+    namespace: pulumi.Input[str]
     """The namespace."""
     image: pulumi.Input[str]
     """The container image."""
@@ -2085,9 +2085,9 @@ class InferenceServiceArgs(TypedDict):
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: NotRequired[pulumi.Input[str]]
     """The PriorityClass of its pods."""
-    queue: NotRequired[str]
+    queue: NotRequired[pulumi.Input[str]]
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
-    queue_priority: NotRequired[str]
+    queue_priority: NotRequired[pulumi.Input[str]]
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     hostname: NotRequired[str]
     """The host name of its pods; default is the pod's name."""

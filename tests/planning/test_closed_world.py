@@ -1,5 +1,6 @@
 """What planning does not know makes a verdict undetermined, and the finding names it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import yaml
 from ml_foundations.component.data import yaml_file
 from ml_foundations.planning import UNKNOWN, Verdict, judge
 from ml_foundations.planning.__main__ import main
+from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
@@ -366,3 +368,32 @@ def test_values_that_decide_nothing_need_not_be_known() -> None:
 )
 def test_a_workload_with_metadata_that_are_not_known_yet(metadata: Any, path: str) -> None:
     assert named(judge([{**WEB, "metadata": metadata}, quota(hard={"pods": "9"}), NODE])) == [("unknown-field", path)]
+
+
+def test_a_claim_of_a_namespace_that_is_not_known_matters_to_pods_with_claims_only() -> None:
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "s"}
+    claim = namespaced("v1", "PersistentVolumeClaim", "data", spec=wanted)
+    claim["metadata"]["namespace"] = UNKNOWN
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    mounts = deployment("mounts", 1, template(volumes=volumes))
+    found = judge([NODE, quota(hard={"pods": "9"}), WEB, mounts, claim])
+    assert {each.workload.name: each.verdict for each in found.workloads} == {
+        "web": Verdict.FITS,
+        "mounts": Verdict.UNDETERMINED,
+    }
+
+
+def test_a_workload_of_a_namespace_that_is_not_known_is_told() -> None:
+    elsewhere = deployment("elsewhere", 1, template(containers=[container(gpu=1)]))
+    elsewhere["metadata"]["namespace"] = UNKNOWN
+    found = judge([NODE, quota(hard={"pods": "9"}), WEB, elsewhere])
+    assert {each.workload.name: each.verdict for each in found.workloads} == {
+        "web": Verdict.FITS,
+        "elsewhere": Verdict.UNDETERMINED,
+    }
+    assert "undetermined" in report.as_summary(found) and json.loads(json.dumps(report.as_json(found)))
+
+
+def test_a_quota_that_is_not_known_at_all_may_be_in_any_namespace() -> None:
+    found = judge([NODE, WEB, {**quota(hard={"pods": "9"}), "metadata": UNKNOWN}])
+    assert found.stack is Verdict.UNDETERMINED

@@ -26,7 +26,9 @@ SPECS = {
 def outputs_everywhere(output: Callable[[str], Any]) -> dict[str, Any]:
     """Arguments that are Outputs wherever they may be."""
     return {
-        "namespace": "ml",
+        "namespace": output("namespace"),
+        "queue": output("queue"),
+        "queue_priority": output("rank"),
         "image": output("image"),
         "command": ["run", output("command")],
         "arguments": [output("argument")],
@@ -49,6 +51,7 @@ def outputs_everywhere(output: Callable[[str], Any]) -> dict[str, Any]:
 
 
 WORDS = [
+    *("namespace", "queue", "rank"),
     *("image", "command", "argument", "value", "secret", "map", "all-secrets", "all-settings", "mounted", "settings"),
     *("bucket", "account", "priority", "registry", "label", "object-label", "annotation"),
 ]

@@ -42,14 +42,19 @@ InputText = Annotated[str, InputOf(str)]
 """The same where it is only handed on: the code that reads it must not look inside."""
 
 
+def concat(*parts: Any) -> Any:
+    """Texts as one, which is an output where one of them is."""
+    return pulumi.Output.concat(*parts) if any(isinstance(part, pulumi.Output) for part in parts) else "".join(parts)
+
+
 def derived(name: str, suffix: str, limit: int = MAX_LABEL) -> str:
     """Make a name from another, within the limit of its kind.
 
     Raises:
         ValueError: It would be too long; the message says by how much.
     """
-    full = f"{name}{suffix}"
-    if len(full) > limit:
+    full = concat(name, suffix)
+    if isinstance(full, str) and len(full) > limit:
         raise ValueError(f'"{full}" has {len(full)} characters, and {limit} are allowed: shorten "{name}"')
     return full
 
@@ -71,6 +76,9 @@ def _name(value: str) -> str:
 
 Name = Annotated[str, AfterValidator(_name)]
 """A name of a Kubernetes object: lower case letters, digits and dashes, 63 characters at most."""
+
+InputName = Annotated[Name, InputOf(str)]
+"""The same, or an output; the code that reads it must not look inside."""
 
 Quantity = Annotated[
     str, BeforeValidator(_positive_quantity), WithJsonSchema({"type": ["string", "number"], "minLength": 1})

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, MachineType, machine_type
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import MachineTypeName, Name
+from ml_foundations.component.types import InputStr, InputText, MachineTypeName, Name
 from ml_foundations.kubernetes import labels
 
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
@@ -88,7 +88,7 @@ class CapacitySpec(Spec):
     """The zones of the nodes; by default the cluster's. GPUs are in few zones of a region."""
     spot: bool = False
     """Whether the nodes are Spot VMs; default false."""
-    reservation: str | None = None
+    reservation: InputStr = None
     """The reservation that the nodes come from: any, any-or-fail, none, its name, or
     projects/PROJECT/reservations/NAME.
 
@@ -103,7 +103,7 @@ class CapacitySpec(Spec):
     """After how long a node is taken away again; with flex_start 7 days at most, which is its default."""
     compact_placement: bool = False
     """Whether nodes are put close to each other, in one zone; default false."""
-    placement_policy: str | None = None
+    placement_policy: InputText | None = None
     """A resource policy of one's own for compact placement."""
 
     @field_validator("machine_type")
@@ -166,12 +166,12 @@ class CapacitySpec(Spec):
         reservation = self.reservation
         if reservation in (None, "none"):
             return
-        if not _RESERVATION.fullmatch(reservation):
+        if isinstance(reservation, str) and not _RESERVATION.fullmatch(reservation):
             form = "a name, or projects/PROJECT/reservations/NAME, each with /reservationBlocks/BLOCK for a block of it"
             yield "reservation", f'is "{reservation}"; write any, any-or-fail, none, {form}'
         for field in ("spot", "flex_start", "queued_provisioning"):
             if getattr(self, field):
-                yield "reservation", f"is {reservation}, but nodes of {field} come from no reservation; leave one out"
+                yield "reservation", f"is given, but nodes of {field} come from no reservation; leave one out"
         if reservation not in _ANY and not self.zones:
             yield "zones", "are needed with a reservation: it is in one zone"
 
@@ -202,7 +202,7 @@ class CapacitySpec(Spec):
             yield "limits", "are per zone, but queued_provisioning needs them for the whole pool: say total"
 
     def _placement_errors(self) -> Iterator[tuple[str, str]]:
-        if self.placement_policy and not self.compact_placement:
+        if self.placement_policy is not None and not self.compact_placement:
             yield "placement_policy", "names a policy of compact placement; set compact_placement too"
         if not self.compact_placement:
             return

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pulumi
 import pulumi_gcp as gcp
@@ -15,7 +15,7 @@ from typing_extensions import override
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import ComponentSpec
-from ml_foundations.component.types import InputStr, Name, derived
+from ml_foundations.component.types import InputOf, InputStr, InputText, Name, concat, derived
 from ml_foundations.gke.maintenance import MaintenanceExclusion, MaintenanceWindow, maintenance_arguments
 from ml_foundations.gke.network import ClusterNetworkSpec, network_arguments, network_parts
 from ml_foundations.kubernetes.merging import without_nulls
@@ -78,7 +78,7 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     """The e-mail address of a service account for the nodes; by default one is made, with the roles that it needs."""
     node_roles: list[str] = []
     """More roles of the nodes' service account that is made."""
-    security_group: str | None = Field(default=None, pattern=r"^gke-security-groups@.+\..+$")
+    security_group: Annotated[str, Field(pattern=r"^gke-security-groups@.+\..+$"), InputOf(str)] | None = None
     """The Google group gke-security-groups@DOMAIN, whose groups RBAC knows; without it RBAC knows no group."""
     binary_authorization: bool = True
     """Whether the project's policy says which images may run; default true. Google's policy at first allows all."""
@@ -109,7 +109,7 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     """Whether every node has a DNS cache; default false."""
     gateway_api: bool = False
     """Whether the cluster has the Gateway API; default false."""
-    resource_labels: dict[str, str] = {}
+    resource_labels: dict[str, InputText] = {}
     """Labels of the cluster in Google Cloud and on the bill."""
     deletion_protection: bool = True
     """Whether GKE refuses to delete the cluster; default true."""
@@ -120,9 +120,9 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
         return derived(self.name, "-nodes", _ACCOUNT_ID_CHARACTERS)
 
     @property
-    def workload_pool(self) -> str:
+    def workload_pool(self) -> pulumi.Input[str]:
         """The project's Workload Identity pool."""
-        return f"{self.project}.svc.id.goog"
+        return concat(self.project, ".svc.id.goog")
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -174,7 +174,7 @@ class GkeCluster(Component[GkeClusterSpec, GkeClusterArgs]):
     """A kubeconfig that authenticates by gke-gcloud-auth-plugin. It holds no credential."""
     node_service_account: pulumi.Output[str]
     """The e-mail address of the nodes' service account; node pools take it."""
-    workload_pool: str
+    workload_pool: pulumi.Input[str]
     """The Workload Identity pool."""
 
     @override

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pulumi
 from pydantic import Field
@@ -21,6 +21,7 @@ from ml_foundations.catalog.pools import INSTALLATION_DISABLED, MOST_CLIENTS
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
+from ml_foundations.component.types import InputOf
 from ml_foundations.gke.node_pool import NodePoolSpec, Taint, node_arguments, pool_part
 from ml_foundations.kubernetes import labels
 from ml_foundations.typed_args import GpuNodePoolArgs, TolerationArgs
@@ -49,9 +50,9 @@ class GpuSharing(Spec):
 class NodeNetwork(Spec):
     """A network that nodes are in beside the cluster's."""
 
-    network: str = Field(min_length=1)
+    network: Annotated[str, Field(min_length=1), InputOf(str)]
     """The VPC network."""
-    subnetwork: str = Field(min_length=1)
+    subnetwork: Annotated[str, Field(min_length=1), InputOf(str)]
     """Its subnetwork in the cluster's region."""
 
 

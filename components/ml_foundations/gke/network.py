@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network
-from typing import Any
+from typing import Annotated, Any
 
 import pulumi
 import pulumi_gcp as gcp
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import InputStr, Name
+from ml_foundations.component.types import InputOf, InputStr, InputText, Name
 
 _POD_RANGE, _SERVICE_RANGE = "pods", "services"
 """Names of the secondary ranges of a subnetwork that is made here."""
@@ -27,9 +27,9 @@ class Network(Spec):
     """The VPC network: its self link, or its name."""
     subnetwork: InputStr
     """Its subnetwork in the cluster's region: self link or name."""
-    pod_range: str | None = None
+    pod_range: InputText | None = None
     """The subnetwork's secondary range for pods; by default GKE adds one."""
-    service_range: str | None = None
+    service_range: InputText | None = None
     """The subnetwork's secondary range for services; by default GKE adds one."""
     nat: bool = False
     """Whether to make a Cloud NAT in it. Default false: where there is none, nodes pull no image from outside."""
@@ -46,7 +46,7 @@ class ClusterNetworkSpec(Spec):
 
     name: Name = Field(max_length=40)
     """The cluster's name, and that of all that is made for it; 40 characters at most."""
-    project: str = Field(min_length=6)
+    project: Annotated[str, Field(min_length=6), InputOf(str)]
     """The Google Cloud project."""
     location: str = Field(pattern=r"^[a-z]+-[a-z]+\d+$")
     """The region, such as us-central1: a regional control plane."""

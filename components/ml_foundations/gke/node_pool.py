@@ -11,7 +11,7 @@ from typing_extensions import override
 from ml_foundations.catalog.pools import TAINT_EFFECTS
 from ml_foundations.component.parts import Cloud, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
-from ml_foundations.component.types import InputStr, Name
+from ml_foundations.component.types import InputStr, InputText, Name
 from ml_foundations.gke.capacity import CapacitySpec, capacity_arguments, purchase_arguments
 from ml_foundations.gke.disks import LocalSsd, SecondaryBootDisk, secondary_disk_arguments, ssd_arguments, ssd_errors
 from ml_foundations.gke.tuning import Kubelet, Linux, tuning_arguments
@@ -39,7 +39,7 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
 
     name_field = "pool_name"
 
-    project: str
+    project: InputText
     """The Google Cloud project."""
     location: str
     """The cluster's region."""
@@ -96,9 +96,9 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
     """More labels of the nodes."""
     taints: list[Taint] = []
     """Taints of the nodes; GPU pools have the GPU taint anyway."""
-    resource_labels: dict[str, str] = {}
+    resource_labels: dict[str, InputText] = {}
     """Labels of the machines in Compute Engine and on the bill."""
-    network_tags: list[str] = []
+    network_tags: list[InputText] = []
     """Tags of the machines, for firewall rules."""
 
     @property

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+import pulumi
 from pydantic import Field
 from typing_extensions import override
 
@@ -14,7 +15,7 @@ from ml_foundations.component.errors import taken
 from ml_foundations.component.overrides import PodFields, container_errors
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
-from ml_foundations.component.types import GpuProduct, Name, Quantity
+from ml_foundations.component.types import GpuProduct, InputName, InputText, Name, Quantity
 from ml_foundations.gpu.agents import agent_namespace
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
@@ -55,7 +56,7 @@ class GpuMonitorSpec(ComponentSpec):
 
     monitor_name: Name
     """The DaemonSet's name; default is the component's."""
-    namespace: Name | None = None
+    namespace: InputName | None = None
     """Its namespace; default is the name. An agent looks into nodes, which a team's namespace does not allow."""
     create_namespace: bool = True
     """Whether the namespace is made, with a quota for critical pods; default true."""
@@ -63,11 +64,11 @@ class GpuMonitorSpec(ComponentSpec):
     """The container image; default is NVIDIA's DCGM exporter."""
     container_name: Name = "main"
     """The name of its container; default main."""
-    command: list[str] | None = None
+    command: list[InputText] | None = None
     """The command; by default the image's."""
-    arguments: list[str] | None = None
+    arguments: list[InputText] | None = None
     """Arguments of the command."""
-    env: dict[str, str] = {}
+    env: dict[str, InputText] = {}
     """Environment variables. NODE_NAME is there; what the DCGM exporter needs is, where it is the image."""
     cpu: Quantity = "100m"
     """CPU that each pod requests; default 100m."""
@@ -147,7 +148,7 @@ class GpuMonitor(Component[GpuMonitorSpec, GpuMonitorArgs]):
 
     monitor_name: str
     """The DaemonSet's name."""
-    namespace: str
+    namespace: pulumi.Input[str]
     """Its namespace."""
 
     @override

@@ -11,7 +11,7 @@ from ml_foundations.catalog.disks import PD_CSI
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
-from ml_foundations.component.types import InputStr, Name, Quantity, derived
+from ml_foundations.component.types import InputName, InputStr, InputText, Name, Quantity, derived
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import without_none
@@ -31,7 +31,7 @@ class VolumeSpec(ComponentSpec):
 
     name_field = "claim_name"
 
-    namespace: Name
+    namespace: InputName
     """The namespace of the claim and of the pods that mount it."""
     size: Quantity = _BUCKET_SIZE
     """How much, such as 500Gi; a bucket needs none. It can grow later where the class allows it, never shrink."""
@@ -44,13 +44,13 @@ class VolumeSpec(ComponentSpec):
     ReadWriteMany."""
     data: bool = True
     """Whether it holds data that must outlive the stack: protected, and kept when it leaves. Default true."""
-    snapshot: Name | None = None
+    snapshot: InputName | None = None
     """A VolumeSnapshot of the namespace that it starts from."""
     disk: InputStr = None
     """A disk that exists: `projects/<project>/zones/<zone>/disks/<name>`. Its class says the disk's type."""
     bucket: InputStr = None
     """A Cloud Storage bucket, mounted by Cloud Storage FUSE."""
-    labels: dict[str, str] = {}
+    labels: dict[str, InputText] = {}
     """Labels of the claim."""
     mount_options: list[str] = []
     """Options of the mount of a disk or bucket, such as implicit-dirs."""

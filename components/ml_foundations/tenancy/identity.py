@@ -4,13 +4,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pulumi
 import pulumi_gcp as gcp
 from typing_extensions import override
 
 from ml_foundations.component.parts import Cloud, Part, Secret
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import InputStr, Name
+from ml_foundations.component.types import InputStr, InputText, Name, concat
 from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import without_none
 
@@ -28,7 +27,7 @@ class ServiceAccount(Spec):
     """Its name in Kubernetes; default workloads."""
     google_account: InputStr = None
     """The e-mail address of the Google service account that its pods act as (Workload Identity Federation)."""
-    workload_pool: str | None = None
+    workload_pool: InputText | None = None
     """The cluster's Workload Identity pool. With it, the pods are also allowed to act as that account."""
     image_pull_secret: InputStr = None
     """Credentials of image registries, as a Docker configuration file has them (JSON). Kept as a secret."""
@@ -54,12 +53,10 @@ def identity_parts(namespace: str, account: ServiceAccount) -> Iterator[Part]:
         yield Part("image-pull", _pull_secret(namespace, account), after=["namespace"])
     yield Part("service-account", _service_account(namespace, account), after=["namespace"])
     if account.google_account is not None and account.workload_pool is not None:
-        email = account.google_account
-        anywhere = "projects/-/serviceAccounts/"
         member = {
-            "service_account_id": anywhere + email if isinstance(email, str) else pulumi.Output.concat(anywhere, email),
+            "service_account_id": concat("projects/-/serviceAccounts/", account.google_account),
             "role": "roles/iam.workloadIdentityUser",
-            "member": f"serviceAccount:{account.workload_pool}[{namespace}/{account.name}]",
+            "member": concat("serviceAccount:", account.workload_pool, f"[{namespace}/{account.name}]"),
         }
         yield Part("workload-identity", Cloud(gcp.serviceaccount.IAMMember, member), after=["namespace"])
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import Name
+from ml_foundations.component.types import InputName, InputOf
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.manifests import api_object
 
@@ -24,11 +24,11 @@ class Network(Spec):
 
     internet: Literal["none", "https", "any"] = "https"
     """What the pods may reach outside of private networks: none, https or any; default https."""
-    ingress_namespaces: list[Name] = ["gmp-system", "gke-gmp-system"]
+    ingress_namespaces: list[InputName] = ["gmp-system", "gke-gmp-system"]
     """Namespaces whose pods may connect; default those of Managed Service for Prometheus."""
     ingress_load_balancers: bool = False
     """Whether Google's load balancers and their health checks may connect; default false."""
-    egress_networks: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/\d{1,3}$")]] = []
+    egress_networks: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/\d{1,3}$"), InputOf(str)]] = []
     """Private networks that the pods may reach, as CIDR blocks: the control plane, a database."""
 
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
-from ml_foundations.component.types import Name, Quantity
+from ml_foundations.component.types import InputText, Name, Quantity
 from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.tenancy.identity import ServiceAccount, group_part, identity_parts
 from ml_foundations.tenancy.network import Network, network_parts
@@ -30,9 +30,9 @@ class Tenancy(Network):
     """The most storage that one claim may request."""
     pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
     """The Pod Security level that is enforced: privileged, baseline or restricted; default baseline."""
-    group: str | None = None
+    group: InputText | None = None
     """The group that may work in the namespace, such as ml-research@example.com."""
-    viewers: str | None = None
+    viewers: InputText | None = None
     """The group that may look at what is in it, but for secrets."""
     service_account: ServiceAccount | None = None
     """A service account for the team's pods."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import pulumi
 from pydantic import Field
 from typing_extensions import override
 
@@ -137,7 +138,7 @@ class DistributedTraining(Component[DistributedTrainingSpec, DistributedTraining
 
     job_name: str
     """The name of the Job or the JobSet."""
-    namespace: str
+    namespace: pulumi.Input[str]
     """Its namespace."""
     master_address: str
     """Where the pods meet: the first one's name, inside the namespace."""

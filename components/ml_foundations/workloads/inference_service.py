@@ -11,7 +11,7 @@ from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.base import Component
 from ml_foundations.component.errors import taken
 from ml_foundations.component.parts import Part
-from ml_foundations.component.types import Name
+from ml_foundations.component.types import Name, concat
 from ml_foundations.kubernetes import labels as known
 from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.typed_args import InferenceServiceArgs
@@ -61,12 +61,12 @@ class InferenceServiceSpec(ServerSpec):
         return self.deployment_name or self.service_name
 
     @property
-    def url(self) -> str:
+    def url(self) -> pulumi.Input[str]:
         """Where it answers, inside the cluster; empty without a Service."""
         if not self.service:
             return ""
         port = "" if self.service_port == 80 else f":{self.service_port}"
-        return f"http://{self.service_name}.{self.namespace}.svc.cluster.local{port}"
+        return concat(f"http://{self.service_name}.", self.namespace, f".svc.cluster.local{port}")
 
     @property
     def most_replicas(self) -> int:
@@ -150,7 +150,7 @@ class InferenceService(Component[InferenceServiceSpec, InferenceServiceArgs]):
 
     service_name: str
     """The Service's name."""
-    url: str
+    url: pulumi.Input[str]
     """Where it answers, inside the cluster; empty without a Service."""
 
 

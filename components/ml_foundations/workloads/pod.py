@@ -10,7 +10,7 @@ from ml_foundations.component.overrides import Affinity, Container, PodFields, c
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.tolerations import Toleration
-from ml_foundations.component.types import GpuProduct, InputOf, InputText, Name, Quantity
+from ml_foundations.component.types import GpuProduct, InputName, InputOf, InputText, Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import api_object, items, section
 from ml_foundations.kubernetes.merging import without_none
@@ -32,7 +32,7 @@ AWAIT_MARGIN_SECONDS = 60
 class WorkloadSpec(ComponentSpec):
     """Arguments that all workloads have."""
 
-    namespace: Name
+    namespace: InputName
     """The namespace."""
     image: Annotated[str, Field(min_length=1), InputOf(str)]
     """The container image."""
@@ -91,9 +91,9 @@ class WorkloadSpec(ComponentSpec):
     """Whether its pods tolerate the taint of Spot nodes; default false."""
     priority_class: InputText | None = None
     """The PriorityClass of its pods."""
-    queue: Name | None = None
+    queue: InputName | None = None
     """The Kueue LocalQueue in which it waits: Kueue starts it when there is room for all of it."""
-    queue_priority: str | None = None
+    queue_priority: InputText | None = None
     """The Kueue WorkloadPriorityClass that ranks it in its queue."""
     hostname: Name | None = None
     """The host name of its pods; default is the pod's name."""

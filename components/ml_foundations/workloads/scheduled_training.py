@@ -116,7 +116,7 @@ class ScheduledTraining(Component[ScheduledTrainingSpec, ScheduledTrainingArgs])
 
     cron_name: str
     """The CronJob's name."""
-    namespace: str
+    namespace: pulumi.Input[str]
     """Its namespace."""
 
 

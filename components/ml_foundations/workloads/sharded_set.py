@@ -12,7 +12,7 @@ from ml_foundations.component.base import Component
 from ml_foundations.component.errors import taken
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import MAX_LABEL, InputText, Name, Quantity
+from ml_foundations.component.types import MAX_LABEL, InputText, Name, Quantity, concat
 from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.typed_args import ShardedSetArgs
 from ml_foundations.workloads.pod_template import pod_template
@@ -85,9 +85,10 @@ class ShardedSetSpec(ServerSpec):
         return self.service_name or self.set_name
 
     @property
-    def hosts(self) -> list[str]:
+    def hosts(self) -> list[pulumi.Input[str]]:
         """The shards' names in the cluster's DNS, by rank."""
-        return [f"{self.host(rank)}.{self.namespace}.svc.cluster.local" for rank in range(self.shards)]
+        domain = concat(".", self.namespace, ".svc.cluster.local")
+        return [concat(self.host(rank), domain) for rank in range(self.shards)]
 
     def host(self, rank: int) -> str:
         """A shard's name, in the namespace."""
@@ -132,7 +133,7 @@ class ShardedSet(Component[ShardedSetSpec, ShardedSetArgs]):
 
     set_name: str
     """The name of the StatefulSet."""
-    hosts: list[str]
+    hosts: list[pulumi.Input[str]]
     """The shards' names in the cluster's DNS, by rank."""
 
 

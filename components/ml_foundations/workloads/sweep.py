@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import pulumi
 from pydantic import Field
 from typing_extensions import override
 
@@ -135,7 +136,7 @@ class Sweep(Component[SweepSpec, SweepArgs]):
 
     sweep_name: str
     """The Job's name."""
-    namespace: str
+    namespace: pulumi.Input[str]
     """Its namespace."""
     trials: int
     """How many combinations are tried."""

@@ -57,7 +57,7 @@ class Task(Component[TaskSpec, TaskArgs]):
 
     task_name: str
     """The Pod's name."""
-    namespace: str
+    namespace: pulumi.Input[str]
     """Its namespace."""
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import pulumi
 from typing_extensions import override
 
 from ml_foundations.component.base import Component
@@ -51,5 +52,5 @@ class TrainingJob(Component[TrainingJobSpec, TrainingJobArgs]):
 
     job_name: str
     """The Job's name."""
-    namespace: str
+    namespace: pulumi.Input[str]
     """Its namespace."""

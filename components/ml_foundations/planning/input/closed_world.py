@@ -5,7 +5,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import (
+    UNKNOWN,
+    Manifest,
+    is_mapping,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.input import gpu_models, known
 from ml_foundations.planning.model.refusals import Refusal, invalid
@@ -39,6 +48,7 @@ class World:
         self.refused: list[Refusal] = []
         self._notes: dict[int, list[known.Note]] = {}
         self._everywhere: list[Refusal] = []
+        self._where_claims_are: list[Refusal] = []
         self._in_namespaces = False
         self._in_namespace: defaultdict[str, list[Refusal]] = defaultdict(list)
         self._admission: list[Manifest] = []
@@ -75,7 +85,8 @@ class World:
             missing = [path for path, value in unknown.items() if value is UNKNOWN]
             own += [_as_refusal(known.Note(path, known.NOT_YET, is_error=False)) for path in missing]
         changing = self._matching(workload, "may refuse or change it", validates=False)
-        return [*own, *self._in_namespace[workload.namespace], *self._everywhere, *changing]
+        of_claims = self._where_claims_are if _has_claims(workload) else ()
+        return [*own, *self._in_namespace[workload.namespace], *self._everywhere, *of_claims, *changing]
 
     def doubts(self, workload: Workload) -> list[Refusal]:
         """What may refuse a workload, and changes nothing."""
@@ -109,15 +120,18 @@ class World:
         if any(note.reason == known.NOT_YET for note in notes):
             document = {**_known(document), "metadata": {} if metadata is UNKNOWN else metadata}
         about = f"{document['kind']} {name_of(document)}"
+        is_somewhere = UNKNOWN in (metadata, namespace_of(document))
         if namespace_of(document) is UNKNOWN:
             notes.append(known.Note("metadata.namespace", known.NOT_YET, is_error=False))
         self.judged.append(document)
         found = [_as_refusal(note, about) for note in notes]
-        if section_name == known.NAMESPACED and namespace_of(document) is not UNKNOWN:
+        if section_name == known.NAMESPACED and not is_somewhere:
             self._in_namespaces = True
             self._in_namespace[namespace_of(document)] += found
         elif document["kind"] == "Namespace":
             self._in_namespace[name_of(document)] += found
+        elif document["kind"] in ("PersistentVolume", "PersistentVolumeClaim"):
+            self._where_claims_are += found
         else:
             self._everywhere += found
 
@@ -196,6 +210,14 @@ def _known(tree: Any) -> Any:
     if isinstance(tree, list):
         return [_known(item) for item in cast("list[Any]", tree) if item is not UNKNOWN]
     return tree
+
+
+def _has_claims(workload: Workload) -> bool:
+    """Whether its pods mount claims, as far as their volumes are known."""
+    volumes = [pods.spec.get("volumes") for pods in workload.pods]
+    known_volumes = [each for some in volumes if isinstance(some, list) for each in cast("list[Any]", some)]
+    mounted = (is_mapping(each) and each.keys() & {"persistentVolumeClaim", "ephemeral"} for each in known_volumes)
+    return bool(workload.claims) or any(mounted)
 
 
 def _group(workload: Workload) -> str:

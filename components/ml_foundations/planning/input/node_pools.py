@@ -67,6 +67,8 @@ _DECIDING_FIELDS = (
     "nodeLocations",
     "queuedProvisioning",
 )
+_RESERVATION = "nodeConfig.reservationAffinity.values"
+"""The name of a reservation, which decides nothing but a label."""
 _FULL_CLUSTER: Mapping[str, Any] = {
     "datapathProvider": "ADVANCED_DATAPATH",
     "workloadIdentityConfig": {"workloadPool": ""},
@@ -90,7 +92,8 @@ class _Pool:
             return
         for path in _DECIDING_FIELDS:
             *parents, field = path.split(".")
-            yield from unknown_paths(section(self._inputs, *parents).get(field), path)
+            found = unknown_paths(section(self._inputs, *parents).get(field), path)
+            yield from (each for each in found if not each.startswith(_RESERVATION))
         yield from unknown_paths(self._cluster.get("defaultMaxPodsPerNode"), "cluster.defaultMaxPodsPerNode")
 
     def not_in_catalog(self) -> Iterable[str]:
@@ -145,6 +148,11 @@ class _Pool:
             return declared
         return {"type": self.machine.gpu, "count": self.machine.gpu_count} if self.machine.gpu else {}
 
+    @property
+    def _hides_reservation(self) -> bool:
+        """Whether its reservation has a name that is not known yet."""
+        return any(unknown_paths(section(self._config, "reservationAffinity").get("values")))
+
     @cached_property
     def traits(self) -> PoolTraits:
         """What the pool declares that shows on its nodes."""
@@ -163,7 +171,7 @@ class _Pool:
             spot=bool(config.get("spot") or config.get("preemptible")),
             flex_start=bool(config.get("flexStart")),
             queued=bool(section(self._inputs, "queuedProvisioning").get("enabled")),
-            reservation=str(reserved[0]) if reserved else "",
+            reservation="" if self._hides_reservation else str(reserved[0]) if reserved else "",
             image_type=str(config.get("imageType") or PoolTraits.image_type),
             boot_disk_type=str(config.get("diskType") or section(config, "bootDisk").get("diskType") or "pd-balanced"),
             max_pods=self._max_pods,
@@ -199,6 +207,8 @@ class _Pool:
             unknown |= dict.fromkeys(labels.ZONES, UNKNOWN)
         if not zone:
             unknown |= dict.fromkeys(labels.REGIONS, UNKNOWN)
+        if self._hides_reservation:
+            unknown[labels.GKE_RESERVATION] = UNKNOWN
         return {
             "apiVersion": "v1",
             "kind": "Node",

@@ -24,7 +24,7 @@ def as_json(verdicts: Verdicts) -> dict[str, Any]:
         "workloads": [
             {
                 "kind": item.workload.kind,
-                "namespace": item.workload.namespace,
+                "namespace": str(item.workload.namespace),
                 "name": item.workload.name,
                 "verdict": item.verdict,
                 "reasons": _as_json(item.reasons),

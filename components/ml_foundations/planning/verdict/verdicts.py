@@ -56,7 +56,7 @@ class Verdicts:
         found: defaultdict[str, list[GpuCost]] = defaultdict(list)
         for item in self.workloads:
             if item.gpus:
-                found[item.workload.namespace].append(item.gpus)
+                found[str(item.workload.namespace)].append(item.gpus)
         teams = sorted(found.items())
         return {team: GpuCost(sum(c.gpus for c in all_), sum_known(c.per_hour for c in all_)) for team, all_ in teams}
 

@@ -1,0 +1,47 @@
+"""A program that gives outputs of its other resources to the components is previewed, and rehearsed."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.tools.toolchain import Tools
+
+from tests.support.checkout import CHECKOUT
+from tests.support.previewing import preview
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("of-others")
+    (folder / "Pulumi.yaml").write_text("name: of-others\nruntime: python\n")
+    (folder / "Pulumi.dev.yaml").write_text("config: {gcp:project: acme-ops}\n")
+    shutil.copy(CHECKOUT / "tests" / "support" / "of_others.py", folder / "__main__.py")
+    yield folder
+    assert rehearse(folder, "down").returncode == 0
+
+
+def rehearse(folder: Path, command: str, *more: str) -> subprocess.CompletedProcess[str]:
+    run = [sys.executable, "-m", "ml_foundations.rehearsal", command, "--project", str(folder), *more]
+    return subprocess.run(run, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_what_is_not_known_at_preview_is_undetermined_and_nothing_else(project: Path, tools: Tools) -> None:
+    said = preview(project, tools)
+    assert said.ok, said.of("error")
+    assert said.of("warning") and all(text.startswith("Job UNKNOWN/train: ") for text in said.of("warning"))
+    assert not any("check" in text for text in said.of("warning"))
+
+
+@pytest.mark.usefixtures("tools")
+def test_it_rehearses_and_its_secret_stays_one(project: Path) -> None:
+    done = rehearse(project, "up")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(rehearse(project, "report", "--json").stdout)["workloads"]
+    assert {(each["name"], each["state"]) for each in found} == {("train", "Completed"), ("check", "Completed")}
+    kept = (path.read_text(errors="replace") for path in Rehearsal.of("dev", project).root.rglob("*.json"))
+    assert not any("hunter2" in text for text in kept), "a secret is written down"
