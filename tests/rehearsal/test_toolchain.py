@@ -57,6 +57,17 @@ def group(tmp_path: Path) -> Group:
     return Group("fake", {"greet": "hello"}, minutes=0, copies=copies, folder=folder)
 
 
+@pytest.fixture
+def two_tools(group: Group) -> Group:
+    """The same with a second tool; both tell the version of a pinned module."""
+    (group.source / "bye").mkdir()
+    (group.source / "bye" / "main.go").write_text(GREETING.replace("hello", "bye"))
+    with (group.source / "go.mod").open("a") as file:
+        file.write("\ntool example.com/fake/bye\n")
+    by = {name: ["example.com/pinned", "--version"] for name in ("greet", "leave")}
+    return dataclasses.replace(group, binaries={"greet": "hello", "leave": "bye"}, version_by=by)
+
+
 def said(binary: Path) -> str:
     return subprocess.run([binary], capture_output=True, text=True, check=True).stderr
 
@@ -104,6 +115,37 @@ def test_builds_once(cache: Path, group: Group, monkeypatch: pytest.MonkeyPatch)
     assert toolchain.build(group) == built
     monkeypatch.setattr(toolchain, "_fingerprint", None)
     assert toolchain.build(group) == built, "an unchanged binary is not hashed again"
+
+
+def test_what_path_has_in_the_pinned_version_is_not_built(
+    cache: Path, two_tools: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Group, "pinned", lambda *_: "v1.2.3")
+    others = [("old", "v1.2.2"), ("candidate", "v1.2.3-rc.1"), ("longer", "v1.2.31"), (".rehearsal", "v1.2.3")]
+    for folder, version in others:
+        script(tmp_path / folder / "leave", f"echo Leave version {version}")
+    folders_on_path = [str(tmp_path / folder) for folder, _ in others]
+    monkeypatch.setenv("PATH", os.pathsep.join([*folders_on_path, os.environ["PATH"]]))
+    assert toolchain.parts(two_tools) == (two_tools, {})
+
+    own = script(tmp_path / "own" / "leave", "[ $1 = --version ] && echo Leave version v1.2.3+build")
+    monkeypatch.setenv("PATH", f"{own.parent}{os.pathsep}{os.environ['PATH']}")
+    rest, yours = toolchain.parts(two_tools)
+    assert yours == {"leave": own}
+    built = toolchain.build(rest)
+    assert said(built / "greet") == "hello\n"
+    assert not (built / "bye").exists() and not (built / "leave").exists()
+
+    whole = toolchain.build(two_tools)
+    assert whole != built and said(whole / "leave") == "bye\n"
+    assert toolchain.parts(two_tools) == (two_tools, {}), "what is built already is used"
+
+
+def test_data_files_come_without_a_tool_to_build(cache: Path, group: Group) -> None:
+    built = toolchain.build(dataclasses.replace(group, left_out=frozenset(group.binaries)))
+    assert (built / "stages" / "stage.yaml").exists() and not (built / "greet").exists()
+    nothing = dataclasses.replace(group, left_out=frozenset(group.binaries), copies={})
+    assert toolchain.is_built(nothing)
 
 
 def test_two_processes_build_once(cache: Path, go: Path, group: Group, tmp_path: Path) -> None:
@@ -319,6 +361,27 @@ def test_official_pulumi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     linked.symlink_to(new)
     monkeypatch.setenv("PATH", os.pathsep.join([os.environ["PATH"], str(linked.parent), str(new.parent)]))
     assert toolchain.official_pulumi("v3.250.0") == linked
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "says"),
+    [
+        (groups.KUBERNETES, "etcd", "etcd Version: {v}"),
+        (groups.KUBERNETES, "kube-scheduler", "Kubernetes v{v}"),
+        (groups.KUBERNETES, "kubectl", "Client Version: v{v}\nKustomize Version: v5.8.1"),
+        (groups.KUBERNETES, "kwokctl", "kwokctl version v{v} go1.26.8 (linux/amd64)"),
+        (groups.HELM, "helm", "v{v}+g3d8990f"),
+    ],
+)
+def test_what_the_tools_say_of_their_version(
+    group: Group, name: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, *arguments = group.version_by[name]
+    text = says.format(v=group.pinned(module).removeprefix("v"))
+    own = script(tmp_path / name, f'[ "$*" = "{" ".join(arguments)}" ] && echo "{text}"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(toolchain, "is_built", lambda _: False)
+    assert toolchain.parts(group)[1] == {name: own}
 
 
 def test_the_tools_report_the_versions_that_go_mod_pins(tools: Tools) -> None:

@@ -83,15 +83,18 @@ def _doctor(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     print(f"go             {shutil.which('go') or 'not on PATH: pip brings it'}, used for building only")
     lacking = toolchain.to_build()
     for group in GROUPS.values():
+        rest, yours = toolchain.parts(group)
         if group is PULUMI and pulumi:
             state = f"yours: {pulumi}"
-        elif toolchain.is_built(group):
-            state = f"built: {toolchain.folder_of(group)}"
+        elif toolchain.is_built(rest):
+            state = f"built: {toolchain.folder_of(rest)}" if rest.built or rest.copies else "yours:"
         else:
             when = "" if group in lacking else " when a program needs it"
             state = f"to be built{when}, up to {group.minutes:g} min on 2 cores"
         version = f" {group.pinned(group.version_of)}" if group.version_of else ""
         print(f"{group.name:<14} {state}{version}")
+        for path in yours.values():
+            print(f"{'':<14} yours: {path}")
     minutes = sum(group.minutes for group in lacking)
     print(f"The first rehearsal builds {f'for up to {minutes:g} min' if minutes else 'nothing'}.")
 

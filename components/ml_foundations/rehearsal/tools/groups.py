@@ -24,7 +24,10 @@ class Group:
     minutes: float
     version_of: str = ""
     version_variables: Sequence[str] = ()
+    version_by: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     copies: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    left_out: frozenset[str] = frozenset()
+    """The tools that are not built, since the machine has them."""
     folder: Path | None = None
     """Where the module is, if not beside this file."""
 
@@ -32,6 +35,11 @@ class Group:
     def source(self) -> Path:
         """The folder with go.mod and go.sum."""
         return self.folder or _FOLDER / self.name
+
+    @property
+    def built(self) -> dict[str, str]:
+        """The binaries that are built."""
+        return {name: built for name, built in self.binaries.items() if name not in self.left_out}
 
     def pinned(self, module: str) -> str:
         """The version of a module that go.mod pins."""
@@ -58,7 +66,7 @@ class Group:
             (self.source / "go.sum").read_bytes(),
             *(path.read_bytes() for path in sorted(self.source.rglob("*.go"))),
             self.linker_flags.encode(),
-            json.dumps([dict(self.binaries), dict(self.copies)]).encode(),
+            json.dumps([self.built, dict(self.copies)]).encode(),
             f"{platform.system()}/{platform.machine()}".encode(),
         ):
             digest.update(hashlib.sha256(part).digest())

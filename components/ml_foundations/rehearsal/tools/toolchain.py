@@ -12,8 +12,9 @@ import shutil
 import subprocess
 import tempfile
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ml_foundations.rehearsal.files import draft_of, locked, write, write_json
@@ -24,6 +25,8 @@ from ml_foundations.rehearsal.tools.groups import HELM, KUBERNETES, PULUMI, Grou
 
 _FREE_BYTES = 5 * 1024**3
 """Room that a build takes at most: Go's module and build caches, and the binaries."""
+_MAJOR = re.compile(r"/v\d+$")
+"""The end of a package's path that is no part of its binary's name."""
 
 
 @dataclass(frozen=True)
@@ -50,29 +53,55 @@ def ensure() -> Tools:
     Raises:
         RehearsalError: a build failed, the disk is full, or a registry cannot be reached.
     """
-    kubernetes, helm = build(KUBERNETES), build(HELM)
+    (kubernetes, stages), (helm, _) = map(_tools, (KUBERNETES, HELM))
     official = official_pulumi(PULUMI.pinned(PULUMI.version_of))
     return Tools(
-        **{name.replace("-", "_"): kubernetes / name for name in KUBERNETES.binaries},
-        helm=helm / "helm",
+        **{name.replace("-", "_"): path for name, path in (kubernetes | helm).items()},
         pulumi=official or build(PULUMI) / "pulumi",
         pulumi_is_official=official is not None,
-        kwok_stages=kubernetes / "kwok-stages",
+        kwok_stages=stages / "kwok-stages",
     )
 
 
 def official_pulumi(minimum: str) -> Path | None:
     """The ``pulumi`` on PATH, if it is Pulumi's own release, with its language hosts, and new enough."""
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        found = Path(folder) / "pulumi"
-        real = found.resolve()
-        if not found.is_absolute() or ".rehearsal" in real.parts or not shutil.which(found):
-            continue
-        if not shutil.which(real.parent / "pulumi-language-python"):
-            continue
-        if go_command.version(go_command.printed(found, "version")) >= go_command.version(minimum):
+    for found in _on_path("pulumi"):
+        has_hosts = shutil.which(found.resolve().parent / "pulumi-language-python")
+        if has_hosts and go_command.version(go_command.printed(found, "version")) >= go_command.version(minimum):
             return found
     return None
+
+
+def parts(group: Group) -> tuple[Group, dict[str, Path]]:
+    """What of a group is built, and the tools on PATH that are used as they are; none where all is built already."""
+    yours = {} if is_built(group) else _pinned_on_path(group)
+    return replace(group, left_out=frozenset(yours)), yours
+
+
+def _tools(group: Group) -> tuple[dict[str, Path], Path]:
+    """The tools of a group, and the folder of what is built."""
+    rest, yours = parts(group)
+    folder = build(rest)
+    return yours | {name: folder / name for name in rest.built}, folder
+
+
+def _pinned_on_path(group: Group) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for name, (module, *arguments) in group.version_by.items():
+        version = re.escape(group.pinned(module).removeprefix("v"))
+        pinned = re.compile(rf"(?<![\w.])v?{version}(?![\w.-])")
+        for path in _on_path(name):
+            if pinned.search(go_command.printed(path, *arguments)):
+                found.setdefault(name, path)
+    return found
+
+
+def _on_path(name: str) -> Iterator[Path]:
+    """The executables of a name on PATH, but for those of a rehearsal."""
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        found = Path(folder) / name
+        if found.is_absolute() and ".rehearsal" not in found.resolve().parts and shutil.which(found):
+            yield found
 
 
 def build(group: Group) -> Path:
@@ -82,7 +111,7 @@ def build(group: Group) -> Path:
         RehearsalError: the build failed, the disk is full, or a registry cannot be reached.
     """
     target = folder_of(group)
-    if _verified(target):
+    if is_built(group):
         return target
     try:
         with locked(target.parent, group.name, f"{group.name} is being built by another command"):
@@ -101,12 +130,12 @@ def folder_of(group: Group) -> Path:
 def to_build() -> list[Group]:
     """The groups that every rehearsal needs and that are still to be built."""
     own = [] if official_pulumi(PULUMI.pinned(PULUMI.version_of)) else [PULUMI]
-    return [group for group in (KUBERNETES, HELM, *own) if not is_built(group)]
+    return [group for group in (KUBERNETES, HELM, *own) if not is_built(parts(group)[0])]
 
 
 def is_built(group: Group) -> bool:
     """Whether a group is there, whole."""
-    return _verified(folder_of(group))
+    return not (group.built or group.copies) or _verified(folder_of(group))
 
 
 @dataclass(frozen=True)
@@ -167,11 +196,15 @@ def _build(group: Group, target: Path) -> None:
 def _install(go: _Go) -> None:
     """Leave the group's binaries, under their own names, and its data files in the draft."""
     go.progress.detail("fetching modules")
-    packages = frozenset(go.run("list", "-deps", "tool").split())
-    go.run("install", "-v", "-trimpath", "-ldflags", go.group.linker_flags, "tool", packages=packages)
-    for name, built in go.group.binaries.items():
+    left_out = {go.group.binaries[name] for name in go.group.left_out}
+    wanted = [tool for tool in go.run("list", "tool").split() if _MAJOR.sub("", tool).split("/")[-1] not in left_out]
+    if go.group.built:
+        packages = frozenset(go.run("list", "-deps", *wanted).split())
+        go.run("install", "-v", "-trimpath", "-ldflags", go.group.linker_flags, *wanted, packages=packages)
+    for name, built in go.group.built.items():
         (go.draft / built).replace(go.draft / name)
     for folder, (module, source) in go.group.copies.items():
+        go.run("mod", "download", module)
         listed = go.run("list", "-m", "-f", "{{.Dir}}", module).strip()
         shutil.copytree(Path(listed) / source, go.draft / folder, copy_function=shutil.copyfile)
 
