@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, MachineType, machine_type
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import InputStr, InputText, MachineTypeName, Name
+from ml_foundations.component.types import InputText, MachineTypeName, Name
 from ml_foundations.kubernetes import labels
 
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
@@ -88,7 +88,7 @@ class CapacitySpec(Spec):
     """The zones of the nodes; by default the cluster's. GPUs are in few zones of a region."""
     spot: bool = False
     """Whether the nodes are Spot VMs; default false."""
-    reservation: InputStr = None
+    reservation: InputText | None = None
     """The reservation that the nodes come from: any, any-or-fail, none, its name, or
     projects/PROJECT/reservations/NAME.
 
@@ -163,7 +163,7 @@ class CapacitySpec(Spec):
         return "reservation" if self.reservation not in (None, "none") else "on-demand"
 
     def _reservation_errors(self) -> Iterator[tuple[str, str]]:
-        reservation = self.reservation
+        reservation: Any = self.reservation
         if reservation in (None, "none"):
             return
         if isinstance(reservation, str) and not _RESERVATION.fullmatch(reservation):
