@@ -53,15 +53,15 @@ def test_a_provider_that_is_allowed_runs_by_the_users_own_plugin(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "own"))
-    with pytest.raises(RehearsalError, match="Install it: pulumi plugin install resource tls"):
-        environment.install(rehearsal, tools, allowed=["tls"])
-    for name, version in (("tls", "v5.1.0"), ("tls", "v5.0.9"), ("tls-other", "v9.0.0")):
+    with pytest.raises(RehearsalError, match="Install it: pulumi plugin install resource time"):
+        environment.install(rehearsal, tools, allowed=["time"])
+    for name, version in (("time", "v0.1.0"), ("time", "v0.0.9"), ("time-other", "v9.0.0")):
         plant(tmp_path / "own", version, name)
-    environment.install(rehearsal, tools, allowed=["tls"])
-    assert (plugin(rehearsal, "tls") / "version").read_text() == "v5.1.0"
-    assert "using your plugin resource-tls-v5.1.0, which reaches nothing, except" in capsys.readouterr().err
+    environment.install(rehearsal, tools, allowed=["time"])
+    assert (plugin(rehearsal, "time") / "version").read_text() == "v0.1.0"
+    assert "using your plugin resource-time-v0.1.0, which reaches nothing" in capsys.readouterr().err
     environment.install(rehearsal, tools)
-    assert not list(rehearsal.pulumi_home.glob("plugins/resource-tls-*")), "it was allowed once"
+    assert not list(rehearsal.pulumi_home.glob("plugins/resource-time-*")), "it was allowed once"
 
 
 def test_plugins_that_the_project_names_are_not_run(rehearsal: Rehearsal, tools: Tools) -> None:

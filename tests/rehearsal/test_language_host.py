@@ -63,6 +63,16 @@ class Password(pulumi.CustomResource):
     def result(self):
         return pulumi.get(self, "result")
 
+class Key(pulumi.CustomResource):
+    def __init__(self, name):
+        made = {"algorithm": "ED25519", "publicKeyOpenssh": None, "privateKeyPem": None}
+        super().__init__("tls:index/privateKey:PrivateKey", name, made, pulumi.ResourceOptions(version="5.0.0"))
+
+    @property
+    def forms(self):
+        return pulumi.Output.all(pulumi.get(self, "publicKeyOpenssh"), pulumi.get(self, "privateKeyPem"))
+
+pulumi.export("key", Key("k").forms)
 pulumi.export("said", Shout("s", "hello").said)
 pulumi.export("password", Password("p", 12).result)
 bucket = gcp.storage.Bucket("b", location="EU", project="p", name="b", opts=pulumi.ResourceOptions(version="8.1.0"))
@@ -321,6 +331,10 @@ def test_a_program_has_providers_of_its_own_of_other_versions_and_other_stacks(
     assert len(str(outputs["password"])) == 12
     shown = project.checked("stack", "output", "--json")
     assert str(outputs["password"]) not in shown, "a password is shown"
+    public, private = outputs["key"]
+    assert public.startswith("ssh-ed25519 ")
+    assert "PRIVATE KEY" in private
+    assert "PRIVATE KEY" not in shown, "a private key is shown"
     assert environment.PLACEHOLDER not in shown, "the secret of another stack is shown"
     assert "unchanged" in project.checked("up", "--yes", "--stack", "dev", "--expect-no-changes")
 
@@ -330,19 +344,19 @@ def test_a_provider_that_is_not_allowed_says_how_it_is(project: Project, own_too
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", packages], check=True)
     (site_packages,) = packages.glob("lib/python*/site-packages")
     write(site_packages / "lent.pth", next(path for path in sys.path if path.endswith("site-packages")))
-    plugin = {"resource": True, "name": "tls", "version": "5.0.0"}
-    write(site_packages / "pulumi_tls" / "pulumi-plugin.json", json.dumps(plugin))
+    plugin = {"resource": True, "name": "time", "version": "0.1.0"}
+    write(site_packages / "pulumi_time" / "pulumi-plugin.json", json.dumps(plugin))
     write(project.folder / "Pulumi.yaml", "name: greetings\nruntime: {name: python, options: {virtualenv: own}}\n")
     environment.install(project.rehearsal, own_tools)
     project.checked("up", "--yes")
     write(
         project.folder / "__main__.py",
         "import pulumi\n\n"
-        "pulumi.CustomResource('tls:index/privateKey:PrivateKey', 'k', {}, pulumi.ResourceOptions(version='5.0.0'))\n",
+        "pulumi.CustomResource('time:index/static:Static', 't', {}, pulumi.ResourceOptions(version='0.1.0'))\n",
     )
     done = project.pulumi("up", "--yes")
     assert done.returncode != 0
-    assert "if you allow it: ml-foundations up --allow-provider tls" in done.stdout + done.stderr
+    assert "if you allow it: ml-foundations up --allow-provider time" in done.stdout + done.stderr
 
 
 def test_policy_pack(project: Project, tmp_path: Path) -> None:
@@ -473,7 +487,7 @@ def test_required_packages_are_those_of_the_installed_sdks() -> None:
 def test_a_host_starts_without_the_sdk_and_leaves_it_whole_to_others() -> None:
     """Each command starts several of our processes: the SDK's import would be most of what they do."""
     body = """
-import sys, ml_foundations.rehearsal.engine.language_host as host, ml_foundations.rehearsal.plugins.kubernetes.__main__
+import sys, ml_foundations.rehearsal.engine.language_host as host, ml_foundations.rehearsal.plugins.kubernetes.provider
 from ml_foundations.rehearsal.plugins.gcp import provider
 assert "location" in provider.GCP["gcp:container/cluster:Cluster"].inputs
 assert "pulumi" not in sys.modules, "the SDK is imported"

@@ -1204,7 +1204,7 @@ def test_pulumi_killed_during_an_update_leaves_no_process_and_the_next_up_conver
     plugins = [
         p
         for p in psutil.Process(process.pid).children(recursive=True)
-        if "ml_foundations.rehearsal.plugins.kubernetes" in p.cmdline()
+        if {"ml_foundations.rehearsal.plugins", "kubernetes"} <= {*p.cmdline()}
     ]
     process.kill()
     process.wait()

@@ -216,7 +216,7 @@ def test_the_schema_of_kubernetes() -> None:
     assert {"spec", "status"} <= deployment["properties"].keys()
 
 
-PLUGIN = [sys.executable, "-m", "ml_foundations.rehearsal.plugins.kubernetes"]
+PLUGIN = [sys.executable, "-m", "ml_foundations.rehearsal.plugins", "kubernetes"]
 
 
 def test_the_engines_interrupt_ends_a_plugin_at_once() -> None:

@@ -35,7 +35,7 @@ PLACEHOLDER = "rehearsed"
 """What a program gets for an encrypted value."""
 _CA_BUNDLE = "ca-bundle.crt"
 _PLUGINS = "ml_foundations.rehearsal.plugins"
-_EMBEDDED = frozenset(("gcp", "kubernetes", "random"))
+_EMBEDDED = frozenset(("gcp", "kubernetes", "random", "tls"))
 _ANY_VERSION = "9999.0.0"
 """The version of what serves every version that a program asks for."""
 _TABLES = read_map(Path(__file__).with_suffix(".yaml"), "the environment of a rehearsal")
@@ -243,7 +243,7 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
     dynamic = _plugin_folder(rehearsal, "pulumi-python") / "pulumi-resource-pulumi-python"
     _script(dynamic, f'exec {shlex.quote(str(python))} -u -m pulumi.dynamic "$@"\n')
     for package in _EMBEDDED - allowed:
-        script = _python_module(rehearsal, f"{_PLUGINS}.{package}")
+        script = _python_module(rehearsal, f"{_PLUGINS} {package}")
         # `pulumi package` asks for the very version that the component package is locked to.
         with suppress(importlib.metadata.PackageNotFoundError):
             locked = importlib.metadata.version(f"pulumi-{package}")

@@ -44,10 +44,10 @@ class GcpProvider(Provider):
 
     sdk: ClassVar[Sdk] = GCP
 
-    def __init__(self, rehearsal: Rehearsal) -> None:
+    def __init__(self, rehearsal: Rehearsal | None = None) -> None:
         super().__init__()
-        self._rehearsal = rehearsal
-        self._store = Store(rehearsal)
+        self._rehearsal = rehearsal or Rehearsal.of_this_process()
+        self._store = Store(self._rehearsal)
         self._place = Place()
         self._version = GCP.version
         # Creates run side by side: of two with one id or name, the second must see the first.
