@@ -1,7 +1,5 @@
 """What the providers of made values have in common: a value is made once, and kept in Pulumi's state alone."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from ml_foundations.kubernetes.manifests import UNKNOWN

@@ -85,11 +85,13 @@ def program(step: int, chosen: list[Scenario]) -> str:
     return f"""
     import json
     def filled(value):
-        # The output of another resource for each reference, such as $m.metadata.name.
+        # The output of another resource for each reference, such as $m.metadata.name; for *9 a text of 9 letters.
         if isinstance(value, dict):
             return {{key: filled(item) for key, item in value.items()}}
         if isinstance(value, list):
             return [filled(item) for item in value]
+        if isinstance(value, str) and value[:1] == "*" and value[1:].isdigit():
+            return "x" * int(value[1:])
         if not isinstance(value, str) or not value.startswith("$"):
             return value
         name, *path = value[1:].split(".")

@@ -48,6 +48,11 @@ class Client:
         query = _query(dry_run) | {"force": "true" if force else "false", "fieldManager": manager}
         return self._api.request("PATCH", self.path(obj), query, obj, "application/apply-patch+yaml")
 
+    def replace(self, obj: Object, live: Object, *, dry_run: bool = False) -> Object:
+        """Put an object in the place of the live one."""
+        version = {"resourceVersion": live["metadata"]["resourceVersion"]}
+        return self._api.request("PUT", self.path(live), _query(dry_run), obj | {"metadata": obj["metadata"] | version})
+
     def is_as_created(self, live: Object) -> bool:
         """Whether an object of this plugin was never applied."""
         return any(_is_entry(entry, _CREATION) for entry in live["metadata"].get("managedFields", []))

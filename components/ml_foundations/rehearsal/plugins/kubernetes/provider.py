@@ -256,6 +256,10 @@ class KubernetesProvider(Provider):
         live = self._client.get(wanted)
         if live is None:
             raise ApiError(404, f"{objects.title(wanted)} is gone. Run pulumi refresh, then try again")
+        if (
+            group_kind(wanted) == "CustomResourceDefinition.apiextensions.k8s.io"
+        ):  # updateResource of pulumi-kubernetes, pkg/await/await.go
+            return self._client.replace(wanted, live, dry_run=dry_run)
         objects.keep_live(wanted, live, resource.ignore)
         if not self._settings.applies_server_side:
             return self._client.merge(merge_patch(self._located(old.inputs, old), wanted), live, dry_run=dry_run)

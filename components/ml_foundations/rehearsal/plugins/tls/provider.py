@@ -3,8 +3,6 @@
 Source: the schema of pulumi-tls, and the Terraform provider behind it. Nothing is renewed before it ends.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import ipaddress
