@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every command starts Python several times: let it keep what it compiled, whatever the user's shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up down status report test quick lint format bench differential faults lock generate install clean help
+.PHONY: up down status report test quick lint format bench differential faults lock generate release install clean help
 .DEFAULT_GOAL := up
 
 up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
@@ -50,6 +50,20 @@ lock: .venv/.ready ## update the lock, after a change of the dependencies in pyp
 
 generate: .venv/.ready ## write arguments, schemas and pages, after a change of a component's arguments
 	@$(RUN) codegen
+
+release: .venv/.ready ## make dist/: wheel, sdist, schema, SBOM and notes; the wheel is tried in an empty environment
+	rm -rf dist && mkdir dist
+	@$(RUN) build --no-isolation --outdir dist
+	@cp components/schema.json dist
+	@$(RUN) uv pip compile pyproject.toml --extra rehearsal --extra policy -c requirements.lock --universal --generate-hashes \
+		--no-header --no-annotate -q -o dist/requirements.txt
+	@PYTHONWARNINGS=ignore .venv/bin/cyclonedx-py requirements dist/requirements.txt --pyproject pyproject.toml --mc-type library \
+		--output-reproducible -o dist/sbom.cdx.json
+	@awk '/^## / { sections++ } sections == 1' CHANGELOG.md > dist/notes.md
+	@$(PYTHON) -m venv dist/.try && dist/.try/bin/pip install -q -r dist/requirements.txt
+	@dist/.try/bin/pip install -q --no-deps dist/*.whl && dist/.try/bin/ml-foundations --help > dist/.try/help
+	@cd dist && .try/bin/ml-foundations plan ../examples/bring-your-own-cluster/nodes.yaml ../examples/bring-your-own-cluster/job.yaml
+	@rm -r dist/.try && ls dist
 
 install: .venv/.ready ## make .venv, the Python environment, and no more
 

@@ -132,3 +132,24 @@ def run(python: Path, code: str) -> str:
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def test_a_release_has_its_bill_of_materials_and_its_notes(copy_checkout: Callable[[], Checkout]) -> None:
+    """Of ``make release``, what needs no registry, with the pins of the component package."""
+    root = copy_checkout().root
+    recipe = subprocess.run(["make", "-n", "release"], cwd=root, capture_output=True, text=True, check=True).stdout
+    lines = (
+        recipe[recipe.index("rm -rf dist") : recipe.index("python3 -m venv dist/.try")]
+        .replace("\\\n", " ")
+        .splitlines()
+    )
+    offline = ["cp components/requirements.txt dist" if "pip compile" in line else line for line in lines]
+    done = subprocess.run(["bash", "-ec", "\n".join(offline)], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed = json.loads((root / "dist" / "sbom.cdx.json").read_text())["components"]
+    pins = {f"{each['name']}=={each['version']}" for each in listed}
+    wanted = {line.split()[0] for line in (root / "dist" / "requirements.txt").read_text().splitlines() if "==" in line}
+    assert wanted and pins == wanted
+    notes = (root / "dist" / "notes.md").read_text()
+    assert notes.startswith("## ") and notes in (root / "CHANGELOG.md").read_text() and "\n## " not in notes
+    assert {".json", ".whl", ".gz"} <= {path.suffix for path in (root / "dist").iterdir()}

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import CHECKOUT
 from tests.support.previewing import preview
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +27,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert rehearse(folder, "down").returncode == 0
 
 
-def rehearse(folder: Path, command: str, *more: str) -> subprocess.CompletedProcess[str]:
-    run = [sys.executable, "-m", "ml_foundations.rehearsal", command, "--project", str(folder), *more]
-    return subprocess.run(run, capture_output=True, text=True, check=False, timeout=600)
+def command(folder: Path, name: str, *more: str) -> list[str]:
+    return [sys.executable, "-m", "ml_foundations.rehearsal", name, "--project", str(folder), *more]
+
+
+def rehearse(folder: Path, name: str, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(folder, name, *more), capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_what_is_not_known_at_preview_is_undetermined_and_nothing_else(project: Path, tools: Tools) -> None:
@@ -37,10 +42,20 @@ def test_what_is_not_known_at_preview_is_undetermined_and_nothing_else(project: 
 
 
 @pytest.mark.usefixtures("tools")
-def test_it_rehearses_and_its_secret_stays_one(project: Path) -> None:
-    done = rehearse(project, "up")
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_it_rehearses_while_its_page_is_watched_and_its_secret_stays_one(project: Path) -> None:
+    rehearsal = Rehearsal.of("dev", project)
+    with (project / "up.log").open("w") as log:
+        up = subprocess.Popen(command(project, "up", "--watch"), stdout=log, stderr=subprocess.STDOUT)
+    try:
+        said = (project / "up.log").read_text
+        until(lambda: "stays fresh until Ctrl-C" in said() or up.poll() is not None, seconds=300)
+        until(lambda: '"reload": 2' in rehearsal.page.read_text())
+    finally:
+        up.send_signal(signal.SIGINT)
+        up.wait(60)
+    assert up.returncode == 0, said()
+    assert '"reload": 0' in rehearsal.page.read_text()
     found = json.loads(rehearse(project, "report", "--json").stdout)["workloads"]
     assert {(each["name"], each["state"]) for each in found} == {("train", "Completed"), ("check", "Completed")}
-    kept = (path.read_text(errors="replace") for path in Rehearsal.of("dev", project).root.rglob("*.json"))
+    kept = (path.read_text(errors="replace") for path in rehearsal.root.rglob("*.json"))
     assert not any("hunter2" in text for text in kept), "a secret is written down"

@@ -6,8 +6,10 @@ import json
 import re
 import shutil
 import subprocess
+import threading
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ def nodes_of(name: str, count: int) -> list[Node]:
     return [*found, Node(f"{name}-dead", name, 8, fault="not ready"), Node(f"{name}-ill", name, 8, missing=1)]
 
 
-def page_of(count: int, name: str = "train") -> str:
+def page_of(count: int, name: str = "train", reload_seconds: int = 0) -> str:
     nodes = nodes_of("h100", count)
     declared = [
         pool("h100", 100, {"node.kubernetes.io/instance-type": "a3-highgpu-8g"}),
@@ -75,7 +77,7 @@ def page_of(count: int, name: str = "train") -> str:
     fleet = Fleet(
         nodes, {"h100": [NOW + timedelta(seconds=10)]}, lives, cost_of(from_manifests(declared[:1])), verdicts
     )
-    return render(report, fleet, "dev", NOW + timedelta(seconds=90))
+    return render(report, fleet, "dev", NOW + timedelta(seconds=90), reload_seconds)
 
 
 class _Reader(HTMLParser):
@@ -108,10 +110,13 @@ class _Reader(HTMLParser):
 def browse(folder: Path, page: str) -> str:
     """What a real browser makes of a page: its elements when its scripts have run."""
     (folder / "shown.html").write_text(page)
+    return visit(folder, f"file://{folder}/shown.html")
+
+
+def visit(folder: Path, address: str) -> str:
     command = [CHROMIUM or "", "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
     command += [f"--user-data-dir={folder}/profile", "--virtual-time-budget=5000", "--dump-dom"]
-    shown = [*command, f"file://{folder}/shown.html"]
-    return subprocess.run(shown, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run([*command, address], capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def read(folder: Path, page: str) -> _Reader:
@@ -178,6 +183,33 @@ def test_it_says_what_is_drawn(tmp_path: Path) -> None:
     names = [name for name, _ in page.tags]
     assert names.count("table") == names.count("caption") == 4
     assert all(attributes.get("aria-label") for name, attributes in page.tags if name == "section")
+
+
+@browser
+@pytest.mark.parametrize(("seconds", "shown"), [(0, "first"), (1, "second")])
+def test_it_reads_itself_again_only_when_it_is_told_to(seconds: int, shown: str, tmp_path: Path) -> None:
+    pages = iter([page_of(3, name="first-job", reload_seconds=seconds)])
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            is_page = self.path == "/"
+            self.wfile.write(next(pages, page_of(3, name="second-job")).encode() if is_page else b"")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            page = visit(tmp_path, f"http://127.0.0.1:{server.server_port}/")
+        finally:
+            server.shutdown()
+    reader = _Reader()
+    reader.feed(page)
+    assert [name for name in ("first", "second") if f"{name}-job" in reader.text] == [shown]
 
 
 @browser

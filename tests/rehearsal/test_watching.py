@@ -1,6 +1,7 @@
-"""A part of the replica that dies is told while a command waits for it."""
+"""A part of the replica that dies is told while a command waits, and what is repeated goes on whatever fails."""
 
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from ml_foundations.rehearsal import watching
 from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.watching import watched
+from ml_foundations.rehearsal.watching import repeated, watched
 
 
 def scheduler(folder: Path) -> tuple[Process, subprocess.Popen[bytes]]:
@@ -42,3 +43,20 @@ def test_what_else_goes_wrong_is_told_as_it_is(tmp_path: Path) -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def test_what_is_repeated_goes_on_after_a_failure_and_ends_with_the_block() -> None:
+    calls: list[int] = []
+    thrice = threading.Event()
+
+    def write() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            thrice.set()
+        raise RehearsalError("the pod is gone")
+
+    with repeated(write, 0):
+        assert thrice.wait(30)
+    count = len(calls)
+    time.sleep(0.05)
+    assert len(calls) == count

@@ -4,8 +4,10 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,10 +24,11 @@ from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import toolchain
 from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI
-from ml_foundations.rehearsal.watching import watched
+from ml_foundations.rehearsal.watching import repeated, watched
 
 _SETTLE_SECONDS = 120
 _POLL_SECONDS = 0.25
+_PAGE_SECONDS = 2
 _QUIET_SECONDS = 20
 """After this long without any change, what is still pending is taken to stay so."""
 
@@ -54,12 +57,19 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     if args.nodes:
         brought_nodes.copy(rehearsal, args.nodes)
     controllers.resume(rehearsal, tools)
-    with watched(_processes(rehearsal), rehearsal.command("up")):
+    with (
+        _fresh_page(rehearsal) if args.watch else nullcontext(),
+        watched(_processes(rehearsal), rehearsal.command("up")),
+    ):
         stack.up(rehearsal, quiet=args.quiet, verbose=args.verbose)
         result = _settle(rehearsal)
-    _write_page(result, rehearsal, rehearsal.page)
-    tables.show(result, rehearsal, output())
-    _show_hints(rehearsal)
+        tables.show(result, rehearsal, output())
+        _show_hints(rehearsal)
+        if args.watch:
+            console.print("The page stays fresh until Ctrl-C.")
+            with suppress(KeyboardInterrupt):
+                signal.pause()
+    _write_page(contents.collect(rehearsal) if args.watch else result, rehearsal, rehearsal.page)
     if result.unwell:
         raise RehearsalError(
             f"{len(result.unwell)} of {len(result.workloads)} workloads do not run; see the notes above"
@@ -145,8 +155,18 @@ def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         tables.show(result, rehearsal, output())
 
 
-def _write_page(result: contents.Report, rehearsal: Rehearsal, file: Path) -> None:
-    text = page.render(result, fleet.collect(rehearsal), rehearsal.title, datetime.now(UTC))
+def _fresh_page(rehearsal: Rehearsal) -> AbstractContextManager[None]:
+    """Keep the page as things are; it reads itself again as often as it is written."""
+    console.print(f"Open {os.path.relpath(rehearsal.page)} in a browser: it shows what happens.")
+
+    def write() -> None:
+        _write_page(contents.collect(rehearsal), rehearsal, rehearsal.page, reload_seconds=_PAGE_SECONDS)
+
+    return repeated(write, _PAGE_SECONDS)
+
+
+def _write_page(result: contents.Report, rehearsal: Rehearsal, file: Path, reload_seconds: int = 0) -> None:
+    text = page.render(result, fleet.collect(rehearsal), rehearsal.title, datetime.now(UTC), reload_seconds)
     try:
         files.write(file, text)
     except OSError as error:

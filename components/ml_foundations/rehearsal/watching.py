@@ -1,8 +1,9 @@
-"""Tells that a part of the replica died, while a command waits for what that part should do."""
+"""What goes on while a command waits: it is told of a part of the replica that dies, and a page is kept fresh."""
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import psutil
@@ -43,6 +44,29 @@ def watched(parts: Sequence[Process], again: str) -> Iterator[None]:
     if dead:
         names = " and ".join(part.name for part in dead)
         raise RehearsalError(f"{names} died, and the update was interrupted. Start the replica again: {again}")
+
+
+@contextmanager
+def repeated(action: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Do something again and again until the block ends, with seconds in between; what fails is tried again."""
+    done = threading.Event()
+
+    def repeat() -> None:
+        took = 0.0
+        # What takes long takes from the replica what it needs: the longer, the less often.
+        while not done.wait(max(seconds, 2 * took)):
+            began = time.monotonic()
+            with suppress(Exception):  # things change while they are read
+                action()
+            took = time.monotonic() - began
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _interrupt_pulumi() -> None:

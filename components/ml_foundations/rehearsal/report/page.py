@@ -16,13 +16,14 @@ from ml_foundations.rehearsal.report.fleet import Fleet
 _TEMPLATE = Path(__file__).with_name("page.html")
 
 
-def render(report: Report, fleet: Fleet, title: str, now: datetime) -> str:
-    """The page of a rehearsal under a title, as it was read at a time."""
+def render(report: Report, fleet: Fleet, title: str, now: datetime, reload_seconds: int = 0) -> str:
+    """The page of a rehearsal under a title, as it was read at a time; it reloads after seconds, if any."""
     template = _TEMPLATE.read_text(encoding="utf-8")
     script = template.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # No text can end the element that holds the data.
-    data = json.dumps(_data(report, fleet, title, now), default=_plain).replace("<", "\\u003c")
+    drawn = _data(report, fleet, title, now) | {"reload": reload_seconds}
+    data = json.dumps(drawn, default=_plain).replace("<", "\\u003c")
     return template.replace("{{hash}}", digest, 1).replace("{{data}}", data, 1)
 
 
