@@ -1,7 +1,9 @@
 """What an interruption leaves, and how the next ``make up`` goes on from there."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -102,3 +104,19 @@ def test_what_google_cloud_had_made_when_pulumi_was_killed_is_adopted(project: P
     stack.recover(project.rehearsal)
     assert "3 unchanged" in project.up(body)
     assert len(Store(project.rehearsal).resources()) == 1
+
+
+def test_a_pulumi_that_has_just_ended_holds_no_lock(project: Project, tmp_path: Path) -> None:
+    project.up("")
+    script = tmp_path / "pulumi"
+    script.write_text("#!/bin/sh\nexit 1\n")
+    script.chmod(0o700)
+    ended = subprocess.Popen([script])
+    until(lambda: psutil.Process(ended.pid).status() == psutil.STATUS_ZOMBIE)
+    lock = project.rehearsal.backend_dir / ".pulumi" / "locks" / "organization" / "t" / "t" / "lock.json"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    holder = {"pid": ended.pid, "username": "u", "hostname": socket.gethostname(), "timestamp": "2026-01-01T00:00:00Z"}
+    lock.write_text(json.dumps(holder))
+    stack.recover(project.rehearsal)
+    ended.wait()
+    assert not lock.exists()

@@ -141,11 +141,12 @@ def end(processes: Iterable[psutil.Process], patience: float = 0) -> None:
             with suppress(psutil.NoSuchProcess):
                 send(process)
         deadline = time.monotonic() + seconds
-        while (left := [process for process in left if not _has_ended(process)]) and time.monotonic() < deadline:
+        while (left := [process for process in left if not has_ended(process)]) and time.monotonic() < deadline:
             time.sleep(0.02)
 
 
-def _has_ended(process: psutil.Process) -> bool:
+def has_ended(process: psutil.Process) -> bool:
+    """Whether a process is gone, or nobody has asked how it ended."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

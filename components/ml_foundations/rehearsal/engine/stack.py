@@ -23,7 +23,7 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import helm
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
-from ml_foundations.rehearsal.processes import Process
+from ml_foundations.rehearsal.processes import Process, has_ended
 from ml_foundations.rehearsal.progress import RehearsalError, Step, output
 
 _T = TypeVar("_T")
@@ -115,7 +115,9 @@ def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
     """Fail if the pulumi that holds a lock of the backend still runs."""
     holder = json.loads(lock.read_text())
     with suppress(psutil.NoSuchProcess):
-        if holder["hostname"] == socket.gethostname() and psutil.Process(holder["pid"]).name().startswith("pulumi"):
+        found = psutil.Process(holder["pid"])
+        is_pulumi = holder["hostname"] == socket.gethostname() and found.name().startswith("pulumi")
+        if is_pulumi and not has_ended(found):
             raise RehearsalError(
                 f"pulumi is already at work on {rehearsal.stack} (process {holder['pid']}). "
                 "Wait until it has ended, or end it, then try again"
