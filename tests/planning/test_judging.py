@@ -134,7 +134,7 @@ def test_competition_is_open_where_other_nodes_may_take_the_pods() -> None:
 
 
 def test_an_autoscaler_and_a_rollout_only_warn() -> None:
-    target = {"kind": "Deployment", "name": "web"}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     scaler = namespaced(
         "autoscaling/v2",
         "HorizontalPodAutoscaler",

@@ -8,10 +8,10 @@ import pytest
 from ml_foundations.planning import Severity, Verdict, judge
 
 from tests.planning.building import Manifest, deployment, node, template
-from tests.planning.mutations import ISCSI, draw
+from tests.planning.mutations import ISCSI, SELECTOR, draw
 from tests.support.cluster import Cluster
 
-CASES = 1500
+CASES = 2400
 FEW = 10 * [None]
 """A field is left out most of the time, so that few are wrong at once."""
 NAME = [*15 * ["o"], "o.p", "O", "a_b"]
@@ -75,13 +75,34 @@ FAILURE: Manifest = {
     "onPodConditions": [None, None, (CONDITION,)],
 }
 PODS = {"containers": ({"name": "main", "image": "i"},), "restartPolicy": "Never"}
+SUCCESS = {
+    "succeededIndexes": [None, "0", "0-1", "1-0", "0,0", "1-1", "0,2-3", "12", "x", ""],
+    "succeededCount": [None, 1, 2, 0, 40],
+}
 JOB: Manifest = {
     "template": {"metadata": {"labels": {"app": "web"}}, "spec": PODS},
     "podFailurePolicy": [None, {"rules": [(FAILURE,), (FAILURE, FAILURE)]}],
     "completionMode": [None, "Indexed"],
     "completions": [1, 1, 11],
     "backoffLimitPerIndex": [None, None, 1],
+    "successPolicy": [*FEW, {"rules": [(), (SUCCESS,), (SUCCESS,), (SUCCESS,)]}],
 }
+LABELS = {"team": "ml", "a/b": "", "c": "d"}
+METADATA: Manifest = {
+    "labels": [*FEW, LABELS, {"a b": "c"}, {"a": "b c"}, {"a": "x" * 64}],
+    "annotations": [*FEW, {"A.b/C": "any text"}, {"a b": "c"}, {"/a": "c"}],
+    "finalizers": [*FEW, ("a.b/c",), ("a",), ("orphan",)],
+    "ownerReferences": [*FEW, ({"apiVersion": ["v1", ""], "kind": "Pod", "name": ["p", ""], "uid": ["u", ""]},)],
+}
+"""What every kind has."""
+SHARE = [None, None, 1, "50%", "101%", -1, "x"]
+PORT = {
+    "port": [80, 80, 81, 0, 70000],
+    "name": [None, "a", "b", "A"],
+    "protocol": [*FEW, "UDP", "x"],
+    "targetPort": [*FEW, "http", 90, 0, "Http"],
+}
+TAINT = {"key": ["k", "k", "l", "a b", ""], "effect": ["NoSchedule", "NoExecute", "x", ""], "value": [None, "v", "a b"]}
 SCHEDULES = (
     *(
         "61 * * * *",
@@ -117,6 +138,40 @@ SCHEDULES = (
 )
 PROCESS = [None, None, {"windowsOptions": {"hostProcess": [True, True, False]}}]
 SHAPES: dict[str, tuple[str, Manifest]] = {
+    "Namespace": ("/api/v1/namespaces", {}),
+    "Node": (
+        "/api/v1/nodes",
+        {"spec": {"taints": [None, (TAINT,), (TAINT, TAINT)], "podCIDR": [*FEW, "10.0.0.0/24", "10.0.0.0", "x"]}},
+    ),
+    "ServiceAccount": ("/api/v1/namespaces/default/serviceaccounts", {}),
+    "ConfigMap": (
+        "/api/v1/namespaces/default/configmaps",
+        {"data": [None, {"a": "b"}, {"a/b": "c"}, {"..": "c"}], "binaryData": [*FEW, {"_x.y-Z": "YQ=="}, {"a b": ""}]},
+    ),
+    "Service": (
+        "/api/v1/namespaces/default/services",
+        {
+            "spec": {
+                "type": [*FEW, "NodePort", "ExternalName", "x"],
+                "clusterIP": [*FEW, "None"],
+                "externalName": [*FEW, "a.b", "A_"],
+                "sessionAffinity": [*FEW, "x"],
+                "selector": [None, {"a": "b"}, {"a b": "c"}],
+                "ports": [(PORT,), (PORT,), (PORT, PORT), None],
+            }
+        },
+    ),
+    "PodDisruptionBudget": (
+        "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+        {
+            "spec": {
+                "minAvailable": SHARE,
+                "maxUnavailable": SHARE,
+                "unhealthyPodEvictionPolicy": [*FEW, "AlwaysAllow", "x"],
+                "selector": [None, SELECTOR],
+            }
+        },
+    ),
     "PersistentVolume": (
         "/api/v1/persistentvolumes",
         {
@@ -197,7 +252,11 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
             "spec": {
                 "maxReplicas": [3, 3, 3, 0],
                 "minReplicas": [None, 1, 3, 4, 0],
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": ["Deployment", ""], "name": ["web", "web", ""]},
+                "scaleTargetRef": {
+                    "apiVersion": [*4 * ["apps/v1"], "v1", "", None],
+                    "kind": ["Deployment", "Deployment", "ReplicationController", ""],
+                    "name": ["web", "web", ""],
+                },
             }
         },
     ),
@@ -226,7 +285,7 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
         },
     ),
 }
-CLUSTER_WIDE = ("PersistentVolume", "StorageClass", "PriorityClass", "RuntimeClass")
+CLUSTER_WIDE = ("Namespace", "Node", "PersistentVolume", "StorageClass", "PriorityClass", "RuntimeClass")
 ROOMY = node("n", cpu="1k", memory="1Ti")
 WEB = deployment("web", 1, template())
 
@@ -237,7 +296,7 @@ def drawn(kind: str, seed: int) -> Manifest:
     version = version if "namespaces" in path else version.rpartition("/")[0]
     at = random.Random(seed)
     names = {"Job": [*6 * ["o"], "o" * 61, "o" * 62, "o.p"], "CronJob": "o", "Pod": "o"}
-    metadata = {"name": draw(at, names.get(kind, NAME))}
+    metadata = {"name": draw(at, names.get(kind, NAME))} | draw(at, METADATA)
     if kind not in CLUSTER_WIDE:
         metadata["namespace"] = "default"
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **draw(at, shape)}

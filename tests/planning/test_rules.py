@@ -144,7 +144,7 @@ def shared(strategy: str, gpus: int = 8) -> Manifest:
 
 
 def autoscaled(most: int) -> list[Manifest]:
-    target = {"kind": "StatefulSet", "name": "web"}
+    target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}
     scaler = namespaced(
         "autoscaling/v2", "HorizontalPodAutoscaler", "web", spec={"scaleTargetRef": target, "maxReplicas": most}
     )
@@ -534,7 +534,7 @@ def test_metrics_that_are_not_known_yet_are_no_reason_to_worry(metrics: Any) -> 
     assert "autoscaling-metric" not in found(stack)
 
 
-@pytest.mark.parametrize("field", ["kind", "name"])
+@pytest.mark.parametrize("field", ["apiVersion", "kind", "name"])
 def test_an_autoscaler_of_what_is_not_known_yet_scales_something(field: str) -> None:
     stack = scaled_by("queue")
     stack[1]["spec"]["scaleTargetRef"][field] = UNKNOWN

@@ -1,10 +1,20 @@
 """Workloads on their way into the cluster: what the API server makes of their pods, and what it refuses."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, annotations_of, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import (
+    UNKNOWN,
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.kubernetes.quantities import millis
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.planning.api_server import pod_security, validation
@@ -14,15 +24,16 @@ from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defa
 from ml_foundations.planning.api_server.limits import claim_refusals, invalid_resources, out_of_range
 from ml_foundations.planning.api_server.quotas import Quota
 from ml_foundations.planning.model.decisions import Candidate, GrowthStops, InTurns, Verdict, needed_claims
-from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.model.nodes import SHARED_HOSTNAME, NodeClass
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet, Workload, one_by_one, told_apart
 
 _DEFAULT_SCHEDULER = "default-scheduler"
 _NodeRefusals = Callable[[NodeClass], list[Refusal]]
-_LONGEST_STATEFUL_SET = 52
-"""The label controller-revision-hash has room for 63 characters: the name, a dash and a hash of up to 10 digits."""
+_LONGEST_NAMES = {"StatefulSet": 52, "Deployment": 242}
+"""With a dash and a hash of 10 digits they are a label, which has 63 characters, or the name of an object."""
+_SECRETS_OF_ACCOUNT = "kubernetes.io/enforce-mountable-secrets"
 _DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
     for effect, keys in (
@@ -32,6 +43,8 @@ _DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
     for key in keys
 )
 """What the DaemonSet controller lets its pods tolerate."""
+_ON_HOST_NETWORK = ({"key": "node.kubernetes.io/network-unavailable", "operator": "Exists", "effect": "NoSchedule"},)
+"""What else it lets them tolerate on the network of their nodes."""
 
 
 class Admission:
@@ -113,7 +126,7 @@ class Admission:
             workload.namespace,
             pod_set.labels,
             spec,
-            recreated=workload.kind != "Pod",
+            recreated=workload.replaces_evicted,
             one_per_node=workload.kind == "DaemonSet",
             declared_spec=declared,
             made_claims=self._cluster.volumes.made_claims(spec, workload),
@@ -160,7 +173,8 @@ class Admission:
         if "priorityClassName" not in spec and self._cluster.default_priority is not None:
             spec["priorityClassName"] = name_of(self._cluster.default_priority)
         if workload.kind == "DaemonSet":
-            spec["tolerations"] = [*items(spec, "tolerations"), *_DAEMON_TOLERATIONS]
+            of_host = _ON_HOST_NETWORK if spec.get("hostNetwork") else ()
+            spec["tolerations"] = [*items(spec, "tolerations"), *_DAEMON_TOLERATIONS, *of_host]
         return with_gcsfuse(spec, annotations_of(pod_set.template)) if self._cluster.is_gke else spec
 
     def _not_known(self, workload: Workload, pod_set: PodSet, pod: PodClass) -> Iterable[Refusal]:
@@ -190,16 +204,28 @@ class Admission:
             yield _beyond("priorityClassName", message, f"Declare the PriorityClass {priority}.")
         given = section(pod_set.template, "spec")
         account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
-        if account not in ("default", UNKNOWN) and (workload.namespace, account) not in cluster.service_accounts:
+        found = cluster.service_accounts.get((workload.namespace, account))
+        if found is None and account not in ("default", UNKNOWN):
             message = f"the service account {account} is not declared"
             yield _beyond("serviceAccountName", message, f"Declare the ServiceAccount {account}.")
-        if workload.kind == "StatefulSet" and len(str(workload.name)) > _LONGEST_STATEFUL_SET:
-            message = "its name and a hash may be too long for the label that tells the revision of its pods"
-            yield _beyond("", message, f"Give it a name of at most {_LONGEST_STATEFUL_SET} characters.")
+        if found and annotations_of(found).get(_SECRETS_OF_ACCOUNT) == "true":
+            message = f"the service account {account} lets its pods use some secrets only"
+            yield _beyond("serviceAccountName", message, f"Drop the annotation {_SECRETS_OF_ACCOUNT}.")
+        if len(str(workload.name)) > (longest := _LONGEST_NAMES.get(workload.kind, math.inf)):
+            message = "its name and a hash may be too long for what its controller makes"
+            yield _beyond("", message, f"Give it a name of at most {longest} characters.")
+        own = labels_of(pod_set.template)
+        if taken := {key for key in own if pod_set.labels.get(key) != own[key]} | (own.keys() & told_apart(workload)):
+            message = f"its controller gives the label {min(taken)} itself"
+            yield _beyond("metadata.labels", message, "Leave it out of the template.")
         if not self._not_apart.isdisjoint(_selector_keys(spec)):
             message = "a selector tells the pods of one workload apart"
             yield _beyond("affinity", message, "Select the pods by a common label.")
-        for key in {each.key for each in (*pod.affinity, *pod.anti_affinity, *pod.spread)} - {labels.HOSTNAME}:
+        keys = {each.key for each in (*pod.affinity, *pod.anti_affinity, *pod.spread)}
+        if keys & {labels.HOSTNAME, SHARED_HOSTNAME} and cluster.lacks_host_names:
+            message = f"some Nodes lack the label {labels.HOSTNAME}, which kubelets give them"
+            yield _beyond("affinity", message, "Give all Nodes the label.")
+        for key in keys - {labels.HOSTNAME}:
             if any(place.node.labels.get(key) is UNKNOWN and not place.node.zones for place in cluster.places):
                 yield _beyond("affinity", f"the label {key} of some nodes is not known", "Declare the pools' zones.")
         yield from cluster.volumes.not_known(spec, workload)

@@ -15,7 +15,7 @@ from ml_foundations.kubernetes.manifests import (
 )
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.api_server.cluster import Cluster
-from ml_foundations.planning.model.workloads import Workload
+from ml_foundations.planning.model.workloads import Workload, ordinals
 
 _TAKES_OVER = {"Deployment": "ReplicaSet"} | dict.fromkeys(
     ("ReplicaSet", "ReplicationController", "DaemonSet", "StatefulSet"), "Pod"
@@ -29,13 +29,13 @@ def adoptions(cluster: Cluster) -> Mapping[str, list[str]]:
     bare: defaultdict[tuple[str, str], list[Manifest]] = defaultdict(list)
     for kind in ("Pod", "ReplicaSet"):
         for document in cluster.by_kind[kind]:
-            if labels_of(document) and not items(section(document, "metadata"), "ownerReferences"):
+            if not items(section(document, "metadata"), "ownerReferences"):
                 bare[kind, namespace_of(document)].append(document)
     for controller in cluster.workloads:
         for document in bare[_TAKES_OVER.get(controller.kind, ""), controller.namespace]:
             if _finds(controller, document):
                 taken = f"{document['kind']} {controller.namespace}/{name_of(document)}"
-                message = f"{controller} takes over the {taken}, which its selector finds"
+                message = f"{controller} takes over the {taken}, which its selector finds, or the name of its own"
                 for either in (str(controller), taken):
                     found[either].append(message)
     return found
@@ -47,5 +47,7 @@ def _finds(controller: Workload, document: Manifest) -> bool:
         selector = {"matchLabels": selector or labels_of(section(controller.manifest, "spec", "template"))}
     if controller.unknown or not selector or any(unknown_paths(selector)):
         return False
-    is_member = controller.kind != "StatefulSet" or re.fullmatch(rf"{controller.name}-[0-9]+", name_of(document))
-    return bool(is_member) and selects(selector, labels_of(document))
+    number = re.fullmatch(rf"{controller.name}-([0-9]+)", name_of(document))
+    if controller.kind == "StatefulSet" and (not number or int(number[1]) in ordinals(controller)):
+        return bool(number)
+    return selects(selector, labels_of(document))

@@ -10,12 +10,20 @@ from functools import cached_property
 from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.api_server.queues import Queues
 from ml_foundations.planning.model.alike import mentions, together
 from ml_foundations.planning.model.devices import DeviceClaims
-from ml_foundations.planning.model.nodes import SHARED_HOSTNAME, NodeClass, by_host, by_zone, from_manifests
+from ml_foundations.planning.model.nodes import MAX_NODES, SHARED_HOSTNAME, NodeClass, by_host, by_zone, from_manifests
 from ml_foundations.planning.model.places import Place, PodClass, carrying, pod_class
 from ml_foundations.planning.model.volumes import Volumes
 from ml_foundations.planning.model.workloads import (
@@ -97,11 +105,10 @@ class Cluster:
         targets = (
             (section(scaler, "spec", "scaleTargetRef"), scaler) for scaler in self.by_kind["HorizontalPodAutoscaler"]
         )
-        scalers = {
-            (target["kind"], namespace_of(scaler), target["name"]): scaler
-            for target, scaler in targets
-            if {"kind", "name"} <= target.keys() and _is_ours(target)
-        }
+        scalers: defaultdict[tuple[str, str, str], list[Manifest]] = defaultdict(list)
+        for target, scaler in targets:
+            if {"apiVersion", "kind", "name"} <= target.keys() and _is_ours(target):
+                scalers[target["kind"], namespace_of(scaler), target["name"]].append(section(scaler, "spec"))
         declared = {(d["kind"], namespace_of(d), name_of(d)) for kind in WORKLOAD_KINDS for d in self.by_kind[kind]}
         for document in documents:
             if document["kind"] not in WORKLOAD_KINDS or is_running(document) or is_finished(document):
@@ -123,6 +130,12 @@ class Cluster:
         return any(labels.GKE_NODE_POOL in node.labels for node in self.declared)
 
     @cached_property
+    def lacks_host_names(self) -> bool:
+        """Whether some Node has no label with its host name."""
+        nodes = (node for node in self.by_kind["Node"] if MAX_NODES not in annotations_of(node))
+        return any(labels.HOSTNAME not in labels_of(node) for node in nodes)
+
+    @cached_property
     def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
         """The labels of every namespace that is known."""
         known = {namespace_of(document) for kind in WORKLOAD_KINDS for document in self.by_kind[kind]}
@@ -140,9 +153,9 @@ class Cluster:
         return {name_of(runtime): runtime for runtime in self.by_kind["RuntimeClass"]}
 
     @cached_property
-    def service_accounts(self) -> frozenset[tuple[str, str]]:
+    def service_accounts(self) -> Mapping[tuple[str, str], Manifest]:
         """The ServiceAccounts that are declared, by namespace and name."""
-        return frozenset((namespace_of(account), name_of(account)) for account in self.by_kind["ServiceAccount"])
+        return {(namespace_of(account), name_of(account)): account for account in self.by_kind["ServiceAccount"]}
 
     def _running_pods(self) -> dict[str, list[PodClass]]:
         """Pods that keep their room: not those of workloads that are judged with all their pods."""

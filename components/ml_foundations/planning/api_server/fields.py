@@ -30,10 +30,18 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "true": lambda value: value is True,
     "false": lambda value: not value,
     "labels": lambda value: all(
-        is_valid("a qualified name", key) and is_valid("the value of a label", value[key]) for key in value
+        _is_qualified(key) and (item is UNKNOWN or _FORMATS["the value of a label"].fullmatch(item))
+        for key, item in value.items()
     ),
+    "annotations": lambda value: (
+        all(is_valid("a qualified name", key.lower()) for key in value)
+        and sum(len(key.encode()) + len(value[key].encode()) for key in value if value[key] is not UNKNOWN) <= 2**18
+    ),
+    "config keys": lambda value: all(is_valid("a config key", key) for key in value),
     "an IP address": lambda value: ipaddress.ip_address(value),
+    "a network": lambda value: "/" in value and ipaddress.ip_interface(value),
     "a port": lambda value: is_valid("the name of a port", value) or is_valid("from 1 to 65535", value),
+    "a port or 0": lambda value: value == 0 or is_valid("a port", value),
     "a quantity": lambda value: parse_quantity(value) >= 0,
     "a quantity above 0": lambda value: parse_quantity(value) > 0,
     "a number or a percentage": lambda value: _share(value) >= 0,
@@ -63,6 +71,11 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
         held.get("progressDeadlineSeconds", 600) > held.get("minReadySeconds", 0)
     ),
 }
+
+
+@lru_cache(maxsize=65536)
+def _is_qualified(key: str) -> bool:
+    return is_valid("a qualified name", key)
 
 
 @cache
@@ -117,11 +130,11 @@ class Rules:
         """The fields that break a rule."""
         if value is UNKNOWN:
             return [Broken("", "is not known yet", known=False)]
-        found = [
-            Broken("", f"must be {rule}{'' if isinstance(value, dict | list) else f', not {value!r}'}")
-            for rule in self.must
-            if (value != "" or self.given == "not empty") and not is_valid(rule, value)
-        ]
+        found: list[Broken] = []
+        for rule in self.must if value != "" or self.given == "not empty" else ():
+            if not is_valid(rule, value):
+                shown = "" if isinstance(value, dict | list) else f", not {value!r}"
+                found.append(Broken("", f"must be {rule}{shown}"))
         if is_mapping(value):
             for condition, rules in self.when.items():
                 if all(_holds(term, value) for term in _terms(condition)):
@@ -130,9 +143,9 @@ class Rules:
                 is_empty = value.get(key) in ("", [], {}) and self.below[key].given == "always"
                 if value.get(key) is None or is_empty:
                     found.append(Broken(key, "must be given"))
-            for key, item in value.items():
-                if item is not None and (rules := self.below.get(key)):
-                    found += [each._replace(path=joined(key, each.path)) for each in rules.broken(item)]
+            for key, rules in self.below.items():
+                if (item := value.get(key)) is not None and (wrong := rules.broken(item)):
+                    found += [each._replace(path=joined(key, each.path)) for each in wrong]
         elif isinstance(value, list) and (rules := self.below.get("[]")):
             for index, item in enumerate(cast("list[Any]", value)):
                 found += [each._replace(path=joined(f"[{index}]", each.path)) for each in rules.broken(item)]
@@ -144,8 +157,6 @@ _FORMATS = {
     row["name"]: re.compile(rf"(?!(?s:.{{{int(row['most']) + 1}}}))(?:{row['expression']})", re.ASCII)
     for row in _table("formats.csv", delimiter=";")
 }
-OBJECT_KINDS = frozenset(kind for row in _table("object_fields.csv") for kind in row["kinds"].split())
-"""The kinds other than workloads that have rules."""
 _PLACES: defaultdict[str, list[str]] = defaultdict(list)
 for place in _table("places.csv"):
     _PLACES[place["name"]].append(place["path"])
@@ -158,15 +169,10 @@ def pod_spec() -> Rules:
 
 
 @lru_cache
-def of_workload(kind: str) -> Rules:
-    """The rules of a workload of a kind, its pods apart."""
-    return _rules(row for row in _table("workload_fields.csv") if kind in row["kinds"].split())
-
-
-@lru_cache
 def of_object(kind: str) -> Rules:
-    """The rules of an object of another kind."""
-    return _rules(row for row in _table("object_fields.csv") if kind in row["kinds"].split())
+    """The rules of an object of a kind, its pods apart."""
+    listed = (row for name in ("workload_fields.csv", "object_fields.csv") for row in _table(name))
+    return _rules(row for row in listed if {"all", kind} & {*row["kinds"].split()})
 
 
 @lru_cache
@@ -235,8 +241,8 @@ def _check(rule: str) -> Callable[[Any], Any]:
     match kind:
         case "one":
             return lambda value: value in options
-        case "one only" | "one at most":
-            numbers = (1,) if kind == "one only" else (0, 1)
+        case "one only" | "one at most" | "some":
+            numbers = {"one only": (1,), "one at most": (0, 1)}.get(kind, range(1, len(options) + 1))
             return lambda value: sum(value.get(option) is not None for option in options) in numbers
         case "from":
             least, most = int(options[0]), int(options[-1])

@@ -141,8 +141,9 @@ def _may_have(name: str, of_pod: bool) -> bool:
     """Whether a container, or a pod as a whole, may have a resource of this name."""
     if of_pod or "/" not in name:
         return is_pod_level(name) or (name == "ephemeral-storage" and not of_pod)
-    is_known = is_extended(name) or "kubernetes.io/" in name
-    return is_known and not name.startswith("requests.") and is_valid("a qualified name", name)
+    # The name that quotas have for an extended resource must be one, too.
+    qualified = f"requests.{name}" if is_extended(name) else name
+    return not name.startswith("requests.") and is_valid("a qualified name", qualified)
 
 
 def _is_multiple(amount: int, size: str) -> bool:

@@ -4,7 +4,8 @@ Follows pkg/apis/core, apps and batch of Kubernetes v1.36 (validation.go). What 
 """
 
 import itertools
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -19,12 +20,12 @@ from ml_foundations.kubernetes.manifests import (
     section,
     unknown_paths,
 )
-from ml_foundations.kubernetes.quantities import WHOLE, millis
+from ml_foundations.kubernetes.quantities import WHOLE, milli, millis
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
-from ml_foundations.planning.api_server.fields import OBJECT_KINDS, is_valid, of_object, of_workload, pod_spec
+from ml_foundations.planning.api_server.fields import is_valid, of_object, pod_spec
 from ml_foundations.planning.model.refusals import Refusal, invalid
 from ml_foundations.planning.model.resources import is_extended
-from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed, is_stored
+from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload, is_indexed, is_stored
 
 _Wrong = Iterable[tuple[str, str]]
 """Fields, each with what is wrong with it."""
@@ -34,13 +35,17 @@ _OF_PODS = frozenset({"pods", *(f"{of}{name}" for of in ("", "requests.", "limit
 _OF_CLAIMS = frozenset({"persistentvolumeclaims", "requests.storage"})
 _OF_SCOPES = {"BestEffort": frozenset({"pods"}), "VolumeAttributesClass": _OF_CLAIMS}
 """The resources of a quota that has a scope; those of other scopes are of pods."""
-_QUOTA_RESOURCES = (
-    *(_OF_PODS | _OF_CLAIMS),
-    *("ephemeral-storage", "requests.ephemeral-storage", "limits.ephemeral-storage"),
+_OBJECTS = (
     *("configmaps", "replicationcontrollers", "resourcequotas", "secrets"),
     *("services", "services.loadbalancers", "services.nodeports"),
 )
-_HUGE_PAGES = ("hugepages-", "requests.hugepages-")
+_QUOTA_RESOURCES = (
+    *(_OF_PODS | _OF_CLAIMS),
+    *("ephemeral-storage", "requests.ephemeral-storage", "limits.ephemeral-storage"),
+    *_OBJECTS,
+)
+_IN_WHOLES = frozenset({"pods", "persistentvolumeclaims", *_OBJECTS})
+_INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*", re.ASCII)
 _OPPOSITES = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
 
 
@@ -52,23 +57,25 @@ def refusals(workload: Workload, pods: PodSet) -> list[Refusal]:
     found = [*_of_spec(ByContent(spec))]
     found += _mounts(spec, [name_of(claim) for claim in workload.claims])
     found = [(f"{pods.path}.{path}", wrong) for path, wrong in found]
-    found += [(path, rule) for path, rule, known in of_workload(workload.kind).broken(workload.manifest) if known]
+    found += [(path, rule) for path, rule, known in of_object(workload.kind).broken(workload.manifest) if known]
     found += _of_workload(workload, pods, spec)
     return [invalid(*each) for each in dict.fromkeys(found)]
 
 
-def refused_objects(documents: Iterable[Manifest]) -> list[Refusal]:
+def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
     """Why the API server refuses objects other than workloads; those that it has stored it has accepted."""
     found: list[Refusal] = []
     for document in documents:
-        if document["kind"] in OBJECT_KINDS and not is_stored(document):
+        if document["kind"] not in WORKLOAD_KINDS and not is_stored(document):
             about = f"{document['kind']} {name_of(document)}"
             broken = of_object(document["kind"]).broken(document)
             told = dict.fromkeys((path, rule) for path, rule, known in broken if known)
             if check := _AGAINST_EACH_OTHER.get(document["kind"]):
                 told |= dict.fromkeys(check(document))
             found += [invalid(path, rule, about) for path, rule in told]
-    return found
+    classes = [each for each in documents if each["kind"] == "PriorityClass" and each.get("globalDefault") is True]
+    second = "must not be true of a second PriorityClass"
+    return [*found, *(invalid("globalDefault", second, f"PriorityClass {name_of(each)}") for each in classes[1:])]
 
 
 @lru_cache(maxsize=16384)
@@ -214,6 +221,9 @@ def _scopes(quota: Manifest) -> _Wrong:
             if others := standard - _OF_SCOPES.get(str(name), _OF_PODS):
                 yield path, f"must not have {name} beside {', '.join(sorted(others))}"
         yield from ((path, f"must not hold {' and '.join(pair)}") for pair in _OPPOSITES if {*pair} <= {*names})
+    for name, amount in millis(hard).items():
+        if (name in _IN_WHOLES or is_extended(name)) and amount % WHOLE:
+            yield f"spec.hard.{name}", "must be a whole number"
     for path, requirement in required:
         name, operator = requirement.get("scopeName"), requirement.get("operator")
         if name not in ("PriorityClass", "VolumeAttributesClass", UNKNOWN) and operator not in ("Exists", UNKNOWN):
@@ -241,22 +251,34 @@ def _amounts(limit_range: Manifest) -> _Wrong:
                 yield f"spec.{path}.default.{name}", "must be its defaultRequest"
 
 
+def _wholes(node: Manifest) -> _Wrong:
+    """Nodes have whole units of extended resources."""
+    for field in ("capacity", "allocatable"):
+        for name, amount in section(node, "status", field).items():
+            if "/" in name and is_extended(name) and milli(amount) % WHOLE:
+                yield f"status.{field}.{name}", "must be a whole number"
+
+
 _IN_ORDER = ("min", "defaultRequest", "default", "max")
-_AGAINST_EACH_OTHER = {"ResourceQuota": _scopes, "LimitRange": _amounts}
+_AGAINST_EACH_OTHER = {"Node": _wholes, "ResourceQuota": _scopes, "LimitRange": _amounts}
 
 
 # --- Workloads
 
 
 def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
-    holder = f"{pods.path.removesuffix('spec')}metadata.labels"
     labels = labels_of(pods.template)
-    if not is_valid("labels", {key: value for key, value in labels.items() if value is not UNKNOWN}):
-        yield holder, "must be valid labels"
     own = section(workload.manifest, "spec")
     selector = own.get("selector")
     if workload.kind == "ReplicationController":
-        selector = selector and {"matchLabels": selector}
+        selector = {"matchLabels": selector} if selector else None
+        if not selector and not labels:
+            yield "spec.selector", "must be given, or be the labels of the template"
+    path = "spec.jobTemplate.spec" if workload.kind == "CronJob" else "spec"
+    yield from ((f"{path}.{below}", wrong) for below, wrong in _success(section(workload.manifest, *path.split("."))))
+    for key in labels if workload.kind in ("Job", "CronJob") else ():
+        if labels[key] not in (pods.labels[key], UNKNOWN):
+            yield f"{pods.path.removesuffix('spec')}metadata.labels.{key}", "must be left out: Jobs have their own"
     known = selector and workload.kind in _SELECTING and not any(unknown_paths([selector, labels]))
     if known and not selects(selector, labels):
         yield "spec.selector", "must select the labels of the template"
@@ -265,6 +287,21 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
         host = f"{workload.name}-{completions - 1}"
         if workload.name is not UNKNOWN and not is_valid("a DNS label", host):
             yield "metadata.name", f"must make a DNS label of the last pod's host name, not {host}"
+
+
+def _success(job: Manifest) -> _Wrong:
+    """The indexes whose success is enough are numbers and ranges in ascending order, such as "0,2-4"."""
+    for path, rule in _listed(section(job, "successPolicy"), "rules"):
+        most, count = job.get("completions"), rule.get("succeededCount")
+        if isinstance(indexes := rule.get("succeededIndexes"), str) and isinstance(most, int):
+            found = re.findall(r"([0-9]+)(?:-([0-9]+))?", indexes)
+            ranges = [(int(first), int(last or first)) for first, last in found]
+            numbers = [number for each in ranges for number in dict.fromkeys(each)]
+            if not _INDEXES.fullmatch(indexes) or numbers != sorted({*numbers}) or numbers[-1] >= most:
+                yield f"successPolicy.{path}.succeededIndexes", f"must be indexes below {most} in ascending order"
+            most = sum(last - first + 1 for first, last in ranges)
+        if isinstance(count, int) and isinstance(most, int) and count > most:
+            yield f"successPolicy.{path}.succeededCount", f"must be at most {most}"
 
 
 def _sure(container: Manifest) -> Manifest:

@@ -18,15 +18,25 @@ from ml_foundations.kubernetes.manifests import (
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.input import gpu_models, known
 from ml_foundations.planning.model.refusals import Refusal, invalid
-from ml_foundations.planning.model.workloads import PodSet, Workload, is_running, read_fields
+from ml_foundations.planning.model.workloads import (
+    WORKLOAD_KINDS,
+    PodSet,
+    Workload,
+    is_running,
+    is_stored,
+    read_fields,
+)
 
 _REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
+_PODS = ("/pods", "/pods/binding", "/serviceaccounts")
+"""What must be created before any pod is on its node: group and resource."""
 _MAKES: Mapping[str, Sequence[str]] = {
     "Deployment": ("apps/replicasets",),
+    **dict.fromkeys(("StatefulSet", "DaemonSet"), ("apps/controllerrevisions",)),
     "CronJob": ("batch/jobs",),
-    "JobSet": ("batch/jobs",),
+    "JobSet": ("batch/jobs", "/services"),
 }
-"""What a workload's controller makes besides pods: group and resource."""
+"""What a workload's controller makes besides pods."""
 
 
 class World:
@@ -34,6 +44,7 @@ class World:
 
     Attributes:
         judged: Those of the kinds that planning judges, or judges by.
+        harmless: Those of the kinds that decide nothing about pods.
         foreign: Workloads of other kinds: what holds a pod template. One pod of each stands for them.
         unknown: Other objects of kinds that planning does not know.
         malformed: Workloads with values that Kubernetes does not read, such as a word for a number, and what they are.
@@ -42,6 +53,7 @@ class World:
 
     def __init__(self, documents: Iterable[Manifest]) -> None:
         self.judged: list[Manifest] = []
+        self.harmless: list[Manifest] = []
         self.foreign: list[Workload] = []
         self.unknown: list[Refusal] = []
         self.malformed: list[tuple[Workload, list[Refusal]]] = []
@@ -52,13 +64,13 @@ class World:
         self._in_namespaces = False
         self._in_namespace: defaultdict[str, list[Refusal]] = defaultdict(list)
         self._admission: list[Manifest] = []
-        for document in documents:
+        for document in self._each_once(documents):
             section_name, reason = known.kind_of(str(document.get("apiVersion")), document["kind"])
             match section_name:
                 case known.HARMLESS:
-                    # They decide by their names, or are advised by.
-                    if document["kind"] in ("APIService", "AutoscalingMetric", "ServiceAccount"):
-                        self.judged.append(document)
+                    # These decide by their names, or are advised by.
+                    is_read = document["kind"] in ("APIService", "AutoscalingMetric", "ServiceAccount")
+                    (self.judged if is_read else self.harmless).append(document)
                 case known.ADMISSION:
                     self._admission.append(document)
                 case known.UNKNOWN_KIND:
@@ -66,10 +78,27 @@ class World:
                 case _:
                     self._add_judged(document, section_name)
         self._namespaces = {name_of(d): labels_of(d) for d in self.judged if d["kind"] == "Namespace"}
+        others = (d for d in self.judged if d["kind"] not in WORKLOAD_KINDS and not is_stored(d))
+        self._beside = frozenset(map(_resource, others))
         self._policies = {name_of(d) for d in self._admission if d["kind"].endswith("Policy")}
         self._bindings: defaultdict[str, list[Manifest]] = defaultdict(list)
         for binding in self._admission:
             self._bindings[section(binding, "spec").get("policyName", "")].append(section(binding, "spec"))
+
+    def _each_once(self, documents: Iterable[Manifest]) -> Iterable[Manifest]:
+        """The objects, each once: what is declared takes the place of what is stored under its name."""
+        found: dict[Any, Manifest] = {}
+        for document in documents:
+            group = str(document.get("apiVersion")).rpartition("/")[0]
+            key: tuple[Any, ...] = (group, document["kind"], namespace_of(document), name_of(document))
+            key = key if key[3] and all(isinstance(part, str) for part in key) else (id(document),)
+            if key in found and is_stored(document):
+                continue
+            if key in found and found[key] != document and not is_stored(found[key]):
+                message = f"{document['kind']} {name_of(document)} is declared twice, and differs"
+                self._everywhere.append(Refusal("beyond-planning", "metadata.name", message, _REMEDY, certain=False))
+            found[key] = document
+        return found.values()
 
     def gaps(self, workload: Workload) -> list[Refusal]:
         """What planning does not know of a workload, or of what decides about it: with it, all may be otherwise."""
@@ -172,9 +201,14 @@ class World:
         )
 
     def _is_about(self, holder: Manifest, rules: str, workload: Workload) -> bool:
-        own = f"{_group(workload)}/{workload.kind.partition('.')[0].lower()}s".lstrip("/")
-        made = (own, "pods", *_MAKES.get(workload.kind, ()), *(("persistentvolumeclaims",) if workload.claims else ()))
-        if not any(_covers(rule, resource) for rule in items(holder, rules) for resource in made):
+        made = {_resource(workload.manifest), *_PODS, *_MAKES.get(workload.kind, ())}
+        volumes = (volume for pods in workload.pods for volume in items(pods.spec, "volumes"))
+        if workload.claims or any(section(volume, "ephemeral") for volume in volumes):
+            made.add("/persistentvolumeclaims")
+        covered = items(holder, rules)
+        if any(_covers(rule, resource) for rule in covered for resource in self._beside):
+            return True
+        if not any(_covers(rule, resource) for rule in covered for resource in made):
             return False
         labels = [labels_of(workload.manifest), *(pods.labels for pods in workload.pods)]
         return any(selects(section(holder, "objectSelector"), each) for each in labels) and self._is_in(
@@ -224,13 +258,21 @@ def _group(workload: Workload) -> str:
     return str(workload.manifest.get("apiVersion")).rpartition("/")[0]
 
 
+def _resource(document: Manifest) -> str:
+    """The group and the resource of an object, such as "apps/deployments"."""
+    kind = document["kind"].lower()
+    return f"{str(document.get('apiVersion')).rpartition('/')[0]}/{kind}{'es' if kind.endswith('s') else 's'}"
+
+
 def _covers(rule: Manifest, resource: str) -> bool:
     """Whether a rule of a webhook or policy is about the creation of a resource, such as "apps/deployments"."""
-    group, _, plural = resource.rpartition("/")
+    group, _, path = resource.partition("/")
+    name, _, part = path.partition("/")
+    resources = {f"{of}{below}" for of in ("*", name) for below in ("/*", f"/{part}" if part else "")}
     return (
         bool({"*", "CREATE"}.intersection(rule.get("operations") or ()))
         and bool({"*", group}.intersection(rule.get("apiGroups") or ()))
-        and bool({"*", "*/*", plural}.intersection(rule.get("resources") or ()))
+        and not resources.isdisjoint(rule.get("resources") or ())
     )
 
 

@@ -107,7 +107,7 @@ def _of_list(text: str, start: int) -> Iterator[tuple[int, str, Any]]:
     while start < end:
         cut = min(end, _next(text, min(start + _AT_ONCE, end), r"\n- "))
         for item in cast("list[Any]", yaml12.parse_yaml(text[start:cut])):
-            yield 1, f"items[{index}].", _pruned(item)
+            yield from ((1, path, each) for path, each in _below(item, f"items[{index}]."))
             index += 1
         start = cut
     rest = cast("dict[str, Any]", yaml12.parse_yaml(text[end:]))
@@ -133,12 +133,17 @@ def _next(text: str, start: int, pattern: str) -> int:
 
 def _flattened(documents: Iterable[Any], first: int = 1) -> Iterator[tuple[int, str, Any]]:
     for number, document in enumerate(documents, start=first):
-        items = cast("Mapping[str, Any]", document).get("items") if isinstance(document, Mapping) else None
-        if isinstance(items, list) and str(cast("Mapping[str, Any]", document).get("kind", "")).endswith("List"):
-            for index, item in enumerate(cast("list[Any]", items)):
-                yield number, f"items[{index}].", _pruned(item)
-        elif document is not None:
-            yield number, "", _pruned(document)
+        yield from ((number, path, item) for path, item in _below(document, ""))
+
+
+def _below(document: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """A document with its path; of a list its items, and of lists in it theirs."""
+    items = cast("Mapping[str, Any]", document).get("items") if isinstance(document, Mapping) else None
+    if isinstance(items, list) and str(cast("Mapping[str, Any]", document).get("kind", "")).endswith("List"):
+        for index, item in enumerate(cast("list[Any]", items)):
+            yield from _below(item, f"{path}items[{index}].")
+    elif document is not None or path:
+        yield path, _pruned(document)
 
 
 def _pruned(document: Any) -> Any:

@@ -28,6 +28,8 @@ MIN_NODES = "ml-foundations/min-nodes"
 """The annotation with the fewest nodes that such a template stands for; default 0."""
 SHARED_HOSTNAME = f"{labels.HOSTNAME} (shared)"
 """Stands for the label of the host name where it does not tell the nodes apart."""
+_PRESSURES = {"MemoryPressure": "memory-pressure", "DiskPressure": "disk-pressure", "PIDPressure": "pid-pressure"}
+"""The taints that conditions of nodes bring; nodes that are not ready are taken to become so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +66,16 @@ class NodeClass:
     @property
     def taints(self) -> list[Manifest]:
         """The taints of the nodes; a cordoned node gets one that says so."""
-        spec = section(self.manifest, "spec")
-        return [*items(spec, "taints"), *([labels.UNSCHEDULABLE_TAINT] if spec.get("unschedulable") else [])]
+        is_cordoned = section(self.manifest, "spec").get("unschedulable")
+        return [*self.declared_taints, *([labels.UNSCHEDULABLE_TAINT] if is_cordoned else [])]
+
+    @property
+    def declared_taints(self) -> list[Manifest]:
+        """The taints of the nodes, with those that stand for their conditions (pkg/controller/nodelifecycle)."""
+        conditions = items(section(self.manifest, "status"), "conditions")
+        keys = (_PRESSURES.get(each.get("type", "")) for each in conditions if each.get("status") == "True")
+        found = [{"key": f"node.kubernetes.io/{key}", "effect": "NoSchedule"} for key in keys if key]
+        return [*items(section(self.manifest, "spec"), "taints"), *found]
 
     @cached_property
     def is_template(self) -> bool:

@@ -43,9 +43,8 @@ class Volumes:
     def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
         self._volumes = {name_of(volume): volume for volume in by_kind.get("PersistentVolume", ())}
         self._classes = {name_of(c): c for c in by_kind.get("StorageClass", ())}
-        self._default = next(
-            (n for n, c in self._classes.items() if annotations_of(c).get(_DEFAULT_CLASS) == "true"), None
-        )
+        defaults = [n for n, c in self._classes.items() if annotations_of(c).get(_DEFAULT_CLASS) == "true"]
+        self._default = defaults[0] if len(defaults) == 1 else None  # of several, the one that was created last
         self.claims = [self.with_default_class(claim) for claim in by_kind.get("PersistentVolumeClaim", ())]
         self._claims = {(namespace_of(claim), name_of(claim)): claim for claim in self.claims}
         self._free = FreeVolumes(self._volumes.values(), self._classes)

@@ -1,7 +1,7 @@
 """The pods of workloads: how many, which template, and how many must run at once."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -108,8 +108,17 @@ class Workload:
 
     @property
     def is_pod_that_may_end(self) -> bool:
-        """Whether it is a pod of its own that is not started again when its containers have ended."""
-        return self.kind == "Pod" and section(self.manifest, "spec").get("restartPolicy", "Always") != "Always"
+        """Whether it is a pod of its own that ends with its containers, or at its deadline."""
+        spec = section(self.manifest, "spec")
+        ends = spec.get("restartPolicy", "Always") != "Always" or spec.get("activeDeadlineSeconds") is not None
+        return self.kind == "Pod" and ends
+
+    @property
+    def replaces_evicted(self) -> bool:
+        """Whether a new pod is made for one that is evicted, for certain: those of Jobs count as failed."""
+        spec = section(self.manifest, "spec", *(("jobTemplate", "spec") if self.kind == "CronJob" else ()))
+        stops = {"backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"} & spec.keys()
+        return self.kind != "Pod" and not (self.is_finite and stops)
 
     @property
     def deadline(self) -> int | None:
@@ -212,7 +221,8 @@ def is_finished(document: Manifest) -> bool:
     if document.get("kind") == "Job":
         ended = [each for each in items(status, "conditions") if each.get("type") in ("Complete", "Failed")]
         return any(each.get("status") == "True" for each in ended)
-    return document.get("kind") == "Pod" and status.get("phase") in ("Succeeded", "Failed")
+    is_there = is_stored(document) or bool(section(document, "spec").get("nodeName"))
+    return document.get("kind") == "Pod" and is_there and status.get("phase") in ("Succeeded", "Failed")
 
 
 def is_stored(document: Manifest) -> bool:
@@ -234,10 +244,10 @@ def beside(found: Workload, running: int) -> Workload:
     return replace(found, pods=(pods,), ceiling=ceiling)
 
 
-def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Manifest]) -> Workload:
+def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Sequence[Manifest]]) -> Workload:
     """The workload that a document of one of ``WORKLOAD_KINDS`` declares.
 
-    HorizontalPodAutoscalers go by kind, namespace and name of what they scale.
+    The specs of HorizontalPodAutoscalers go by kind, namespace and name of what they scale.
     """
     kind, namespace, name = document["kind"], namespace_of(document), name_of(document)
     unknown = tuple(_unknown(document, kind))
@@ -254,7 +264,7 @@ def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Mani
         case "DaemonSet":
             return Workload(kind, namespace, name, document, (_pod_set(document, 0, "spec.template"),))
         case _:
-            return _replicated(document, kind, autoscalers.get((kind, namespace, name)))
+            return _replicated(document, kind, autoscalers.get((kind, namespace, name), ()))
 
 
 def read_fields(spec: Manifest) -> Manifest:
@@ -345,15 +355,14 @@ def _of_job_set(document: Manifest) -> Iterable[PodSet]:
         yield PodSet(template, spec, pod_labels, count, f"{path}.template.spec.template.spec", f"{path}.replicas")
 
 
-def _replicated(document: Manifest, kind: str, autoscaler: Manifest | None) -> Workload:
+def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) -> Workload:
     spec = section(document, "spec")
     replicas = spec.get("replicas")
     count = 1 if replicas is None else replicas
     ceiling = None
-    if autoscaler is not None and count:
-        scaling = section(autoscaler, "spec")
-        ceiling = int(scaling.get("maxReplicas", count))
-        count = max(count, int(scaling.get("minReplicas") or 1))
+    if autoscalers and count:
+        ceiling = min(int(each.get("maxReplicas", count)) for each in autoscalers)
+        count = max(min(count, ceiling), *(int(each.get("minReplicas") or 1) for each in autoscalers))
     claims = tuple(items(spec, "volumeClaimTemplates")) if kind == "StatefulSet" else ()
     return Workload(
         kind,

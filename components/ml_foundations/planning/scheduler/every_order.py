@@ -158,6 +158,10 @@ class _Board:
             lower = [other.priority < pod.priority for other in self.pending]
             for slot in self.slots:
                 load = state[slot.index]
+                stay = tuple(0 if low else count for count, low in zip(load, lower, strict=True))
+                # The scheduler looks first whether the node would do without any of them.
+                if not self.is_placeable(index, slot, (*state[: slot.index], stay, *state[slot.index + 1 :])):
+                    continue
                 ranges = [range(count + 1) if low else range(1) for count, low in zip(load, lower, strict=True)]
                 enough: list[_Load] = []
                 for victims in sorted(itertools.product(*ranges), key=sum):

@@ -88,8 +88,15 @@ def _shown(of_node: Mapping[str, Any], key: str) -> str:
 
 
 def _taints(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
-    for taint in untolerated_taints(items(spec, "tolerations"), items(section(node.manifest, "spec"), "taints")):
+    for taint in untolerated_taints(items(spec, "tolerations"), node.declared_taints):
         yield Refusal("taint", "tolerations", f"untolerated taint {described_taint(taint)}")
+    for taint in node.taints:
+        if taint.get("effect") == "NoExecute" and any(
+            each.get("tolerationSeconds") is not None and not untolerated_taints([each], [taint])
+            for each in items(spec, "tolerations")
+        ):
+            message = f"it tolerates the taint {described_taint(taint)} for some seconds only"
+            yield Refusal("taint", "tolerations.tolerationSeconds", message, certain=False)
 
 
 def _shared_gpus(pod: PodClass, node: NodeClass) -> Iterable[Refusal]:

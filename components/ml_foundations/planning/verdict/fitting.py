@@ -5,7 +5,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, name_of
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, section
+from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import (
     Candidate,
@@ -129,7 +130,11 @@ class Fitting:
                 reason = explain.node_refuses(pod_set, place.node, refused[0], must_run=True)
                 candidate.decide(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED, reason)
             elif not place.room(pod):
-                candidate.decide(Verdict.CANNOT_FIT, explain.node_is_full(pod_set, pod, place))
+                stay = [each for each in place.running if each.priority >= pod.priority or not pod.preempts]
+                if carrying(place.node, stay).room(pod):
+                    candidate.decide(Verdict.UNDETERMINED, explain.eviction(pod_set, pod))
+                else:
+                    candidate.decide(Verdict.CANNOT_FIT, explain.node_is_full(pod_set, pod, place))
         if pod.spread or pod.affinity or pod.anti_affinity:
             demand = Demand(pod, pod_set.count, accepting, everywhere=True)
             verdict, _ = judge_together([demand], self._cluster.places)
@@ -252,6 +257,9 @@ class Fitting:
         others = [member.workload for member in members if member is not candidate]
         ends = any(other.is_finite or other.is_pod_that_may_end for other in others)
         refused = any(member.is_refused or member.gaps for member in company)
+        # Pods that come to a namespace which a term selects do not make the scheduler look again at once.
+        terms = items(section(pod.spec, "affinity", "podAffinity"), REQUIRED)
+        refused = refused or any(term.get("namespaceSelector") for term in terms)
         if refused or least < wanted <= most or (ends and least >= wanted):
             candidate.decide(Verdict.UNDETERMINED, explain.company(pod_set))
         elif least >= wanted:

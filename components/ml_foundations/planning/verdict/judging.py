@@ -62,7 +62,7 @@ def _judge(world: World, cluster: Cluster, gke: Manifest | None, roomier: Sequen
     """The verdicts on a cluster; ``cannot-fit`` is not certain where it is so in none of some roomier ones."""
     admission = Admission(cluster)
     candidates = [admission.admit(workload) for workload in (*cluster.workloads, *world.foreign)]
-    refused = [*world.refused, *refused_objects(world.judged)]
+    refused, beside = [*world.refused, *refused_objects(world.judged)], refused_objects(world.harmless)
     for candidate in candidates:
         if id(candidate.workload) not in cluster.settled:
             candidate.gaps = [*world.gaps(candidate.workload), *(each._replace(certain=False) for each in refused)]
@@ -87,7 +87,7 @@ def _judge(world: World, cluster: Cluster, gke: Manifest | None, roomier: Sequen
     fits_alone = all(candidate.verdict is not Verdict.CANNOT_FIT for candidate in candidates)
     if fits_alone and _is_uncertain(verdict, [other.stack for other in roomier]):
         verdict, findings = Verdict.UNDETERMINED, [finding.as_warning() for finding in findings]
-    refused += unserved_metrics(cluster, gke)
+    refused += [*beside, *unserved_metrics(cluster, gke)]
     if any(reason.certain for reason in refused):
         verdict = Verdict.CANNOT_FIT
     findings += _of_stack(refused)
@@ -168,7 +168,9 @@ class _Together:
             self._sum_quotas()
             counted = [c for c in self._candidates if c.workload.kind != "DaemonSet" and not c.workload.takes_turns]
             self._decide(Verdict.CANNOT_FIT, *self._volumes.shortage(needed_claims(counted)))
+            # Pods that name their node take no room from others: the kubelet takes them, or not.
             judged = [c for c in self._candidates if c.sets and c.verdict is not None and not c.gaps]
+            judged = [c for c in judged if not c.sets[0][1].spec.get("nodeName")]
             always = [c for c in judged if not c.workload.takes_turns]
             staying = [demand for demand in self._fitting.demands(always, self._places) if demand.places]
             for group in groups(staying):
