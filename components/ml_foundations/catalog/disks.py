@@ -1,8 +1,12 @@
 """What a storage class can and cannot do: who may mount its volumes, and how small they are."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ml_foundations.catalog.tables import table
 from ml_foundations.catalog.versions import NFS_PROVISIONER
 
 PD_CSI = "pd.csi.storage.gke.io"
@@ -12,39 +16,26 @@ FILESTORE_CSI = "filestore.csi.storage.gke.io"
 LUSTRE_CSI = "lustre.csi.storage.gke.io"
 """Drivers that GKE runs where the cluster's add-ons switch them on."""
 
-_ONE_NODE = ("ReadWriteOnce", "ReadWriteOncePod")
-_ONE_WRITER = (*_ONE_NODE, "ReadOnlyMany")
-_SHARED = (*_ONE_WRITER, "ReadWriteMany")
+_SHARED = ("ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany")
 
 
-class _DiskType(NamedTuple):
-    """A type of Compute Engine disk.
+@dataclass(frozen=True)
+class _DiskType:
+    """A type of Compute Engine disk."""
 
-    Sources: Google Compute Engine, "About Google Cloud Hyperdisk" and "Persistent Disk"; access modes:
-    kubernetes-sigs/gcp-compute-persistent-disk-csi-driver, pkg/gce-pd-csi-driver/controller.go.
-    """
-
+    name: str
     access_modes: tuple[str, ...]
-    smallest: str | None = None
+    smallest: str | None
     """None for persistent disks: the driver makes small ones larger."""
-    expands: bool = True
+    expands: bool
     """Whether a volume can grow."""
-    always_regional: bool = False
+    always_regional: bool
     """Whether it is in two zones by its nature."""
-    throughput: str | None = None
+    throughput: str | None
     """What a class asks for that says nothing; None leaves it to Compute Engine."""
 
 
-DISK_TYPES = {
-    "pd-standard": _DiskType(_ONE_WRITER),
-    "pd-balanced": _DiskType(_ONE_WRITER),
-    "pd-ssd": _DiskType(_ONE_WRITER),
-    "hyperdisk-balanced": _DiskType(_ONE_WRITER, "4Gi"),
-    "hyperdisk-balanced-high-availability": _DiskType(_ONE_NODE, "4Gi", always_regional=True),
-    "hyperdisk-extreme": _DiskType(_ONE_NODE, "64Gi"),
-    "hyperdisk-throughput": _DiskType(_ONE_NODE, "2Ti"),
-    "hyperdisk-ml": _DiskType(_ONE_WRITER, "4Gi", expands=False, throughput="2400Mi"),
-}
+DISK_TYPES = {disk.name: disk for disk in table("disks.csv", _DiskType)}
 
 
 LUSTRE_STEPS = {"125": "72000Gi", "250": "36000Gi", "500": "18000Gi", "1000": "9000Gi"}

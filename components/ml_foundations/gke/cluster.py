@@ -13,6 +13,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.component.base import Component
+from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputOf, InputStr, InputText, Name, concat, derived
@@ -210,21 +211,7 @@ def _kubeconfig(name: str, server: str, ca_certificate: str | None) -> str:
     cluster: dict[str, Any] = {"server": f"https://{server}"}
     if ca_certificate:
         cluster["certificate-authority-data"] = ca_certificate
-    plugin = {
-        "apiVersion": "client.authentication.k8s.io/v1beta1",
-        "command": "gke-gcloud-auth-plugin",
-        "installHint": "Install it: gcloud components install gke-gcloud-auth-plugin",
-        "provideClusterInfo": True,
-    }
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "clusters": [{"name": name, "cluster": cluster}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "users": [{"name": name, "user": {"exec": plugin}}],
-    }
-    return json.dumps(document)
+    return json.dumps(yaml_file("gke", "kubeconfig.yaml", cluster_name=name, access=json.dumps(cluster)))
 
 
 def _server(
@@ -253,14 +240,12 @@ def _node_account(spec: GkeClusterSpec) -> Iterator[Part]:
 def _cluster(spec: GkeClusterSpec) -> Part:
     account = Ref("nodes", "email") if spec.node_service_account is None else spec.node_service_account
     cluster = {
+        **yaml_file("gke", "always.yaml"),
         "name": spec.name,
         "project": spec.project,
         "location": spec.location,
         "node_locations": spec.node_zones,
         "resource_labels": spec.resource_labels or None,
-        # Node pools are resources of their own: the one that GKE insists on is removed at once.
-        "initial_node_count": 1,
-        "remove_default_node_pool": True,
         "node_config": {
             "service_account": account,
             "shielded_instance_config": {"enable_integrity_monitoring": True, "enable_secure_boot": True},
@@ -268,8 +253,6 @@ def _cluster(spec: GkeClusterSpec) -> Part:
         **network_arguments(spec),
         "default_max_pods_per_node": spec.max_pods,
         "enable_multi_networking": spec.multi_networking or None,
-        # Dataplane V2, which enforces network policies (GKE, "GKE Dataplane V2").
-        "datapath_provider": "ADVANCED_DATAPATH",
         **_endpoint_arguments(spec),
         "release_channel": {"channel": spec.release_channel},
         "min_master_version": spec.kubernetes_version,
@@ -310,18 +293,9 @@ def _security_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
     key = spec.secrets_key
     return {
         "workload_identity_config": {"workload_pool": spec.workload_pool},
-        "enable_shielded_nodes": True,
-        "enable_legacy_abac": False,
-        "master_auth": {"client_certificate_config": {"issue_client_certificate": False}},
         "database_encryption": {"state": "ENCRYPTED", "key_name": key} if key is not None else None,
         "authenticator_groups_config": {"security_group": spec.security_group} if spec.security_group else None,
         "binary_authorization": {"evaluation_mode": mode},
-        "security_posture_config": {"mode": "BASIC", "vulnerability_mode": "VULNERABILITY_DISABLED"},
-        "rbac_binding_config": {
-            "enable_insecure_binding_system_authenticated": False,
-            "enable_insecure_binding_system_unauthenticated": False,
-        },
-        "node_pool_defaults": {"node_config_defaults": {"insecure_kubelet_readonly_port_enabled": "FALSE"}},
     }
 
 

@@ -10,6 +10,7 @@ from typing_extensions import override
 from ml_foundations.catalog.disks import DISK_TYPES, FILESTORE_CSI, LUSTRE_CSI, PD_CSI
 from ml_foundations.catalog.versions import NFS_PROVISIONER
 from ml_foundations.component.base import Component
+from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputStr, Name, Quantity
@@ -95,22 +96,8 @@ class Lustre(Spec):
     """
 
 
-_BUILT_IN = {
-    "fast-ssd": DiskClass(type="pd-ssd", regional=True),
-    "regional-balanced": DiskClass(type="pd-balanced", regional=True),
-    "zonal-ssd": DiskClass(type="pd-ssd"),
-    "zonal-balanced": DiskClass(type="pd-balanced"),
-    "hyperdisk-balanced": DiskClass(type="hyperdisk-balanced"),
-    "hyperdisk-ha": DiskClass(type="hyperdisk-balanced-high-availability"),
-    "hyperdisk-ml": DiskClass(type="hyperdisk-ml"),
-    "hyperdisk-extreme": DiskClass(type="hyperdisk-extreme"),
-    "hyperdisk-throughput": DiskClass(type="hyperdisk-throughput"),
-}
-"""The classes of disks that are always made.
-
-A regional persistent disk attaches to E2, N1, N2 and N2D machines only: ``fast-ssd`` is for CPU workloads and N1 GPU
-hosts. GPU workloads on A2, A3 and G2 take a zonal class, and on A3 Ultra, A4 and G4 a Hyperdisk.
-"""
+_BUILT_IN = {name: DiskClass(**disk) for name, disk in yaml_file("storage", "built_in.yaml").items()}
+"""The classes of disks that are always made."""
 
 
 class _StorageClass(NamedTuple):
