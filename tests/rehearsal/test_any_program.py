@@ -74,6 +74,40 @@ stringData: {key: {{ .Values.key }}}
 """,
 }
 
+LEFT_TO_GOOGLE = """
+import base64
+import pulumi
+import pulumi_gcp as gcp
+import pulumi_kubernetes as k8s
+
+class Key(pulumi.CustomResource):
+    def __init__(self):
+        given = {"algorithm": "ECDSA", "ecdsaCurve": "P256", "privateKeyPem": None}
+        super().__init__("tls:index/privateKey:PrivateKey", "key", given)
+
+class Certificate(pulumi.CustomResource):
+    def __init__(self, key):
+        given = {"privateKeyPem": key, "allowedUses": ["server_auth"], "validityPeriodHours": 8, "certPem": None}
+        super().__init__("tls:index/selfSignedCert:SelfSignedCert", "certificate", given)
+
+made = gcp.container.Cluster("pilot", location="us-central1", enable_autopilot=True, deletion_protection=False)
+opts = pulumi.ResourceOptions(provider=k8s.Provider("there", kubeconfig=made.endpoint.apply(lambda _: "{}")))
+db = gcp.sql.DatabaseInstance("db", database_version="MYSQL_8_0", settings={"tier": "db-f1-micro"})
+account = gcp.serviceaccount.Account("app", account_id="app")
+credentials = gcp.serviceaccount.Key("app", service_account_id=account.name)
+key = pulumi.get(Key(), "privateKeyPem")
+certificate = pulumi.get(Certificate(key), "certPem")
+secret = k8s.core.v1.Secret("app", string_data={
+    "credentials.json": credentials.private_key.apply(lambda text: base64.b64decode(text).decode()),
+    "tls.crt": certificate, "tls.key": key,
+}, opts=opts)
+labels = {"app": "web"}
+env = [{"name": "DB", "value": pulumi.Output.concat("mysql://", db.first_ip_address, "/", db.connection_name)}]
+container = {"name": "c", "image": "i", "env": env, "env_from": [{"secret_ref": {"name": secret.metadata.name}}]}
+template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+k8s.apps.v1.Deployment("web", spec={"selector": {"match_labels": labels}, "template": template}, opts=opts)
+"""
+
 
 def rehearse(folder: Path, command: str, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -125,3 +159,20 @@ def test_a_program_with_two_clusters(tools: Tools, tmp_path: Path) -> None:
     finally:
         rehearse(tmp_path, "down")
     assert not root.parent.exists()
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_program_that_leaves_its_nodes_to_autopilot(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: left\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {gcp:project: acme, gcp:region: us-central1}\n")
+    (tmp_path / "__main__.py").write_text(LEFT_TO_GOOGLE)
+    root = Rehearsal.of("dev", tmp_path).root
+    try:
+        done = rehearse(tmp_path, "up")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Autopilot's machines and rules are not simulated" in done.stdout
+        assert "it ran on 3 assumed ones" in done.stdout
+        kept = (path.read_text(errors="replace") for path in root.rglob("*.json"))
+        assert not any("PRIVATE KEY" in text or 'service_account"' in text for text in kept), "a secret is written down"
+    finally:
+        rehearse(tmp_path, "down")

@@ -2,6 +2,7 @@
 
 import base64
 import importlib
+import ipaddress
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import gke_gcloud_auth_plugin
 from ml_foundations.rehearsal.plugins.gcp import container, existing, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import GoogleApiError
-from ml_foundations.rehearsal.plugins.gcp.node_pool import node_pool
+from ml_foundations.rehearsal.plugins.gcp.node_pool import default_pool, node_pool
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.kubernetes.provider import _explained as explained
@@ -125,6 +126,22 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
 def test_what_gke_refuses(changes: Properties, message: str) -> None:
     with pytest.raises(RehearsalError, match=message):
         node_pool(pool_inputs(**changes), PLACE, CLUSTER)
+
+
+def test_an_autopilot_cluster_is_regional_and_has_no_pool_of_the_programs() -> None:
+    pilot = {"name": "pilot", "location": "us-central1", "enableAutopilot": True, "initialNodeCount": 1}
+    container.check_cluster(pilot, PLACE)
+    assert default_pool(pilot, PLACE) is None
+    with pytest.raises(RehearsalError, match="must be regional"):
+        container.check_cluster(pilot | {"location": "us-central1-a"}, PLACE)
+
+
+def test_a_recorded_database_has_an_address_to_write_into_a_url(offline: GcpProvider) -> None:
+    given = {"name": "db", "databaseVersion": "MYSQL_8_0", "region": "us-central1"}
+    outputs = offline.create(resource("gcp:sql/databaseInstance:DatabaseInstance"), given).outputs
+    assert ipaddress.ip_address(outputs["firstIpAddress"]) in ipaddress.ip_network("203.0.113.0/24")
+    assert outputs["connectionName"] == "acme:us-central1:db"
+    assert outputs["ipAddresses"][0]["ipAddress"] == outputs["privateIpAddress"]
 
 
 def test_labels_and_taints_that_kubernetes_takes() -> None:

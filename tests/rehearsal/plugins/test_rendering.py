@@ -1,11 +1,12 @@
 """Programs whose objects come from YAML, kustomizations and charts, by real ``pulumi`` runs on a bare replica."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ml_foundations.rehearsal.plugins.kubernetes.rendering import decode, read, release_of
+from ml_foundations.rehearsal.plugins.kubernetes.rendering import COMPONENTS, Renderer, decode, read, release_of
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
@@ -149,6 +150,37 @@ def test_a_wrong_component_is_one_sentence(project: Project) -> None:
 def test_a_component_that_a_rehearsal_does_not_know_is_named(project: Project) -> None:
     printed = project.fails('pulumi.ComponentResource("kubernetes:no/v1:Such", "x", {}, here, remote=True)')
     assert "kubernetes:no/v1:Such is not supported in a rehearsal" in printed
+
+
+@pytest.mark.parametrize(
+    ("what", "given", "said"),
+    [
+        ("kubernetes:yaml:decode", {}, "kubernetes:yaml:decode needs text"),
+        ("kubernetes:yaml:decode", {"text": "a: ["}, "the YAML cannot be read"),
+        ("kubernetes:yaml:decode", {"text": "apiVersion: v1\nkind: 3"}, "kind is a text"),
+        ("kubernetes:yaml:decode", {"text": "apiVersion: v1\nkind: A\nmetadata: [a]"}, "metadata a map"),
+        ("kubernetes:kustomize:directory", {}, "needs directory"),
+        ("kubernetes:kustomize:directory", {"directory": "/no/such"}, "kustomize /no/such failed"),
+        ("kubernetes:helm:template", {}, "needs jsonOpts"),
+        ("kubernetes:yaml/v2:ConfigFile", {}, "needs file"),
+        ("kubernetes:yaml/v2:ConfigGroup", {"yaml": "a: b: c"}, "the YAML cannot be read"),
+        ("kubernetes:yaml/v2:ConfigGroup", {"files": ["/"]}, "/ cannot be read: Is a directory"),
+        (
+            "kubernetes:yaml/v2:ConfigGroup",
+            {"objs": [{"apiVersion": "v1", "kind": "A", "metadata": "x"}]},
+            "metadata a map",
+        ),
+        ("kubernetes:kustomize/v2:Directory", {}, "needs directory"),
+        ("kubernetes:helm.sh/v4:Chart", {"name": "c"}, "needs chart"),
+    ],
+)
+def test_a_wrong_call_is_a_sentence(
+    what: str, given: dict[str, object], said: str, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(tools.kubectl).parent), prepend=os.pathsep)
+    renderer = Renderer(lambda *_: "", "default", lambda _: True)
+    with pytest.raises(RehearsalError, match=said):
+        renderer.render(what, "r", given) if what in COMPONENTS else renderer.call(what, given)
 
 
 def test_dates_are_text_and_lists_are_their_items() -> None:

@@ -91,7 +91,10 @@ class Supervisor:
     def reconcile(self) -> None:
         """One round: DaemonSets, scaling, nodes, disks, addresses, history; each has its turn, whatever else fails."""
         pools, clusters = self._store.available_pools(), self._store.clusters()
-        if pools.keys() <= {ASSUMED.name} and not clusters:
+        # Nodes that a program leaves to others: its cluster exists already, or is Autopilot's.
+        if pools.keys() <= {ASSUMED.name} and all(
+            (cluster.get("inputs") or {}).get("enableAutopilot") for cluster in clusters.values()
+        ):
             self._assume_nodes(pools)
         elif ASSUMED.name in pools:
             self._store.delete_pool(ASSUMED.name)

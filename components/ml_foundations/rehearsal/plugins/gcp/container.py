@@ -37,8 +37,8 @@ def parent_id(inputs: Inputs, place: Place) -> str:
 def check_cluster(inputs: Inputs, place: Place) -> None:
     """Refuse what GKE would refuse of a cluster."""
     check_name("Cluster", inputs["name"])
-    if inputs.get("enableAutopilot"):
-        raise bad_request("Autopilot clusters are not part of the rehearsal: it simulates node pools")
+    if inputs.get("enableAutopilot") and is_zone(place.location_of(inputs)):
+        raise bad_request("Autopilot clusters must be regional clusters")
     check_zones(list(inputs.get("nodeLocations") or []), place.location_of(inputs))
 
 

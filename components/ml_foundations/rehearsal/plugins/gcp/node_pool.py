@@ -64,7 +64,8 @@ def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
 
 def default_pool(cluster: Inputs, place: Place) -> Pool | None:
     """The pool that GKE creates with a cluster, unless the program removes it."""
-    if cluster.get("removeDefaultNodePool") or not cluster.get("initialNodeCount"):
+    has_none = cluster.get("removeDefaultNodePool") or cluster.get("enableAutopilot")
+    if has_none or not cluster.get("initialNodeCount"):
         return None
     inputs = {
         "name": "default-pool",

@@ -144,6 +144,10 @@ class GcpProvider(Provider):
     def _create_cluster(self, resource: Resource, new: Properties) -> State:
         inputs = _declared(new)
         container.check_cluster(inputs, self._place)
+        if inputs.get("enableAutopilot"):
+            self.log(
+                resource, "warning", "Autopilot's machines and rules are not simulated: its pods run on assumed nodes"
+            )
         identity = container.cluster_id(inputs, self._place)
         pool = node_pool.default_pool(inputs, self._place)
         with self._claiming:

@@ -1,5 +1,6 @@
 """The resource types that a rehearsal only records: inputs echoed, stable ids and the usual computed outputs."""
 
+import base64
 import hashlib
 import ipaddress
 import re
@@ -10,6 +11,7 @@ from typing import Any
 
 from ml_foundations.rehearsal.plugins.gcp.place import Inputs, Place
 from ml_foundations.rehearsal.plugins.sdk import GCP
+from ml_foundations.rehearsal.plugins.values import Secret
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
 
@@ -57,6 +59,10 @@ def _name(facts: _Facts) -> str:
     return facts.id if facts.token == ACCOUNT else facts.id.rpartition("/")[2]
 
 
+def _address(facts: _Facts) -> str:
+    return f"203.0.113.{int(facts.digest(), 16) % 254 + 1}"
+
+
 CREATED = ("createTime", "creationTimestamp", "timeCreated")
 """Outputs that an update keeps."""
 
@@ -67,10 +73,14 @@ _COMPUTED: Mapping[str, Callable[[_Facts], Any]] = {
     **dict.fromkeys(("gatewayIpv4", "ipv6CidrRange", "ipv6GceEndpoint"), lambda facts: ""),
     **dict.fromkeys(("addressId", "subnetworkId"), lambda facts: int(facts.number(16))),
     **dict.fromkeys(("networkId", "numericId"), lambda facts: facts.number(19)),
+    **dict.fromkeys(("firstIpAddress", "host", "ipAddress", "privateIpAddress", "publicIpAddress"), _address),
+    "connectionName": lambda facts: "{project}:{region}:".format_map(facts.values) + _name(facts),
     "email": lambda facts: facts.values["email"],
     "gatewayAddress": _gateway,
+    "ipAddresses": lambda facts: [{"ipAddress": _address(facts), "type": "PRIMARY"}],
     "member": lambda facts: f"serviceAccount:{facts.values['email']}",
     "name": _name,
+    "privateKey": lambda facts: Secret(base64.b64encode(b'{"type": "service_account"}').decode()),
     "projectNumber": lambda facts: int(project_number(facts.values["project"])),
     "registryUri": lambda facts: "{location}-docker.pkg.dev/{project}/".format_map(facts.values) + _name(facts),
     "selfLink": _self_link,
@@ -119,8 +129,8 @@ def outputs(token: str, inputs: Inputs, place: Place, identity: str) -> dict[str
     facts, kind = _Facts(token, identity, values), GCP[token]
     computed = {name: make(facts) for name, make in _COMPUTED.items() if name in kind.computed}
     defaults = {key: values[key] for key in sorted(_PLACE & kind.outputs) if values.get(key)}
-    if token.endswith(":Address"):
-        defaults["address"] = f"203.0.113.{int(facts.digest(), 16) % 254 + 1}"
+    if token.endswith((":Address", ":GlobalAddress")):
+        defaults["address"] = _address(facts)
     return {**defaults, **inputs, **computed}
 
 

@@ -256,9 +256,8 @@ class KubernetesProvider(Provider):
         live = self._client.get(wanted)
         if live is None:
             raise ApiError(404, f"{objects.title(wanted)} is gone. Run pulumi refresh, then try again")
-        if (
-            group_kind(wanted) == "CustomResourceDefinition.apiextensions.k8s.io"
-        ):  # updateResource of pulumi-kubernetes, pkg/await/await.go
+        # updateResource of pulumi-kubernetes, provider/pkg/await/await.go.
+        if group_kind(wanted) == "CustomResourceDefinition.apiextensions.k8s.io":
             return self._client.replace(wanted, live, dry_run=dry_run)
         objects.keep_live(wanted, live, resource.ignore)
         if not self._settings.applies_server_side:

@@ -17,6 +17,15 @@ from ml_foundations.rehearsal.progress import RehearsalError
 
 Template = Callable[..., str]
 """Makes the manifests of a chart from the inputs of its release, and from switches of Helm."""
+_REQUIRED = {
+    "kubernetes:helm.sh/v4:Chart": "chart",
+    "kubernetes:helm:template": "jsonOpts",
+    "kubernetes:kustomize/v2:Directory": "directory",
+    "kubernetes:kustomize:directory": "directory",
+    "kubernetes:yaml/v2:ConfigFile": "file",
+    "kubernetes:yaml:decode": "text",
+}
+"""What a function or a component cannot do without."""
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _KUSTOMIZE_SECONDS = 60
 _FETCH_OPTIONS = dict(repo="repo", username="username", password="password", caFile="ca_file", certFile="cert_file")
@@ -46,10 +55,13 @@ def objects_of(documents: Iterable[Any]) -> Iterator[Object]:
     for document in documents:
         if not isinstance(document, Mapping) or not document.get("apiVersion") or not document.get("kind"):
             continue
-        if document["kind"].endswith("List") and isinstance(document.get("items"), list):
+        kind, metadata = document["kind"], document.get("metadata") or {}
+        if not isinstance(kind, str) or not isinstance(metadata, Mapping):
+            raise RehearsalError(f"an object's kind is a text, and its metadata a map (kind: {kind})")
+        if kind.endswith("List") and isinstance(document.get("items"), list):
             yield from objects_of(document["items"])
         else:
-            yield dict(document)
+            yield {**document, "metadata": {**metadata}}
 
 
 def read(file: str) -> str:
@@ -89,6 +101,11 @@ def release_of(options: Mapping[str, Any]) -> Properties:
     }
 
 
+def _check(what: str, given: Mapping[str, Any]) -> None:
+    if (needed := _REQUIRED.get(what)) and not isinstance(given.get(needed), str):
+        raise RehearsalError(f"{what} needs {needed}: a text")
+
+
 class Renderer:
     """Answers the functions of the package, and renders its components."""
 
@@ -99,6 +116,7 @@ class Renderer:
 
     def call(self, function: str, arguments: Properties) -> list[Object] | None:
         """The objects that a function returns; None for a function that is not known."""
+        _check(function, arguments)
         match function.removeprefix("kubernetes:"):
             case "yaml:decode":
                 return self._placed(decode(arguments["text"]), arguments.get("defaultNamespace") or "")
@@ -113,6 +131,7 @@ class Renderer:
 
     def render(self, component: str, name: str, inputs: Properties) -> list[Object]:
         """The objects that a component is made of; raises a KeyError for one that is not known."""
+        _check(component, inputs)
         namespace = inputs.get("namespace") or self._namespace
         found = COMPONENTS[component](self._template, {"name": name} | inputs | {"namespace": namespace})
         return self._placed(list(found), namespace)
@@ -120,9 +139,8 @@ class Renderer:
     def _placed(self, objects: list[Object], namespace: str) -> list[Object]:
         """Give a namespace to each object that has none, if its kind has one."""
         for obj in objects if namespace else ():
-            metadata = obj.setdefault("metadata", {})
-            if not metadata.get("namespace") and self._is_namespaced(obj):
-                metadata["namespace"] = namespace
+            if not obj["metadata"].get("namespace") and self._is_namespaced(obj):
+                obj["metadata"]["namespace"] = namespace
         return objects
 
 
