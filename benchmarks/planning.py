@@ -141,7 +141,8 @@ def nodes(per_pool: int) -> list[Manifest]:
         for number in range(per_pool):
             name = f"pool-{index}-{number:05d}"
             own = {HOSTNAME: name, ZONE: "abc"[number % 3], "number": str(number)}
-            metadata = {"name": name, "labels": {**template["metadata"]["labels"], **own}}
+            uid = f"{index:016x}{number:016x}"
+            metadata = {"name": name, "uid": uid, "labels": {**template["metadata"]["labels"], **own}}
             found.append({**template, "metadata": metadata})
     return found
 
@@ -155,7 +156,7 @@ def printed(index: int, item: Manifest) -> Manifest:
         for number in range(12)
     ]
     status = {**item.get("status", {}), "images": images, "conditions": conditions}
-    return {**item, "metadata": {**item["metadata"], "uid": f"a{index:031x}"}, "status": status}
+    return {**item, "metadata": {"uid": f"a{index:031x}", **item["metadata"]}, "status": status}
 
 
 def spread_over(key: str, item: Manifest) -> Manifest:
