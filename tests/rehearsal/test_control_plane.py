@@ -155,6 +155,14 @@ def test_starting_again_changes_nothing_and_takes_no_time(rehearsal: Rehearsal, 
     assert all(process.running for process in kwok.processes(rehearsal))
 
 
+def test_a_start_that_was_killed_at_its_end_gets_its_kubeconfig(rehearsal: Rehearsal, tools: Tools) -> None:
+    before, kubeconfig = pids(rehearsal), rehearsal.kubeconfig.read_text()
+    rehearsal.kubeconfig.unlink()
+    kwok.start(rehearsal, tools)
+    assert rehearsal.kubeconfig.read_text() == kubeconfig
+    assert pids(rehearsal) == before
+
+
 def test_kubectl_sees_the_pinned_version(rehearsal: Rehearsal, tools: Tools) -> None:
     command = [tools.kubectl, "--kubeconfig", rehearsal.kubeconfig, "version", "-o", "yaml"]
     printed = yaml.safe_load(subprocess.run(command, capture_output=True, check=True, timeout=30).stdout)

@@ -39,6 +39,8 @@ def start(rehearsal: Rehearsal, tools: Tools) -> None:
     """
     rehearsal.make()
     if configuration.is_current(rehearsal, tools) and not _missing(rehearsal):
+        if not rehearsal.kubeconfig.exists():  # the start was killed before it came to that
+            configuration.write_kubeconfig(rehearsal)
         return
     with Step("starting the control plane") as progress:
         for _ in range(_PORT_ATTEMPTS):
