@@ -351,7 +351,7 @@ class CpuNodePoolArgs(TypedDict):
     upgrade: NotRequired[UpgradeArgs]
     """How the nodes are upgraded."""
     auto_repair: NotRequired[bool]
-    """Whether a broken node is replaced; default true, but not with flex_start."""
+    """Whether a broken node is replaced; default true, but not with flex_start and queued_provisioning."""
     auto_upgrade: NotRequired[bool]
     """Whether nodes follow the cluster's version; default true. Release channels allow nothing else."""
     no_minor_upgrades: NotRequired[bool]
@@ -468,7 +468,7 @@ class GpuNodePoolArgs(TypedDict):
     upgrade: NotRequired[UpgradeArgs]
     """How the nodes are upgraded."""
     auto_repair: NotRequired[bool]
-    """Whether a broken node is replaced; default true, but not with flex_start."""
+    """Whether a broken node is replaced; default true, but not with flex_start and queued_provisioning."""
     auto_upgrade: NotRequired[bool]
     """Whether nodes follow the cluster's version; default true. Release channels allow nothing else."""
     no_minor_upgrades: NotRequired[bool]

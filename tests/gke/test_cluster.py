@@ -224,5 +224,8 @@ def test_lustre_brings_private_services_access_to_a_network_that_is_made() -> No
     made = declared(lambda: GkeCluster("c", BASE | {"lustre": True}))
     assert inputs(made["c-private-services"])["purpose"] == "VPC_PEERING"
     assert inputs(made["c-private-services-access"])["service"] == "servicenetworking.googleapis.com"
+    firewall = inputs(made["c-lustre-firewall"])
+    assert firewall["allows"] == [{"protocol": "tcp", "ports": ["988", "6988"]}]
+    assert [each.partition("/")[2] for each in firewall["sourceRanges"]] == ["20"]
     assert "c-private-services" not in declared(lambda: GkeCluster("c", BASE))
     assert "c-private-services" not in declared(lambda: GkeCluster("c", BASE | {"lustre": True, "network": BROUGHT}))

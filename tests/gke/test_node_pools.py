@@ -56,6 +56,7 @@ REFUSED = {
         "total",
     ),
     "flex-start with repair": (L4, {"flex_start": True, "auto_repair": True}, "auto_repair", "leave it out"),
+    "queued with repair": (L4, {"queued_provisioning": True, "auto_repair": True}, "auto_repair", "leave it out"),
     "flex-start with a minimum": (L4, {"flex_start": True, "min_nodes": 1}, "min_nodes", "say 0"),
     "flex-start for too long": (L4, {"flex_start": True, "max_run_seconds": 604801}, "max_run_seconds", "604800"),
     "flex-start and compact": (
@@ -295,6 +296,7 @@ def test_reservations(arguments: Any, expected: Any) -> None:
 def test_flex_start_and_queued_nodes() -> None:
     flex = pool(L4 | {"flex_start": True, "queued_provisioning": True, "max_run_seconds": 3600})
     assert flex["management"] == {"autoRepair": False, "autoUpgrade": True}
+    assert pool(L4 | {"queued_provisioning": True})["management"]["autoRepair"] is False
     assert flex["queuedProvisioning"] == {"enabled": True}
     assert flex["initialNodeCount"] == 0
     assert flex["autoscaling"] == {"totalMinNodeCount": 0, "totalMaxNodeCount": 4, "locationPolicy": "ANY"}
@@ -550,6 +552,23 @@ def test_a4x_is_refused_with_what_is_missing() -> None:
     for name in ("a4x-highgpu-4g", "a4x-maxgpu-4g-metal"):
         with pytest.raises(pulumi.InputPropertiesError, match=f"{name} does not work with these components: .*NVLink"):
             check(GpuNodePoolSpec, "p", COMMON | {"machine_type": name, "max_nodes": 1, "pool_name": "p"})
+
+
+def test_a_machine_that_gke_does_not_support_is_refused() -> None:
+    for size in (16, 32, 64):
+        with pytest.raises(
+            pulumi.InputPropertiesError, match=f"m4-hypermem-{size} does not work .*GKE does not support"
+        ):
+            given = {"machine_type": f"m4-hypermem-{size}", "max_nodes": 1, "pool_name": "p"}
+            check(CpuNodePoolSpec, "p", COMMON | given)
+
+
+def test_compact_placement_is_for_the_families_that_take_it() -> None:
+    given = COMMON | {"max_nodes": 1, "pool_name": "p", "compact_placement": True, "zones": ["us-central1-a"]}
+    assert check(CpuNodePoolSpec, "p", given | {"machine_type": "c4-standard-8"}).compact_placement
+    for name in ("n4-standard-8", "z3-highmem-88-highlssd"):
+        with pytest.raises(pulumi.InputPropertiesError, match=f"compact_placement: is not for {name}"):
+            check(CpuNodePoolSpec, "p", given | {"machine_type": name})
 
 
 def test_pods_for_arm_nodes_tolerate_the_taint_that_gke_gives_them() -> None:

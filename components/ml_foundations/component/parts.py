@@ -23,6 +23,8 @@ class Ref(NamedTuple):
 
     role: str
     output: str
+    form: str = "{}"
+    """The text that the output goes into; by itself it is passed as it is."""
 
 
 class Secret(NamedTuple):
@@ -97,7 +99,8 @@ def typed_class(api_version: str, kind: str) -> Any:
 def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:
     """A tree of arguments with each Ref replaced by the output that it means, and what is secret marked as such."""
     if isinstance(value, Ref):
-        return getattr(made[value.role], value.output)
+        output = getattr(made[value.role], value.output)
+        return output if value.form == "{}" else pulumi.Output.format(value.form, output)
     if isinstance(value, Secret):
         return pulumi.Output.secret(value.value)
     if isinstance(value, Mapping):

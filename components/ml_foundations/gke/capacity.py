@@ -27,8 +27,11 @@ _FLEX_START_SECONDS = 7 * 86400
 _COMPACT_WITH_FLEX_START = ("a3-ultragpu", "a4-highgpu")
 """Families that are placed compactly with flex-start (cluster-toolkit, gke-node-pool)."""
 
-_NEVER_COMPACT = ("e2", "n1", "t2a", "t2d")
-"""Families that no compact placement policy takes (GKE, "Define compact placement for GKE nodes")."""
+_COMPACT_GPUS = {"a2", "a3-edgegpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu", "g2", "g4"}
+_COMPACT = _COMPACT_GPUS | {"c2", "c2d", "c3", "c3d", "c4", "c4a", "c4d", "c4n", "h3", "h4d", "n2", "n2d"}
+"""Families that a compact placement policy takes (GKE, "Define compact placement for GKE nodes"; for those with GPUs
+also AI Hypercomputer, "Compact placement policy and workload policy overview")."""
+_FAMILIES = {machine.family for machine in MACHINE_TYPES.values()}
 
 _REGION_ZONES = 3
 """The zones of a region in which GKE puts nodes, where none are named."""
@@ -206,7 +209,7 @@ class CapacitySpec(Spec):
             yield "placement_policy", "names a policy of compact placement; set compact_placement too"
         if not self.compact_placement:
             return
-        if self.shape.family in _NEVER_COMPACT:
+        if self.shape.family in _FAMILIES - _COMPACT:
             yield "compact_placement", f"is not for {self.machine_type} machines; leave it out, or take another family"
         if len(self.zones or []) != 1:
             yield "compact_placement", "puts the nodes close together, so in one zone: name it in zones"

@@ -18,6 +18,7 @@ _POD_RANGE, _SERVICE_RANGE = "pods", "services"
 
 _SERVICES_PREFIX = 20
 """The range of addresses for Google's services, as Managed Lustre asks for it ("Configure a VPC network")."""
+_LUSTRE_PORTS = ["988", "6988"]
 
 
 class Network(Spec):
@@ -144,7 +145,10 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
 
 
 def _private_services(spec: ClusterNetworkSpec) -> Iterator[Part]:
-    """Private services access, by which nodes reach instances of Google's services (VPC, "Private services access")."""
+    """Private services access, by which nodes reach instances of Google's services (VPC, "Private services access").
+
+    What comes from there is let in on Lustre's ports (GKE, "Access Managed Lustre instances": ``--allow``).
+    """
     address = {
         "name": f"{spec.name}-services",
         "project": spec.project,
@@ -158,8 +162,16 @@ def _private_services(spec: ClusterNetworkSpec) -> Iterator[Part]:
         "service": "servicenetworking.googleapis.com",
         "reserved_peering_ranges": [Ref("private-services", "name")],
     }
+    firewall = {
+        "name": f"{spec.name}-lustre",
+        "project": spec.project,
+        "network": Ref("network", "self_link"),
+        "allows": [{"protocol": "tcp", "ports": _LUSTRE_PORTS}],
+        "source_ranges": [Ref("private-services", "address", f"{{}}/{_SERVICES_PREFIX}")],
+    }
     yield Part("private-services", Cloud(gcp.compute.GlobalAddress, address))
     yield Part("private-services-access", Cloud(gcp.servicenetworking.Connection, connection))
+    yield Part("lustre-firewall", Cloud(gcp.compute.Firewall, firewall))
 
 
 def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[Part]:

@@ -71,7 +71,7 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
     upgrade: Upgrade = Upgrade()
     """How the nodes are upgraded."""
     auto_repair: bool | None = None
-    """Whether a broken node is replaced; default true, but not with flex_start."""
+    """Whether a broken node is replaced; default true, but not with flex_start and queued_provisioning."""
     auto_upgrade: bool = True
     """Whether nodes follow the cluster's version; default true. Release channels allow nothing else."""
     no_minor_upgrades: bool = False
@@ -148,8 +148,9 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
             yield "disk_type", reason
         if self.gvnic and self.image_name == "ubuntu":
             yield "gvnic", "is true, but GKE switches it on for the image cos only; leave it out"
-        if self.flex_start and self.auto_repair:
-            yield "auto_repair", "is true, but GKE does not repair nodes of flex_start; leave it out"
+        if self.is_short_lived and self.auto_repair:
+            reason = "is true, but nodes of flex_start and queued_provisioning are not repaired; leave it out"
+            yield "auto_repair", reason
         if self.is_short_lived and self.upgrade.given():
             yield "upgrade", "is GKE's own choice (SHORT_LIVED) with flex_start and queued_provisioning; leave it out"
         if self.compact_placement and self.upgrade.strategy == "BLUE_GREEN":
@@ -182,7 +183,8 @@ def pool_part(
             pool is deleted, for an hour at most.
         network_config: The nodes' interfaces, where they have more than one.
     """
-    repair = not spec.flex_start if spec.auto_repair is None else spec.auto_repair
+    # Google's own commands for either say --no-enable-autorepair (GKE, "Run a large-scale workload with flex-start").
+    repair = not spec.is_short_lived if spec.auto_repair is None else spec.auto_repair
     pool = {
         "name": spec.pool_name,
         "project": spec.project,
