@@ -48,7 +48,10 @@ def compare(case: Case, outcomes: Sequence[Outcome]) -> Comparison:
 
 def verdict_on(documents: tuple[Document, ...]) -> Verdict:
     """Planning's verdict: the workload's own where there is one, else that on the stack."""
-    verdicts = judge(documents)
+    declared = {document["metadata"]["name"] for document in documents if document["kind"] == "Namespace"}
+    used = {document["metadata"].get("namespace") for document in documents} - declared - {None}
+    made = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in sorted(used)]
+    verdicts = judge([*documents, *made])  # the oracle makes the namespaces that a case uses
     return verdicts.workloads[0].verdict if len(verdicts.workloads) == 1 else verdicts.stack
 
 

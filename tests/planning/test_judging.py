@@ -208,8 +208,9 @@ def test_pods_that_look_at_each_other(replicas: int, spec: Manifest, expected: V
 
 def test_a_host_port_is_taken_once_per_node() -> None:
     pods = template(containers=[container(cpu=1) | {"ports": [{"containerPort": 80, "hostPort": 80}]}])
-    assert verdict(deployment("web", 2, pods), pool("p", 2)) is FITS
-    assert verdict(deployment("web", 3, pods), pool("p", 2)) is CANNOT
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    assert verdict(deployment("web", 2, pods), pool("p", 2), team) is FITS
+    assert verdict(deployment("web", 3, pods), pool("p", 2), team) is CANNOT
 
 
 def test_pods_find_the_company_of_another_workload() -> None:

@@ -70,6 +70,45 @@ def test_a_healthy_cluster_fits() -> None:
     assert found.quotas[0].left == {"requests.cpu": 2000}
 
 
+def cluster_wide(kind: str, version: str, name: str, **fields: Any) -> Manifest:
+    metadata = (
+        {"name": name, "labels": {"kubernetes.io/metadata.name": name}} if kind == "Namespace" else {"name": name}
+    )
+    return stored({"apiVersion": version, "kind": kind, "metadata": metadata, **fields}, phase="Active")
+
+
+def test_namespaces_and_priority_classes_change_no_verdict_on_what_runs() -> None:
+    """As GKE has them, with an agent of its own that looks into nodes."""
+    agent = stored(
+        daemon_set(
+            "logs", template(containers=[container(cpu=1)], hostNetwork=True, priorityClassName="system-node-critical")
+        ),
+        desiredNumberScheduled=1,
+    )
+    agent["metadata"]["namespace"] = "gke-managed-system"
+    pod = pod_of(agent, 0, containers=[container(cpu=1) | {"image": "i"}], hostNetwork=True)
+    pod["metadata"]["namespace"] = "gke-managed-system"
+    on_gke = node("n", {"cloud.google.com/gke-nodepool": "p"}, cpu="10")
+    export = [on_gke, *HEALTHY[1:], agent, pod]
+    more = [
+        *(
+            cluster_wide("Namespace", "v1", n, spec={"finalizers": ["kubernetes"]})
+            for n in ("team", "gke-managed-system")
+        ),
+        *(
+            {key: value for key, value in priority.items() if key != "status"}
+            for name, value in (("system-node-critical", 2_000_001_000), ("gmp-critical", 1_000_000_000))
+            for priority in (
+                cluster_wide("PriorityClass", "scheduling.k8s.io/v1", name, value=value, globalDefault=False),
+            )
+        ),
+    ]
+    for documents in (export, [*export, *more]):
+        found = judge(documents)
+        assert set(verdicts_of(found).values()) == {FITS}
+        assert (found.stack, found.findings) == (FITS, [])
+
+
 @pytest.mark.parametrize(("cpu", "expected"), [(2, FITS), (3, CANNOT)])
 def test_one_more_job_is_judged_against_what_is_left(cpu: int, expected: Verdict) -> None:
     found = judge([*HEALTHY, job("more", 1, template(containers=[container(cpu=cpu)]))])

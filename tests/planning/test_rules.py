@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from ml_foundations.planning import UNKNOWN, judge
+from ml_foundations.planning import UNKNOWN, Verdict, judge
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.rules import RULES
 
@@ -46,6 +46,7 @@ BASELINE = {
     "kind": "Namespace",
     "metadata": {"name": "team", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}},
 }
+ON_GKE = pool("gke", 2, {"cloud.google.com/gke-nodepool": "gke"})
 CLASS = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
@@ -329,6 +330,10 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         for_queued_nodes(),
         for_queued_nodes(**{"autoscaling.x-k8s.io/consume-provisioning-request": "mine"}),
     ),
+    "critical-pods": (
+        [web(priorityClassName="system-node-critical"), ON_GKE, BASELINE],
+        [web(priorityClassName="system-node-critical"), NODES, BASELINE],
+    ),
     "queue": (queued(1, queue="trainig"), queued(1)),
     "queue-quota": (queued(5), queued(4)),
     "queue-capacity": (
@@ -360,9 +365,7 @@ def found(documents: list[Manifest]) -> set[str]:
 
 
 def test_every_rule_is_here() -> None:
-    assert (
-        EDGE.keys() | {"monthly-budget", "critical-pods", "metrics-twice", "controller", "reservation"} == RULES.keys()
-    )
+    assert EDGE.keys() | {"monthly-budget", "metrics-twice", "controller", "reservation"} == RULES.keys()
 
 
 def test_the_documentation_has_every_rule() -> None:
@@ -384,6 +387,68 @@ def test_shared_gpus() -> None:
     assert "shared-gpu" in found([asks(gpu=2), shared("time-sharing", 4)])
     assert "shared-gpu" in found([asks(gpu=2), shared("mps")])
     assert "shared-gpu" not in found([asks(gpu=2), shared("mps", 4)])
+
+
+@pytest.mark.parametrize("names_it", [True, False])
+def test_a_volume_that_names_no_claim_is_a_bucket_too(names_it: bool) -> None:
+    """Kubernetes binds a claim to the free volume that it names, or to one of its class."""
+    server, wanted, volume, nodes = bucket()
+    of_gcs = CLASS | {"metadata": {"name": "gcs"}, "provisioner": "kubernetes.io/no-provisioner"}
+    del volume["spec"]["claimRef"]
+    if not names_it:
+        del wanted["spec"]["volumeName"]
+    judged = judge([server, wanted, volume, nodes, of_gcs]).workloads[0]
+    assert (judged.verdict, {each.rule for each in judged.reasons}) == (Verdict.CANNOT_FIT, {"bucket-sidecar"})
+    server["spec"]["template"]["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}
+    assert "bucket-sidecar" not in found([server, wanted, volume, nodes, of_gcs])
+
+
+def test_a_claim_that_may_get_a_bucket_is_undetermined() -> None:
+    server, wanted, volume, nodes = bucket()
+    del volume["spec"]["claimRef"], wanted["spec"]["volumeName"]
+    disk = {
+        **volume,
+        "metadata": {"name": "disk"},
+        "spec": {**volume["spec"], "csi": {"driver": "d", "volumeHandle": "h"}},
+    }
+    assert judge([server, wanted, volume, disk, nodes]).workloads[0].verdict is Verdict.UNDETERMINED
+
+
+@pytest.mark.parametrize(
+    ("namespace", "expected"),
+    [("team", Verdict.UNDETERMINED), ("default", Verdict.UNDETERMINED), ("kube-system", Verdict.FITS)],
+)
+def test_what_a_namespace_that_is_not_declared_may_enforce(namespace: str, expected: Verdict) -> None:
+    agent = web(hostPID=True)
+    agent["metadata"]["namespace"] = namespace
+    judged = judge([agent, NODES]).workloads[0]
+    assert judged.verdict is expected
+    assert [each.message for each in judged.reasons] == [
+        f"hostPID breaks the Pod Security level baseline; whether {namespace} enforces it is not known"
+    ] * (expected is not Verdict.FITS)
+    declared = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    assert judge([agent, NODES, declared]).stack is Verdict.FITS
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        ({"operator": "In", "values": ["system-node-critical", "other"]}, Verdict.FITS),
+        ({"operator": "Exists"}, Verdict.FITS),
+        ({"operator": "In", "values": ["system-cluster-critical"]}, Verdict.CANNOT_FIT),
+        (None, Verdict.CANNOT_FIT),
+    ],
+)
+def test_critical_pods_need_a_quota_for_their_class_on_gke(scope: Manifest | None, expected: Verdict) -> None:
+    agent, declared = web(priorityClassName="system-node-critical"), BASELINE
+    scopes = {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", **scope}]}} if scope else {}
+    limit = quota(hard={"pods": "1G"}, **scopes)
+    assert judge([agent, ON_GKE, declared, limit]).workloads[0].verdict is expected
+    assert judge([agent, NODES, declared, limit]).workloads[0].verdict is Verdict.FITS
+    unsure = judge([agent, ON_GKE, limit]).workloads[0].verdict
+    assert unsure is (expected if expected is Verdict.FITS else Verdict.UNDETERMINED)
+    agent["metadata"]["namespace"] = "kube-system"
+    assert judge([agent, ON_GKE]).workloads[0].verdict is Verdict.FITS
 
 
 def test_claims_of_devices() -> None:
@@ -414,18 +479,59 @@ def test_an_inline_bucket_needs_the_sidecar_too() -> None:
     assert "bucket-sidecar" not in found([server, NODES])
 
 
-def test_what_a_queue_asks_nodes_for_may_go_to_queued_nodes() -> None:
-    """An AdmissionCheck of its ClusterQueue makes the ProvisioningRequest."""
+def kueue(kind: str, name: str, **spec: Any) -> Manifest:
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def queued_for_nodes(*checks: Manifest, **of_queue: Any) -> list[Manifest]:
+    """A Job in a queue, that only nodes of a queued pool take."""
     train, nodes = for_queued_nodes()
     train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
     flavor = {"name": "queued", "resources": [{"name": "cpu", "nominalQuota": "100"}]}
-    spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
-    kueue = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
-    queue = kueue | {"kind": "ClusterQueue", "metadata": {"name": "team"}, "spec": spec}
-    local = namespaced(kueue["apiVersion"], "LocalQueue", "training", spec={"clusterQueue": "team"})
-    assert "queued-nodes" in found([train, nodes, queue, local])
-    spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": "nodes", "onFlavors": ["queued"]}]}
-    assert "queued-nodes" not in found([train, nodes, queue, local])
+    groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
+    queue = kueue("ClusterQueue", "team", namespaceSelector={}, resourceGroups=groups, **of_queue)
+    local = namespaced(queue["apiVersion"], "LocalQueue", "training", spec={"clusterQueue": "team"})
+    return [train, nodes, queue, local, *checks]
+
+
+PROVISIONING = "kueue.x-k8s.io/provisioning-request"
+CHECK = kueue("AdmissionCheck", "nodes", controllerName=PROVISIONING, parameters={"name": "requests"})
+CHECKED = {"admissionChecksStrategy": {"admissionChecks": [{"name": "nodes", "onFlavors": ["queued"]}]}}
+
+
+def config(name: str = "queued-provisioning.gke.io", **spec: Any) -> Manifest:
+    return kueue("ProvisioningRequestConfig", "requests", provisioningClassName=name, **spec)
+
+
+@pytest.mark.parametrize(
+    ("checks", "of_queue", "expected", "words"),
+    [
+        ([CHECK, config()], CHECKED, Verdict.FITS, ""),
+        ([CHECK, config(managedResources=["cpu"])], CHECKED, Verdict.FITS, ""),
+        ([CHECK, config()], {"admissionChecks": ["nodes"]}, Verdict.FITS, ""),
+        ([CHECK, config()], {}, Verdict.CANNOT_FIT, "nothing declared makes one for these pods"),
+        ([CHECK, config()], {"admissionChecksStrategy": {"admissionChecks": [{"name": "nodes", "onFlavors": ["other"]}]}},
+         Verdict.CANNOT_FIT, "nothing declared makes one for these pods"),
+        ([CHECK, config("check-capacity.autoscaling.x-k8s.io")], CHECKED, Verdict.CANNOT_FIT, "of the class check-capacity.autoscaling.x-k8s.io for all"),
+        ([CHECK, config(managedResources=[GPU])], CHECKED, Verdict.CANNOT_FIT, f"for ['{GPU}'] alone"),
+        ([CHECK, config(UNKNOWN)], CHECKED, Verdict.UNDETERMINED, "is not known"),  # pyright: ignore[reportArgumentType]
+        ([CHECK], CHECKED, Verdict.UNDETERMINED, "whether AdmissionCheck nodes makes one is not known"),
+        ([config()], CHECKED, Verdict.UNDETERMINED, "whether AdmissionCheck nodes makes one is not known"),
+        ([kueue("AdmissionCheck", "nodes", controllerName="mine")], CHECKED, Verdict.UNDETERMINED, "is not known"),
+    ],
+)  # fmt: skip
+def test_queued_nodes_come_for_what_an_admission_check_asks_gke_for(
+    checks: list[Manifest], of_queue: Manifest, expected: Verdict, words: str
+) -> None:
+    found = judge(queued_for_nodes(*checks, **of_queue)).workloads[0]
+    assert found.verdict is expected
+    assert [each.rule for each in found.reasons] == (["queued-nodes"] if words else [])
+    assert all(words in each.message and "anti-affinity" not in each.remedy for each in found.reasons)
+
+
+def test_a_queue_that_is_not_declared_may_ask_for_queued_nodes() -> None:
+    train, nodes, *_ = queued_for_nodes()
+    assert judge([train, nodes]).workloads[0].verdict is Verdict.UNDETERMINED
 
 
 def test_the_budget() -> None:

@@ -27,12 +27,13 @@ from ml_foundations.planning.model.decisions import Candidate, GrowthStops, InTu
 from ml_foundations.planning.model.nodes import SHARED_HOSTNAME, NodeClass
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.workloads import PodSet, Workload, one_by_one, told_apart
+from ml_foundations.planning.model.workloads import PodSet, Workload, is_stored, one_by_one, told_apart
 
 _DEFAULT_SCHEDULER = "default-scheduler"
 _NodeRefusals = Callable[[NodeClass], list[Refusal]]
 _LONGEST_NAMES = {"StatefulSet": 52, "Deployment": 242}
 """With a dash and a hash of 10 digits they are a label, which has 63 characters, or the name of an object."""
+_BASELINE = {"pod-security.kubernetes.io/enforce": "baseline"}
 _SECRETS_OF_ACCOUNT = "kubernetes.io/enforce-mountable-secrets"
 _DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
@@ -57,7 +58,8 @@ class Admission:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._adoptions = adoptions(cluster)
-        self._some_come_on_request = any(map(_without_request, cluster.declared))
+        self._namespaces = {*map(name_of, cluster.by_kind["Namespace"])}
+        self._some_come_on_request = any(map(_comes_on_request, cluster.declared))
         mentioned = {
             key for workload in cluster.workloads for pods in workload.pods for key in _selector_keys(pods.spec)
         }
@@ -147,6 +149,7 @@ class Admission:
                 *self._against_classes(pod_set, spec),
             ]
             refused += pod_security.refusals(self._cluster.namespaces.get(workload.namespace, {}), pod_set.template)
+            candidate.refuse(_below(pod_set.path, e) for e in self._beyond_namespace(workload, pod_set, pod))
         refused = dict.fromkeys(refused)
         candidate.refuse(_below(pod_set.path, each, "the API server refuses the pods: ") for each in refused)
         without = self._cluster.volumes.without_sidecar(pod_set.template, workload.namespace)
@@ -162,10 +165,11 @@ class Admission:
         of_volumes = self._cluster.volumes.refusals(spec, workload)
         annotations = section(pods.template, "metadata", "annotations")
         asks = any(key.endswith("/consume-provisioning-request") for key in annotations)
-        asks = asks or self._cluster.queues.provisions(workload.namespace, workload.queue)
         if asks or workload.kind == "DaemonSet" or not self._some_come_on_request:
             return of_volumes
-        return lambda node: [*(of_volumes(node) if of_volumes else ()), *_without_request(node)]
+        if (missing := self._cluster.queues.not_provisioned(workload.namespace, workload.queue, pods.spec)) is None:
+            return of_volumes
+        return lambda node: [*(of_volumes(node) if of_volumes else ()), *([missing] * _comes_on_request(node))]
 
     def _with_controller_fields(self, workload: Workload, pod_set: PodSet) -> Manifest:
         """The spec as the workload's controller completes it, with the name of the default priority class."""
@@ -230,6 +234,22 @@ class Admission:
                 yield _beyond("affinity", f"the label {key} of some nodes is not known", "Declare the pools' zones.")
         yield from cluster.volumes.not_known(spec, workload)
 
+    def _beyond_namespace(self, workload: Workload, pods: PodSet, pod: PodClass) -> Iterable[Refusal]:
+        """What a namespace may enforce that is not declared; on GKE, critical pods without a quota for them."""
+        namespace, name = workload.namespace, pod.spec.get("priorityClassName")
+        if namespace == "kube-system" or (workload.kind == "Pod" and is_stored(workload.manifest)):
+            return  # it has GKE's own such quota (NVIDIA/gpu-operator issue 660), and no level that its agents break
+        is_declared = namespace in self._namespaces
+        for broken in [] if is_declared else [*pod_security.refusals(_BASELINE, pods.template)][:1]:
+            path, remedy = broken.path or "an annotation", f"Add the Namespace {namespace} to what is judged."
+            message = f"{path} breaks the Pod Security level baseline; whether {namespace} enforces it is not known"
+            yield broken._replace(message=message, remedy=remedy, certain=False)
+        quotas = self.quotas.get(namespace, [])
+        if self._cluster.is_gke and name in SYSTEM_PRIORITIES and not any(q.is_for_class_of(pod) for q in quotas):
+            message = f"GKE admits pods of {name} in {namespace} under a quota for that class only, and there is none"
+            remedy = f"Declare a ResourceQuota there whose scopeSelector names {name}, or choose another class."
+            yield Refusal("critical-pods", "priorityClassName", message, remedy, certain=is_declared)
+
     def _against_classes(self, pods: PodSet, spec: Manifest) -> Iterable[Refusal]:
         """What a pod may not say beside its PriorityClass and its RuntimeClass, which say it."""
         cluster, given = self._cluster, section(pods.template, "spec")
@@ -270,8 +290,8 @@ class Admission:
         if not queues.takes(queue, self._cluster.namespaces[namespace]):
             message = f"ClusterQueue {name_of(queue)} takes no workloads of namespace {namespace}"
             remedy = "Let its namespaceSelector select the namespace."
-            is_declared = any(name_of(each) == namespace for each in self._cluster.by_kind["Namespace"])
-            candidate.refuse([Refusal("queue", "metadata.labels", message, remedy, certain=is_declared)])
+            about = ("queue", "metadata.labels", message, remedy)
+            candidate.refuse([Refusal(*about, certain=namespace in self._namespaces)])
         for index, (pod_set, pod) in enumerate(candidate.sets):
             requests = {name: amount * pod_set.count for name, amount in pod.requests.items()}
             candidate.refuse(
@@ -301,13 +321,9 @@ def _charge_pods(candidate: Candidate, quota: Quota) -> None:
                 ]
 
 
-def _without_request(node: NodeClass) -> list[Refusal]:
-    """Why nodes do not come, where they are not there yet."""
-    if not node.is_template or all(taint.get("key") != labels.GKE_QUEUED for taint in node.taints):
-        return []
-    message = f"nodes of {node.name} come only for a ProvisioningRequest, and nothing makes one for these pods"
-    remedy = "Put it in a queue of a TrainingQueue whose flavor for the pool says queued_provisioning."
-    return [Refusal("queued-nodes", "tolerations", message, remedy)]
+def _comes_on_request(node: NodeClass) -> bool:
+    """Whether nodes are not there yet, and come for a ProvisioningRequest only."""
+    return node.is_template and any(taint.get("key") == labels.GKE_QUEUED for taint in node.taints)
 
 
 def _selector_keys(spec: Manifest) -> Iterable[str]:

@@ -3,32 +3,64 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
+from ml_foundations.catalog.kueue import PROVISIONING_CLASS
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section, unknown_paths
 from ml_foundations.kubernetes.quantities import Amounts, format_milli, milli
 from ml_foundations.kubernetes.selectors import REQUIRED, required_node_affinity, selects, selects_node
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.resources import PODS
+from ml_foundations.planning.model.resources import PODS, pod_requests
+
+_REQUESTER = "kueue.x-k8s.io/provisioning-request"
 
 
 class Queues:
-    """The LocalQueues, ClusterQueues and ResourceFlavors that are declared."""
+    """The LocalQueues, ClusterQueues, ResourceFlavors and AdmissionChecks that are declared."""
 
     def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
         self._local = {(namespace_of(queue), name_of(queue)): queue for queue in by_kind.get("LocalQueue", ())}
         self._cluster = {name_of(queue): queue for queue in by_kind.get("ClusterQueue", ())}
         self._flavors = {name_of(flavor): flavor for flavor in by_kind.get("ResourceFlavor", ())}
+        self._checks = {name_of(check): check for check in by_kind.get("AdmissionCheck", ())}
+        self._configs = {name_of(config): config for config in by_kind.get("ProvisioningRequestConfig", ())}
 
     def cluster_queue(self, namespace: str, queue: str) -> Manifest | None:
         """The ClusterQueue behind a LocalQueue; None where one of them is not declared."""
         local = self._local.get((namespace, queue))
         return self._cluster.get(section(local, "spec").get("clusterQueue", "")) if local else None
 
-    def provisions(self, namespace: str, queue: str | None) -> bool:
-        """Whether an AdmissionCheck may ask for the nodes of what is admitted to a LocalQueue."""
-        found = self.cluster_queue(namespace, queue) if queue else None
-        spec = section(found or {}, "spec")
-        return bool(spec.get("admissionChecksStrategy") or spec.get("admissionChecks"))
+    def not_provisioned(self, namespace: str, name: str | None, spec: Manifest) -> Refusal | None:
+        """Why no AdmissionCheck asks GKE for the nodes of pods that wait in a LocalQueue; None where one does."""
+        queue = self.cluster_queue(namespace, name) if name else None
+        found = [self._not_requested(check, spec) for check in self._checks_of(queue or {}, spec)]
+        remedy = "Put it in a queue of a TrainingQueue whose flavor for the pool says queued_provisioning."
+        nothing = _no_request(
+            "nothing declared makes one for these pods", remedy, certain=not name or queue is not None
+        )
+        return min(filter(None, found), key=lambda each: each.certain, default=nothing) if all(found) else None
+
+    def _checks_of(self, queue: Manifest, template: Manifest) -> Iterable[str]:
+        """The AdmissionChecks of a ClusterQueue for flavors that take pods of a template."""
+        spec = section(queue, "spec")
+        flavors = [(each["name"], group) for group in items(spec, "resourceGroups") for each in items(group, "flavors")]
+        taken = {name for name, group in flavors if self._takes_pods(name, group, template)}
+        checks = items(section(spec, "admissionChecksStrategy"), "admissionChecks")
+        named = (each["name"] for each in checks if not each.get("onFlavors") or taken & {*each["onFlavors"]})
+        return *(spec.get("admissionChecks") or ()), *named
+
+    def _not_requested(self, name: str, spec: Manifest) -> Refusal | None:
+        """Why an AdmissionCheck does not ask GKE for the nodes of pods (Kueue, pkg/controller/admissionchecks)."""
+        check = section(self._checks.get(name, {}), "spec")
+        found = self._configs.get(str(section(check, "parameters").get("name")))
+        if check.get("controllerName") != _REQUESTER or found is None or any(unknown_paths(found)):
+            remedy = f"Declare it, of {_REQUESTER}, and its ProvisioningRequestConfig, with plain values."
+            return _no_request(f"whether AdmissionCheck {name} makes one is not known", remedy, certain=False)
+        config = section(found, "spec")
+        asked, managed = config.get("provisioningClassName"), str(config.get("managedResources") or "")
+        if asked == PROVISIONING_CLASS and (not managed or any(f"'{each}'" in managed for each in pod_requests(spec))):
+            return None
+        why = f"ProvisioningRequestConfig {name_of(found)} makes one of the class {asked} for {managed or 'all'} alone"
+        return _no_request(why, f"Let it make one of {PROVISIONING_CLASS} for a resource that the pods request.")
 
     def takes(self, queue: Manifest, namespace: Mapping[str, Any]) -> bool:
         """Whether a ClusterQueue takes workloads of a namespace with these labels; without a selector, of none."""
@@ -113,6 +145,11 @@ def _about(keys: set[str], spec: Manifest) -> Manifest:
     selector = {key: value for key, value in section(spec, "nodeSelector").items() if key in keys}
     affinity = {REQUIRED: {"nodeSelectorTerms": terms}} if all(term["matchExpressions"] for term in terms) else {}
     return {"nodeSelector": selector, "affinity": {"nodeAffinity": affinity if terms else {}}}
+
+
+def _no_request(why: str, remedy: str, *, certain: bool = True) -> Refusal:
+    message = f"its nodes come only for a ProvisioningRequest, and {why}"
+    return Refusal("queued-nodes", "tolerations", message, remedy, certain)
 
 
 def _taken_by_none(queue: Manifest) -> Refusal:

@@ -61,6 +61,10 @@ class Quota:
         """Whether the quota's scopes take in a pod."""
         return all(_in_scope(requirement, pod.spec) for requirement in self._scopes)
 
+    def is_for_class_of(self, pod: PodClass) -> bool:
+        """Whether it is for the priority class of a pod, whatever its other scopes."""
+        return any(each["scopeName"] == "PriorityClass" and _in_scope(each, pod.spec) for each in self._scopes)
+
     def pods_charge(self, candidate: Candidate, most: int | None = None) -> Amounts:
         """What a workload's pods count against, by the quota's names; of each set of pods, at most ``most``."""
         charges = [

@@ -30,6 +30,8 @@ from ml_foundations.planning.model.workloads import (
 _REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
 _PODS = ("/pods", "/pods/binding", "/serviceaccounts")
 """What must be created before any pod is on its node: group and resource."""
+_READ = ("APIService", "AutoscalingMetric", "ServiceAccount", "AdmissionCheck", "ProvisioningRequestConfig")
+"""Harmless kinds that decide by their names, ask for nodes, or are advised by."""
 _MAKES: Mapping[str, Sequence[str]] = {
     "Deployment": ("apps/replicasets",),
     **dict.fromkeys(("StatefulSet", "DaemonSet"), ("apps/controllerrevisions",)),
@@ -68,9 +70,7 @@ class World:
             section_name, reason = known.kind_of(str(document.get("apiVersion")), document["kind"])
             match section_name:
                 case known.HARMLESS:
-                    # These decide by their names, or are advised by.
-                    is_read = document["kind"] in ("APIService", "AutoscalingMetric", "ServiceAccount")
-                    (self.judged if is_read else self.harmless).append(document)
+                    (self.judged if document["kind"] in _READ else self.harmless).append(document)
                 case known.ADMISSION:
                     self._admission.append(document)
                 case known.UNKNOWN_KIND:

@@ -136,14 +136,16 @@ class Volumes:
         for index, mounted in enumerate(items(spec, "volumes")):
             name = section(mounted, "persistentVolumeClaim").get("claimName")
             claim = self._claims.get((namespace, name)) if name else None
-            source = mounted if claim is None else section(self._volume_of(claim) or {}, "spec")
-            if section(source, "csi").get("driver") == labels.GCS_FUSE_DRIVER:
+            sources = [mounted] if claim is None else [section(volume, "spec") for volume in self._may_get(claim)]
+            are_buckets = [section(source, "csi").get("driver") == labels.GCS_FUSE_DRIVER for source in sources]
+            if any(are_buckets):
                 what = f"the claim {name}" if name else f"the volume {mounted.get('name')}"
-                message = f"{what} is a bucket, and its pods lack the annotation that brings GKE's sidecar for it"
+                is_one = "is" if all(are_buckets) else "may be"
+                message = f"{what} {is_one} a bucket, and its pods lack the annotation that brings GKE's sidecar for it"
                 remedy = (
                     f'Say fuse: true on the mount; in manifests, annotate the pods {labels.GCS_FUSE_VOLUMES}: "true".'
                 )
-                yield Refusal("bucket-sidecar", f"volumes[{index}]", message, remedy)
+                yield Refusal("bucket-sidecar", f"volumes[{index}]", message, remedy, certain=all(are_buckets))
 
     def unused(self, workloads: Iterable[Workload]) -> list[Manifest]:
         """The declared claims that no pod of some workloads mounts."""
@@ -248,6 +250,12 @@ class Volumes:
             if is_mine and (name == name_of(volume) or (not name and is_large_enough(volume, claim))):
                 return volume
         return None
+
+    def _may_get(self, claim: Manifest) -> list[Manifest]:
+        """The volume of a claim, or those of which it gets one; one that is made is empty."""
+        if volume := self._volume_of(claim):
+            return [volume]
+        return [*(self._volumes[name] for name in self._free.satisfying(claim)), *([{}] * self._free.is_made(claim))]
 
     def _refused(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         volume = self._volume_of(claim)

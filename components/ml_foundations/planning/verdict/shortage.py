@@ -81,6 +81,7 @@ def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
         "node-name": f"remove {pods.path}.nodeName",
         "node-unschedulable": f"uncordon {name}",
         "shared-gpu": f"request 1 {labels.GPU_RESOURCE}",
+        "queued-nodes": "".join(each.remedy for each in found if each.rule == "queued-nodes").rstrip("."),
         "volume-zone": f"give {name} nodes in the volume's zone",
         "disk-type": "choose a storage class with a disk type that the machine attaches",
     }
