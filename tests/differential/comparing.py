@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ml_foundations.planning import Verdict, judge
 
-from tests.differential.case import GANG, PLACEHOLDER, WORKLOAD_KINDS, Case, Document, pod_template
-from tests.differential.generator import GPU
+from tests.differential.case import GANG, MAX_NODES, PLACEHOLDER, WORKLOAD_KINDS, Case, Document, pod_template
+from tests.differential.generator import GPU, HOSTNAME
 from tests.differential.oracle import Outcome
 
 
@@ -51,8 +51,16 @@ def verdict_on(documents: tuple[Document, ...]) -> Verdict:
     declared = {document["metadata"]["name"] for document in documents if document["kind"] == "Namespace"}
     used = {document["metadata"].get("namespace") for document in documents} - declared - {None}
     made = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in sorted(used)]
-    verdicts = judge([*documents, *made])  # the oracle makes the namespaces that a case uses
+    # The oracle makes the namespaces that a case uses, and gives nodes their host names as kubelets do.
+    verdicts = judge([*map(_with_host_name, documents), *made])
     return verdicts.workloads[0].verdict if len(verdicts.workloads) == 1 else verdicts.stack
+
+
+def _with_host_name(document: Document) -> Document:
+    metadata = document["metadata"]
+    if document["kind"] != "Node" or MAX_NODES in metadata.get("annotations", {}):
+        return document
+    return {**document, "metadata": {**metadata, "labels": {HOSTNAME: metadata["name"], **metadata["labels"]}}}
 
 
 def _is_placed(workload: Document, outcome: Outcome) -> bool:

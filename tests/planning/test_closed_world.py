@@ -193,6 +193,16 @@ def test_their_pod_templates_are_judged_on_their_own() -> None:
     assert short.path.startswith("spec.pytorchReplicaSpecs.Worker.template.spec")
 
 
+def test_what_their_gpus_cost_is_the_least() -> None:
+    found = judge(
+        [python_torch_job(workers=800, gpus=1), job("known", 1, template(containers=[container(gpu=1)])), NODE]
+    )
+    known, unknown = sorted(found.workloads, key=lambda each: each.workload.name)
+    assert known.gpus and unknown.gpus
+    assert (known.gpus.count, unknown.gpus.count) == ("1 GPU", "at least 3 GPUs")
+    assert found.teams["team"].count == "at least 4 GPUs"
+
+
 def test_an_object_of_an_unknown_kind_keeps_the_stack_from_fitting_and_names_itself() -> None:
     found = judge([WEB, cluster_wide("karpenter.sh/v1", "NodePool", "gpus", spec={}), NODE])
     assert [item.verdict for item in found.workloads] == [Verdict.FITS]

@@ -56,7 +56,7 @@ def test_two_folders_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert lines[0] == f"From {tmp_path}/old to {tmp_path}/new: 1 of 2 workloads fares worse."
     assert lines[1] == "Deployment team/web: fits with 8 GPUs, then cannot fit with 24 GPUs"
     assert "room for 4 of the 6 pods" in lines[2]
-    assert lines[3:] == ["Cost of GPUs of team team per hour in USD: 80.00 (8), then 240.00 (24)."]
+    assert lines[3:] == ["Cost of GPUs of team team per hour in USD: 80.00 (8 GPUs), then 240.00 (24 GPUs)."]
     assert printed(capsys, "--diff", tmp_path / "new", tmp_path / "old", shared)[0] == 0
 
 
@@ -143,7 +143,7 @@ def test_a_comment_answers_first_and_folds_the_rest(tmp_path: Path, capsys: pyte
     assert lines[0] == "<!-- ml-foundations plan -->"
     assert lines[2].startswith("**❌ From ")
     assert "| all nodes | 0.00 to 160.00 | 0.00 to 80.00 |" in lines
-    assert "| GPUs of team team | none | 240.00 (24) |" in lines
+    assert "| GPUs of team team | none | 240.00 (24 GPUs) |" in lines
     assert "<details><summary>1 changed workload</summary>" in lines
     assert text.count("<details>") == text.count("</details>") == 1
 

@@ -237,6 +237,24 @@ def test_a_reservation_that_is_no_limit_is_told(kind: str | None, told: bool) ->
     assert some.stack is FITS
 
 
+@pytest.mark.parametrize(
+    ("inputs", "of_cluster", "told"),
+    [
+        ({"location": "us-central1"}, {}, True),
+        ({"location": "us-central1-a"}, {}, False),
+        ({"location": "us-central1", "nodeLocations": ["us-central1-a"]}, {}, False),
+        ({"location": "us-central1"}, {"nodeLocations": ["us-central1-a"]}, False),
+    ],
+)
+def test_gpus_of_a_region_without_zones_are_told(
+    inputs: dict[str, Any], of_cluster: dict[str, Any], told: bool
+) -> None:
+    type_, given = pool("a2-highgpu-2g", guestAccelerators=[A100])
+    some = judge_program([cluster(**of_cluster), (type_, given | inputs)])
+    found = [(each.object, each.severity) for each in some.findings if each.rule == "zones"]
+    assert found == [("NodePool p", "info")] * told
+
+
 def test_who_shows_all_of_a_cluster_is_told_for_certain_that_a_metric_is_not_served() -> None:
     metric = {"type": "Pods", "pods": {"metric": {"name": "queue"}}}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}

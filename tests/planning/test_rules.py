@@ -365,7 +365,8 @@ def found(documents: list[Manifest]) -> set[str]:
 
 
 def test_every_rule_is_here() -> None:
-    assert EDGE.keys() | {"monthly-budget", "metrics-twice", "controller", "reservation"} == RULES.keys()
+    of_programs = {"monthly-budget", "metrics-twice", "controller", "reservation", "zones"}
+    assert EDGE.keys() | of_programs == RULES.keys()
 
 
 def test_the_documentation_has_every_rule() -> None:
@@ -560,6 +561,46 @@ SERVING = {
     "minMasterVersion": "1.35.1-gke.1396000",
     "podAutoscaling": {"hpaProfile": "PERFORMANCE"},
 }
+
+
+CPU_USE = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+
+
+@pytest.mark.parametrize(
+    ("metric", "requests", "why"),
+    [
+        (CPU_USE, {}, "not all containers request cpu"),
+        (CPU_USE, {"cpu": "1"}, None),
+        ({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "AverageValue"}}}, {}, None),
+        ({"type": "Resource", "resource": {"name": GPU, "target": {}}}, {}, f"not of {GPU}"),
+        (
+            {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "no", "target": {}}},
+            {"cpu": "1"},
+            "the pods have no container no",
+        ),
+    ],
+)
+def test_what_an_autoscaler_measures_is_there(metric: Manifest, requests: Manifest, why: str | None) -> None:
+    scaled, scaler, nodes = autoscaled(2)
+    scaler["spec"]["metrics"] = [metric]
+    scaled["spec"]["template"] = template(
+        containers=[{"name": "main", "image": "i", "resources": {"requests": requests}}]
+    )
+    (verdict,) = judge([scaled, scaler, nodes]).workloads
+    told = [each.message for each in verdict.warnings if each.rule == "autoscaling-metric"]
+    assert [each.endswith(why) for each in told if why] == [True] * (why is not None)
+    assert bool(told) is (why is not None)
+    assert verdict.verdict == "fits"
+
+
+def test_the_ranks_of_a_job_use_one_interface_too() -> None:
+    train, nodes = training_together(2)
+    del train["metadata"]["annotations"]
+    assert "gpu-network" not in found([train, nodes])
+    train["spec"] |= {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
+    assert "gpu-network" not in found([train, nodes])
+    train["spec"]["template"]["spec"]["subdomain"] = "train"
+    assert "gpu-network" in found([train, nodes])
 
 
 def test_a_metric_needs_the_adapter_of_its_kind() -> None:

@@ -1,5 +1,6 @@
 """What runs, and not as its owner expects: training that bypasses the networks between GPUs, metrics of nobody's."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from ml_foundations.kubernetes.manifests import (
     Manifest,
     annotations_of,
     is_mapping,
+    items,
     name_of,
     namespace_of,
     section,
@@ -19,9 +21,11 @@ from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.nodes import machine_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import gpus
+from ml_foundations.planning.model.workloads import Workload, is_indexed
 
 _BY_ADAPTER = {"Object": "custom", "Pods": "custom", "External": "external"}
 """Kinds of metrics that an adapter serves, and its API's name (Kubernetes, "Horizontal Pod Autoscaling")."""
+_OF_RESOURCES = ("Resource", "ContainerResource")
 _NO_ADAPTER = (
     "nothing serves that is declared: without an adapter it never scales",
     "Declare the adapter (an APIService of custom.metrics.k8s.io or external.metrics.k8s.io), have GKE serve the "
@@ -31,9 +35,46 @@ _NO_ADAPTER = (
 
 def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
     """Warn the owners of workloads, whether they fit or not."""
+    scalers: defaultdict[Any, list[Manifest]] = defaultdict(list)
+    for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:
+        target = section(scaler, "spec", "scaleTargetRef")
+        scalers[target.get("kind"), namespace_of(scaler), target.get("name")].append(scaler)
     for candidate in candidates:
-        if candidate.workload.all_at_once and candidate.workload.is_finite:
+        workload = candidate.workload
+        if workload.is_finite and (workload.all_at_once or _has_ranks(workload)):
             candidate.warnings += _slow_networks(cluster, candidate)
+        for scaler in scalers.get((workload.kind, workload.namespace, workload.name), ()):
+            candidate.warnings += _unmeasured(candidate, scaler)
+
+
+def _has_ranks(workload: Workload) -> bool:
+    """Whether the pods of a Job find each other: each has its index and its name, and all run at the same time."""
+    spec = section(workload.manifest, "spec")
+    together = spec.get("parallelism") == spec.get("completions")
+    return together and is_indexed(workload) and bool(section(spec, "template", "spec").get("subdomain"))
+
+
+def _unmeasured(candidate: Candidate, scaler: Manifest) -> Iterator[Refusal]:
+    """The use of resources that an autoscaler cannot tell: then it never scales (pkg/controller/podautoscaler)."""
+    containers = [each for _, pod in candidate.sets for each in items(pod.spec, "containers")]
+    of_pod = {key for _, pod in candidate.sets for key in section(pod.spec, "resources", "requests")}
+    for type_, source in _metrics(scaler, _OF_RESOURCES):
+        name = source.get("name")
+        measured = [each for each in containers if source.get("container") in (None, each.get("name"), UNKNOWN)]
+        asked = [section(each, "resources", "requests").keys() | of_pod for each in measured]
+        if not isinstance(name, str):
+            continue
+        if name not in ("cpu", "memory"):
+            why = f"of resources, only the use of cpu and memory is measured, not of {name}"
+        elif not measured:
+            why = f"the pods have no container {source.get('container')}"
+        elif section(source, "target").get("type") == "Utilization" and not all(name in each for each in asked):
+            why = f"it goes by the part of the requested {name} that is used, and not all containers request {name}"
+        else:
+            continue
+        about = f"HorizontalPodAutoscaler {name_of(scaler)} never scales it: {why}"
+        remedy = f"Request {name} in each container, or scale by what is measured."
+        yield Refusal("autoscaling-metric", f"spec.metrics.{type_}", about, remedy)
 
 
 def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
@@ -67,11 +108,9 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
     """
     served = {str(section(each, "spec").get("group")).partition(".")[0] for each in cluster.by_kind["APIService"]}
     for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:
-        given = section(scaler, "spec").get("metrics")
-        for metric in filter(is_mapping, cast("list[Any]", given) if isinstance(given, list) else []):
-            type_ = str(metric.get("type"))
-            name = section(metric, type_.lower(), "metric").get("name")
-            if type_ not in _BY_ADAPTER or not isinstance(name, str):
+        for type_, source in _metrics(scaler, _BY_ADAPTER):
+            name = section(source, "metric").get("name")
+            if not isinstance(name, str):
                 continue
             if name.startswith(labels.GKE_METRIC):
                 found = _not_by_gke(cluster, scaler, name, gke)
@@ -82,6 +121,14 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
                 path, (why, remedy) = f"spec.metrics.{type_.lower()}.metric.name", found
                 message = f"it scales by {name}, which {why}"
                 yield Refusal("autoscaling-metric", path, message, remedy, gke is not None, about)
+
+
+def _metrics(scaler: Manifest, types: Iterable[str]) -> Iterator[tuple[str, Manifest]]:
+    """The metrics of some types that an autoscaler goes by, each with its type."""
+    given = section(scaler, "spec").get("metrics")
+    for metric in filter(is_mapping, cast("list[Any]", given) if isinstance(given, list) else []):
+        if (type_ := str(metric.get("type"))) in types:
+            yield type_, section(metric, f"{type_[0].lower()}{type_[1:]}")
 
 
 def _not_by_gke(cluster: Cluster, scaler: Manifest, name: str, gke: Manifest | None) -> tuple[str, str] | None:

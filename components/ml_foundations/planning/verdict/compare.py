@@ -98,7 +98,7 @@ class Comparison:
         for each in (self.before, self.after):
             rows = {"all nodes": total_text(each.cost)}
             rows |= {f"nodes of {pool.name}": _range(pool.per_hour_min, pool.per_hour_max) for pool in each.cost.pools}
-            rows |= {f"GPUs of team {name}": f"{_money(c.per_hour)} ({c.gpus})" for name, c in each.teams.items()}
+            rows |= {f"GPUs of team {name}": f"{_money(c.per_hour)} ({c.count})" for name, c in each.teams.items()}
             costs.append(rows)
         return [(name, old or "none", new or "none") for name, old, new in _pairs(*costs) if old != new]
 
@@ -152,7 +152,7 @@ def _rank(item: WorkloadVerdict | None) -> int:
 def _shown(item: WorkloadVerdict | None, absent: str) -> str:
     if item is None:
         return absent
-    return f"{SHOWN[item.verdict]} with {item.gpus.gpus} GPUs" if item.gpus else SHOWN[item.verdict]
+    return f"{SHOWN[item.verdict]} with {item.gpus.count}" if item.gpus else SHOWN[item.verdict]
 
 
 def _range(least: Decimal | None, most: Decimal | None) -> str:

@@ -19,11 +19,18 @@ class GpuCost:
         gpus: How many, while all pods run.
         per_hour: Their part of the price of their nodes.
         per_run: The same for as long as a run may last; None where nothing limits it.
+        at_least: Whether there may be more pods: of a kind that planning does not know, one of each template counts.
     """
 
     gpus: int
     per_hour: Decimal | None
     per_run: Decimal | None = None
+    at_least: bool = False
+
+    @property
+    def count(self) -> str:
+        """How many, in words."""
+        return f"{'at least ' if self.at_least else ''}{self.gpus} GPU{'' if self.gpus == 1 else 's'}"
 
     @property
     def per_month(self) -> Decimal | None:
@@ -38,8 +45,8 @@ class GpuPrices:
         self._cluster = cluster
         self._known: dict[str, Decimal | None] = {}
 
-    def of(self, candidate: Candidate) -> GpuCost | None:
-        """What the GPUs of a workload cost; None where it requests none."""
+    def of(self, candidate: Candidate, *, at_least: bool) -> GpuCost | None:
+        """What the GPUs of a workload cost, or with ``at_least`` those that are known; None where it requests none."""
         found = [
             (count, self._price(pod))
             for pod_set, pod in candidate.sets
@@ -50,7 +57,7 @@ class GpuPrices:
         per_hour = sum_known(None if price is None else price * count for count, price in found)
         seconds = candidate.workload.deadline
         per_run = None if per_hour is None or seconds is None else per_hour * seconds / 3600
-        return GpuCost(sum(count for count, _ in found), per_hour, per_run)
+        return GpuCost(sum(count for count, _ in found), per_hour, per_run, at_least)
 
     def _price(self, pod: PodClass) -> Decimal | None:
         key = pod.node_key if pod.volume_refusals is None else f"{pod.name} {pod.node_key}"

@@ -106,7 +106,7 @@ def _judge(world: World, cluster: Cluster, gke: Manifest | None, roomier: Sequen
                 tuple(_reasons(candidate, [other.workloads[index] for other in roomier])),
                 tuple(explain.finding(reason, Verdict.FITS, candidate.workload) for reason in candidate.warnings),
                 _run_cost(fitting, candidate),
-                prices.of(candidate),
+                prices.of(candidate, at_least=candidate.workload in world.foreign),
             )
             for index, candidate in enumerate(candidates)
         ),

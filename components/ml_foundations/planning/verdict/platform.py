@@ -14,12 +14,17 @@ from ml_foundations.planning.verdict.findings import Finding, Severity
 
 def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass]) -> Iterator[Finding]:
     """What keeps the GPU Operator's pods from nodes, and what it does a second time; pools that cost more than said."""
+    clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
     for pool in (inputs for type_, inputs in resources if type_ == NODE_POOL):
         if section(pool, "nodeConfig", "reservationAffinity").get("consumeReservationType") == "ANY_RESERVATION":
             message = "where no open reservation matches, its nodes are bought on demand, at list price"
             remedy = "Say ANY_RESERVATION_THEN_FAIL (reservation any-or-fail) to have none of those."
             path = "nodeConfig.reservationAffinity"
             yield Finding("reservation", Severity.INFO, f"NodePool {pool.get('name')}", path, message, remedy)
+        if _leaves_zones_open(pool) and not any(cluster.get("nodeLocations") for cluster in clusters):
+            message = "its nodes go to the zones of its cluster, and few zones have its GPUs: GKE refuses the others"
+            remedy = "Name those that have them: nodeLocations (zones)."
+            yield Finding("zones", Severity.INFO, f"NodePool {pool.get('name')}", "nodeLocations", message, remedy)
     operator = operator_of(resources)
     if not isinstance(operator, Operator):
         return
@@ -28,12 +33,18 @@ def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass])
     for quota in objects_of(resources):
         if quota["kind"] == "ResourceQuota" and namespace_of(quota) in homes:
             yield from _beyond(quota, operator, nodes)
-    clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
     kept = [section(cluster, "monitoringConfig").get("enableComponents") for cluster in clusters]
     if operator.exports_metrics and any(isinstance(names, list) and "DCGM" in names for names in kept):
         message = "GKE's DCGM and the operator's exporter both export the metrics of GPUs"
         remedy = "Take DCGM out of the cluster's monitoring, or switch the operator's exporter off."
         yield Finding("metrics-twice", Severity.WARNING, "GPU Operator", "dcgmExporter", message, remedy)
+
+
+def _leaves_zones_open(pool: Manifest) -> bool:
+    """Whether a pool with GPUs is in a region, and says nothing of zones."""
+    location, has_gpus = pool.get("location"), section(pool, "nodeConfig").get("guestAccelerators")
+    is_region = isinstance(location, str) and location.count("-") == 1
+    return is_region and bool(has_gpus) and not pool.get("nodeLocations")
 
 
 def _beyond(quota: Manifest, operator: Operator, nodes: Sequence[NodeClass]) -> Iterator[Finding]:

@@ -101,16 +101,21 @@ def _cost_as_json(cost: GpuCost | None) -> dict[str, Any] | None:
     if cost is None:
         return None
     amounts = {"per_hour": cost.per_hour, "per_run": cost.per_run, "per_month": cost.per_month}
-    return {"count": cost.gpus, **{name: _number(amount) for name, amount in amounts.items()}}
+    return {
+        "count": cost.gpus,
+        "at_least": cost.at_least,
+        **{name: _number(amount) for name, amount in amounts.items()},
+    }
 
 
 def gpus_text(cost: GpuCost) -> str:
     """What GPUs cost in a sentence, as far as prices are known."""
-    count = f"{cost.gpus} GPU{'' if cost.gpus == 1 else 's'}"
     if cost.per_hour is None or cost.per_month is None:
-        return f"{count}, at a price that is not known."
+        return f"{cost.count}, at a price that is not known."
     run = "" if cost.per_run is None else f", {cost.per_run:.2f} per run"
-    return f"{count}: {cost.per_hour:.2f} USD per hour{run}, {cost.per_month:.0f} in a month of {HOURS_PER_MONTH} h."
+    return (
+        f"{cost.count}: {cost.per_hour:.2f} USD per hour{run}, {cost.per_month:.0f} in a month of {HOURS_PER_MONTH} h."
+    )
 
 
 def _number(amount: Decimal | None) -> float | None:

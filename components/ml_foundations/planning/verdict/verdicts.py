@@ -58,7 +58,14 @@ class Verdicts:
             if item.gpus:
                 found[str(item.workload.namespace)].append(item.gpus)
         teams = sorted(found.items())
-        return {team: GpuCost(sum(c.gpus for c in all_), sum_known(c.per_hour for c in all_)) for team, all_ in teams}
+        return {
+            team: GpuCost(
+                sum(cost.gpus for cost in costs),
+                sum_known(cost.per_hour for cost in costs),
+                at_least=any(cost.at_least for cost in costs),
+            )
+            for team, costs in teams
+        }
 
     @property
     def of_stack(self) -> list[Finding]:
