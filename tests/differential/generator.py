@@ -103,6 +103,8 @@ def _node(draw: Callable[[st.SearchStrategy[Any]], Any], index: int) -> Document
     metadata: Document = {"name": f"{PLACEHOLDER}-pool-{index}", "labels": labels}
     if draw(st.booleans()):
         metadata["annotations"] = {MAX_NODES: str(draw(st.sampled_from((2, 1, 3))))}
+    else:
+        labels[HOSTNAME] = metadata["name"]
     allocatable = {"cpu": "4", "memory": "16Gi", "ephemeral-storage": "100Gi", "pods": "16"}
     return {
         "apiVersion": "v1",

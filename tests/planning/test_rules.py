@@ -412,7 +412,11 @@ def test_a_claim_that_may_get_a_bucket_is_undetermined() -> None:
         "metadata": {"name": "disk"},
         "spec": {**volume["spec"], "csi": {"driver": "d", "volumeHandle": "h"}},
     }
-    assert judge([server, wanted, volume, disk, nodes]).workloads[0].verdict is Verdict.UNDETERMINED
+    of_gcs = CLASS | {"metadata": {"name": "gcs"}}
+    for others in ([disk], [of_gcs], []):
+        judged = judge([server, wanted, volume, nodes, *others]).workloads[0]
+        assert judged.verdict is Verdict.UNDETERMINED
+        assert any("may be a bucket" in each.message for each in judged.reasons)
 
 
 @pytest.mark.parametrize(
@@ -442,7 +446,9 @@ def test_what_a_namespace_that_is_not_declared_may_enforce(namespace: str, expec
 )
 def test_critical_pods_need_a_quota_for_their_class_on_gke(scope: Manifest | None, expected: Verdict) -> None:
     agent, declared = web(priorityClassName="system-node-critical"), BASELINE
-    scopes = {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", **scope}]}} if scope else {}
+    scopes: Manifest = (
+        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", **scope}]}} if scope else {}
+    )
     limit = quota(hard={"pods": "1G"}, **scopes)
     assert judge([agent, ON_GKE, declared, limit]).workloads[0].verdict is expected
     assert judge([agent, NODES, declared, limit]).workloads[0].verdict is Verdict.FITS
@@ -510,9 +516,9 @@ def config(name: str = "queued-provisioning.gke.io", **spec: Any) -> Manifest:
         ([CHECK, config()], CHECKED, Verdict.FITS, ""),
         ([CHECK, config(managedResources=["cpu"])], CHECKED, Verdict.FITS, ""),
         ([CHECK, config()], {"admissionChecks": ["nodes"]}, Verdict.FITS, ""),
-        ([CHECK, config()], {}, Verdict.CANNOT_FIT, "nothing declared makes one for these pods"),
+        ([CHECK, config()], {}, Verdict.CANNOT_FIT, "nothing declared makes one"),
         ([CHECK, config()], {"admissionChecksStrategy": {"admissionChecks": [{"name": "nodes", "onFlavors": ["other"]}]}},
-         Verdict.CANNOT_FIT, "nothing declared makes one for these pods"),
+         Verdict.CANNOT_FIT, "nothing declared makes one"),
         ([CHECK, config("check-capacity.autoscaling.x-k8s.io")], CHECKED, Verdict.CANNOT_FIT, "of the class check-capacity.autoscaling.x-k8s.io for all"),
         ([CHECK, config(managedResources=[GPU])], CHECKED, Verdict.CANNOT_FIT, f"for ['{GPU}'] alone"),
         ([CHECK, config(UNKNOWN)], CHECKED, Verdict.UNDETERMINED, "is not known"),  # pyright: ignore[reportArgumentType]

@@ -34,9 +34,7 @@ class Queues:
         queue = self.cluster_queue(namespace, name) if name else None
         found = [self._not_requested(check, spec) for check in self._checks_of(queue or {}, spec)]
         remedy = "Put it in a queue of a TrainingQueue whose flavor for the pool says queued_provisioning."
-        nothing = _no_request(
-            "nothing declared makes one for these pods", remedy, certain=not name or queue is not None
-        )
+        nothing = _no_request("nothing declared makes one", remedy, certain=not name or queue is not None)
         return min(filter(None, found), key=lambda each: each.certain, default=nothing) if all(found) else None
 
     def _checks_of(self, queue: Manifest, template: Manifest) -> Iterable[str]:

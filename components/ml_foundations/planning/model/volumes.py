@@ -253,9 +253,9 @@ class Volumes:
 
     def _may_get(self, claim: Manifest) -> list[Manifest]:
         """The volume of a claim, or those of which it gets one; one that is made is empty."""
-        if volume := self._volume_of(claim):
-            return [volume]
-        return [*(self._volumes[name] for name in self._free.satisfying(claim)), *([{}] * self._free.is_made(claim))]
+        perhaps_made = self._free.is_made(claim) or any(self._not_known_of(claim))
+        free = (self._volumes[name] for name in self._free.satisfying(claim))
+        return [volume] if (volume := self._volume_of(claim)) else [*free, *([{}] * perhaps_made)]
 
     def _refused(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         volume = self._volume_of(claim)
