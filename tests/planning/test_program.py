@@ -227,6 +227,69 @@ def test_a_kind_that_the_clusters_settings_do_not_bring_is_refused(
     }
 
 
+FILESTORE, LUSTRE, GCS = (f"{name}.csi.storage.gke.io" for name in ("filestore", "lustre", "gcsfuse"))
+INLINE = {"name": "v", "csi": {"driver": GCS}}
+CLAIMED = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+UNUSED: dict[str, Any] = {"name": "v", "emptyDir": {}}
+WANTED = {"accessModes": ["ReadWriteMany"], "storageClassName": "c", "resources": {"requests": {"storage": "18000Gi"}}}
+EPHEMERAL = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": WANTED}}}
+DATA = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "team"}}
+CLAIM = kubernetes(DATA | {"spec": WANTED})
+OWN = kubernetes({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": LUSTRE}, "spec": {}})
+
+
+def storage_class(driver: str) -> Resource:
+    made = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "c"}}
+    return kubernetes(made | {"provisioner": driver, "volumeBindingMode": "WaitForFirstConsumer"})
+
+
+def volume(driver: str) -> list[Resource]:
+    source = {"csi": {"driver": driver, "volumeHandle": "h"}, "claimRef": {"name": "data", "namespace": "team"}}
+    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": "c", "capacity": {"storage": "18000Gi"}, **source}
+    made = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec}
+    return [kubernetes(made), kubernetes(DATA | {"spec": WANTED | {"volumeName": "pv"}})]
+
+
+def on(**addons: Any) -> dict[str, Any]:
+    return {"addonsConfig": {f"{name}CsiDriverConfig": {"enabled": value} for name, value in addons.items()}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "mounted", "more", "setting"),
+    [
+        ({}, CLAIMED, [storage_class(FILESTORE), CLAIM], "gcpFilestoreCsiDriverConfig (filestore of a GkeCluster)"),
+        ({}, CLAIMED, [storage_class(LUSTRE), CLAIM], "lustreCsiDriverConfig"),
+        ({}, EPHEMERAL, [storage_class(LUSTRE)], "lustreCsiDriverConfig"),
+        ({}, UNUSED, [storage_class(LUSTRE), CLAIM], "lustreCsiDriverConfig"),
+        ({}, CLAIMED, volume("parallelstore.csi.storage.gke.io"), "parallelstoreCsiDriverConfig"),
+        (on(gcsFuse=False), INLINE, [], "gcsFuseCsiDriverConfig"),
+        (on(gcePersistentDisk=False), CLAIMED, volume("pd.csi.storage.gke.io"), "gcePersistentDiskCsiDriverConfig"),
+        ({}, CLAIMED, volume("pd.csi.storage.gke.io"), None),
+        ({}, UNUSED, [storage_class(LUSTRE), *volume(LUSTRE)], None),
+        ({}, CLAIMED, [storage_class(LUSTRE), CLAIM, OWN], None),
+        (on(lustre=True), CLAIMED, [storage_class(LUSTRE), CLAIM], None),
+        (on(lustre=UNKNOWN), CLAIMED, [storage_class(LUSTRE), CLAIM], None),
+        ({"addonsConfig": {"lustreCsiDriverConfig": UNKNOWN}}, CLAIMED, volume(LUSTRE), None),
+        ({"addonsConfig": UNKNOWN}, INLINE, [], None),
+        ({"enableAutopilot": True}, INLINE, [], None),
+    ],
+)
+def test_a_volume_needs_the_driver_that_the_clusters_settings_bring(
+    settings: dict[str, Any], mounted: dict[str, Any], more: list[Resource], setting: str | None
+) -> None:
+    stack = [pool(), kubernetes(deployment("web", 1, template(volumes=[mounted]))), *more]
+
+    def remedies(*first: Resource) -> list[str]:
+        verdicts = judge_program([*first, *stack])
+        every = [*verdicts.findings, *(reason for each in verdicts.workloads for reason in each.reasons)]
+        found = {each.remedy for each in every if each.rule == "csi-driver" and each.severity == "error"}
+        assert not found or verdicts.stack is CANNOT or mounted is UNUSED
+        return sorted(found)
+
+    assert [f"addonsConfig.{setting}" in each for each in remedies(cluster(**settings))] == [True] * bool(setting)
+    assert not remedies(), "who made the cluster is not known"
+
+
 @pytest.mark.parametrize(
     ("kind", "told"), [("ANY_RESERVATION", True), ("ANY_RESERVATION_THEN_FAIL", False), (None, False)]
 )

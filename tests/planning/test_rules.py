@@ -365,7 +365,7 @@ def found(documents: list[Manifest]) -> set[str]:
 
 
 def test_every_rule_is_here() -> None:
-    of_programs = {"monthly-budget", "metrics-twice", "controller", "reservation", "zones"}
+    of_programs = {"monthly-budget", "metrics-twice", "controller", "reservation", "zones", "csi-driver"}
     assert EDGE.keys() | of_programs == RULES.keys()
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ml_foundations.catalog.disks import LUSTRE_CSI
 from ml_foundations.component.spec import check
 from ml_foundations.kubernetes import labels
 from ml_foundations.rehearsal.access import Access
@@ -347,6 +348,12 @@ def test_a_bucket_is_mounted_by_pods_with_gkes_sidecar_alone(cloud: Cloud) -> No
             f'MountVolume.SetUp failed for volume "{volume_name}" : rpc error: code = FailedPrecondition desc = failed to '
             "find the sidecar container in Pod spec"
         ]
+    bucket_pod(cloud, "lustre", {"csi": {"driver": LUSTRE_CSI}})
+    until(lambda: bool(refused_mounts(cloud, "lustre")))
+    assert refused_mounts(cloud, "lustre") == [
+        'MountVolume.SetUp failed for volume "data" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: '
+        f"driver name {LUSTRE_CSI} not found in the list of registered CSI drivers"
+    ], "the cluster's settings bring Cloud Storage FUSE alone"
     rows = {row.name: row.reason for row in contents.collect(cloud.rehearsal).workloads}
     assert "failed to find the sidecar container" in rows["claimed"]
     assert not rows["with-claimed"]

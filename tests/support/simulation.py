@@ -19,6 +19,7 @@ from ml_foundations.rehearsal.report import contents
 from tests.support.cluster import Cluster
 from tests.support.waiting import until
 
+BUCKETS = {"gcsFuseCsiDriverConfig": {"enabled": True}}
 ZONES = ("us-central1-a", "us-central1-b")
 GPU_TAINT = {"key": GPU_RESOURCE, "value": "present", "effect": "NoSchedule"}
 SYSTEM = Pool("system", "n2-standard-4", cluster="ml", min_nodes=2, max_nodes=2, initial_nodes=2, zones=ZONES)
@@ -83,7 +84,7 @@ def simulated_gke(cluster: Cluster, inputs: Object | None = None, scale_down_sec
     """A cluster with a system pool, until the end."""
     cloud = Cloud(cluster.rehearsal)
     until(lambda: not cloud.api.get("/api/v1/pods")["items"], "pods that other tests left would make pools grow")
-    cloud.store.save_cluster({"id": "ml", "inputs": inputs or {"name": "ml"}})
+    cloud.store.save_cluster({"id": "ml", "inputs": inputs or {"name": "ml", "addonsConfig": BUCKETS}})
     cloud.store.save_pool(SYSTEM)
     os.environ[SCALE_DOWN_VARIABLE] = str(scale_down_seconds)
     life.start(cluster.rehearsal)

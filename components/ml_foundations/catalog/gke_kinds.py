@@ -1,14 +1,41 @@
-"""What a GKE cluster has only by its settings: kinds of objects, and metrics that it serves to autoscalers."""
+"""What a GKE cluster has only by its settings: kinds of objects, drivers of volumes, and metrics for autoscalers."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ml_foundations.catalog.disks import FILESTORE_CSI, LUSTRE_CSI, PD_CSI
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, section
 
 _METRICS_VERSION = "1.35.1-gke.1396000"
 METRICS_NEED = f"GKE {_METRICS_VERSION}, releaseChannel RAPID and podAutoscaling.hpaProfile PERFORMANCE"
 """What a cluster that serves metrics of pods to autoscalers has (GKE, "Expose custom metrics for autoscaling")."""
+
+_CSI_ADDONS = {
+    PD_CSI: ("gcePersistentDiskCsiDriverConfig", ""),
+    FILESTORE_CSI: ("gcpFilestoreCsiDriverConfig", "filestore"),
+    LUSTRE_CSI: ("lustreCsiDriverConfig", "lustre"),
+    labels.GCS_FUSE_DRIVER: ("gcsFuseCsiDriverConfig", "gcs_fuse"),
+    "parallelstore.csi.storage.gke.io": ("parallelstoreCsiDriverConfig", "parallelstore"),
+}
+"""GKE's CSI drivers: what switches them on, in a cluster's addonsConfig and as an argument of GkeCluster."""
+
+
+def missing_drivers(cluster: Mapping[str, Any]) -> dict[str, str]:
+    """The CSI drivers of GKE that a cluster lacks, and the setting that brings each; the unknown lacks none.
+
+    Standard clusters have that of Compute Engine's disks by default, and no other; Autopilot has its own rules (GKE,
+    the page of each driver).
+    """
+    if cluster.get("addonsConfig") is UNKNOWN or cluster.get("enableAutopilot"):
+        return {}
+    addons, found = section(cluster, "addonsConfig"), dict[str, str]()
+    for driver, (key, argument) in _CSI_ADDONS.items():
+        enabled = _value(addons, key, "enabled")
+        if enabled is False or (enabled is None and driver != PD_CSI):
+            found[driver] = f"addonsConfig.{key}" + (f" ({argument} of a GkeCluster)" if argument else "")
+    return found
 
 
 def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:

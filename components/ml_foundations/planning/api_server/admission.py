@@ -152,7 +152,11 @@ class Admission:
             candidate.refuse(_below(pod_set.path, e) for e in self._beyond_namespace(workload, pod_set, pod))
         refused = dict.fromkeys(refused)
         candidate.refuse(_below(pod_set.path, each, "the API server refuses the pods: ") for each in refused)
-        without = self._cluster.volumes.without_sidecar(pod_set.template, workload.namespace)
+        volumes = self._cluster.volumes
+        without = (
+            *volumes.without_driver(pod_set.template, workload.namespace),
+            *volumes.without_sidecar(pod_set.template, workload.namespace),
+        )
         candidate.refuse(_below(pod_set.path, each) for each in without)
         if spec.get("resourceClaims"):
             places = [*self._cluster.accepting(pod), *self._cluster.perhaps(pod)] or self._cluster.places

@@ -9,6 +9,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from ml_foundations.catalog.gke_kinds import missing_drivers
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
     Manifest,
@@ -73,7 +74,13 @@ class Cluster:
         places: The nodes with what those leave free.
     """
 
-    def __init__(self, documents: Sequence[Manifest], nodes: Sequence[NodeClass], spread: Spread = Spread.EVEN) -> None:
+    def __init__(
+        self,
+        documents: Sequence[Manifest],
+        nodes: Sequence[NodeClass],
+        spread: Spread = Spread.EVEN,
+        gke: Manifest | None = None,
+    ) -> None:
         self.by_kind: defaultdict[str, list[Manifest]] = defaultdict(list)
         self.limit_ranges: defaultdict[str, list[Manifest]] = defaultdict(list)
         for document in documents:
@@ -88,7 +95,7 @@ class Cluster:
             nodes = [part for part in parts if part.count]
         nodes = by_host(nodes)
         self._shares_hosts = any(SHARED_HOSTNAME in node.labels for node in nodes[:1])
-        self.volumes = Volumes(self.by_kind)
+        self.volumes = Volumes(self.by_kind, missing_drivers(gke) if gke is not None else {})
         self.devices = DeviceClaims(self.by_kind)
         self.queues = Queues(self.by_kind)
         self._up = Counter(owner for pod in self.by_kind["Pod"] if is_running(pod) for owner in _owners(pod))

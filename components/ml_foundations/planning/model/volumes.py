@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ml_foundations.catalog.disks import PD_CSI, ClassFacts, class_facts
 from ml_foundations.kubernetes import labels
@@ -40,7 +41,10 @@ class Volumes:
         claims: The claims, as the API server stores them.
     """
 
-    def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
+    def __init__(self, by_kind: Mapping[str, Sequence[Manifest]], lacks: Mapping[str, str]) -> None:
+        # The drivers that the cluster is known to lack, and the setting that brings each.
+        brought = set(map(name_of, by_kind.get("CSIDriver", ())))
+        self._lacks = {driver: setting for driver, setting in lacks.items() if driver not in brought}
         self._volumes = {name_of(volume): volume for volume in by_kind.get("PersistentVolume", ())}
         self._classes = {name_of(c): c for c in by_kind.get("StorageClass", ())}
         defaults = [n for n, c in self._classes.items() if annotations_of(c).get(_DEFAULT_CLASS) == "true"]
@@ -133,19 +137,37 @@ class Volumes:
             return
         if any(container.get("name") == labels.GCS_FUSE_SIDECAR for container in containers):
             return
-        for index, mounted in enumerate(items(spec, "volumes")):
-            name = section(mounted, "persistentVolumeClaim").get("claimName")
-            claim = self._claims.get((namespace, name)) if name else None
-            sources = [mounted] if claim is None else [section(volume, "spec") for volume in self._may_get(claim)]
-            are_buckets = [section(source, "csi").get("driver") == labels.GCS_FUSE_DRIVER for source in sources]
+        for path, what, drivers in self._csi_volumes(spec, namespace):
+            are_buckets = [driver == labels.GCS_FUSE_DRIVER for driver in drivers]
             if any(are_buckets):
-                what = f"the claim {name}" if name else f"the volume {mounted.get('name')}"
                 is_one = "is" if all(are_buckets) else "may be"
                 message = f"{what} {is_one} a bucket, and its pods lack the annotation that brings GKE's sidecar for it"
                 remedy = (
                     f'Say fuse: true on the mount; in manifests, annotate the pods {labels.GCS_FUSE_VOLUMES}: "true".'
                 )
-                yield Refusal("bucket-sidecar", f"volumes[{index}]", message, remedy, certain=all(are_buckets))
+                yield Refusal("bucket-sidecar", path, message, remedy, certain=all(are_buckets))
+
+    def without_driver(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
+        """Volumes that a pod never mounts, since the cluster lacks their driver."""
+        for path, what, drivers in self._csi_volumes(section(template, "spec"), namespace):
+            lacking = [driver in self._lacks for driver in drivers]
+            if any(lacking):
+                refusal = self._lacking(drivers[lacking.index(True)], path, what)
+                yield refusal._replace(certain=all(lacking))
+
+    def _csi_volumes(self, spec: Manifest, namespace: str) -> Iterator[tuple[str, str, list[Any]]]:
+        """The volumes of a pod: the path, what it is, and the driver of each volume that it may be; None without."""
+        for index, mounted in enumerate(items(spec, "volumes")):
+            name = section(mounted, "persistentVolumeClaim").get("claimName")
+            claim = self._claims.get((namespace, name)) if name else None
+            sources = [mounted] if claim is None else [section(volume, "spec") for volume in self._may_get(claim)]
+            what = f"the claim {name}" if name else f"the volume {mounted.get('name')}"
+            yield f"volumes[{index}]", what, [section(source, "csi").get("driver") for source in sources]
+
+    def _lacking(self, driver: str, path: str, what: str, about: str = "") -> Refusal:
+        message = f"{what} needs the driver {driver}, which the cluster has with {self._lacks[driver]} only"
+        remedy = f"Enable {self._lacks[driver]}, or take another kind of volume."
+        return Refusal("csi-driver", path, message, remedy, object=about)
 
     def unused(self, workloads: Iterable[Workload]) -> list[Manifest]:
         """The declared claims that no pod of some workloads mounts."""
@@ -164,13 +186,17 @@ class Volumes:
         """Why the driver of a claim's class gives it no volume; where it gives a larger one, that is not certain."""
         spec, name, storage_class = section(claim, "spec"), name_of(claim), self._class_of(claim) or {}
         facts = _facts(storage_class)
-        if facts is None or any(unknown_paths(spec)):
+        if any(unknown_paths(spec)):
             return
         volume, driver = self._volume_of(claim), storage_class.get("provisioner")
         is_made = volume is None and not spec.get("volumeName") and not self._free.satisfying(claim)
         if not is_made and section(volume or {}, "spec", "csi").get("driver") != driver:
             return
         about = f"PersistentVolumeClaim {namespace_of(claim)}/{name}" if claim in self.claims else ""
+        if is_made and driver in self._lacks:
+            yield self._lacking(driver, "spec.storageClassName", f"the claim {name}", about)
+        if facts is None:
+            return
         of_class = f"volumes of the class {name_of(storage_class)}"
         for mode in access_modes(claim) if spec.get("volumeMode") != "Block" else ():
             if mode not in facts.access_modes:

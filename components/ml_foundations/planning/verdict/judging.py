@@ -37,12 +37,12 @@ def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = (), gke: M
     """
     with _uncollected():
         world, nodes = World(documents), list(nodes)
-        cluster = Cluster(world.judged, nodes)
+        cluster = Cluster(world.judged, nodes, gke=gke)
         found = _judge(world, cluster, gke)
         if found.stack is not Verdict.CANNOT_FIT or not cluster.is_split:
             return found
         # GKE may spread a pool's nodes otherwise: what cannot fit must be so with more nodes, or whatever their zones.
-        roomier = [Cluster(world.judged, nodes, spread) for spread in (Spread.FULL, Spread.UNKNOWN)]
+        roomier = [Cluster(world.judged, nodes, spread, gke) for spread in (Spread.FULL, Spread.UNKNOWN)]
         return _judge(world, cluster, gke, [_judge(world, each, gke) for each in roomier])
 
 

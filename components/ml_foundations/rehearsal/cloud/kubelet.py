@@ -1,8 +1,9 @@
-"""The kubelet, as far as it keeps pods from starting: buckets that do not mount, ConfigMaps and Secrets that miss."""
+"""The kubelet, as far as it keeps pods from starting: volumes that do not mount, ConfigMaps and Secrets that miss."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ml_foundations.catalog.gke_kinds import missing_drivers
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.volumes import claim_names
@@ -10,12 +11,16 @@ from ml_foundations.rehearsal.api import Api, Object, condition
 from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 
+DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 CONFIG_MAPS, SECRETS = "/api/v1/configmaps", "/api/v1/secrets"
 _READY = "PodReadyToStartContainers"
 _MADE_FOR_ALL = "kube-api-access-"
 """Volumes that the API server adds: what they hold is always there."""
 _NO_SIDECAR = "rpc error: code = FailedPrecondition desc = failed to find the sidecar container in Pod spec"
 """What GKE's CSI driver for buckets answers (GoogleCloudPlatform/gcs-fuse-csi-driver, pkg/csi_driver/node.go)."""
+
+_NO_CLIENT = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name"
+"""What a kubelet says of a driver that does not run on its node (Kubernetes, pkg/volume/csi)."""
 
 
 class _Reference(NamedTuple):
@@ -43,13 +48,14 @@ def keys_only(item: Object) -> Object:
 class Kubelet:
     """Lets the pods on simulated GKE nodes start for which the stage pod-mount waits, or says what keeps them."""
 
-    def __init__(self, api: Api, volumes: Informer, config_maps: Informer, secrets: Informer) -> None:
-        self._api, self._volumes = api, volumes
-        self._kept = {"ConfigMap": config_maps, "Secret": secrets}
+    def __init__(self, api: Api, volumes: Informer, drivers: Informer, *kept: Informer) -> None:
+        self._api, self._volumes, self._drivers = api, volumes, drivers
+        self._kept = dict(zip(("ConfigMap", "Secret"), kept, strict=True))
         self._recorder = Recorder(api, "kubelet")
 
-    def start(self, pods: Iterable[Object]) -> None:
-        """One round over the pods that have a node."""
+    def start(self, pods: Iterable[Object], cluster: Mapping[str, Any] | None = None) -> None:
+        """One round over the pods that have a node of a cluster; one that exists already has all drivers."""
+        lacks = set(missing_drivers(cluster) if cluster else ()).difference(map(name_of, self._drivers.items()))
         waiting = [pod for pod in pods if pod["status"]["phase"] == "Pending" and _waits(pod)]
         known = {
             (kind, namespace_of(item), name_of(item)): item["keys"]
@@ -58,10 +64,10 @@ class Kubelet:
         }
         for pod in waiting:
             with attempt(f"the start of pod {name_of(pod)}"):
-                self._start(pod, known)
+                self._start(pod, known, lacks)
 
-    def _start(self, pod: Object, known: Mapping[tuple[str, str, str], set[str]]) -> None:
-        if said := self._unmountable_bucket(pod) or _missing(pod, known):
+    def _start(self, pod: Object, known: Mapping[tuple[str, str, str], set[str]], lacks: set[str]) -> None:
+        if said := self._unmountable(pod, lacks) or _missing(pod, known):
             self._recorder.warn(pod, "Pod", *said)
             return
         # By a strategic merge, no other condition is touched: kwok writes them at the same time.
@@ -70,18 +76,24 @@ class Kubelet:
         merge = "application/strategic-merge-patch+json"
         self._api.request("PATCH", path, body={"status": status}, content_type=merge)
 
-    def _unmountable_bucket(self, pod: Object) -> tuple[str, str] | None:
-        """Reason and message of a bucket that GKE's CSI driver refuses, since nothing has added its sidecar."""
-        if annotations_of(pod).get(labels.GCS_FUSE_VOLUMES, "").lower() == "true":
-            return None
+    def _unmountable(self, pod: Object, lacks: set[str]) -> tuple[str, str] | None:
+        """Reason and message of a volume without its driver, and of a bucket for which nothing has added a sidecar."""
         mine = {(namespace_of(pod), name) for name in claim_names(pod["spec"])}
         sources = [(volume["name"], volume) for volume in items(pod["spec"], "volumes")]
         for volume in self._volumes.items() if mine else ():
             owner = section(volume, "spec", "claimRef")
             if (owner.get("namespace"), owner.get("name")) in mine:
                 sources.append((name_of(volume), volume["spec"]))
-        found = [name for name, source in sources if section(source, "csi").get("driver") == labels.GCS_FUSE_DRIVER]
-        return ("FailedMount", _not_set_up(found[0], _NO_SIDECAR)) if found else None
+        has_sidecar = annotations_of(pod).get(labels.GCS_FUSE_VOLUMES, "").lower() == "true"
+        for name, source in sources:
+            driver = section(source, "csi").get("driver")
+            if driver in lacks:
+                return "FailedMount", _not_set_up(
+                    name, f"{_NO_CLIENT} {driver} not found in the list of registered CSI drivers"
+                )
+            if driver == labels.GCS_FUSE_DRIVER and not has_sidecar:
+                return "FailedMount", _not_set_up(name, _NO_SIDECAR)
+        return None
 
 
 def _waits(pod: Object) -> bool:

@@ -62,7 +62,7 @@ class Supervisor:
         claims, made, classes = map(follow, (volumes.CLAIMS, volumes.VOLUMES, volumes.CLASSES))
         self._disks = volumes.Disks(self._api, claims, made, classes)
         kept = (follow(path, read=kubelet.keys_only) for path in (kubelet.CONFIG_MAPS, kubelet.SECRETS))
-        self._kubelet = kubelet.Kubelet(self._api, made, *kept)
+        self._kubelet = kubelet.Kubelet(self._api, made, follow(kubelet.DRIVERS), *kept)
         self._dra = dra.Driver(self._api, follow(dra.SLICES), follow(dra.CLAIMS))
         self._requests = Requests(self._api)
         balanced = map(follow, (load_balancers.SERVICES, load_balancers.INGRESSES, load_balancers.CLASSES))
@@ -98,8 +98,8 @@ class Supervisor:
             self._assume_nodes(pools)
         elif ASSUMED.name in pools:
             self._store.delete_pool(ASSUMED.name)
+        cluster = next(iter(clusters.values()), {}).get("inputs") or {}
         if clusters or pools:
-            cluster = next(iter(clusters.values()), {}).get("inputs") or {}
             with attempt("GKE's own DaemonSets"):
                 self._run_daemon_sets(cluster)
             with attempt("GKE's add-ons"):
@@ -116,7 +116,7 @@ class Supervisor:
         with attempt("disks"):
             self._disks.reconcile(self._nodes.items(), pods)
         with attempt("the start of pods"):
-            self._kubelet.start(pods)
+            self._kubelet.start(pods, cluster)
         with attempt("load balancers"):
             self._load_balancers.reconcile()
         with attempt("history"):
