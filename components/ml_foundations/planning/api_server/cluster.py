@@ -72,6 +72,7 @@ class Cluster:
         replaced: Other pods that are there: their workloads are judged with all their pods.
         settled: The workloads, by their id, all of whose pods run.
         places: The nodes with what those leave free.
+        scalers: The HorizontalPodAutoscalers by kind, namespace and name of what they scale.
     """
 
     def __init__(
@@ -99,6 +100,11 @@ class Cluster:
         self.devices = DeviceClaims(self.by_kind)
         self.queues = Queues(self.by_kind)
         self._up = Counter(owner for pod in self.by_kind["Pod"] if is_running(pod) for owner in _owners(pod))
+        self.scalers: defaultdict[tuple[str, str, str], list[Manifest]] = defaultdict(list)
+        for scaler in self.by_kind["HorizontalPodAutoscaler"]:
+            target = section(scaler, "spec", "scaleTargetRef")
+            if {"apiVersion", "kind", "name"} <= target.keys() and _is_ours(target):
+                self.scalers[target["kind"], namespace_of(scaler), target["name"]].append(scaler)
         self.settled: set[int] = set()
         self.workloads = list(self._workloads(documents))
         nodes = self.volumes.settle(self.workloads, nodes)
@@ -109,19 +115,12 @@ class Cluster:
 
     def _workloads(self, documents: Iterable[Manifest]) -> Iterable[Workload]:
         """The workloads that are to be judged: no pod that runs or has ended, and none that another one makes."""
-        targets = (
-            (section(scaler, "spec", "scaleTargetRef"), scaler) for scaler in self.by_kind["HorizontalPodAutoscaler"]
-        )
-        scalers: defaultdict[tuple[str, str, str], list[Manifest]] = defaultdict(list)
-        for target, scaler in targets:
-            if {"apiVersion", "kind", "name"} <= target.keys() and _is_ours(target):
-                scalers[target["kind"], namespace_of(scaler), target["name"]].append(section(scaler, "spec"))
         declared = {(d["kind"], namespace_of(d), name_of(d)) for kind in WORKLOAD_KINDS for d in self.by_kind[kind]}
         for document in documents:
             if document["kind"] not in WORKLOAD_KINDS or is_running(document) or is_finished(document):
                 continue
             if not _owners(document) & declared:
-                found = workload(document, scalers)
+                found = workload(document, self.scalers)
                 found = replace(found, claims=tuple(map(self.volumes.with_default_class, found.claims)))
                 if is_stored(document) and not found.unknown:
                     up = self._up[found.kind, found.namespace, found.name]

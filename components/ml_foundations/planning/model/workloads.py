@@ -247,7 +247,7 @@ def beside(found: Workload, running: int) -> Workload:
 def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Sequence[Manifest]]) -> Workload:
     """The workload that a document of one of ``WORKLOAD_KINDS`` declares.
 
-    The specs of HorizontalPodAutoscalers go by kind, namespace and name of what they scale.
+    HorizontalPodAutoscalers go by kind, namespace and name of what they scale.
     """
     kind, namespace, name = document["kind"], namespace_of(document), name_of(document)
     unknown = tuple(_unknown(document, kind))
@@ -361,8 +361,9 @@ def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) 
     count = 1 if replicas is None else replicas
     ceiling = None
     if autoscalers and count:
-        ceiling = min(int(each.get("maxReplicas", count)) for each in autoscalers)
-        count = max(min(count, ceiling), *(int(each.get("minReplicas") or 1) for each in autoscalers))
+        scaling = [section(each, "spec") for each in autoscalers]
+        ceiling = min(int(each.get("maxReplicas", count)) for each in scaling)
+        count = max(min(count, ceiling), *(int(each.get("minReplicas") or 1) for each in scaling))
     claims = tuple(items(spec, "volumeClaimTemplates")) if kind == "StatefulSet" else ()
     return Workload(
         kind,

@@ -1,6 +1,5 @@
 """What runs, and not as its owner expects: training that bypasses the networks between GPUs, metrics of nobody's."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
@@ -35,15 +34,11 @@ _NO_ADAPTER = (
 
 def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
     """Warn the owners of workloads, whether they fit or not."""
-    scalers: defaultdict[Any, list[Manifest]] = defaultdict(list)
-    for scaler in cluster.by_kind["HorizontalPodAutoscaler"]:
-        target = section(scaler, "spec", "scaleTargetRef")
-        scalers[target.get("kind"), namespace_of(scaler), target.get("name")].append(scaler)
     for candidate in candidates:
         workload = candidate.workload
         if workload.is_finite and (workload.all_at_once or _has_ranks(workload)):
             candidate.warnings += _slow_networks(cluster, candidate)
-        for scaler in scalers.get((workload.kind, workload.namespace, workload.name), ()):
+        for scaler in cluster.scalers.get((workload.kind, workload.namespace, workload.name), ()):
             candidate.warnings += _unmeasured(candidate, scaler)
 
 
