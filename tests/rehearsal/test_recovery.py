@@ -14,6 +14,7 @@ import pytest
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import CHECKOUT
@@ -33,8 +34,7 @@ with user_errors():
     stack.pulumi(Rehearsal.of("dev", Path({project!r})), "up")
 """
 
-PULUMI = """#!{python}
-import pathlib, signal, sys, time
+SLOW_TO_END = """
 folder = pathlib.Path({folder!r})
 def end(*_):
     time.sleep(1)
@@ -50,18 +50,23 @@ time.sleep(60)
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools) -> Iterator[Project]:
     project = Project(tmp_path_factory.mktemp("project"), cluster, tools)
-    project.rehearsal.kubeconfig.symlink_to(cluster.kubeconfig)
     yield project
     project.up("")
 
 
-def test_ctrl_c_leaves_pulumi_the_time_to_end(tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
-    rehearsal = Rehearsal.of("dev", tmp_path)
+def with_pulumi(project: Path, program: str) -> Rehearsal:
+    """A rehearsal in a new project whose pulumi is a Python program."""
+    (project / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
+    rehearsal = Rehearsal.of("dev", project)
     rehearsal.make()
     pulumi = rehearsal.bin_dir / "pulumi"
-    pulumi.write_text(PULUMI.format(python=sys.executable, folder=str(tmp_path)))
+    pulumi.write_text(f"#!{sys.executable}\nimport pathlib, signal, sys, time\n{program}")
     pulumi.chmod(0o700)
+    return rehearsal
+
+
+def test_ctrl_c_leaves_pulumi_the_time_to_end(tmp_path: Path) -> None:
+    with_pulumi(tmp_path, SLOW_TO_END.format(folder=str(tmp_path)))
     up = subprocess.Popen(
         [sys.executable, "-c", UP.format(project=str(tmp_path))],
         cwd=CHECKOUT,
@@ -78,12 +83,7 @@ def test_ctrl_c_leaves_pulumi_the_time_to_end(tmp_path: Path) -> None:
 
 
 def test_a_pulumi_whose_command_was_killed_is_ended(tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
-    rehearsal = Rehearsal.of("dev", tmp_path)
-    rehearsal.make()
-    pulumi = rehearsal.bin_dir / "pulumi"
-    pulumi.write_text(PULUMI.format(python=sys.executable, folder=str(tmp_path)))
-    pulumi.chmod(0o700)
+    rehearsal = with_pulumi(tmp_path, SLOW_TO_END.format(folder=str(tmp_path)))
     up = subprocess.Popen([sys.executable, "-c", UP.format(project=str(tmp_path))], cwd=CHECKOUT)
     until((tmp_path / "begun").exists)
     up.kill()
@@ -92,6 +92,28 @@ def test_a_pulumi_whose_command_was_killed_is_ended(tmp_path: Path) -> None:
     assert left.is_running()
     stack.process(rehearsal).stop()
     assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_new_stack_is_previewed_beside_the_start_of_its_replica(tmp_path: Path) -> None:
+    rehearsal = with_pulumi(tmp_path, "print('Previewing update (t):', *sys.argv[1:3])")
+    with stack.first_preview(rehearsal) as previewed:
+        assert previewed() == ["Previewing update (t): preview --stack\n"]
+
+
+def test_a_first_preview_that_asks_the_replica_is_left_to_up(tmp_path: Path) -> None:
+    rehearsal = with_pulumi(tmp_path, "sys.exit('stack' not in sys.argv)")
+    with stack.first_preview(rehearsal) as previewed:
+        assert not previewed()
+
+
+def test_no_preview_goes_on_beside_a_start_that_failed(tmp_path: Path) -> None:
+    rehearsal = with_pulumi(tmp_path, f"pathlib.Path({str(tmp_path / 'begun')!r}).touch(); time.sleep(60)")
+    with pytest.raises(KeyError), stack.first_preview(rehearsal) as previewed:
+        until((tmp_path / "begun").exists)
+        raise KeyError
+    assert not stack.process(rehearsal).running
+    with pytest.raises(RehearsalError):
+        previewed()
 
 
 def test_what_google_cloud_had_made_when_pulumi_was_killed_is_adopted(project: Project) -> None:

@@ -52,6 +52,7 @@ class Project:
         (root / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
         self.rehearsal = Rehearsal.of("t", root)
         environment.install(self.rehearsal, tools)
+        self.rehearsal.kubeconfig.write_text(cluster.kubeconfig.read_text())
         stack.create(self.rehearsal)
         os.environ |= vault.use(environment.stack_file(self.rehearsal))
         self.environment = environment.process_environment(self.rehearsal)

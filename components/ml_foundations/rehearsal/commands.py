@@ -50,18 +50,19 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     environment.install(
         rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin, allowed=args.allow_provider
     )
-    kwok.start(rehearsal, tools)
-    environment.trust(rehearsal)
-    Store(rehearsal).save_stock(dict(args.stock))
-    life.start(rehearsal)
-    if args.nodes:
-        brought_nodes.copy(rehearsal, args.nodes)
-    controllers.resume(rehearsal, tools)
+    with stack.first_preview(rehearsal) as previewed:
+        kwok.start(rehearsal, tools)
+        environment.trust(rehearsal)
+        Store(rehearsal).save_stock(dict(args.stock))
+        life.start(rehearsal)
+        if args.nodes:
+            brought_nodes.copy(rehearsal, args.nodes)
+        controllers.resume(rehearsal, tools)
     with (
         _fresh_page(rehearsal) if args.watch else nullcontext(),
         watched(_processes(rehearsal), rehearsal.command("up")),
     ):
-        stack.up(rehearsal, quiet=args.quiet, verbose=args.verbose)
+        stack.up(rehearsal, previewed, quiet=args.quiet, verbose=args.verbose)
         result = _settle(rehearsal)
         tables.show(result, rehearsal, output())
         _show_hints(rehearsal)

@@ -15,10 +15,9 @@ from typing import Any
 import psutil
 import pytest
 from ml_foundations.kubernetes.manifests import UNKNOWN
-from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.access import Access, server_of
 from ml_foundations.rehearsal.api import Api, ApiError, Object
 from ml_foundations.rehearsal.engine import environment, stack
-from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import objects, readiness, waiting
 from ml_foundations.rehearsal.plugins.kubernetes import provider as plugin
 from ml_foundations.rehearsal.plugins.kubernetes.chart_values import unknown_keys
@@ -1004,7 +1003,7 @@ def test_a_failing_credential_plugin_is_heard(project: Project, tmp_path: Path) 
         {
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+            "clusters": [{"name": "c", "cluster": {"server": server_of(str(project.cluster.kubeconfig))}}],
             "users": [
                 {
                     "name": "u",
@@ -1121,7 +1120,7 @@ def test_a_release_that_helm_had_ended_when_pulumi_was_killed_is_adopted(project
     body = release(tmp_path, CHART, 'values={"level": 5}')
     project.up(body)
     project.as_if_killed("r")
-    stack.recover(replace_kubeconfig(project))
+    stack.recover(project.rehearsal)
     assert project.urn("r")
     assert "3 unchanged" in project.up(body)
     assert [item["metadata"]["labels"]["version"] for item in releases(project)] == ["1"]
@@ -1140,7 +1139,7 @@ def test_a_release_that_helm_had_not_ended_makes_room(
     packed = base64.b64encode(base64.b64encode(gzip.compress(json.dumps(record).encode()))).decode()
     labels = {"status": "pending-install"}
     project.patch("secret", secret["metadata"]["name"], {"metadata": {"labels": labels}, "data": {"release": packed}})
-    stack.recover(replace_kubeconfig(project))
+    stack.recover(project.rehearsal)
     assert "1 created" in project.up(body)
     assert [item["metadata"]["labels"]["status"] for item in releases(project)] == ["deployed"]
 
@@ -1211,14 +1210,7 @@ def test_pulumi_killed_during_an_update_leaves_no_process_and_the_next_up_conver
     assert plugins
     assert not psutil.wait_procs(plugins, timeout=10)[1]
     uid = project.kubectl("get", "deployment", "stuck")["metadata"]["uid"]
-    stack.recover(replace_kubeconfig(project))
+    stack.recover(project.rehearsal)
     project.up(body.replace('"pulumi.com/timeoutSeconds": "600"', '"pulumi.com/skipAwait": "true"'))
     assert project.kubectl("get", "deployment", "stuck")["metadata"]["uid"] == uid
     assert "3 unchanged" in project.pulumi("refresh", "--yes", "--stack", "t").stdout
-
-
-def replace_kubeconfig(project: Project) -> Rehearsal:
-    """The project's rehearsal, whose kubeconfig leads to the shared replica."""
-    project.rehearsal.kubeconfig.unlink(missing_ok=True)
-    project.rehearsal.kubeconfig.symlink_to(project.cluster.kubeconfig)
-    return project.rehearsal

@@ -23,7 +23,7 @@ from packaging.version import Version
 
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.engine import language_host
-from ml_foundations.rehearsal.files import read_map, write, write_json
+from ml_foundations.rehearsal.files import read_map, read_text, write, write_json
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, console, user_errors
 from ml_foundations.rehearsal.tools.groups import LANGUAGE_YAML
@@ -187,7 +187,8 @@ def trust(rehearsal: Rehearsal) -> None:
     """Let clients trust the replica as they trust the public certificate of a real cluster's DNS endpoint."""
     known = os.environ.get("SSL_CERT_FILE", "") or ssl.get_default_verify_paths().cafile
     public = Path(known).read_text() if known and Path(known).is_file() else ""
-    write(rehearsal.root / _CA_BUNDLE, public + configuration.credentials(rehearsal).ca.read_text())
+    own = read_text(configuration.cluster_folder(rehearsal) / "pki" / "ca.crt")
+    write(rehearsal.root / _CA_BUNDLE, public + own)
 
 
 def install(
@@ -201,6 +202,7 @@ def install(
     rehearsal.make()
     _passphrase_file(rehearsal)
     refresh_stack_file(rehearsal)
+    trust(rehearsal)
     _link_other_stacks(rehearsal)
     for name in ("kubectl", "helm"):
         _link(rehearsal.bin_dir / name, getattr(tools, name))

@@ -4,8 +4,10 @@ import json
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,8 +31,39 @@ from ml_foundations.rehearsal.progress import RehearsalError, Step, output
 _T = TypeVar("_T")
 
 
-def up(rehearsal: Rehearsal, quiet: bool = False, verbose: bool = False) -> None:
-    """Repair what an interrupted run left, then run ``pulumi up``.
+@contextmanager
+def first_preview(rehearsal: Rehearsal) -> Iterator[Callable[[], Sequence[str]]]:
+    """Preview a new stack while its replica starts: of a cluster that a program makes, its preview asks nothing.
+
+    Yields what waits for the preview and returns its lines. There are none of a stack that is not new, and of a preview
+    that failed, as it does where it asks the replica: ``up`` then previews.
+    """
+    if state_file(rehearsal).exists():
+        yield list
+        return
+    thread = ThreadPoolExecutor(max_workers=1)
+    lines = thread.submit(_preview, rehearsal)
+    thread.shutdown(wait=False)
+    try:
+        yield lines.result
+    except BaseException:
+        while not lines.done():
+            process(rehearsal).stop()
+            time.sleep(0.1)
+        raise
+
+
+def _preview(rehearsal: Rehearsal) -> list[str]:
+    create(rehearsal)
+    lines: list[str] = []
+    status = _each_line(rehearsal, lines.append, "preview", "--stack", rehearsal.stack)
+    return lines if status == 0 else []
+
+
+def up(
+    rehearsal: Rehearsal, previewed: Callable[[], Sequence[str]] = list, quiet: bool = False, verbose: bool = False
+) -> None:
+    """Repair what an interrupted run left, then run ``pulumi up``, which previews unless that is done.
 
     Shown is how far it is, then what it comes to; with ``verbose`` every line, with ``quiet`` nothing. All lines are in
     the rehearsal's log.
@@ -38,11 +71,12 @@ def up(rehearsal: Rehearsal, quiet: bool = False, verbose: bool = False) -> None
     Raises:
         RehearsalError: pulumi failed; the message has what it said.
     """
-    create(rehearsal)
-    recover(rehearsal)
-    helm.forget_charts(rehearsal)
     follower, shown, title = Follower(), output(), f"pulumi up --stack {rehearsal.stack}"
     with rehearsal.up_log.open("w") as log, nullcontext() if verbose else Step(title) as step:
+        lines = previewed()
+        create(rehearsal)
+        recover(rehearsal)
+        helm.forget_charts(rehearsal)
 
         def take(line: str) -> None:
             log.write(line)
@@ -52,7 +86,10 @@ def up(rehearsal: Rehearsal, quiet: bool = False, verbose: bool = False) -> None
             elif far:
                 step.detail(escape(far))
 
-        if _each_line(rehearsal, take, "up", "--yes", "--stack", rehearsal.stack) != 0:
+        for line in lines:
+            take(line)
+        options = ["--skip-preview"] if lines else []
+        if _each_line(rehearsal, take, "up", "--yes", *options, "--stack", rehearsal.stack) != 0:
             said = "its output is above" if verbose else follower.shown().strip()
             again, log_file = rehearsal.command("up"), os.path.relpath(rehearsal.up_log)
             way = f"Fix what it names, then run {again}. The whole log: {log_file}"

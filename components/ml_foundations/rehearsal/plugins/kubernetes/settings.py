@@ -49,8 +49,7 @@ class Settings:
             )
         context, replica = str(self._config.get("context", "")), Rehearsal.of_this_process().kubeconfig
         named = {"kubeconfig": kubeconfig, "context": context}
-        is_other = replica.exists() and _server(named) != server_of(str(replica))
-        if is_other or has_google_token(str(kubeconfig), context):
+        if _server(named) != server_of(str(replica)) or has_google_token(str(kubeconfig), context):
             return Access(str(replica))
         return Access(str(kubeconfig), context)
 
