@@ -37,8 +37,8 @@ format: .venv/.ready ## fix what ruff can fix
 bench: .venv/.ready ## measure, and print the figures
 	@$(RUN) benchmarks
 
-differential: .venv/.ready ## compare planning with the real scheduler: make differential [N=10000] [GENERATOR=schema]; goes on where it was
-	@$(RUN) tests.differential $(N) $(if $(GENERATOR),--generator "$(GENERATOR)") $(if $(WRITE),--write)
+differential: .venv/.ready ## compare planning with the real scheduler: make differential [N=10000] [FIRST=1] [GENERATOR=schema]; goes on where it was
+	@$(RUN) tests.differential $(N) $(if $(FIRST),--first $(FIRST)) $(if $(GENERATOR),--generator "$(GENERATOR)") $(if $(WRITE),--write)
 
 faults: .venv/.ready ## kill parts of rehearsals at random moments: make faults [N=200]; goes on where it was
 	@$(RUN) tests.reliability $(N)

@@ -22,19 +22,21 @@ def main() -> int:
     """Compare at least as many cases as asked for. Returns 1 where the two disagree."""
     parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
     parser.add_argument("cases", type=int, help="how many cases to compare in all")
+    parser.add_argument("--first", type=int, default=1, help="the number of the first batch: other cases")
     parser.add_argument("--folder", type=Path, default=CHECKOUT / ".differential", help="where the answers are kept")
     parser.add_argument("--no-shrink", action="store_true", help="do not shrink disagreements to regressions")
     parser.add_argument("--generator", choices=("rules", "schema"), default="rules", help="which cases; default rules")
     parser.add_argument("--write", action="store_true", help="write the table into docs/proof.md")
     options = parser.parse_args()
+    command = f"make differential N={options.cases} FIRST={options.first}"
     if options.generator == "schema":
-        wrong, text = prove(options.cases, options.folder / "schema", not options.no_shrink)
+        wrong, text = prove(options.cases, options.folder / "schema", not options.no_shrink, options.first)
         if options.write:
-            tables.write("schema", f"make differential GENERATOR=schema N={options.cases}", text)
+            tables.write("schema", f"{command} GENERATOR=schema", text)
         return int(bool(wrong))
     answers = proof.Answers(options.folder)
     comparisons: list[Comparison] = []
-    number = 0
+    number = options.first - 1
     while len(comparisons) < options.cases:
         began, number = time.monotonic(), number + 1
         cases = batch(number)
@@ -52,7 +54,7 @@ def main() -> int:
     text = f"{proof.summary(comparisons)}\n\n{proof.table(comparisons)}"
     print(text)
     if options.write:
-        tables.write("rules", f"make differential N={options.cases}", text)
+        tables.write("rules", command, text)
     return int(any(not comparison.agrees for comparison in comparisons))
 
 

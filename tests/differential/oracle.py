@@ -23,7 +23,7 @@ from ml_foundations.rehearsal.layout import Rehearsal
 
 from tests.differential.case import MAX_NODES, WORKLOAD_KINDS, Document, pod_template
 
-CONNECTIONS = 48
+CONNECTIONS = 16
 SETTLE_SECONDS = 300
 """Far more than a batch needs: a longer wait means that the oracle does not understand what it sees."""
 QUIET_POLLS = 2

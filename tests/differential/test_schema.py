@@ -1,6 +1,8 @@
 """The second generator in little: a batch of its cases on one control plane, and what keeps it apart from the first."""
 
 import ast
+import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import yaml
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.differential import control_plane
-from tests.differential.schema import proof, shrinking
+from tests.differential.schema import oracle, proof, shrinking
 from tests.differential.schema.comparing import compare, features
 from tests.differential.schema.generator import case
 from tests.differential.schema.oracle import Run
@@ -40,6 +42,24 @@ def test_cases_settle_and_tell(runs: Runs) -> None:
     outcomes = [comparison.outcome for comparison in found]
     assert outcomes.count("unsettled") <= 1
     assert min(outcomes.count("runs"), outcomes.count("waits"), outcomes.count("refused")) >= CASES // 10
+
+
+class Busy:
+    """A control plane with a controller that never rests."""
+
+    claim_looks = 0.0
+
+    async def is_idle(self) -> bool:
+        return False
+
+
+def test_of_a_case_that_never_rests_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracle, "AT_MOST_SECONDS", 0.1)
+    asked = oracle.Oracle(Busy(), None)  # pyright: ignore[reportArgumentType]
+    cases = [oracle._instance([{"kind": "Namespace", "metadata": {"name": "case0"}}], name, False) for name in "ab"]
+    asked._changed["a"] = time.monotonic()
+    asyncio.run(asked._settle(cases))
+    assert [bool(case.run.unsettled) for case in cases] == [True, False]
 
 
 def test_a_case_is_always_the_same(runs: Runs) -> None:

@@ -80,6 +80,11 @@ def train(labels: Manifest | None = None, **spec: Any) -> Manifest:
     return job("train", 1, template(labels, [container(cpu=1)]), **spec)
 
 
+def failing_by(name: str) -> Manifest:
+    codes = {"containerName": name, "operator": "In", "values": [1]}
+    return {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
+
+
 WEB = deployment("web", 1, ONE)
 SET = stateful_set("set", 1, ONE)
 EPHEMERAL = {
@@ -159,6 +164,11 @@ CASES: dict[str, tuple[list[Manifest], Verdict]] = {
         FITS,
     ),
     "an index that is not there": ([ROOMY, train(successPolicy={"rules": [{"succeededIndexes": "3"}]}, **INDEXED)], CANNOT),
+    "more indexes may fail than there are": ([ROOMY, train(maxFailedIndexes=4, backoffLimitPerIndex=1, **INDEXED)], CANNOT),
+    "all indexes may fail": ([ROOMY, train(maxFailedIndexes=3, backoffLimitPerIndex=1, **INDEXED)], FITS),
+    "a failure policy of a container that is not there": ([ROOMY, train(podFailurePolicy=failing_by("other"))], CANNOT),
+    "a failure policy of its container": ([ROOMY, train(podFailurePolicy=failing_by("main"))], FITS),
+    "a deadline that is over at once": ([ROOMY, train(activeDeadlineSeconds=0)], OPEN),
     "a service without a port": ([ROOMY, WEB, namespaced("v1", "Service", "web", spec={"ports": [{"port": 0}]})], CANNOT),
     "labels that are none": ([ROOMY, {**WEB, "metadata": {**WEB["metadata"], "labels": {"a b": "c"}}}], CANNOT),
 }  # fmt: skip

@@ -30,8 +30,10 @@ WATCHED = (
 POLL_SECONDS = 0.25
 MOST_LOOKS = 12
 """So often nothing happens and yet something should: the cases in question have no answer."""
-AT_MOST_SECONDS = 120
+AT_MOST_SECONDS = 300
 """What has not settled by then is no answer; it is counted as such."""
+RESTLESS_SECONDS = 10
+"""Where objects changed so lately when time was up, a controller may go on for ever."""
 
 
 @dataclass
@@ -72,6 +74,10 @@ class _Instance:
         return [document for document in self.documents if any(pod_specs(document))]
 
     @property
+    def namespaces(self) -> set[str]:
+        return {document["metadata"]["name"] for document in self.documents if document["kind"] == "Namespace"}
+
+    @property
     def others(self) -> list[Object]:
         return [document for document in self.documents if not any(pod_specs(document))]
 
@@ -92,6 +98,8 @@ class Oracle:
         self._client, self._schema = client, schema
         self.seen: dict[str, dict[tuple[str, str], Object]] = {kind: {} for kind in WATCHED}
         self._changes = 0
+        self._changed = dict[str, float]()
+        """When something in a namespace changed last."""
         self._watches: list[asyncio.Task[None]] = []
         self._touched = 0
 
@@ -115,9 +123,9 @@ class Oracle:
 
     async def _watch(self, kind: str) -> None:
         path = self._schema.kinds[kind].path(None).replace("/namespaces/None", "")
-        async for _ in self._client.watch(path, self.seen[kind]):
-            # Nodes report that they are alive, and quotas what they count: both say nothing of pods.
+        async for namespace in self._client.watch(path, self.seen[kind]):
             self._changes += 1
+            self._changed[namespace] = time.monotonic()
 
     def _require_watches(self) -> None:
         """Fail where a watch has ended: what it should tell would be missed."""
@@ -215,8 +223,22 @@ class Oracle:
                     return
                 idle_looks += 1
                 await _all(self._touch(item.workload) for item in coming if item.workload)
+        if idle_looks < MOST_LOOKS:
+            coming = [*await self._coming(instances), *self._restless(instances)]
         for item in coming:
             item.instance.run.unsettled = item.why
+        await _all(self._give_up(instance) for instance in instances if instance.run.unsettled)
+
+    def _restless(self, instances: Iterable[_Instance]) -> list[_Coming]:
+        """The cases whose objects still change."""
+        late = time.monotonic() - RESTLESS_SECONDS
+        restless = {namespace for namespace, changed in self._changed.items() if changed > late}
+        return [_Coming(each, None, "its objects go on changing") for each in instances if each.namespaces & restless]
+
+    async def _give_up(self, instance: _Instance) -> None:
+        """Take the workloads away, so that other cases have their quiet."""
+        for workload in instance.created:
+            await self._client.delete(self._place(workload))
 
     async def _coming(self, instances: Sequence[_Instance]) -> list[_Coming]:
         """What is still to come: by the pods' own state, or because the API server would take what is missing."""
@@ -259,9 +281,12 @@ class Oracle:
     async def _touch(self, workload: Object) -> None:
         """Controllers try again ever later: what they would do some day, they do when their object changes."""
         self._touched += 1
+        await self._client.touch(self._place(workload), str(self._touched))
+
+    def _place(self, workload: Object) -> str:
+        """Where a workload is; of a CronJob, its one Job."""
         kind = "Job" if workload["kind"] == "CronJob" else workload["kind"]
-        path = self._path(workload | {"kind": kind})
-        await self._client.touch(f"{path}/{workload['metadata']['name']}", str(self._touched))
+        return f"{self._path(workload | {'kind': kind})}/{workload['metadata']['name']}"
 
 
 async def _all(tasks: Iterable[Awaitable[Any]]) -> None:

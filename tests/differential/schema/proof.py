@@ -21,11 +21,11 @@ UNKNOWN = frozenset({"beyond-planning", "unknown-admission", "unknown-field", "u
 VERDICTS = ("fits", "cannot-fit", "undetermined", "refused")
 
 
-def prove(count: int, folder: Path, keep: bool) -> tuple[int, str]:
-    """Compare at least so many cases. Returns how many the two disagree on, and the tables for the page."""
+def prove(count: int, folder: Path, keep: bool, first: int) -> tuple[int, str]:
+    """Compare at least so many cases, from a batch on. Returns how many the two disagree on, and the tables for the page."""
     runs = Runs(folder)
     comparisons: list[Comparison] = []
-    number = 0
+    number = first
     known: set[str] = set()
     while len(comparisons) < count:
         found = [(documents, compare(documents, answers)) for documents, answers in runs.batch(number)]

@@ -222,6 +222,8 @@ class Admission:
         if len(str(workload.name)) > (longest := _LONGEST_NAMES.get(workload.kind, math.inf)):
             message = "its name and a hash may be too long for what its controller makes"
             yield _beyond("", message, f"Give it a name of at most {longest} characters.")
+        if workload.deadline == 0:
+            yield _beyond("", "its deadline is over at once", "Give it more activeDeadlineSeconds.")
         own = labels_of(pod_set.template)
         if taken := {key for key in own if pod_set.labels.get(key) != own[key]} | (own.keys() & told_apart(workload)):
             message = f"its controller gives the label {min(taken)} itself"

@@ -275,7 +275,8 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
         if not selector and not labels:
             yield "spec.selector", "must be given, or be the labels of the template"
     path = "spec.jobTemplate.spec" if workload.kind == "CronJob" else "spec"
-    yield from ((f"{path}.{below}", wrong) for below, wrong in _success(section(workload.manifest, *path.split("."))))
+    job = section(workload.manifest, *path.split("."))
+    yield from ((f"{path}.{below}", wrong) for below, wrong in _of_job(job, spec))
     for key in labels if workload.kind in ("Job", "CronJob") else ():
         if labels[key] not in (pods.labels[key], UNKNOWN):
             yield f"{pods.path.removesuffix('spec')}metadata.labels.{key}", "must be left out: Jobs have their own"
@@ -289,8 +290,16 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
             yield "metadata.name", f"must make a DNS label of the last pod's host name, not {host}"
 
 
-def _success(job: Manifest) -> _Wrong:
-    """The indexes whose success is enough are numbers and ranges in ascending order, such as "0,2-4"."""
+def _of_job(job: Manifest, pods: Manifest) -> _Wrong:
+    """What a Job says of its containers and indexes: of these, numbers and ranges in order, such as "0,2-4"."""
+    names = [container.get("name") for _, container in _containers(pods)]
+    for path, rule in _listed(section(job, "podFailurePolicy"), "rules"):
+        named = section(rule, "onExitCodes").get("containerName")
+        if named and UNKNOWN not in (named, *names) and named not in names:
+            yield f"podFailurePolicy.{path}.onExitCodes.containerName", f"must be the name of a container, not {named}"
+    completions, failed = job.get("completions"), job.get("maxFailedIndexes")
+    if isinstance(failed, int) and isinstance(completions, int) and failed > completions:
+        yield "maxFailedIndexes", f"must be at most {completions}"
     for path, rule in _listed(section(job, "successPolicy"), "rules"):
         most, count = job.get("completions"), rule.get("succeededCount")
         if isinstance(indexes := rule.get("succeededIndexes"), str) and isinstance(most, int):
