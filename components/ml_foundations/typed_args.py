@@ -1108,10 +1108,8 @@ class TaskArgs(TypedDict):
     """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
     env_from: NotRequired[list[EnvironmentSourceArgs]]
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpu_models: NotRequired[list[str]]
-    """GPU models of which any will do, by any of their names; in place of gpu."""
+    gpu: NotRequired[Any]
+    """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
     """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
@@ -1155,7 +1153,8 @@ class TaskArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
-    user gets a HOME that it may write to, unless the environment has one."""
+    user gets a HOME that it may write to, unless the environment has one, as does any user of a read-only root file
+    system, which gets a /tmp too."""
     image_user: NotRequired[bool]
     """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
     false. Volumes belong to the group run_as_user."""
@@ -1233,10 +1232,8 @@ class TrainingJobArgs(TypedDict):
     """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
     env_from: NotRequired[list[EnvironmentSourceArgs]]
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpu_models: NotRequired[list[str]]
-    """GPU models of which any will do, by any of their names; in place of gpu."""
+    gpu: NotRequired[Any]
+    """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
     """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
@@ -1280,7 +1277,8 @@ class TrainingJobArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
-    user gets a HOME that it may write to, unless the environment has one."""
+    user gets a HOME that it may write to, unless the environment has one, as does any user of a read-only root file
+    system, which gets a /tmp too."""
     image_user: NotRequired[bool]
     """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
     false. Volumes belong to the group run_as_user."""
@@ -1378,10 +1376,8 @@ class DistributedTrainingArgs(TypedDict):
     """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
     env_from: NotRequired[list[EnvironmentSourceArgs]]
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpu_models: NotRequired[list[str]]
-    """GPU models of which any will do, by any of their names; in place of gpu."""
+    gpu: NotRequired[Any]
+    """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
     """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
@@ -1425,7 +1421,8 @@ class DistributedTrainingArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
-    user gets a HOME that it may write to, unless the environment has one."""
+    user gets a HOME that it may write to, unless the environment has one, as does any user of a read-only root file
+    system, which gets a /tmp too."""
     image_user: NotRequired[bool]
     """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
     false. Volumes belong to the group run_as_user."""
@@ -1539,10 +1536,8 @@ class SweepArgs(TypedDict):
     """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
     env_from: NotRequired[list[EnvironmentSourceArgs]]
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpu_models: NotRequired[list[str]]
-    """GPU models of which any will do, by any of their names; in place of gpu."""
+    gpu: NotRequired[Any]
+    """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
     """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
@@ -1586,7 +1581,8 @@ class SweepArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
-    user gets a HOME that it may write to, unless the environment has one."""
+    user gets a HOME that it may write to, unless the environment has one, as does any user of a read-only root file
+    system, which gets a /tmp too."""
     image_user: NotRequired[bool]
     """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
     false. Volumes belong to the group run_as_user."""
@@ -1681,10 +1677,8 @@ class ScheduledTrainingArgs(TypedDict):
     """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
     env_from: NotRequired[list[EnvironmentSourceArgs]]
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpu_models: NotRequired[list[str]]
-    """GPU models of which any will do, by any of their names; in place of gpu."""
+    gpu: NotRequired[Any]
+    """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
     """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
@@ -1728,7 +1722,8 @@ class ScheduledTrainingArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
-    user gets a HOME that it may write to, unless the environment has one."""
+    user gets a HOME that it may write to, unless the environment has one, as does any user of a read-only root file
+    system, which gets a /tmp too."""
     image_user: NotRequired[bool]
     """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
     false. Volumes belong to the group run_as_user."""
@@ -1877,10 +1872,8 @@ class ShardedSetArgs(TypedDict):
     """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
     env_from: NotRequired[list[EnvironmentSourceArgs]]
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpu_models: NotRequired[list[str]]
-    """GPU models of which any will do, by any of their names; in place of gpu."""
+    gpu: NotRequired[Any]
+    """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
     """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
@@ -1924,7 +1917,8 @@ class ShardedSetArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
-    user gets a HOME that it may write to, unless the environment has one."""
+    user gets a HOME that it may write to, unless the environment has one, as does any user of a read-only root file
+    system, which gets a /tmp too."""
     image_user: NotRequired[bool]
     """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
     false. Volumes belong to the group run_as_user."""
@@ -2050,10 +2044,8 @@ class InferenceServiceArgs(TypedDict):
     """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
     env_from: NotRequired[list[EnvironmentSourceArgs]]
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: NotRequired[str]
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpu_models: NotRequired[list[str]]
-    """GPU models of which any will do, by any of their names; in place of gpu."""
+    gpu: NotRequired[Any]
+    """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
     """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: NotRequired[int]
@@ -2097,7 +2089,8 @@ class InferenceServiceArgs(TypedDict):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: NotRequired[int]
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
-    user gets a HOME that it may write to, unless the environment has one."""
+    user gets a HOME that it may write to, unless the environment has one, as does any user of a read-only root file
+    system, which gets a /tmp too."""
     image_user: NotRequired[bool]
     """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
     false. Volumes belong to the group run_as_user."""

@@ -171,6 +171,15 @@ def test_metrics_of_gpus_that_are_exported_twice_are_told() -> None:
     assert "metrics-twice" not in {f.rule for f in judge_program([cluster(), *operator()]).findings}
 
 
+@pytest.mark.parametrize(
+    ("components", "enabled", "lost"), [("DCGM", False, True), ("DCGM", True, False), ("X", False, False)]
+)
+def test_metrics_of_gpus_that_nothing_collects_are_told(components: str, enabled: bool, lost: bool) -> None:
+    keeps = {"enableComponents": ["SYSTEM_COMPONENTS", components], "managedPrometheus": {"enabled": enabled}}
+    told = judge_program([cluster(monitoringConfig=keeps)]).findings
+    assert [each.severity for each in told if each.rule == "metrics-collected"] == ["warning"] * lost
+
+
 JOB_SET = {
     "apiVersion": "jobset.x-k8s.io/v1alpha2",
     "kind": "JobSet",

@@ -93,6 +93,13 @@ def bucket(**annotations: str) -> list[Manifest]:
     return [server, claim("ReadWriteMany", **wanted), volume, NODES]
 
 
+def bucket_on_gke(attributes: Any = None, **spec: Any) -> list[Manifest]:
+    server, wanted, volume, _ = bucket(**{"gke-gcsfuse/volumes": "true"})
+    server["spec"]["template"]["spec"] |= spec
+    volume["spec"]["csi"]["volumeAttributes"] = attributes or {}
+    return [server, wanted, volume, ON_GKE]
+
+
 def for_queued_nodes(**annotations: str) -> list[Manifest]:
     """A Job that only nodes of a queued pool take."""
     taint = {"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NoSchedule"}
@@ -173,6 +180,11 @@ def training_together(nodes: int, gpus: int = 8, interfaces: Manifest | None = N
     pods["metadata"]["annotations"] = interfaces or {}
     h100 = pool("h100", 2, {"node.kubernetes.io/instance-type": "a3-highgpu-8g"}, gpu="8")
     return [job("train", nodes, pods, gang=True), h100]
+
+
+def coming_one_by_one(nodes: int) -> list[Manifest]:
+    flexible = pool("flex", 2, {"cloud.google.com/gke-flex-start": "true"}, gpu="8")
+    return [job("train", nodes, template(containers=[container(gpu=8)]), gang=True), flexible]
 
 
 def queued(gpus: int, *, queue: str = "training") -> list[Manifest]:
@@ -355,6 +367,8 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         training_together(2),
         training_together(2, interfaces={"networking.gke.io/interfaces": "[]"}),
     ),
+    "one-by-one": (coming_one_by_one(2), coming_one_by_one(1)),
+    "bucket-identity": (bucket_on_gke(hostNetwork=True), bucket_on_gke()),
     "autoscaling-metric": (scaled_by("queue"), scaled_by("queue", adapter("custom.metrics.k8s.io"))),
 }
 """Of each rule: a stack that trips it, and one that does not."""
@@ -365,7 +379,8 @@ def found(documents: list[Manifest]) -> set[str]:
 
 
 def test_every_rule_is_here() -> None:
-    of_programs = {"monthly-budget", "metrics-twice", "controller", "reservation", "zones", "csi-driver"}
+    of_clusters = {"controller", "csi-driver", "metrics-collected", "metrics-twice", "reservation", "zones"}
+    of_programs = of_clusters | {"monthly-budget"}
     assert EDGE.keys() | of_programs == RULES.keys()
 
 
@@ -388,6 +403,25 @@ def test_shared_gpus() -> None:
     assert "shared-gpu" in found([asks(gpu=2), shared("time-sharing", 4)])
     assert "shared-gpu" in found([asks(gpu=2), shared("mps")])
     assert "shared-gpu" not in found([asks(gpu=2), shared("mps", 4)])
+
+
+def test_a_bucket_on_the_nodes_network_may_be_the_pods_own() -> None:
+    for opts_in in ({"hostNetworkPodKSA": "true"}, {"hostNetworkPodKSA": UNKNOWN}):
+        assert "bucket-identity" not in found(bucket_on_gke(opts_in, hostNetwork=True))
+    assert "bucket-identity" not in found(bucket(**{"gke-gcsfuse/volumes": "true"}))
+    (told,) = [f for f in judge(bucket_on_gke(hostNetwork=True)).findings if f.rule == "bucket-identity"]
+    assert told.severity == "warning" and 'hostNetworkPodKSA: "true"' in told.remedy
+
+
+def test_other_nodes_than_those_of_flex_start_come_together() -> None:
+    assert "one-by-one" not in found([*coming_one_by_one(2), pool("others", 2, gpu="8")])
+    train, flexible = coming_one_by_one(2)
+    assert "one-by-one" in found([train, flexible])
+    taint = {"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NoSchedule"}
+    train["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+    assert "one-by-one" not in found(
+        [train, pool("flex", 2, {"cloud.google.com/gke-flex-start": "true"}, [taint], gpu="8")]
+    )
 
 
 @pytest.mark.parametrize("names_it", [True, False])
@@ -431,6 +465,11 @@ def test_what_a_namespace_that_is_not_declared_may_enforce(namespace: str, expec
     assert [each.message for each in judged.reasons] == [
         f"hostPID breaks the Pod Security level baseline; whether {namespace} enforces it is not known"
     ] * (expected is not Verdict.FITS)
+    strict = BASELINE | {"metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    plain = web(hostPID=False)
+    plain["metadata"]["namespace"] = namespace
+    assert judge([plain, NODES]).workloads[0].verdict is Verdict.FITS
+    assert judge([plain, NODES, strict]).workloads[0].verdict is expected
     declared = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     assert judge([agent, NODES, declared]).stack is Verdict.FITS
 
@@ -454,6 +493,12 @@ def test_critical_pods_need_a_quota_for_their_class_on_gke(scope: Manifest | Non
     assert judge([agent, NODES, declared, limit]).workloads[0].verdict is Verdict.FITS
     unsure = judge([agent, ON_GKE, limit]).workloads[0].verdict
     assert unsure is (expected if expected is Verdict.FITS else Verdict.UNDETERMINED)
+    # A cluster's objects without its quotas: GKE's own is among those.
+    declared = declared | {"metadata": declared["metadata"] | {"uid": "1"}}
+    assert judge([agent, ON_GKE, declared]).workloads[0].verdict is Verdict.UNDETERMINED
+    of_gke = namespaced("v1", "ResourceQuota", "gcp-critical-pods", spec={"hard": {"pods": "1G"}})
+    of_gke["metadata"]["namespace"] = "kube-system"
+    assert judge([agent, ON_GKE, declared, of_gke]).workloads[0].verdict is Verdict.CANNOT_FIT
     agent["metadata"]["namespace"] = "kube-system"
     assert judge([agent, ON_GKE]).workloads[0].verdict is Verdict.FITS
 

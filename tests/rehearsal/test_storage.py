@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations.catalog.disks import LUSTRE_CSI
+from ml_foundations.catalog.disks import FILESTORE_CSI, LUSTRE_CSI
 from ml_foundations.component.spec import check
 from ml_foundations.kubernetes import labels
 from ml_foundations.rehearsal.access import Access
@@ -19,7 +19,7 @@ from ml_foundations.storage.volume import VolumeSpec
 
 from tests.support.cluster import Cluster
 from tests.support.project import Project
-from tests.support.simulation import L4, ZONES, Cloud, Object, clean, simulated_gke
+from tests.support.simulation import BUCKETS, L4, ZONES, Cloud, Object, clean, simulated_gke
 from tests.support.waiting import until
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -81,9 +81,15 @@ def phase(cloud: Cloud, claim: str) -> str:
     return cloud.api.get(f"{CLAIMS}/{claim}")["status"]["phase"]
 
 
-def warnings(cloud: Cloud, name: str) -> list[str]:
+def told(cloud: Cloud, name: str, kind: str | None = None) -> list[str]:
+    """The messages of events, of a kind or of all."""
     events = cloud.api.get("/api/v1/namespaces/default/events")["items"]
-    return [e["message"] for e in events if e["involvedObject"]["name"].startswith(name) and e["type"] == "Warning"]
+    mine = [event for event in events if event["involvedObject"]["name"].startswith(name)]
+    return [event["message"] for event in mine if kind in (None, event["type"])]
+
+
+def warnings(cloud: Cloud, name: str) -> list[str]:
+    return told(cloud, name, "Warning")
 
 
 def test_the_api_server_takes_every_class(cloud: Cloud) -> None:
@@ -297,6 +303,31 @@ def test_scratch_space_goes_with_the_program(project: Project) -> None:
     project.up(program().replace('"size"', '"data": False, "size"'))
     project.up(PROGRAM.format(volume=""))
     assert project.kubectl("get", "pvc", "data") is None
+
+
+def test_a_file_system_is_made_by_its_driver_alone(cloud: Cloud) -> None:
+    """A claim of a driver that the cluster's settings leave off stays Pending, as the controller manager says."""
+    make_classes(cloud, filestore={}, lustre={"zones": ["us-central1-a"]})
+    mounted(cloud, "shared", "filestore-zonal")
+    given = {"namespace": "default", "claim_name": "fast", "size": "18000Gi", "storage_class": "lustre"}
+    [claim] = check(VolumeSpec, "volume", given | {"access_mode": "ReadWriteMany"}).manifests()
+    cloud.api.create(CLAIMS, claim)
+    waiting = {"shared": FILESTORE_CSI, "fast": LUSTRE_CSI}
+    for name, driver in waiting.items():
+        until(lambda name=name, driver=driver: driver in " ".join(told(cloud, name)))
+    assert {name: phase(cloud, name) for name in waiting} == dict.fromkeys(waiting, "Pending")
+    assert not cloud.api.get(volumes.VOLUMES)["items"]
+    drivers = ("gcpFilestoreCsiDriverConfig", "lustreCsiDriverConfig")
+    enabled = BUCKETS | {driver: {"enabled": True} for driver in drivers}
+    cloud.store.save_cluster({"id": "ml", "inputs": {"name": "ml", "addonsConfig": enabled}})
+    try:
+        until(lambda: {name: phase(cloud, name) for name in waiting} == dict.fromkeys(waiting, "Bound"))
+        found = cloud.api.get(volumes.VOLUMES)["items"]
+        assert {item["spec"]["csi"]["driver"] for item in found} == {FILESTORE_CSI, LUSTRE_CSI}
+        assert not any("nodeAffinity" in item["spec"] for item in found)
+        until(lambda: [pod["status"]["phase"] for pod in cloud.pods()] == ["Running"])
+    finally:
+        cloud.store.save_cluster({"id": "ml", "inputs": {"name": "ml", "addonsConfig": BUCKETS}})
 
 
 FIXED = """

@@ -20,12 +20,20 @@ def terms(**args: Any) -> Any:
 
 
 def test_any_of_several_gpu_models_will_do() -> None:
-    [term] = terms(gpus=8, gpu_models=["A100", "NVIDIA-H100-SXM5-80GB"])
+    [term] = terms(gpus=8, gpu=["A100", "NVIDIA-H100-SXM5-80GB"])
     models = ["NVIDIA-A100-SXM4-40GB", "NVIDIA-H100-80GB-HBM3"]
     assert term["matchExpressions"] == [{"key": labels.GPU_PRODUCT, "operator": "In", "values": models}]
-    for wrong in ({"gpu": "L4"}, {"gpu_claim": {}}):
-        with pytest.raises(pulumi.InputPropertiesError, match="gpu_models: are in place of"):
-            job_spec(gpus=1, gpu_models=["L4"], **wrong)
+    claim = job_spec(gpus=1, gpu=["L4", "T4"], gpu_claim={}).claim_template() or {}
+    [request] = claim["spec"]["spec"]["devices"]["requests"]
+    name = 'device.attributes["gpu.nvidia.com"].productName.replace(" ", "-")'
+    [selector] = request["exactly"]["selectors"]
+    assert selector["cel"]["expression"] == f'{name} == "NVIDIA-L4" || {name} == "Tesla-T4"'
+
+
+@pytest.mark.parametrize(("wrong", "why"), [([], "a list of models"), (5, "a list of models"), (["L4", "X9"], "'X9'")])
+def test_what_is_no_gpu_model_is_refused(wrong: Any, why: str) -> None:
+    with pytest.raises(pulumi.InputPropertiesError, match=rf"\n  gpu: .*{why}"):
+        job_spec(gpus=1, gpu=wrong)
 
 
 def test_nodes_without_feature_discovery_are_known_by_gkes_label() -> None:

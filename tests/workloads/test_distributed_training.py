@@ -8,7 +8,7 @@ import pytest
 from ml_foundations import DistributedTraining
 
 from tests.support.declaring import declared, inputs
-from tests.workloads.building import WORKLOAD, container_of, gang, pod_of
+from tests.workloads.building import WORKLOAD, container_of, gang, gang_spec, pod_of
 
 
 def environment(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -120,6 +120,15 @@ def test_the_service_is_there_before_the_job() -> None:
 )
 def test_torchruns_variables_are_for_torchrun(more: dict[str, Any], is_torchrun: bool) -> None:
     assert ("PET_NNODES" in environment(gang(**more)[-1])) is is_torchrun
+    assert bool([*gang_spec(**more).advice()]) is not is_torchrun
+
+
+def test_pods_that_do_not_learn_of_each_other_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    args: Any = WORKLOAD | {"nodes": 2, "command": ["/opt/train.sh"]}
+    declared(lambda: DistributedTraining("x", args))
+    assert "DistributedTraining x: its command names no torchrun" in caplog.text
+    for silent in ({"launcher": "none"}, {"nodes": 1}):
+        assert not [*gang_spec(**args | silent).advice()]
 
 
 @pytest.mark.parametrize(

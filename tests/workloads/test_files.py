@@ -15,6 +15,10 @@ def mounted(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
 
 
+def read_only(**fields: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "securityContext": {"readOnlyRootFilesystem": True}, **fields}]}
+
+
 def test_a_file_is_mounted_beside_what_the_image_has_there() -> None:
     config_map, made = job_spec(files=SCRIPT).manifests()
     assert config_map["kind"] == "ConfigMap"
@@ -76,6 +80,26 @@ def test_who_has_a_home_keeps_it(given: dict[str, Any]) -> None:
     pod = pod_of(job(**given))
     assert "volumes" not in pod
     assert "USER" not in {item["name"] for item in pod["containers"][0].get("env", [])}
+
+
+@pytest.mark.parametrize("user", [{}, {"run_as_user": 0}, {"image_user": True}])
+def test_a_read_only_root_has_places_to_write_to(user: dict[str, Any]) -> None:
+    pod = pod_of(job(pod_overrides=read_only(), **user))
+    assert {path: mount["name"] for path, mount in mounted(pod).items()} == {"/home/user": "home", "/tmp": "tmp"}
+    assert pod["volumes"] == [{"name": "home", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"mounts": [{"path": "/tmp/", "scratch": "1Gi"}]},
+        {"overrides": {"volumeMounts": [{"name": "own", "mountPath": "/tmp"}]}},
+        {"overrides": {"securityContext": {"readOnlyRootFilesystem": False}}},
+    ],
+)
+def test_who_has_a_tmp_keeps_it(given: dict[str, Any]) -> None:
+    pod = pod_of(job(mounts=given.get("mounts", []), pod_overrides=read_only(**given.get("overrides", {}))))
+    assert "tmp" not in {volume["name"] for volume in pod["volumes"]}
 
 
 def test_the_images_own_user_is_left_to_the_image() -> None:

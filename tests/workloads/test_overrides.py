@@ -35,6 +35,8 @@ def main(**fields: Any) -> dict[str, Any]:
     return {"containers": [{"name": "main", **fields}]}
 
 
+NO_PROBES = dict.fromkeys(("startup", "readiness", "liveness"))
+
 WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (
         job_spec,
@@ -133,6 +135,14 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
             "name it by port_name",
         ],
     ),
+    *(
+        (spec, {"pod_overrides": main(ports=None)} | others, ["ports: is null, but probes and Services know the ports"])
+        for spec, others in (
+            (service_spec, {"service": False}),
+            (service_spec, {"probes": NO_PROBES}),
+            (shards_spec, {}),
+        )
+    ),
 ]
 
 
@@ -213,6 +223,11 @@ def test_what_gives_privileges_drops_the_default_that_contradicts_it(context: di
     made = pod_of(job(init_containers=[{"name": "sysctl", "image": "i", "securityContext": context}]))
     assert "allowPrivilegeEscalation" not in made["initContainers"][0]["securityContext"]
     assert made["containers"][0]["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_ports_that_nothing_knows_may_go() -> None:
+    args = {"service": False, "probes": NO_PROBES, "pod_overrides": main(ports=None)}
+    assert "ports" not in container_of(manifest_of(service_spec(**args), "Deployment"))
 
 
 def test_the_port_has_one_name_everywhere() -> None:

@@ -61,14 +61,11 @@ def _missing_for_the_kind(cluster: Mapping[str, Any]) -> Iterator[str]:
     if _value(cluster, "releaseChannel", "channel") not in ("RAPID", UNKNOWN):
         yield "releaseChannel RAPID"
     # By default it is the channel's; a part of a version stands for the newest that begins so.
-    given, wanted = (_numbers(version) for version in (str(cluster.get("minMasterVersion") or ""), _METRICS_VERSION))
+    versions = (str(cluster.get("minMasterVersion") or ""), _METRICS_VERSION)
+    given, wanted = ([int(number) for number in re.findall(r"\d+", version)] for version in versions)
     if given < wanted[: len(given)]:
         yield f"minMasterVersion {_METRICS_VERSION}"
 
 
 def _value(cluster: Mapping[str, Any], key: str, field: str) -> Any:
     return UNKNOWN if cluster.get(key) is UNKNOWN else section(cluster, key).get(field)
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]

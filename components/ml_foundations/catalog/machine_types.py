@@ -238,10 +238,7 @@ def gpu_model(accelerator_type: str, node_labels: Mapping[str, str]) -> Gpu | No
 def declared_gpu(accelerator_type: str, product: str, memory_mib: int) -> Gpu:
     """A GPU model that the catalog lacks: it is not cut into partitions, and of its generation nothing is known."""
     return Gpu(
-        accelerator_type=accelerator_type,
-        product=product,
-        memory_gb=memory_mib // 1024,
-        memory_label_mib=memory_mib,
+        accelerator_type=accelerator_type, product=product, memory_gb=memory_mib // 1024, memory_label_mib=memory_mib
     )
 
 

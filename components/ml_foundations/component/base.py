@@ -47,6 +47,8 @@ class Component(pulumi.ComponentResource, Generic[S, A]):
         kind = type(self).__name__
         is_checked = isinstance(args, ComponentSpec)
         spec = cast("S", args) if is_checked else self._checked(f"{kind} {name}", name, args)
+        for warning in spec.advice():
+            pulumi.log.warn(f"{kind} {name}: {warning}")
         super().__init__(f"{PACKAGE}:index:{kind}", name, {}, opts)
         made: dict[str, pulumi.Resource] = {}
         for part in spec.declared_parts():

@@ -64,6 +64,10 @@ class ComponentSpec(Spec):
         """The children of the component, each after those that it needs; the same for Pulumi, planning and tests."""
         raise NotImplementedError
 
+    def advice(self) -> Iterable[str]:
+        """What is allowed, and seldom meant; shown as warnings."""
+        return ()
+
     def declared_parts(self) -> list[Part]:
         """The parts with the user's ``overrides``, where the component takes any."""
         overrides: Mapping[str, Mapping[str, Any]] = getattr(self, "overrides", {})

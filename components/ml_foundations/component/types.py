@@ -88,8 +88,17 @@ Quantity = Annotated[
 GpuProduct = Annotated[str, AfterValidator(product_by_name)]
 """A GPU by any of its names; it becomes the label value that GPU Feature Discovery publishes."""
 
-MachineTypeName = Annotated[
-    str,
-    WithJsonSchema({"type": "string", "examples": sorted(MACHINE_TYPES)}),
-]
+
+def _gpu_products(value: object) -> str | list[str]:
+    names = cast("list[object]", value) if isinstance(value, list) else [value]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ValueError("must be a GPU model, or a list of models of which any will do")
+    found = [product_by_name(name) for name in cast("list[str]", names)]
+    return found if isinstance(value, list) else found[0]
+
+
+GpuProducts = Annotated[str | list[str], BeforeValidator(_gpu_products)]
+"""GPU models of which any will do, or one, each by any of its names."""
+
+MachineTypeName = Annotated[str, WithJsonSchema({"type": "string", "examples": sorted(MACHINE_TYPES)})]
 """A machine type of Compute Engine."""

@@ -265,10 +265,7 @@ def _accelerator(spec: GpuNodePoolSpec) -> dict[str, Any]:
         "count": spec.gpus_per_node,
         "gpu_driver_installation_config": {"gpu_driver_version": version},
         "gpu_partition_size": spec.mig_partition,
-        "gpu_sharing_config": {
-            "gpu_sharing_strategy": sharing.strategy,
-            "max_shared_clients_per_gpu": sharing.clients,
-        }
+        "gpu_sharing_config": {"gpu_sharing_strategy": sharing.strategy, "max_shared_clients_per_gpu": sharing.clients}
         if sharing
         else None,
     }

@@ -168,11 +168,7 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
 
 
 def pool_part(
-    spec: NodePoolSpec,
-    node_config: Mapping[str, Any],
-    *,
-    spare: bool,
-    network_config: Mapping[str, Any] | None = None,
+    spec: NodePoolSpec, node_config: Mapping[str, Any], *, spare: bool, network_config: Mapping[str, Any] | None = None
 ) -> Part:
     """The pool, as it is declared to GKE.
 

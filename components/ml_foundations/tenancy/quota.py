@@ -26,11 +26,7 @@ MAX_PRIORITY = 1_000_000_000
 """The highest priority that is not the system's."""
 
 
-def _accelerator_type(name: str) -> str:
-    return gpu_by_name(name).accelerator_type
-
-
-_GpuModel = Annotated[str, AfterValidator(_accelerator_type)]
+_GpuModel = Annotated[str, AfterValidator(lambda name: gpu_by_name(name).accelerator_type)]
 """A GPU by any of its names; it becomes the accelerator type, which also fits into names of objects."""
 
 

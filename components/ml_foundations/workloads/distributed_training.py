@@ -111,6 +111,14 @@ class DistributedTrainingSpec(AwaitedSpec):
             yield from self.hostname_errors(self.nodes)
 
     @override
+    def advice(self) -> Iterator[str]:
+        if self.launcher is None and self.started_by == "none" and self.nodes > 1:
+            yield (
+                "its command names no torchrun, so its pods find neither rank nor address of the first in their "
+                "environment: say launcher torchrun (PET_…) or env (RANK, MASTER_ADDR, …), or none if neither is needed"
+            )
+
+    @override
     def parts(self) -> Iterator[Part]:
         before = self.parts_before()
         yield from before

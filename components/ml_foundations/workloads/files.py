@@ -1,4 +1,4 @@
-"""Files that come with a workload, such as a script, and the home of a user whom its image does not know."""
+"""Files that come with a workload, such as a script, and what it may write to: home and /tmp."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,6 +10,8 @@ from ml_foundations.workloads.naming import named_by_content
 FILES_VOLUME = "files"
 HOME_VOLUME = "home"
 HOME = "/home/user"
+TMP_VOLUME = "tmp"
+TMP = "/tmp"
 MAX_CONFIG_MAP_BYTES = 1 << 20
 """What a ConfigMap holds at most (Kubernetes, "ConfigMaps")."""
 _PATH = re.compile(r"(/[-\w.]+)+", re.ASCII)

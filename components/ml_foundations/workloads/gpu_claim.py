@@ -1,6 +1,6 @@
 """GPUs that a workload claims by dynamic resource allocation (DRA), instead of from the device plugin."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -31,11 +31,12 @@ class GpuClaim(Spec):
         if self.template is not None and len(self.model_fields_set) > 1:
             yield "template", "already says which GPUs it claims; leave device_class and selectors out"
 
-    def devices(self, gpu: str | None, gpus: int) -> dict[str, Any]:
-        """What a pod claims, as Kubernetes writes it: of a product as GPU Feature Discovery labels it, or of any."""
+    def devices(self, models: Sequence[str], gpus: int) -> dict[str, Any]:
+        """What a pod claims, as Kubernetes writes it: of products as GPU Feature Discovery labels them, or of any."""
         # GPU Feature Discovery's label is the product's name with dashes for spaces; DRA publishes the name itself.
         name = f'device.attributes["{labels.GPU_DEVICE_CLASS}"].productName.replace(" ", "-")'
-        selectors = [*([] if gpu is None else [f'{name} == "{gpu}"']), *self.selectors]
+        wanted = " || ".join(f'{name} == "{model}"' for model in models)
+        selectors = [*([wanted] if wanted else []), *self.selectors]
         exactly = {
             "deviceClassName": self.device_class,
             "allocationMode": "ExactCount",

@@ -10,9 +10,9 @@ from ml_foundations.component.overrides import Affinity, Container, PodFields, c
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.tolerations import Toleration
-from ml_foundations.component.types import GpuProduct, InputName, InputOf, InputText, Name, Quantity
+from ml_foundations.component.types import GpuProducts, InputName, InputOf, InputText, Name, Quantity
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import api_object, items, section
+from ml_foundations.kubernetes.manifests import Manifest, api_object, items, section
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.workloads import files
@@ -56,10 +56,8 @@ class WorkloadSpec(ComponentSpec):
     """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
     env_from: list[EnvironmentSource] = []
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: GpuProduct | None = None
-    """The GPU model, by any of its names; without it, any GPU will do."""
-    gpu_models: list[GpuProduct] = []
-    """GPU models of which any will do, by any of their names; in place of gpu."""
+    gpu: GpuProducts | None = None
+    """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: bool = False
     """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
     gpus: int = Field(0, ge=0)
@@ -103,7 +101,8 @@ class WorkloadSpec(ComponentSpec):
     """The service account of its pods; default is the namespace's default."""
     run_as_user: int = Field(1000, ge=0)
     """The user and group that it runs as; default 1000. 0 is root, which Pod Security restricted refuses. Any other
-    user gets a HOME that it may write to, unless the environment has one."""
+    user gets a HOME that it may write to, unless the environment has one, as does any user of a read-only root file
+    system, which gets a /tmp too."""
     image_user: bool = False
     """Whether it runs as the user that its image names, often root, which Pod Security restricted refuses; default
     false. Volumes belong to the group run_as_user."""
@@ -151,7 +150,7 @@ class WorkloadSpec(ComponentSpec):
     @property
     def models(self) -> list[str]:
         """The GPU models of which any will do; empty where all will."""
-        return [self.gpu] if self.gpu is not None else self.gpu_models
+        return self.gpu if isinstance(self.gpu, list) else [self.gpu] if self.gpu else []
 
     @property
     def takes_gpus(self) -> bool:
@@ -166,11 +165,29 @@ class WorkloadSpec(ComponentSpec):
         """The user that it runs as; None for the image's own."""
         return None if self.image_user else self.run_as_user
 
+    def overrides_of(self, field: str, name: str) -> list[Manifest]:
+        """What ``pod_overrides`` say of a container."""
+        return [container for container in items(self.pod_overrides, field) if container["name"] == name]
+
+    @property
+    def read_only_root(self) -> bool:
+        """Whether the image's own folders cannot be written to."""
+        own = self.overrides_of("containers", self.container_name)
+        return any(section(each, "securityContext").get("readOnlyRootFilesystem") for each in own)
+
     @property
     def has_home(self) -> bool:
         """Whether it needs a home: images know root and their own user, and the user may name a HOME."""
         given = (self.env, self.secret_env, self.config_env, self.field_env)
-        return bool(self.user) and not any("HOME" in variables for variables in given)
+        return bool(self.user or self.read_only_root) and not any("HOME" in variables for variables in given)
+
+    @property
+    def has_tmp(self) -> bool:
+        """Whether it needs a /tmp: its root file system is read-only, and nothing is mounted there."""
+        overrides = self.overrides_of("containers", self.container_name)
+        given = [mount.path for mount in self.mounts]
+        given += [mount["mountPath"] for each in overrides for mount in items(each, "volumeMounts")]
+        return self.read_only_root and not {files.TMP, f"{files.TMP}/"}.intersection(given)
 
     @property
     def own_env(self) -> dict[str, dict[str, Any]]:
@@ -183,7 +200,8 @@ class WorkloadSpec(ComponentSpec):
         """What the component mounts by itself, as volumeMounts."""
         memory = [{"name": _SHARED_MEMORY, "mountPath": "/dev/shm"}] if self.shared_memory else []
         home = [{"name": files.HOME_VOLUME, "mountPath": files.HOME}] if self.has_home else []
-        return [*memory, *home, *files.files_mounts(self.files)]
+        tmp = [{"name": files.TMP_VOLUME, "mountPath": files.TMP}] if self.has_tmp else []
+        return [*memory, *home, *tmp, *files.files_mounts(self.files)]
 
     @property
     def own_volumes(self) -> list[dict[str, Any]]:
@@ -191,7 +209,8 @@ class WorkloadSpec(ComponentSpec):
         # A memory-backed volume counts against the container's memory limit.
         memory = {"medium": "Memory", "sizeLimit": self.shared_memory}
         made: list[dict[str, Any]] = [{"name": _SHARED_MEMORY, "emptyDir": memory}] if self.shared_memory else []
-        made += [{"name": files.HOME_VOLUME, "emptyDir": {}}] if self.has_home else []
+        empty = {files.HOME_VOLUME: self.has_home, files.TMP_VOLUME: self.has_tmp}
+        made += [{"name": name, "emptyDir": {}} for name, needed in empty.items() if needed]
         config_map = self.files_config_map()
         return made + ([files.files_volume(config_map["metadata"]["name"])] if config_map else [])
 
@@ -208,8 +227,6 @@ class WorkloadSpec(ComponentSpec):
         if self.image_user and "run_as_user" in self.model_fields_set and not self.run_as_user:
             yield "image_user", "leaves the user to the image, and run_as_user is 0; leave one out"
         yield from mount_errors(self.mounts, self.own_mounts)
-        if self.gpu_models and (self.gpu is not None or self.gpu_claim is not None):
-            yield "gpu_models", f"are in place of {'gpu' if self.gpu else 'what gpu_claim selects'}; leave one out"
         for field in ("labels", "object_labels"):
             for label in self.app_labels.keys() & getattr(self, field).keys():
                 yield f"{field}.{label}", "is set by the component, whose selectors know it; leave it out"
@@ -267,7 +284,7 @@ class WorkloadSpec(ComponentSpec):
         if self.gpu_claim is None or self.gpu_claim.template is not None:
             return None
         metadata = {"namespace": self.namespace, "labels": self.app_labels}
-        spec = {"spec": {"devices": self.gpu_claim.devices(self.gpu, self.gpus)}}
+        spec = {"spec": {"devices": self.gpu_claim.devices(self.models, self.gpus)}}
         manifest = api_object("resource.k8s.io/v1", "ResourceClaimTemplate", metadata, spec=spec)
         return named_by_content(manifest, f"{self.workload_name}-gpus", "spec", self.overrides)
 

@@ -109,12 +109,8 @@ def _container_security(spec: WorkloadSpec, given: Iterable[Manifest]) -> dict[s
     return dropped if may_escalate else {"allowPrivilegeEscalation": False, **dropped}
 
 
-def _overrides_of(spec: WorkloadSpec, field: str, name: str) -> list[Manifest]:
-    return [container for container in items(spec.pod_overrides, field) if container["name"] == name]
-
-
 def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    overrides = _overrides_of(spec, "containers", spec.container_name)
+    overrides = spec.overrides_of("containers", spec.container_name)
     return without_none(
         {
             "name": spec.container_name,
@@ -135,7 +131,7 @@ def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict
 
 def _secured(spec: WorkloadSpec, field: str, container: Mapping[str, Any]) -> dict[str, Any]:
     """A container of the user's, as safe as the component's own where it does not say otherwise."""
-    given = [container, *_overrides_of(spec, field, container.get("name", ""))]
+    given = [container, *spec.overrides_of(field, container.get("name", ""))]
     return strategic_merge({"securityContext": _container_security(spec, given)}, container)
 
 

@@ -127,7 +127,11 @@ class ServerSpec(WorkloadSpec):
     def _renamed_ports(self) -> Iterator[tuple[str, str]]:
         """Probes and the Service know a port by its name, which an override would change in the container alone."""
         names = {number: name for name, number in self.port_numbers.items()}
+        has_users = getattr(self, "service", True) or self.services or any("Probe" in key for key in self.container())
         for index, container in enumerate(items(self.pod_overrides, "containers")):
+            if has_users and container["name"] == self.container_name and container.get("ports", ()) is None:
+                reason = f"is null, but probes and Services know the ports {', '.join(names.values())}: leave it out"
+                yield f"pod_overrides.containers[{index}].ports", reason
             for place, port in enumerate(items(container, "ports") if container["name"] == self.container_name else ()):
                 name, own = port.get("name"), names.get(port["containerPort"])
                 if own and name not in (None, own):

@@ -115,9 +115,7 @@ class ShardedSetSpec(ServerSpec):
         before = [self.service_part(self.headless_service, self.port_numbers, headless), *self.parts_before()]
         yield from before
         options = pulumi.ResourceOptions(
-            delete_before_replace=True,
-            protect=bool(self.volumes) and self.data,
-            custom_timeouts=self.timeouts,
+            delete_before_replace=True, protect=bool(self.volumes) and self.data, custom_timeouts=self.timeouts
         )
         yield Part("set", _stateful_set(self), [part.role for part in before], options)
         yield from self.around_parts()

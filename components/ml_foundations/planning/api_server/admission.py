@@ -24,7 +24,7 @@ from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defa
 from ml_foundations.planning.api_server.limits import claim_refusals, invalid_resources, out_of_range
 from ml_foundations.planning.api_server.quotas import Quota
 from ml_foundations.planning.model.decisions import Candidate, GrowthStops, InTurns, Verdict, needed_claims
-from ml_foundations.planning.model.nodes import SHARED_HOSTNAME, NodeClass
+from ml_foundations.planning.model.nodes import SHARED_HOSTNAME, NodeClass, comes_on_request
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet, Workload, is_stored, one_by_one, told_apart
@@ -33,7 +33,7 @@ _DEFAULT_SCHEDULER = "default-scheduler"
 _NodeRefusals = Callable[[NodeClass], list[Refusal]]
 _LONGEST_NAMES = {"StatefulSet": 52, "Deployment": 242}
 """With a dash and a hash of 10 digits they are a label, which has 63 characters, or the name of an object."""
-_BASELINE = {"pod-security.kubernetes.io/enforce": "baseline"}
+_LEVEL = "pod-security.kubernetes.io/enforce"
 _SECRETS_OF_ACCOUNT = "kubernetes.io/enforce-mountable-secrets"
 _DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
@@ -59,7 +59,10 @@ class Admission:
         self._cluster = cluster
         self._adoptions = adoptions(cluster)
         self._namespaces = {*map(name_of, cluster.by_kind["Namespace"])}
-        self._some_come_on_request = any(map(_comes_on_request, cluster.declared))
+        # Who enforces restricted in one namespace may do so in another.
+        levels = {labels_of(each).get(_LEVEL) for each in cluster.by_kind["Namespace"]}
+        self._strictest = "restricted" if "restricted" in levels else "baseline"
+        self._some_come_on_request = any(map(comes_on_request, cluster.declared))
         mentioned = {
             key for workload in cluster.workloads for pods in workload.pods for key in _selector_keys(pods.spec)
         }
@@ -173,7 +176,7 @@ class Admission:
             return of_volumes
         if (missing := self._cluster.queues.not_provisioned(workload.namespace, workload.queue, pods.spec)) is None:
             return of_volumes
-        return lambda node: [*(of_volumes(node) if of_volumes else ()), *([missing] * _comes_on_request(node))]
+        return lambda node: [*(of_volumes(node) if of_volumes else ()), *([missing] * comes_on_request(node))]
 
     def _with_controller_fields(self, workload: Workload, pod_set: PodSet) -> Manifest:
         """The spec as the workload's controller completes it, with the name of the default priority class."""
@@ -246,15 +249,23 @@ class Admission:
         if namespace == "kube-system" or (workload.kind == "Pod" and is_stored(workload.manifest)):
             return  # it has GKE's own such quota (NVIDIA/gpu-operator issue 660), and no level that its agents break
         is_declared = namespace in self._namespaces
-        for broken in [] if is_declared else [*pod_security.refusals(_BASELINE, pods.template)][:1]:
+        level = self._strictest
+        for broken in [] if is_declared else [*pod_security.refusals({_LEVEL: level}, pods.template)][:1]:
             path, remedy = broken.path or "an annotation", f"Add the Namespace {namespace} to what is judged."
-            message = f"{path} breaks the Pod Security level baseline; whether {namespace} enforces it is not known"
+            message = f"{path} breaks the Pod Security level {level}; whether {namespace} enforces it is not known"
             yield broken._replace(message=message, remedy=remedy, certain=False)
         quotas = self.quotas.get(namespace, [])
         if self._cluster.is_gke and name in SYSTEM_PRIORITIES and not any(q.is_for_class_of(pod) for q in quotas):
             message = f"GKE admits pods of {name} in {namespace} under a quota for that class only, and there is none"
             remedy = f"Declare a ResourceQuota there whose scopeSelector names {name}, or choose another class."
-            yield Refusal("critical-pods", "priorityClassName", message, remedy, certain=is_declared)
+            # What was exported of a cluster may leave out its quotas: GKE's own is among them.
+            has_quotas = self._is_new(namespace) or "kube-system" in self.quotas
+            yield Refusal("critical-pods", "priorityClassName", message, remedy, certain=has_quotas)
+
+    def _is_new(self, namespace: str) -> bool:
+        """Whether a namespace is declared, and not there yet: then all quotas of it are declared too."""
+        found = [each for each in self._cluster.by_kind["Namespace"] if name_of(each) == namespace]
+        return bool(found) and not any(map(is_stored, found))
 
     def _against_classes(self, pods: PodSet, spec: Manifest) -> Iterable[Refusal]:
         """What a pod may not say beside its PriorityClass and its RuntimeClass, which say it."""
@@ -325,11 +336,6 @@ def _charge_pods(candidate: Candidate, quota: Quota) -> None:
                 candidate.warnings += [
                     GrowthStops(rule, pod_set, pod, count, each) for each in quota.growth(pod, count)
                 ]
-
-
-def _comes_on_request(node: NodeClass) -> bool:
-    """Whether nodes are not there yet, and come for a ProvisioningRequest only."""
-    return node.is_template and any(taint.get("key") == labels.GKE_QUEUED for taint in node.taints)
 
 
 def _selector_keys(spec: Manifest) -> Iterable[str]:

@@ -103,10 +103,7 @@ def _with_limit_range(spec: Manifest, limit_range: Manifest) -> Manifest:
 
     def defaulted(container: Manifest) -> Manifest:
         own = section(container, "resources")
-        both = {
-            "requests": {**requests, **section(own, "requests")},
-            "limits": {**limits, **section(own, "limits")},
-        }
+        both = {"requests": {**requests, **section(own, "requests")}, "limits": {**limits, **section(own, "limits")}}
         return {**container, "resources": both}
 
     return _with_containers(spec, defaulted) if limits or requests else spec

@@ -114,19 +114,13 @@ def _invalid(path: str, requests: Amounts, limits: Amounts, *, of_pod: bool = Fa
     for name, wanted in sorted((limits | requests).items()):
         shown, limit = format_milli(wanted), limits.get(name)
         if is_extended(name) and wanted % WHOLE:
-            yield Refusal(
-                "extended-resource-fraction",
-                f"{path}.requests.{name}",
-                f"requests {shown} of {name}, which comes in whole units only",
-                f"Request a whole number of {name}.",
-            )
+            message = f"requests {shown} of {name}, which comes in whole units only"
+            remedy = f"Request a whole number of {name}."
+            yield Refusal("extended-resource-fraction", f"{path}.requests.{name}", message, remedy)
         if limit is None and not is_overcommitted(name):
-            yield Refusal(
-                "extended-resource-limit",
-                f"{path}.limits.{name}",
-                f"requests {shown} of {name} without a limit, which the API server refuses",
-                f"Set limits.{name} to {shown}.",
-            )
+            message = f"requests {shown} of {name} without a limit, which the API server refuses"
+            remedy = f"Set limits.{name} to {shown}."
+            yield Refusal("extended-resource-limit", f"{path}.limits.{name}", message, remedy)
         elif limit is not None and wanted != limit and (wanted > limit or not is_overcommitted(name)):
             relation = "at most" if is_overcommitted(name) else "exactly"
             yield Refusal(
@@ -166,12 +160,11 @@ def _outside(
             has = f"requests {format_milli(request)} with a limit of {format_milli(limit)}"
         else:
             continue
-        yield Refusal(
-            "limit-range-ratio",
-            f"{path}.requests.{resource}",
-            f"LimitRange {name} allows {what} a limit of at most {most} times the request of {resource}, and it {has}",
-            f"Raise the request of {resource}, or lower its limit.",
+        message = (
+            f"LimitRange {name} allows {what} a limit of at most {most} times the request of {resource}, and it {has}"
         )
+        remedy = f"Raise the request of {resource}, or lower its limit."
+        yield Refusal("limit-range-ratio", f"{path}.requests.{resource}", message, remedy)
 
 
 def _below(

@@ -151,23 +151,21 @@ def _no_request(why: str, remedy: str, *, certain: bool = True) -> Refusal:
 
 
 def _taken_by_none(queue: Manifest) -> Refusal:
-    return Refusal(
-        "queue",
-        "",
-        f"no flavor of ClusterQueue {name_of(queue)} has the labels that its pods select and the taints they tolerate",
-        "Correct the node selector or the tolerations, or add a flavor for such nodes.",
+    message = (
+        f"no flavor of ClusterQueue {name_of(queue)} has the labels that its pods select and the taints they tolerate"
     )
+    remedy = "Correct the node selector or the tolerations, or add a flavor for such nodes."
+    return Refusal("queue", "", message, remedy)
 
 
 def _refused(queue: Manifest, resource: str, wanted: int, most: int) -> Refusal:
     short = format_milli(wanted - most)
-    return Refusal(
-        "queue-quota",
-        "",
+    message = (
         f"it needs {format_milli(wanted)} {resource} at once, and one flavor of ClusterQueue {name_of(queue)} has "
-        f"{format_milli(most)} at most, borrowed ones included: {short} too few",
-        f"Raise nominalQuota of {resource} in ClusterQueue {name_of(queue)} by {short}, or ask for less.",
+        f"{format_milli(most)} at most, borrowed ones included: {short} too few"
     )
+    remedy = f"Raise nominalQuota of {resource} in ClusterQueue {name_of(queue)} by {short}, or ask for less."
+    return Refusal("queue-quota", "", message, remedy)
 
 
 def _cohort(queue: Manifest) -> str | None:

@@ -36,11 +36,7 @@ class Quota:
     """
 
     def __init__(
-        self,
-        manifest: Manifest,
-        running: Iterable[PodClass],
-        replaced: Iterable[PodClass],
-        claims: Iterable[Manifest],
+        self, manifest: Manifest, running: Iterable[PodClass], replaced: Iterable[PodClass], claims: Iterable[Manifest]
     ) -> None:
         self.manifest = manifest
         self.hard = millis(section(manifest, "spec", "hard"))
@@ -132,13 +128,12 @@ class Quota:
             for container in (*items(spec, "containers"), *items(spec, "initContainers")):
                 if resource not in section(container, "resources", field):
                     given, who = f"{field}.{resource}", container.get("name", "")
-                    yield Refusal(
-                        "quota-requires",
-                        "containers",
+                    message = (
                         f"ResourceQuota {name_of(self.manifest)} makes every container give {given}, "
-                        f"and container {who} does not",
-                        f"Set resources.{given} of container {who}, or give a default in a LimitRange.",
+                        f"and container {who} does not"
                     )
+                    remedy = f"Set resources.{given} of container {who}, or give a default in a LimitRange."
+                    yield Refusal("quota-requires", "containers", message, remedy)
 
 
 def _objects_charge(candidate: Candidate, *, is_there: bool) -> Amounts:

@@ -18,14 +18,7 @@ from ml_foundations.kubernetes.manifests import (
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.input import gpu_models, known
 from ml_foundations.planning.model.refusals import Refusal, invalid
-from ml_foundations.planning.model.workloads import (
-    WORKLOAD_KINDS,
-    PodSet,
-    Workload,
-    is_running,
-    is_stored,
-    read_fields,
-)
+from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload, is_running, is_stored, read_fields
 
 _REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
 _PODS = ("/pods", "/pods/binding", "/serviceaccounts")

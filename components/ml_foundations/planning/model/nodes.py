@@ -8,15 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import (
-    UNKNOWN,
-    Manifest,
-    annotations_of,
-    items,
-    labels_of,
-    name_of,
-    section,
-)
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, annotations_of, items, labels_of, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts, millis, scheduled
 
 if TYPE_CHECKING:
@@ -105,6 +97,11 @@ def node_class(node: Manifest) -> NodeClass:
     anonymous = {**anonymous, "metadata": {**section(anonymous, "metadata"), "name": UNKNOWN}}
     count, fewest = int(annotations[MAX_NODES]), int(annotations.get(MIN_NODES, 0))
     return NodeClass(name_of(node), anonymous, count, fewest, allocatable)
+
+
+def comes_on_request(node: NodeClass) -> bool:
+    """Whether nodes are not there yet, and come for a ProvisioningRequest only."""
+    return node.is_template and any(taint.get("key") == labels.GKE_QUEUED for taint in node.taints)
 
 
 def machine_of(node: NodeClass) -> MachineType | None:

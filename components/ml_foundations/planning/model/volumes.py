@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from ml_foundations.catalog.disks import PD_CSI, ClassFacts, class_facts
 from ml_foundations.kubernetes import labels
@@ -29,6 +28,8 @@ from ml_foundations.planning.model.nodes import NodeClass, machine_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import Workload, ordinals
 
+_OPTS_IN = "hostNetworkPodKSA"
+"""The attribute by which a bucket is mounted by the pod's account on the node's network."""
 _BILLED_BY_SPEED = "hyperdisk-ml"
 _ZONAL_PROVISIONERS = (PD_CSI, "kubernetes.io/gce-pd")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -137,8 +138,8 @@ class Volumes:
             return
         if any(container.get("name") == labels.GCS_FUSE_SIDECAR for container in containers):
             return
-        for path, what, drivers in self._csi_volumes(spec, namespace):
-            are_buckets = [driver == labels.GCS_FUSE_DRIVER for driver in drivers]
+        for path, what, found in self._csi_volumes(spec, namespace):
+            are_buckets = [each.get("driver") == labels.GCS_FUSE_DRIVER for each in found]
             if any(are_buckets):
                 is_one = "is" if all(are_buckets) else "may be"
                 message = f"{what} {is_one} a bucket, and its pods lack the annotation that brings GKE's sidecar for it"
@@ -147,22 +148,33 @@ class Volumes:
                 )
                 yield Refusal("bucket-sidecar", path, message, remedy, certain=all(are_buckets))
 
+    def by_the_nodes_account(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
+        """Buckets of pods on their node's network: there they are read as the node's account, unless a volume opts in.
+
+        Source: GoogleCloudPlatform/gcs-fuse-csi-driver, docs/authentication.md.
+        """
+        for path, what, found in self._csi_volumes(section(template, "spec"), namespace):
+            buckets = [each for each in found if each.get("driver") == labels.GCS_FUSE_DRIVER]
+            if any(section(each, "volumeAttributes").get(_OPTS_IN) not in ("true", UNKNOWN) for each in buckets):
+                message = f"{what} is a bucket, which pods with hostNetwork do not mount by their own service account"
+                remedy = f'Say {_OPTS_IN}: "true" in its volumeAttributes, or leave hostNetwork out.'
+                yield Refusal("bucket-identity", path, message, remedy)
+
     def without_driver(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
         """Volumes that a pod never mounts, since the cluster lacks their driver."""
-        for path, what, drivers in self._csi_volumes(section(template, "spec"), namespace):
-            lacking = [driver in self._lacks for driver in drivers]
-            if any(lacking):
-                refusal = self._lacking(drivers[lacking.index(True)], path, what)
-                yield refusal._replace(certain=all(lacking))
+        for path, what, found in self._csi_volumes(section(template, "spec"), namespace):
+            lacking = [driver for each in found if (driver := each.get("driver")) in self._lacks]
+            if lacking:
+                yield self._lacking(lacking[0], path, what)._replace(certain=len(lacking) == len(found))
 
-    def _csi_volumes(self, spec: Manifest, namespace: str) -> Iterator[tuple[str, str, list[Any]]]:
-        """The volumes of a pod: the path, what it is, and the driver of each volume that it may be; None without."""
+    def _csi_volumes(self, spec: Manifest, namespace: str) -> Iterator[tuple[str, str, list[Manifest]]]:
+        """The volumes of a pod: the path, what it is, and the csi of each volume that it may be; empty without."""
         for index, mounted in enumerate(items(spec, "volumes")):
             name = section(mounted, "persistentVolumeClaim").get("claimName")
             claim = self._claims.get((namespace, name)) if name else None
             sources = [mounted] if claim is None else [section(volume, "spec") for volume in self._may_get(claim)]
             what = f"the claim {name}" if name else f"the volume {mounted.get('name')}"
-            yield f"volumes[{index}]", what, [section(source, "csi").get("driver") for source in sources]
+            yield f"volumes[{index}]", what, [section(source, "csi") for source in sources]
 
     def _lacking(self, driver: str, path: str, what: str, about: str = "") -> Refusal:
         message = f"{what} needs the driver {driver}, which the cluster has with {self._lacks[driver]} only"

@@ -17,7 +17,7 @@ from ml_foundations.kubernetes.manifests import (
 )
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
-from ml_foundations.planning.model.nodes import machine_of
+from ml_foundations.planning.model.nodes import comes_on_request, machine_of
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import Workload, is_indexed
@@ -38,6 +38,10 @@ def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
         workload = candidate.workload
         if workload.is_finite and (workload.all_at_once or _has_ranks(workload)):
             candidate.warnings += _slow_networks(cluster, candidate)
+            candidate.warnings += _one_by_one(cluster, candidate)
+        for pod_set, pod in candidate.sets if cluster.is_gke else ():
+            if pod.spec.get("hostNetwork"):
+                candidate.warnings += cluster.volumes.by_the_nodes_account(pod_set.template, workload.namespace)
         for scaler in cluster.scalers.get((workload.kind, workload.namespace, workload.name), ()):
             candidate.warnings += _unmeasured(candidate, scaler)
 
@@ -94,6 +98,20 @@ def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
                 "Give the pool its networks between GPUs, and the pods an interface in each, or expect exchanges "
                 f"between nodes to take up to {machine.nic_gbps // machine.interface_gbps} times as long.",
             )
+
+
+def _one_by_one(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
+    """Pods that run at once on nodes of flex-start alone, which come as Google has them.
+
+    For such, GKE has queued provisioning (GKE, "Run a large-scale workload with flex-start with queued provisioning").
+    """
+    for pod_set, pod in candidate.sets:
+        nodes = [place.node for place in cluster.accepting(pod)]
+        flexible = [node for node in nodes if labels.GKE_FLEX_START in node.labels and not comes_on_request(node)]
+        if pod_set.count > 1 and flexible and len(flexible) == len(nodes):
+            message = f"its {pod_set.count} pods run at once, and nodes of flex-start come one by one"
+            remedy = "Have them come together: queuedProvisioning of the pool, and a queue whose flavor says so."
+            yield Refusal("one-by-one", pod_set.path, f"{message}: the first are paid while they wait", remedy)
 
 
 def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal]:

@@ -70,12 +70,9 @@ def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
             object=f"ResourceQuota {namespace_of(reason.quota)}/{quota}",
         )
     used = "" if reason.free == reason.hard else f" of {readable(reason.hard)}"
-    return Refusal(
-        "quota",
-        f"ResourceQuota {quota}.spec.hard.{reason.resource}",
-        f"it needs {wanted} {reason.resource}, and ResourceQuota {quota} leaves {free}{used}: {short} too few",
-        f"Raise {reason.resource} of ResourceQuota {quota} to {enough}, or ask for less.",
-    )
+    message = f"it needs {wanted} {reason.resource}, and ResourceQuota {quota} leaves {free}{used}: {short} too few"
+    remedy = f"Raise {reason.resource} of ResourceQuota {quota} to {enough}, or ask for less."
+    return Refusal("quota", f"ResourceQuota {quota}.spec.hard.{reason.resource}", message, remedy)
 
 
 def _numbers(exceeded: QuotaExceeded) -> tuple[str, ...]:
@@ -94,39 +91,27 @@ def _growth_stops(reason: GrowthStops) -> Refusal:
     if isinstance(reason.limit, QuotaExceeded):
         quota, resource = f"ResourceQuota {name_of(reason.limit.quota)}", reason.limit.resource
         wanted, free, _, enough = _numbers(reason.limit)
-        return Refusal(
-            reason.rule,
-            f"{quota}.spec.hard.{resource}",
-            f"{grown} need {wanted} {resource}, and {quota} leaves {free}",
-            f"Raise {resource} to {enough}, or {less}.",
-        )
-    return Refusal(
-        reason.rule,
-        reason.pods.count_path,
-        f"{grown} do not fit: the nodes take {reason.limit} pods of {needs(reason.pod)}",
-        f"Make room for {reason.count - reason.limit} more, or {less}.",
-    )
+        message = f"{grown} need {wanted} {resource}, and {quota} leaves {free}"
+        remedy = f"Raise {resource} to {enough}, or {less}."
+        return Refusal(reason.rule, f"{quota}.spec.hard.{resource}", message, remedy)
+    message = f"{grown} do not fit: the nodes take {reason.limit} pods of {needs(reason.pod)}"
+    remedy = f"Make room for {reason.count - reason.limit} more, or {less}."
+    return Refusal(reason.rule, reason.pods.count_path, message, remedy)
 
 
 def _in_turns(reason: InTurns) -> Refusal:
     path, count = reason.pods.count_path, reason.pods.count
     limit = "the nodes" if reason.quota is None else f"ResourceQuota {name_of(reason.quota)}"
-    return Refusal(
-        "runs-in-turns",
-        path,
-        f"{reason.most} of {count} pods run at a time: {limit} allow no more",
-        f"Lower {path} to {reason.most}, or make room for {count}.",
-    )
+    message = f"{reason.most} of {count} pods run at a time: {limit} allow no more"
+    remedy = f"Lower {path} to {reason.most}, or make room for {count}."
+    return Refusal("runs-in-turns", path, message, remedy)
 
 
 def runs_nowhere(pods: PodSet) -> Refusal:
     """A DaemonSet without nodes."""
-    return Refusal(
-        "daemon-set-without-nodes",
-        pods.path,
-        "no node matches its node selector, affinity and tolerations, so it runs nowhere",
-        "Check the node selector against the labels of the pools.",
-    )
+    message = "no node matches its node selector, affinity and tolerations, so it runs nowhere"
+    remedy = "Check the node selector against the labels of the pools."
+    return Refusal("daemon-set-without-nodes", pods.path, message, remedy)
 
 
 def node_refuses(pods: PodSet, node: NodeClass, refusal: Refusal, *, must_run: bool = False) -> Refusal:
@@ -147,53 +132,40 @@ def node_refuses(pods: PodSet, node: NodeClass, refusal: Refusal, *, must_run: b
 def node_is_full(pods: PodSet, pod: PodClass, place: Place) -> Refusal:
     """A node where a DaemonSet must run has no room for its pod."""
     name, short = place.node.name, map(lack_text, lacks(pod, place))
-    return Refusal(
-        "daemon-set-room",
-        pods.path,
-        f'"{name}" has no room for its pod: {"; ".join(short) or "host ports or anti-affinity keep it off"}',
-        f"Lower the pod's requests, or keep it off {name} by a node selector.",
-    )
+    message = f'"{name}" has no room for its pod: {"; ".join(short) or "host ports or anti-affinity keep it off"}'
+    remedy = f"Lower the pod's requests, or keep it off {name} by a node selector."
+    return Refusal("daemon-set-room", pods.path, message, remedy)
 
 
 def _kept_apart(reason: KeptApart, verdict: Verdict) -> Refusal:
     certain = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
-    return Refusal(
-        "daemon-set-spread",
-        reason.pods.path,
-        f"its pods {certain} be on every node: affinity or spreading keeps them apart",
-        "Remove affinity and topologySpreadConstraints from the DaemonSet.",
-    )
+    message = f"its pods {certain} be on every node: affinity or spreading keeps them apart"
+    remedy = "Remove affinity and topologySpreadConstraints from the DaemonSet."
+    return Refusal("daemon-set-spread", reason.pods.path, message, remedy)
 
 
 def eviction(pods: PodSet, pod: PodClass) -> Refusal:
     """The pods take the place of pods with a lower priority."""
-    return Refusal(
-        "preemption",
-        f"{pods.path}.priorityClassName",
-        f"its pods find room only by evicting running pods of a priority below {pod.priority}",
-        "Make room for both, or lower the priority.",
-    )
+    message = f"its pods find room only by evicting running pods of a priority below {pod.priority}"
+    remedy = "Make room for both, or lower the priority."
+    return Refusal("preemption", f"{pods.path}.priorityClassName", message, remedy)
 
 
 def company(pods: PodSet) -> Refusal:
     """Whether the pods fit depends on where other workloads' pods are."""
-    return Refusal(
-        "pod-affinity",
-        f"{pods.path}.affinity",
-        "whether its pods find a place depends on where the pods of other workloads are",
-        "Select nodes by labels instead of by pods.",
-    )
+    message = "whether its pods find a place depends on where the pods of other workloads are"
+    remedy = "Select nodes by labels instead of by pods."
+    return Refusal("pod-affinity", f"{pods.path}.affinity", message, remedy)
 
 
 def shared_claim(claim: str, workloads: Sequence[Workload]) -> Refusal:
     """Pods on several nodes may mount a claim that one node at a time may attach."""
     mounting = f"{names(map(str, workloads))} mount" if len(workloads) > 1 else "several pods mount"
-    return Refusal(
-        "volume-access",
-        "volumes",
-        f"{mounting} the claim {claim}, which one node at a time may attach (ReadWriteOnce): pods on another one wait",
-        f"Give {claim} the access mode ReadWriteMany, or run the pods one after the other.",
+    message = (
+        f"{mounting} the claim {claim}, which one node at a time may attach (ReadWriteOnce): pods on another one wait"
     )
+    remedy = f"Give {claim} the access mode ReadWriteMany, or run the pods one after the other."
+    return Refusal("volume-access", "volumes", message, remedy)
 
 
 def member(workload: Workload, verdict: Verdict) -> Refusal:
@@ -216,13 +188,11 @@ def _competition(reason: Competition, verdict: Verdict) -> Refusal:
     pools = names(dict.fromkeys(place.node.name for demand in reason.demands for place in demand.places))
     if verdict is Verdict.CANNOT_FIT:
         missing = missing or f"no way of placing them on {pools} has room for all"
-    return Refusal(
-        "competition",
-        "",
-        f"{competing} run at the same time: "
-        + (missing or f"on {pools} they may take each other's room, as the scheduler's choices fall"),
-        f"Raise the maximum of {pools}, or give the workloads pools of their own.",
+    message = f"{competing} run at the same time: " + (
+        missing or f"on {pools} they may take each other's room, as the scheduler's choices fall"
     )
+    remedy = f"Raise the maximum of {pools}, or give the workloads pools of their own."
+    return Refusal("competition", "", message, remedy)
 
 
 def _missing(reason: Competition) -> str:

@@ -25,6 +25,12 @@ def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass])
             message = "its nodes go to the zones of its cluster, and few zones have its GPUs: GKE refuses the others"
             remedy = "Name those that have them: nodeLocations (zones)."
             yield Finding("zones", Severity.INFO, f"NodePool {pool.get('name')}", "nodeLocations", message, remedy)
+    kept = [section(cluster, "monitoringConfig") for cluster in clusters]
+    kept = [each for each in kept if isinstance(names := each.get("enableComponents"), list) and "DCGM" in names]
+    if any(section(each, "managedPrometheus").get("enabled") is False for each in kept):
+        message = "managed collection, which collects the metrics of GPUs that GKE's DCGM exports, is off"
+        remedy = "Enable managedPrometheus, or take DCGM out of the cluster's monitoring."
+        yield Finding("metrics-collected", Severity.WARNING, "Cluster", "monitoringConfig", message, remedy)
     operator = operator_of(resources)
     if not isinstance(operator, Operator):
         return
@@ -33,8 +39,7 @@ def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass])
     for quota in objects_of(resources):
         if quota["kind"] == "ResourceQuota" and namespace_of(quota) in homes:
             yield from _beyond(quota, operator, nodes)
-    kept = [section(cluster, "monitoringConfig").get("enableComponents") for cluster in clusters]
-    if operator.exports_metrics and any(isinstance(names, list) and "DCGM" in names for names in kept):
+    if operator.exports_metrics and kept:
         message = "GKE's DCGM and the operator's exporter both export the metrics of GPUs"
         remedy = "Take DCGM out of the cluster's monitoring, or switch the operator's exporter off."
         yield Finding("metrics-twice", Severity.WARNING, "GPU Operator", "dcgmExporter", message, remedy)

@@ -21,13 +21,12 @@ def words(reason: Shortage) -> Refusal:
     """Why the nearest node does not take a pod, or how many nodes are missing."""
     path = reason.pods.path
     if reason.most >= reason.wanted:
-        return Refusal(
-            reason.limited_by or "placement-order",
-            path,
+        message = (
             f"between {reason.least} and {reason.most} of {reason.wanted} pods find a place, "
-            "as the scheduler's choices fall",
-            "Loosen the constraint, or give every domain room for all.",
+            "as the scheduler's choices fall"
         )
+        remedy = "Loosen the constraint, or give every domain room for all."
+        return Refusal(reason.limited_by or "placement-order", path, message, remedy)
     if not reason.places:
         return Refusal("no-nodes", path, "there are no nodes", "Declare a node pool.")
     able = [place for place in reason.places if place.room(reason.pod) and not refusals(reason.pod, place.node)]
@@ -61,12 +60,9 @@ def _nowhere(reason: Shortage) -> Refusal:
         rule, path = found[0].rule, f"{pods.path}.{found[0].path}"
     elif short:
         rule, path = "resources", f"{pods.path}.containers[0].resources.requests.{short[0][0]}"
-    return Refusal(
-        rule,
-        path,
-        f'each pod needs {needs(pod)}; the nearest, "{nearest.node.name}", does not take it: {"; ".join(against)}',
-        _remedy(reason, nearest, found),
-    )
+    message = f'each pod needs {needs(pod)}; the nearest, "{nearest.node.name}", does not take it: {"; ".join(against)}'
+    remedy = _remedy(reason, nearest, found)
+    return Refusal(rule, path, message, remedy)
 
 
 def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
@@ -108,13 +104,12 @@ def _limited(reason: Shortage, able: Sequence[Place]) -> Refusal:
         "volume-access": ("volumes", []),
     }[reason.limited_by]
     over = f" over {names(dict.fromkeys(keys))}" if keys else ""
-    return Refusal(
-        reason.limited_by,
-        f"{pods.path}.{path}",
+    message = (
         f"{reason.wanted} pods must run at once, and {path}{over} lets {most} of them: "
-        f"{names(f'{place.count} nodes of {place.node.name}' for place in able)} would have the room",
-        f"Loosen {path}, or lower {pods.count_path} to {most}." if most else f"Loosen {path}.",
+        f"{names(f'{place.count} nodes of {place.node.name}' for place in able)} would have the room"
     )
+    remedy = f"Loosen {path}, or lower {pods.count_path} to {most}." if most else f"Loosen {path}."
+    return Refusal(reason.limited_by, f"{pods.path}.{path}", message, remedy)
 
 
 def _too_many(reason: Shortage, able: Sequence[Place]) -> Refusal:
@@ -133,13 +128,12 @@ def _too_many(reason: Shortage, able: Sequence[Place]) -> Refusal:
         if largest.node.is_template
         else f"the number of nodes by {missing}"
     )
-    return Refusal(
-        "nodes",
-        count_path,
+    message = (
         f"each pod needs {needs(pod)}; {offers}: room for {reason.most} of the {reason.wanted} pods "
-        "that must run at once",
-        f"Raise {more} or lower {count_path} to {reason.most}.",
+        "that must run at once"
     )
+    remedy = f"Raise {more} or lower {count_path} to {reason.most}."
+    return Refusal("nodes", count_path, message, remedy)
 
 
 def _offer(pod: PodClass, place: Place, count: int) -> str:

@@ -1,9 +1,8 @@
 """The kubelet, as far as it keeps pods from starting: volumes that do not mount, ConfigMaps and Secrets that miss."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
-from ml_foundations.catalog.gke_kinds import missing_drivers
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.volumes import claim_names
@@ -11,7 +10,6 @@ from ml_foundations.rehearsal.api import Api, Object, condition
 from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 
-DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 CONFIG_MAPS, SECRETS = "/api/v1/configmaps", "/api/v1/secrets"
 _READY = "PodReadyToStartContainers"
 _MADE_FOR_ALL = "kube-api-access-"
@@ -48,15 +46,15 @@ def keys_only(item: Object) -> Object:
 class Kubelet:
     """Lets the pods on simulated GKE nodes start for which the stage pod-mount waits, or says what keeps them."""
 
-    def __init__(self, api: Api, volumes: Informer, drivers: Informer, *kept: Informer) -> None:
-        self._api, self._volumes, self._drivers = api, volumes, drivers
+    def __init__(self, api: Api, volumes: Informer, *kept: Informer) -> None:
+        self._api, self._volumes = api, volumes
         self._kept = dict(zip(("ConfigMap", "Secret"), kept, strict=True))
         self._recorder = Recorder(api, "kubelet")
 
-    def start(self, pods: Iterable[Object], cluster: Mapping[str, Any] | None = None) -> None:
-        """One round over the pods that have a node of a cluster; one that exists already has all drivers."""
-        lacks = set(missing_drivers(cluster) if cluster else ()).difference(map(name_of, self._drivers.items()))
-        waiting = [pod for pod in pods if pod["status"]["phase"] == "Pending" and _waits(pod)]
+    def start(self, pods: Iterable[Object], lacks: Set[str] = frozenset()) -> None:
+        """One round over the pods that have a node of a cluster that lacks some of GKE's drivers."""
+        pending = (pod for pod in pods if pod["status"]["phase"] == "Pending")
+        waiting = [pod for pod in pending if condition(pod, _READY).get("status") == "False"]
         known = {
             (kind, namespace_of(item), name_of(item)): item["keys"]
             for kind, informer in self._kept.items()
@@ -66,7 +64,7 @@ class Kubelet:
             with attempt(f"the start of pod {name_of(pod)}"):
                 self._start(pod, known, lacks)
 
-    def _start(self, pod: Object, known: Mapping[tuple[str, str, str], set[str]], lacks: set[str]) -> None:
+    def _start(self, pod: Object, known: Mapping[tuple[str, str, str], set[str]], lacks: Set[str]) -> None:
         if said := self._unmountable(pod, lacks) or _missing(pod, known):
             self._recorder.warn(pod, "Pod", *said)
             return
@@ -76,7 +74,7 @@ class Kubelet:
         merge = "application/strategic-merge-patch+json"
         self._api.request("PATCH", path, body={"status": status}, content_type=merge)
 
-    def _unmountable(self, pod: Object, lacks: set[str]) -> tuple[str, str] | None:
+    def _unmountable(self, pod: Object, lacks: Set[str]) -> tuple[str, str] | None:
         """Reason and message of a volume without its driver, and of a bucket for which nothing has added a sidecar."""
         mine = {(namespace_of(pod), name) for name in claim_names(pod["spec"])}
         sources = [(volume["name"], volume) for volume in items(pod["spec"], "volumes")]
@@ -94,10 +92,6 @@ class Kubelet:
             if driver == labels.GCS_FUSE_DRIVER and not has_sidecar:
                 return "FailedMount", _not_set_up(name, _NO_SIDECAR)
         return None
-
-
-def _waits(pod: Object) -> bool:
-    return condition(pod, _READY).get("status") == "False"
 
 
 def _missing(pod: Object, known: Mapping[tuple[str, str, str], set[str]]) -> tuple[str, str] | None:

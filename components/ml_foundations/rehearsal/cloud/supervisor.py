@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ml_foundations.catalog.gke_kinds import missing_drivers
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of
 from ml_foundations.rehearsal.access import Access
@@ -21,6 +22,7 @@ from ml_foundations.rehearsal.layout import Rehearsal
 
 _log = logging.getLogger(__name__)
 _NODES = "/api/v1/nodes"
+_DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 _REMOVAL_GRACE_SECONDS = 1.0
 _TICK_SECONDS = 0.5
 _QUIET_SECONDS = 0.1
@@ -62,7 +64,8 @@ class Supervisor:
         claims, made, classes = map(follow, (volumes.CLAIMS, volumes.VOLUMES, volumes.CLASSES))
         self._disks = volumes.Disks(self._api, claims, made, classes)
         kept = (follow(path, read=kubelet.keys_only) for path in (kubelet.CONFIG_MAPS, kubelet.SECRETS))
-        self._kubelet = kubelet.Kubelet(self._api, made, follow(kubelet.DRIVERS), *kept)
+        self._kubelet = kubelet.Kubelet(self._api, made, *kept)
+        self._drivers = follow(_DRIVERS)
         self._dra = dra.Driver(self._api, follow(dra.SLICES), follow(dra.CLAIMS))
         self._requests = Requests(self._api)
         balanced = map(follow, (load_balancers.SERVICES, load_balancers.INGRESSES, load_balancers.CLASSES))
@@ -113,10 +116,12 @@ class Supervisor:
             self._scale(pools, pods, has_dra)
         with attempt("devices"):
             self._dra.reconcile(has_dra, pools, self._nodes_by_pool())
+        # A cluster that exists already has all of GKE's drivers.
+        lacks = set(missing_drivers(cluster) if cluster else ()).difference(map(name_of, self._drivers.items()))
         with attempt("disks"):
-            self._disks.reconcile(self._nodes.items(), pods)
+            self._disks.reconcile(self._nodes.items(), pods, lacks)
         with attempt("the start of pods"):
-            self._kubelet.start(pods, cluster)
+            self._kubelet.start(pods, lacks)
         with attempt("load balancers"):
             self._load_balancers.reconcile()
         with attempt("history"):
@@ -267,11 +272,7 @@ class Supervisor:
                         self._api.delete(f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}")
 
     def _scale_down(
-        self,
-        pools: Mapping[str, Pool],
-        by_pool: Mapping[str, list[Object]],
-        sizes: Counter[str],
-        busy: Set[str],
+        self, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]], sizes: Counter[str], busy: Set[str]
     ) -> None:
         """Mark and then remove nodes that have been idle for long enough, and lower the sizes of their pools."""
         now, patience = time.monotonic(), self._store.scale_down_seconds()

@@ -1,4 +1,4 @@
-"""Compute Engine's CSI driver, as far as it shows: a disk is made where its first pod runs, if it attaches there."""
+"""GKE's CSI drivers, as far as they show: a disk is made where its first pod runs, if it attaches there."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -31,7 +31,10 @@ _FIRST_CONSUMER = "WaitForFirstConsumer"
 """The binding mode of classes whose volumes are made where the first pod runs."""
 
 _NODE_PREFIX = "gke-"
-"""Claims on other nodes, and those that wait for no node, are provisioned by the stage claim-provision."""
+"""Disks for other nodes, and those that wait for no node, are provisioned by the stage claim-provision."""
+
+_DRIVERS = ".csi.storage.gke.io"
+"""How the names of GKE's drivers end. Those of file systems make volumes that all nodes reach, that of buckets none."""
 
 
 class Disks:
@@ -41,17 +44,22 @@ class Disks:
         self._api, self._claims, self._volumes, self._classes = api, claims, volumes, classes
         self._recorder = Recorder(api, "attachdetach-controller")
 
-    def reconcile(self, nodes: Iterable[Object], pods: Iterable[Object]) -> None:
-        """One round: a volume for each claim that waits for one, or the reason why there is none."""
+    def reconcile(self, nodes: Iterable[Object], pods: Iterable[Object], lacks: Iterable[str]) -> None:
+        """One round: a volume for each claim that waits for one, or the reason why there is none.
+
+        Claims of the drivers that the cluster lacks go on waiting, as the controller manager tells.
+        """
         classes = {name_of(item): item for item in self._classes.items()}
-        if waiting := [claim for claim in self._claims.items() if _waits_for_disk(claim)]:
+        if waiting := [claim for claim in self._claims.items() if _awaited(claim) not in (*lacks, "")]:
             by_name = {name_of(node): node for node in nodes}
             populated = sorted({zone for node in by_name.values() if (zone := labels_of(node).get(labels.GKE_ZONE))})
             for claim in waiting:
                 found = classes.get(claim["spec"].get("storageClassName", ""))
-                node = by_name.get(annotations_of(claim)[_SELECTED_NODE])
-                if found and node:
-                    with attempt(f"the volume of claim {name_of(claim)}"):
+                node = by_name.get(annotations_of(claim).get(_SELECTED_NODE, ""))
+                with attempt(f"the volume of claim {name_of(claim)}"):
+                    if found and _awaited(claim) != PD_CSI:
+                        self._api.ensure(VOLUMES, _volume(claim, found, []))
+                    elif found and node:
                         self._provision(claim, found, node, populated, pods)
         self._keep_policies(classes)
 
@@ -152,8 +160,9 @@ def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Objec
     meta, spec = claim["metadata"], claim["spec"]
     name = f"pvc-{meta['uid']}"
     place = {"matchExpressions": [{"key": labels.GKE_ZONE, "operator": "In", "values": list(zones)}]}
+    driver = storage_class["provisioner"]
     return {
-        "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": PD_CSI}},
+        "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": driver}},
         "spec": {
             "capacity": {"storage": spec["resources"]["requests"]["storage"]},
             "accessModes": spec["accessModes"],
@@ -161,13 +170,16 @@ def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Objec
             "storageClassName": name_of(storage_class),
             "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
             "claimRef": reference(claim, "PersistentVolumeClaim"),
-            "csi": {"driver": PD_CSI, "volumeHandle": name},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [place]}},
+            "csi": {"driver": driver, "volumeHandle": name},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [place]}} if zones else None,
         },
     }
 
 
-def _waits_for_disk(claim: Object) -> bool:
+def _awaited(claim: Object) -> str:
+    """The driver of GKE's that is to make the claim's volume; empty where there is one, or another makes it."""
     found = annotations_of(claim)
-    on_gke = found.get(_PROVISIONER) == PD_CSI and found.get(_SELECTED_NODE, "").startswith(_NODE_PREFIX)
-    return on_gke and not claim["spec"].get("volumeName")
+    driver = found.get(_PROVISIONER, "")
+    on_gke = driver != PD_CSI or found.get(_SELECTED_NODE, "").startswith(_NODE_PREFIX)
+    is_made = driver.endswith(_DRIVERS) and driver != labels.GCS_FUSE_DRIVER and not claim["spec"].get("volumeName")
+    return driver if on_gke and is_made else ""
