@@ -426,3 +426,9 @@ def test_nothing_was_written_to_kwokctls_default_folder(rehearsal: Rehearsal) ->
     used = Path.home() / ".kwok"
     changed = [path for path in used.rglob("*") if path.stat().st_mtime > psutil.Process().create_time()]
     assert not changed
+
+
+def test_a_machine_without_ipv4_on_its_loopback_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configuration, "_is_free", lambda port: False)
+    with pytest.raises(RehearsalError, match=r"no port of 127.0.0.1 .* needs IPv4"):
+        configuration.free_ports(["etcdPort"], {})

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from ml_foundations.rehearsal.cloud.store import Store
-from ml_foundations.rehearsal.engine import stack
+from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
@@ -25,7 +25,7 @@ from tests.support.waiting import until
 UP = """
 import signal
 from pathlib import Path
-from ml_foundations.rehearsal.engine import stack
+from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import user_errors
 # It is ignored in what a script runs in the background, such as these tests.
@@ -142,3 +142,35 @@ def test_a_pulumi_that_has_just_ended_holds_no_lock(project: Project, tmp_path: 
     stack.recover(project.rehearsal)
     ended.wait()
     assert not lock.exists()
+
+
+@pytest.mark.parametrize("kept", ["bak", "backup"])
+def test_a_state_that_a_full_disk_cut_off_is_restored_and_what_was_made_since_is_taken_over(
+    project: Project, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = 'k8s.core.v1.ConfigMap("before", metadata={"namespace": "default", "name": "before"})\n'
+    later = earlier + earlier.replace("before", "since")
+    project.up(earlier)
+    state = stack.state_file(project.rehearsal)
+    whole, backup = state.read_text(), state.with_name(f"{state.name}.bak")
+    project.up(later)
+    since = project.kubectl("get", "configmap", "since")["metadata"]["uid"]
+    state.write_text(whole[:100])
+    backup.write_text(whole if kept == "bak" else "")
+    for other in project.rehearsal.backend_dir.glob(".pulumi/backups/t/t/*.json"):
+        other.write_text(whole)
+    monkeypatch.setenv("PULUMI_K8S_UPSERT_EXISTING_OBJECTS", "false")
+    stack.restore(project.rehearsal)
+    project.environment = environment.process_environment(project.rehearsal)
+    project.up(later)
+    assert project.kubectl("get", "configmap", "since")["metadata"]["uid"] == since
+    assert project.urn("since")
+
+
+def test_where_no_state_is_whole_the_stack_begins_anew(tmp_path: Path) -> None:
+    rehearsal = with_pulumi(tmp_path, "")
+    state = stack.state_file(rehearsal)
+    state.parent.mkdir(parents=True)
+    state.touch()
+    stack.restore(rehearsal)
+    assert not state.exists()

@@ -26,6 +26,8 @@ from ml_foundations.rehearsal.tools import toolchain
 from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI
 from ml_foundations.rehearsal.watching import repeated, watched
 
+_FREE_BYTES = 300 * 1024**2
+"""Room that an ``up`` must find: for etcd, which ends where it cannot write, and for Pulumi's state."""
 _SETTLE_SECONDS = 120
 _POLL_SECONDS = 0.25
 _PAGE_SECONDS = 2
@@ -42,6 +44,7 @@ def run(name: str, args: argparse.Namespace) -> None:
 
 def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     environment.source_stack_file(rehearsal)
+    files.require_room(rehearsal.root, _FREE_BYTES, "by its rehearsal. Free some")
     console.quiet = args.quiet
     if toolchain.to_build():
         _refuse_early(rehearsal)

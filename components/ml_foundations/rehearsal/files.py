@@ -85,6 +85,19 @@ def read_json(path: Path, default: Any) -> Any:
     return json.loads(text) if (text := read_text(path)) else default
 
 
+def require_room(folder: Path, needed: int, why: str) -> None:
+    """Refuse to begin where a disk has fewer bytes free than are needed; ``why`` ends in what the user can do.
+
+    Raises:
+        RehearsalError: as much is not free.
+    """
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if (free := shutil.disk_usage(existing).free) < needed:
+        raise RehearsalError(
+            f"the disk of {folder} has {free / 1024**3:.1f} GB free, and {needed / 1024**3:.1f} GB are needed {why}"
+        )
+
+
 def remove(folder: Path) -> None:
     """Remove a folder with all that is in it, also where a process that is about to end still writes there.
 

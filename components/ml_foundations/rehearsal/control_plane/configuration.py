@@ -94,12 +94,22 @@ def _has_certificates(rehearsal: Rehearsal) -> bool:
 
 
 def free_ports(names: Iterable[str], previous: Mapping[str, int]) -> dict[str, int]:
-    """A free port for each name: the one of before, where it is free."""
-    candidates = iter(random.sample(_PORT_RANGE, len(_PORT_RANGE)))
+    """A free port for each name: the one of before, where it is free.
+
+    Raises:
+        RehearsalError: there is none, as where the loopback interface has no address of IPv4.
+    """
+    candidates = filter(_is_free, random.sample(_PORT_RANGE, len(_PORT_RANGE)))
     chosen: dict[str, int] = {}
     for name in names:
         kept = previous.get(name)
-        chosen[name] = kept if kept and _gets_free(kept) else next(port for port in candidates if _is_free(port))
+        port = kept if kept and _gets_free(kept) else next(candidates, None)
+        if port is None:
+            raise RehearsalError(
+                f"no port of {LOOPBACK} from {_PORT_RANGE.start} to {_PORT_RANGE.stop - 1} can be had. A rehearsal "
+                "needs IPv4 on the loopback interface: ip address add 127.0.0.1/8 dev lo"
+            )
+        chosen[name] = port
     return chosen
 
 

@@ -21,6 +21,7 @@ from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment
 from ml_foundations.rehearsal.engine.follow import Follower
+from ml_foundations.rehearsal.files import read_text, write
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import helm
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
@@ -74,6 +75,7 @@ def up(
     follower, shown, title = Follower(), output(), f"pulumi up --stack {rehearsal.stack}"
     with rehearsal.up_log.open("w") as log, nullcontext() if verbose else Step(title) as step:
         lines = previewed()
+        restore(rehearsal)
         create(rehearsal)
         recover(rehearsal)
         helm.forget_charts(rehearsal)
@@ -116,6 +118,31 @@ def state_file(rehearsal: Rehearsal) -> Path:
     """Where the backend keeps the state of the stack."""
     project = environment.project_settings(rehearsal.project)["name"]
     return rehearsal.backend_dir / ".pulumi" / "stacks" / project / f"{rehearsal.stack}.json"
+
+
+def restore(rehearsal: Rehearsal) -> None:
+    """Put the last whole state in the place of one that was cut off, as by a full disk.
+
+    What was made since is there and not in it: this process's pulumi takes over what exists.
+    """
+    state = state_file(rehearsal)
+    if not state.exists() or _is_whole(state):
+        return
+    backups = rehearsal.backend_dir / ".pulumi" / "backups" / state.parent.name / rehearsal.stack
+    kept = [state.with_name(f"{state.name}.bak"), *sorted(backups.glob("*.json"), reverse=True)]
+    with Step("restoring the last state that was written whole"):
+        if whole := next(filter(_is_whole, kept), None):
+            write(state, whole.read_text())
+        else:
+            state.unlink()
+    os.environ["PULUMI_K8S_UPSERT_EXISTING_OBJECTS"] = "true"
+
+
+def _is_whole(state: Path) -> bool:
+    try:
+        return "checkpoint" in json.loads(read_text(state))
+    except ValueError:
+        return False
 
 
 def recover(rehearsal: Rehearsal) -> None:

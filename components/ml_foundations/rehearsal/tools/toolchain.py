@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ml_foundations.rehearsal.files import draft_of, locked, write, write_json
+from ml_foundations.rehearsal.files import draft_of, locked, require_room, write, write_json
 from ml_foundations.rehearsal.layout import cache_dir
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console
 from ml_foundations.rehearsal.tools import go_command
@@ -218,14 +218,11 @@ def _explain(group: Group, output: str) -> str:
 def _require_room(executable: Path, folder: Path) -> None:
     caches = go_command.printed(executable, "env", "GOCACHE", "GOMODCACHE").splitlines()
     for wanted in (folder, *map(Path, filter(None, caches))):
-        existing = next(path for path in (wanted, *wanted.parents) if path.exists())
-        free = shutil.disk_usage(existing).free
-        if free < _FREE_BYTES:
-            raise RehearsalError(
-                f"the disk of {wanted} has {free / 1024**3:.1f} GB free, and building the tools takes up to "
-                f"{_FREE_BYTES // 1024**3} GB. Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders "
-                "on a larger disk"
-            )
+        require_room(
+            wanted,
+            _FREE_BYTES,
+            "to build the tools. Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders on a larger disk",
+        )
 
 
 def _write_manifest(folder: Path) -> None:
