@@ -1,12 +1,18 @@
 """What our stacks and examples name is there when they are taken to GKE: scripts, models, homes, file servers."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
+from ml_foundations.workloads.pod import WorkloadSpec
+from pydantic.alias_generators import to_camel
+from team import SECTIONS
 
 from tests.support import recording
+from tests.support.checkout import CHECKOUT
 from tests.support.recording import EXAMPLES, STACKS
 
 PROGRAMS = [*(("stack", name) for name in STACKS), *(("example", name) for name in EXAMPLES)]
@@ -65,3 +71,24 @@ def test_vllm_finds_the_driver_where_gke_mounts_it(kind: str, name: str) -> None
         env = {item["name"]: item.get("value", "") for item in container.get("env", [])}
         if "vllm-openai" in container["image"]:
             assert "/usr/local/nvidia/lib64" in env.get("LD_LIBRARY_PATH", "").split(":"), workload
+
+
+WALK_THROUGH = (CHECKOUT / "docs" / "walk-through.md").read_text()
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_the_walk_through_tells_what_each_workload_of_a_stack_does(name: str) -> None:
+    assert f"(../stacks/Pulumi.{name}.yaml)" in WALK_THROUGH
+    (told,) = re.findall(rf"^- \*\*{name}\.\*\* (.*?)(?=^- \*\*|\n\n)", WALK_THROUGH, re.MULTILINE | re.DOTALL)
+    teams = yaml.safe_load((CHECKOUT / "stacks" / f"Pulumi.{name}.yaml").read_text())["config"]["ml-foundations:teams"]
+    sections = [to_camel(section) for section, spec in SECTIONS.items() if issubclass(spec, WorkloadSpec)]
+    made = {each for team in teams.values() for section in sections for each in team.get(section, {})}
+    assert made and not {each for each in made if f"`{each}`" not in told}
+
+
+def test_the_walk_through_has_every_example() -> None:
+    rows = [line for line in WALK_THROUGH.splitlines() if line.startswith("| [")]
+    for folder in sorted(path.parent for path in (CHECKOUT / "examples").glob("*/Pulumi.yaml")):
+        (row,) = [line for line in rows if f"(../examples/{folder.name}/" in line]
+        assert all(cell.strip() for cell in row.strip("|").split("|")), row
+    assert "Not rehearsed" in WALK_THROUGH
