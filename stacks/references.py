@@ -49,10 +49,6 @@ def _cluster_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     for add_on in settings.storage.add_ons:
         if not getattr(cluster, add_on):
             yield f"cluster.{add_on}", f"is false, but storage.{add_on} needs it; leave it out, and it is switched on"
-    filestore = settings.storage.filestore
-    if filestore and filestore.reserved_range and cluster.network is None and not cluster.lustre:
-        why = "is a range of private services access, which the network that is made does not have: leave it out"
-        yield "storage.filestore.reservedRange", f"{why}, or name a network (cluster.network)"
     if grouped := [name for name, team in settings.teams.items() if team.group and not cluster.security_group]:
         what = f"teams.{grouped[0]}.group is a Google group"
         yield "cluster.securityGroup", f"is required, as gke-security-groups@DOMAIN: {what}, and GKE knows only its own"

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 import yaml
+from ml_foundations.component.spec import check
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.kubernetes.manifests import RELEASE
 from ml_foundations.planning import UNKNOWN, Verdict
-from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, Resource, nodes_of
+from ml_foundations.planning.input.program import CLUSTER, CONNECTION, NETWORK, NODE_POOL, Resource, nodes_of
 from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.storage.classes import StorageClassesSpec
 
 from tests.planning.building import GPU, container, deployment, job, template
 
@@ -245,6 +247,27 @@ EPHEMERAL = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": WANTED}}
 DATA = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "team"}}
 CLAIM = kubernetes(DATA | {"spec": WANTED})
 OWN = kubernetes({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": LUSTRE}, "spec": {}})
+
+
+@pytest.mark.parametrize(
+    ("given", "more", "is_refused"),
+    [
+        ({"filestore": {"reserved_range": "r"}, "network": "ml"}, [], True),
+        ({"lustre": {"zones": ["a"]}, "network": "projects/p/global/networks/ml"}, [], True),
+        ({"filestore": {"reserved_range": "r"}, "network": "ml"}, [(CONNECTION, {})], False),
+        ({"filestore": {"reserved_range": "r"}, "network": "shared"}, [], False),
+        ({"filestore": {}, "network": "ml"}, [], False),
+    ],
+)
+def test_a_network_that_is_made_has_the_access_that_its_file_systems_need(
+    given: dict[str, Any], more: list[Resource], is_refused: bool
+) -> None:
+    classes = map(kubernetes, check(StorageClassesSpec, "classes", given).manifests())
+    addons = on(gcpFilestore=True, lustre=True)
+    verdicts = judge_program([cluster(**addons), pool(), (NETWORK, {"name": "ml"}), *classes, *more])
+    found = [each.severity for each in verdicts.findings if each.rule == "private-access"]
+    assert found == ["error"] * is_refused
+    assert (verdicts.stack is CANNOT) is is_refused
 
 
 def storage_class(driver: str) -> Resource:

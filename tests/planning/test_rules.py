@@ -379,7 +379,15 @@ def found(documents: list[Manifest]) -> set[str]:
 
 
 def test_every_rule_is_here() -> None:
-    of_clusters = {"controller", "csi-driver", "metrics-collected", "metrics-twice", "reservation", "zones"}
+    of_clusters = {
+        "controller",
+        "csi-driver",
+        "metrics-collected",
+        "metrics-twice",
+        "private-access",
+        "reservation",
+        "zones",
+    }
     of_programs = of_clusters | {"monthly-budget"}
     assert EDGE.keys() | of_programs == RULES.keys()
 

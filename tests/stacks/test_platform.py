@@ -29,14 +29,6 @@ def test_googles_installer_goes_by_the_image_of_the_pools() -> None:
 INSTALLED = {"driver": "installer", "image": "ubuntu"}
 
 
-def test_a_range_of_private_services_access_needs_a_network_that_has_it() -> None:
-    private = ("storage.filestore.reservedRange", "google-managed")
-    said = "storage.filestore.reservedRange: is a range of private services access"
-    assert said in errors(changed(private))
-    network = {"network": "projects/p/global/networks/n", "subnetwork": "s"}
-    settings.parse(changed(private, ("cluster.network", network)))
-
-
 def test_a_driver_that_storage_needs_is_not_switched_off() -> None:
     given = changed(("cluster.filestore", False))
     assert "cluster.filestore: is false, but storage.filestore needs it" in errors(given)

@@ -181,14 +181,13 @@ def _claim_template(name: str, template: ClaimTemplate) -> dict[str, Any]:
 
 def _request(request: Request) -> dict[str, Any]:
     selectors = _cel(_expressions(request))
-    return without_none(
-        {
-            "deviceClassName": request.class_name,
-            "allocationMode": "ExactCount",
-            "count": request.count,
-            "selectors": selectors or None,
-        }
-    )
+    fields = {
+        "deviceClassName": request.class_name,
+        "allocationMode": "ExactCount",
+        "count": request.count,
+        "selectors": selectors or None,
+    }
+    return without_none(fields)
 
 
 def _expressions(selection: Selection) -> list[str]:

@@ -211,19 +211,18 @@ def _container(spec: GpuMonitorSpec) -> dict[str, Any]:
         for mounted in _mounted(spec)
     ]
     amounts = {"cpu": spec.cpu, "memory": spec.memory}
-    return without_none(
-        {
-            "name": spec.container_name,
-            "image": spec.image,
-            "command": spec.command,
-            "args": spec.arguments,
-            "env": _env(spec),
-            "ports": [{"name": _PORT, "containerPort": spec.port, "protocol": "TCP"}] if spec.port else None,
-            "resources": {"requests": amounts, "limits": {"memory": spec.memory}},
-            "securityContext": _security(spec),
-            "volumeMounts": mounts or None,
-        }
-    )
+    fields = {
+        "name": spec.container_name,
+        "image": spec.image,
+        "command": spec.command,
+        "args": spec.arguments,
+        "env": _env(spec),
+        "ports": [{"name": _PORT, "containerPort": spec.port, "protocol": "TCP"}] if spec.port else None,
+        "resources": {"requests": amounts, "limits": {"memory": spec.memory}},
+        "securityContext": _security(spec),
+        "volumeMounts": mounts or None,
+    }
+    return without_none(fields)
 
 
 def _env(spec: GpuMonitorSpec) -> list[dict[str, Any]]:

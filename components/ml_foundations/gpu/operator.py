@@ -225,16 +225,15 @@ def _driver_values(spec: GpuOperatorSpec) -> dict[str, Any]:
     if spec.mode != "operator":
         return {"enabled": False}
     driver = spec.driver or Driver()
-    return without_none(
-        {
-            "enabled": True,
-            "version": driver.version,
-            "kernelModuleType": driver.kernel_modules,
-            "usePrecompiled": driver.precompiled,
-            "rdma": {"enabled": driver.rdma},
-            "upgradePolicy": {"autoUpgrade": driver.auto_upgrade, "maxParallelUpgrades": driver.parallel_upgrades},
-        }
-    )
+    fields = {
+        "enabled": True,
+        "version": driver.version,
+        "kernelModuleType": driver.kernel_modules,
+        "usePrecompiled": driver.precompiled,
+        "rdma": {"enabled": driver.rdma},
+        "upgradePolicy": {"autoUpgrade": driver.auto_upgrade, "maxParallelUpgrades": driver.parallel_upgrades},
+    }
+    return without_none(fields)
 
 
 def _toolkit_values(spec: GpuOperatorSpec) -> dict[str, Any]:

@@ -96,16 +96,15 @@ class JobSpec(WorkloadSpec):
 
     def job_body(self, indexes: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
         """The spec of the Job, with the fields that say how many pods there are."""
-        return without_none(
-            {
-                **indexes,
-                "backoffLimit": self.retries,
-                "activeDeadlineSeconds": self.deadline,
-                "ttlSecondsAfterFinished": self.ttl_seconds_after_finished,
-                "podFailurePolicy": self._pod_failure_policy(),
-                "template": template,
-            }
-        )
+        fields = {
+            **indexes,
+            "backoffLimit": self.retries,
+            "activeDeadlineSeconds": self.deadline,
+            "ttlSecondsAfterFinished": self.ttl_seconds_after_finished,
+            "podFailurePolicy": self._pod_failure_policy(),
+            "template": template,
+        }
+        return without_none(fields)
 
     def _pod_failure_policy(self) -> dict[str, Any] | None:
         """The first rule that a failure matches decides: errors that no retry can fix first, disruptions last."""

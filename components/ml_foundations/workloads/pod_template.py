@@ -87,16 +87,15 @@ def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]] | None:
 
 def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:
     """As the level restricted wants it; for root and the image's own user, as the level baseline does."""
-    return without_none(
-        {
-            "runAsNonRoot": True if spec.user else None,
-            "runAsUser": spec.user,
-            "fsGroup": spec.run_as_user,
-            # Otherwise each start would walk through the whole volume.
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        }
-    )
+    fields = {
+        "runAsNonRoot": True if spec.user else None,
+        "runAsUser": spec.user,
+        "fsGroup": spec.run_as_user,
+        # Otherwise each start would walk through the whole volume.
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    return without_none(fields)
 
 
 def _container_security(spec: WorkloadSpec, given: Iterable[Manifest]) -> dict[str, Any]:
@@ -111,22 +110,20 @@ def _container_security(spec: WorkloadSpec, given: Iterable[Manifest]) -> dict[s
 
 def _container(spec: WorkloadSpec, env: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     overrides = spec.overrides_of("containers", spec.container_name)
-    return without_none(
-        {
-            "name": spec.container_name,
-            "image": spec.image,
-            "imagePullPolicy": spec.image_pull_policy,
-            "command": spec.command,
-            "args": spec.arguments,
-            "workingDir": spec.working_dir,
-            "env": environment({**spec.own_env, **env}, spec.field_env, spec.secret_env, spec.config_env, spec.env)
-            or None,
-            "envFrom": environment_sources(spec.env_from) or None,
-            "resources": _resources(spec),
-            "securityContext": {"privileged": True} if spec.privileged else _container_security(spec, overrides),
-            "volumeMounts": [*mount_manifests(spec.mounts), *spec.own_mounts] or None,
-        }
-    )
+    fields = {
+        "name": spec.container_name,
+        "image": spec.image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "command": spec.command,
+        "args": spec.arguments,
+        "workingDir": spec.working_dir,
+        "env": environment({**spec.own_env, **env}, spec.field_env, spec.secret_env, spec.config_env, spec.env) or None,
+        "envFrom": environment_sources(spec.env_from) or None,
+        "resources": _resources(spec),
+        "securityContext": {"privileged": True} if spec.privileged else _container_security(spec, overrides),
+        "volumeMounts": [*mount_manifests(spec.mounts), *spec.own_mounts] or None,
+    }
+    return without_none(fields)
 
 
 def _secured(spec: WorkloadSpec, field: str, container: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,8 @@ from ml_foundations.planning.model.refusals import Refusal
 Resource = tuple[str, Manifest]
 """Type token and inputs."""
 
+NETWORK, CONNECTION = "gcp:compute/network:Network", "gcp:servicenetworking/connection:Connection"
+"""A network, and its private services access."""
 _CHARTS = frozenset(each.name for each in vars(versions).values() if isinstance(each, versions.Chart))
 """The charts of our components: what they run is taken off the nodes, or runs beside them."""
 _CONTROLLERS = {"jobset.x-k8s.io": ("jobset", "JobSetController"), "kueue.x-k8s.io": ("kueue", "TrainingQueue")}
@@ -40,7 +42,7 @@ _DEFAULT_POOL_NODES = 1
 
 def is_judged(type_: str) -> bool:
     """Whether resources of a type matter to planning."""
-    return type_ in (CLUSTER, NODE_POOL) or type_.startswith("kubernetes:")
+    return type_ in (CLUSTER, NODE_POOL, NETWORK, CONNECTION) or type_.startswith("kubernetes:")
 
 
 def objects_of(resources: Iterable[Resource]) -> list[Manifest]:

@@ -3,10 +3,20 @@
 from collections.abc import Iterator, Sequence
 
 from ml_foundations.catalog import versions
+from ml_foundations.catalog.disks import LUSTRE_CSI
 from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES, CRITICAL_PODS_BESIDE, Operator
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
-from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, Resource, is_release_of, objects_of, operator_of
+from ml_foundations.planning.input.program import (
+    CLUSTER,
+    CONNECTION,
+    NETWORK,
+    NODE_POOL,
+    Resource,
+    is_release_of,
+    objects_of,
+    operator_of,
+)
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.resources import PODS
 from ml_foundations.planning.verdict.findings import Finding, Severity
@@ -31,6 +41,7 @@ def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass])
         message = "managed collection, which collects the metrics of GPUs that GKE's DCGM exports, is off"
         remedy = "Enable managedPrometheus, or take DCGM out of the cluster's monitoring."
         yield Finding("metrics-collected", Severity.WARNING, "Cluster", "monitoringConfig", message, remedy)
+    yield from _without_private_access(resources)
     operator = operator_of(resources)
     if not isinstance(operator, Operator):
         return
@@ -50,6 +61,20 @@ def _leaves_zones_open(pool: Manifest) -> bool:
     location, has_gpus = pool.get("location"), section(pool, "nodeConfig").get("guestAccelerators")
     is_region = isinstance(location, str) and location.count("-") == 1
     return is_region and bool(has_gpus) and not pool.get("nodeLocations")
+
+
+def _without_private_access(resources: Sequence[Resource]) -> Iterator[Finding]:
+    """Classes of instances that have addresses of private services access, in a network that is made without it."""
+    networks = [inputs.get("name") for type_, inputs in resources if type_ == NETWORK]
+    for each in objects_of(resources) if CONNECTION not in dict(resources) else ():
+        parameters = section(each, "parameters")
+        network = str(parameters.get("network")).rpartition("/")[2]
+        is_private = each.get("provisioner") == LUSTRE_CSI or parameters.get("connect-mode") == "PRIVATE_SERVICE_ACCESS"
+        if is_private and network in networks:
+            message = f"its instances need private services access, which the network {network} that is made lacks"
+            remedy = "Give it that (a servicenetworking Connection), leave the range out, or name a network with it."
+            where = f"StorageClass {name_of(each)}"
+            yield Finding("private-access", Severity.ERROR, where, "parameters.network", message, remedy)
 
 
 def _beyond(quota: Manifest, operator: Operator, nodes: Sequence[NodeClass]) -> Iterator[Finding]:
