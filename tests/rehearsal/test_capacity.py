@@ -60,7 +60,7 @@ def project(cloud: Cloud, tools: Tools) -> Project:
 def clean(project: Project, cloud: Cloud) -> Iterator[None]:
     yield
     project.clear()
-    cloud.store.save_stock({})
+    cloud.store.note("stock", {})
     # A gang may run on what was made for another one.
     until(lambda: not cloud.nodes("h100") and not cloud.nodes("queued"))
 
@@ -108,7 +108,7 @@ def state(cloud: Cloud) -> tuple[str, str]:
 
 def test_half_a_gang_gives_its_node_back_in_a_stockout(project: Project, cloud: Cloud) -> None:
     """The quota has room for two nodes, and Google has one: nothing runs, and nothing is paid for, until it has two."""
-    cloud.store.save_stock({"h100": 1})
+    cloud.store.note("stock", {"h100": 1})
     project.up(gang(H100, ready_seconds=15))
     until(lambda: len(running(cloud)) == 1 and len(cloud.nodes("h100")) == 1)
     until(lambda: not running(cloud) and not cloud.nodes("h100"), seconds=60)
@@ -120,12 +120,12 @@ def test_half_a_gang_gives_its_node_back_in_a_stockout(project: Project, cloud: 
 
 
 def test_queued_nodes_come_for_a_request_all_at_once(project: Project, cloud: Cloud) -> None:
-    cloud.store.save_stock({"queued": 1})
+    cloud.store.note("stock", {"queued": 1})
     project.up(gang(QUEUED))
     until(lambda: state(cloud)[0] == "Pending" and "at once" in state(cloud)[1])
     time.sleep(4)  # longer than a request waits that can be granted
     assert not cloud.nodes("queued"), "one of two nodes would be paid for and useless"
-    cloud.store.save_stock({})
+    cloud.store.note("stock", {})
     until(lambda: len(running(cloud)) == 2)
     [request] = project.kubectl("get", "provisioningrequests.autoscaling.x-k8s.io", "-n", "red")["items"]
     assert request["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"

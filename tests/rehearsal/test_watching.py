@@ -25,7 +25,7 @@ def test_the_dead_part_is_named_and_the_wait_ends(tmp_path: Path, monkeypatch: p
     part, child = scheduler(tmp_path)
     never_started = Process("kueue", tmp_path / "none", tmp_path / "log")
     told = pytest.raises(RehearsalError, match=r"kube-scheduler died, .* Start the replica again: make up")
-    with told, watched([part, never_started], "make up"):
+    with told, watched(lambda: [part, never_started], "make up"):
         child.kill()
         child.wait()
         while not interrupted:
@@ -36,9 +36,9 @@ def test_the_dead_part_is_named_and_the_wait_ends(tmp_path: Path, monkeypatch: p
 def test_what_else_goes_wrong_is_told_as_it_is(tmp_path: Path) -> None:
     part, child = scheduler(tmp_path)
     try:
-        with watched([part], "make up"):
+        with watched(lambda: [part], "make up"):
             pass
-        with pytest.raises(RehearsalError, match="pulumi up failed"), watched([part], "make up"):
+        with pytest.raises(RehearsalError, match="pulumi up failed"), watched(lambda: [part], "make up"):
             raise RehearsalError("pulumi up failed")
     finally:
         child.kill()

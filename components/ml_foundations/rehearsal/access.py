@@ -19,8 +19,6 @@ from ml_foundations.rehearsal.progress import RehearsalError
 
 _CONNECTIONS = 64
 _EXEC_SECONDS = 60
-GOOGLE_TOKEN = "rehearsal"
-"""The access token that a program gets for Google's APIs; in a kubeconfig it opens the replica."""
 
 
 class Access:
@@ -75,11 +73,6 @@ def _pem(entry: dict[str, Any], key: str) -> str | None:
     if data := entry.get(f"{key}-data"):
         return base64.b64decode(data).decode()
     return Path(entry[key]).expanduser().read_text() if entry.get(key) else None
-
-
-def has_google_token(kubeconfig: str, context: str = "") -> bool:
-    """Whether a kubeconfig's user has the access token that the rehearsal gave the program as Google's."""
-    return _chosen(read_kubeconfig(kubeconfig), context)[1].get("token") == GOOGLE_TOKEN
 
 
 def server_of(kubeconfig: str, context: str = "") -> str:

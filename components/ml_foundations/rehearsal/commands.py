@@ -13,12 +13,11 @@ from pathlib import Path
 
 from ml_foundations.planning.__main__ import tell
 from ml_foundations.rehearsal import files
-from ml_foundations.rehearsal.cloud import brought_nodes, life
+from ml_foundations.rehearsal.cloud import brought_nodes, replica
 from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
-from ml_foundations.rehearsal.control_plane import controllers, kwok
+from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, output, user_errors
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.workloads import STEADY
@@ -53,17 +52,17 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     environment.install(
         rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin, allowed=args.allow_provider
     )
+    stack.process(rehearsal).stop()  # that of an interrupted run, which may be at making a cluster
     with stack.first_preview(rehearsal) as previewed:
-        kwok.start(rehearsal, tools)
-        environment.trust(rehearsal)
-        Store(rehearsal).save_stock(dict(args.stock))
-        life.start(rehearsal)
+        for each in rehearsal.replicas:
+            Store(each).note("stock", dict(args.stock))
+        with Store(rehearsal).claimed():
+            replica.resume(rehearsal, tools)
         if args.nodes:
             brought_nodes.copy(rehearsal, args.nodes)
-        controllers.resume(rehearsal, tools)
     with (
         _fresh_page(rehearsal) if args.watch else nullcontext(),
-        watched(_processes(rehearsal), rehearsal.command("up")),
+        watched(lambda: replica.processes(rehearsal), rehearsal.command("up")),
     ):
         stack.up(rehearsal, previewed, quiet=args.quiet, verbose=args.verbose)
         result = _settle(rehearsal)
@@ -128,24 +127,18 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     _lock(rehearsal)
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
         stack.process(rehearsal).stop()
-        controllers.stop(rehearsal)
-        life.stop(rehearsal)
-        kwok.delete(rehearsal)
-        files.remove(rehearsal.root)
+        for each in reversed(rehearsal.replicas):
+            replica.delete(each)
     if not any(path.is_dir() for path in rehearsal.root.parent.iterdir()):
         shutil.rmtree(rehearsal.root.parent)
 
 
 def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    processes = _processes(rehearsal)
+    processes = list(replica.processes(rehearsal))
     for process in processes:
         print(f"{process.name:<26} {f'running, pid {process.pid}' if process.running else 'not running'}")
     if not all(process.running for process in processes):
         raise RehearsalError(f"{rehearsal.stack} is not up. Start it: {rehearsal.command('up')}")
-
-
-def _processes(rehearsal: Rehearsal) -> list[Process]:
-    return [*kwok.processes(rehearsal), life.process(rehearsal), *controllers.processes(rehearsal)]
 
 
 def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -188,7 +181,7 @@ def _env(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 def _kubeconfig(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     _require_up(rehearsal)
-    print(rehearsal.kubeconfig)
+    print(environment.kubeconfigs(rehearsal))
 
 
 def _lock(rehearsal: Rehearsal) -> None:
@@ -203,7 +196,8 @@ def _lock(rehearsal: Rehearsal) -> None:
 
 
 def _require_up(rehearsal: Rehearsal) -> None:
-    if not rehearsal.kubeconfig.exists() or not all(p.running for p in kwok.processes(rehearsal)):
+    parts = [process for each in rehearsal.replicas for process in kwok.processes(each)]
+    if not rehearsal.kubeconfig.exists() or not all(process.running for process in parts):
         raise RehearsalError(f"{rehearsal.stack} is not up. Start it: {rehearsal.command('up')}")
 
 
@@ -230,7 +224,7 @@ def _settle(rehearsal: Rehearsal) -> contents.Report:
 
 def _show_hints(rehearsal: Rehearsal) -> None:
     folder = "" if rehearsal.project == Path.cwd() else f" -C {shlex.quote(os.path.relpath(rehearsal.project))}"
-    if ASSUMED.name in Store(rehearsal).pools():
+    if any(ASSUMED.name in Store(each).pools() for each in rehearsal.replicas):
         output().print(
             f"\nThe program declares no nodes: it ran on {ASSUMED.max_nodes} assumed ones of {ASSUMED.machine_type}. "
             f"On copies of yours: kubectl get nodes -o yaml > nodes.yaml; {rehearsal.command('up', nodes='nodes.yaml')}"

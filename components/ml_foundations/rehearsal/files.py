@@ -121,14 +121,15 @@ def lock(path: Path) -> bool:
 
 
 @contextmanager
-def locked(folder: Path, name: str, message: str) -> Iterator[None]:
-    """Hold the lock of a name in a folder; print a message while another process holds it."""
+def locked(folder: Path, name: str, message: str = "") -> Iterator[None]:
+    """Hold the lock of a name in a folder; print a message while another thread or process holds it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / f"{name}.lock").open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            console.print(f"waiting: {message}")
+            if message:
+                console.print(f"waiting: {message}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shlex
 from pathlib import Path
 
+from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.progress import RehearsalError
 
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
@@ -19,14 +21,21 @@ _STACK = re.compile(r"(?!\.+$)[A-Za-z0-9_.-]{1,100}")
 
 
 class Rehearsal:
-    """The files of one stack's rehearsal. Everything below ``root`` is private (0700) and goes away with ``down``."""
+    """The files of one stack's rehearsal. Everything below ``root`` is private (0700) and goes away with ``down``.
 
-    def __init__(self, stack: str, root: Path) -> None:
+    Each cluster of a program has a replica, and the first one's files stand below ``root`` itself.
+    """
+
+    def __init__(self, stack: str, root: Path, cluster: str = "") -> None:
         self.stack = stack
         self.root = root
-        self.kubeconfig = root / "kubeconfig"
+        self.cluster = cluster
+        """Which replica it is, by ``beside``; empty for the first."""
+        self.replica_dir = root / "clusters" / cluster if cluster else root
+        """Holds all that is the replica's own."""
+        self.kubeconfig = self.replica_dir / "kubeconfig"
         """The kubeconfig with which kubectl and helm reach the replica."""
-        self.cluster_dir = root / "cluster"
+        self.cluster_dir = self.replica_dir / "cluster"
         """Kwokctl's work folder: certificates, data, pid files and logs of the control plane."""
         self.bin_dir = root / "bin"
         """First on PATH in a rehearsal: pulumi, kubectl, helm and the exec authentication plugin."""
@@ -34,13 +43,13 @@ class Rehearsal:
         """PULUMI_HOME: holds the embedded plugins and nothing of the user's."""
         self.backend_dir = root / "state"
         """Pulumi's file backend: the state of the rehearsed stack."""
-        self.gke_dir = root / "gke"
+        self.gke_dir = self.replica_dir / "gke"
         """What the simulated Google Cloud knows: clusters, node pools, recorded resources, where pods ran."""
-        self.releases_dir = root / "releases"
+        self.releases_dir = self.replica_dir / "releases"
         """One JSON file per Helm release that the embedded kubernetes plugin installed or recorded."""
         self.page = root / "report.html"
         """The report as a page."""
-        self.log_dir = root / "logs"
+        self.log_dir = self.replica_dir / "logs"
         """Logs of the processes that are not the control plane's own."""
         self.placeholders = root / "placeholders.json"
         """The keys of the stack file whose values are encrypted: the program gets a placeholder."""
@@ -48,6 +57,12 @@ class Rehearsal:
         """All that the last ``pulumi up`` printed."""
         self.kubectl_cache_dir = root / "kubectl"
         """Where kubectl notes what the API server serves: replicas come and go, and would fill the user's own cache."""
+        self.ca_bundle = root / "ca-bundle.crt"
+        """The certificate authorities that a client in the rehearsal trusts."""
+        self.servers = root / "servers.json"
+        """The replica that each address of an API server is or was of."""
+        self.tokens = root / "tokens.csv"
+        """The access token that a program gets for Google's APIs. It opens every replica of the rehearsal."""
 
     @classmethod
     def of(cls, stack: str, project: Path) -> Rehearsal:
@@ -77,6 +92,22 @@ class Rehearsal:
         return cls(stack=root.name, root=root)
 
     @property
+    def replicas(self) -> list[Rehearsal]:
+        """This rehearsal as each cluster has it, the first one first."""
+        others = sorted(path.name for path in (self.root / "clusters").glob("*"))
+        return [Rehearsal(self.stack, self.root, name) for name in ("", *others)]
+
+    def beside(self, cluster_id: str) -> Rehearsal:
+        """This rehearsal as a cluster has it, by the cluster's id, that does not get the first replica."""
+        parts = cluster_id.split("/")[1::2]
+        return Rehearsal(self.stack, self.root, "_".join(re.sub("[^a-z0-9.-]", "-", part) for part in parts))
+
+    @property
+    def token(self) -> str:
+        """The access token."""
+        return self.tokens.read_text().partition(",")[0]
+
+    @property
     def project(self) -> Path:
         """The folder that holds Pulumi.yaml."""
         return self.root.parent.parent
@@ -99,11 +130,13 @@ class Rehearsal:
 
     def make(self) -> None:
         """Create the folders that do not exist yet, private to the user."""
-        for folder in (self.root.parent, self.root):
+        for folder in (self.root.parent, self.root, self.replica_dir):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         # It holds keys and a passphrase, in the project of somebody who may not have heard of it.
         (self.root.parent / ".gitignore").write_text("*\n")
+        if not self.tokens.exists():
+            write(self.tokens, f"{secrets.token_urlsafe(32)},rehearsal,rehearsal,system:masters\n")
         for folder in (self.cluster_dir, self.bin_dir, self.pulumi_home, self.backend_dir, self.gke_dir):
             folder.mkdir(mode=0o700, exist_ok=True)
         for folder in (self.releases_dir, self.log_dir):

@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 import psutil
@@ -15,7 +15,7 @@ _SECONDS = 2
 
 
 @contextmanager
-def watched(parts: Sequence[Process], again: str) -> Iterator[None]:
+def watched(parts: Callable[[], Iterable[Process]], again: str) -> Iterator[None]:
     """Name a part that dies within seconds, and interrupt Pulumi, which would wait in vain.
 
     Raises:
@@ -25,7 +25,9 @@ def watched(parts: Sequence[Process], again: str) -> Iterator[None]:
 
     def watch() -> None:
         while not dead and not done.wait(_SECONDS):
-            dead.extend(part for part in parts if part.has_ended)
+            # A cluster may come and go: what ends with it is none of the parts any more.
+            ended = [part for part in parts() if part.has_ended]
+            dead.extend(part for part in parts() if part in ended)
         for part in dead:
             console.print(f"[red]{part.name} died[/]; its log: {part.log}")
         if dead:

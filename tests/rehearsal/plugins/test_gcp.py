@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ml_foundations.kubernetes.manifests import UNKNOWN
-from ml_foundations.rehearsal.api import ApiError
-from ml_foundations.rehearsal.cloud import life
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api, ApiError
+from ml_foundations.rehearsal.cloud import life, replica
 from ml_foundations.rehearsal.cloud.store import Pool, Store
-from ml_foundations.rehearsal.control_plane import configuration
+from ml_foundations.rehearsal.control_plane import configuration, kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import gke_gcloud_auth_plugin
 from ml_foundations.rehearsal.plugins.gcp import container, existing, recorded
@@ -28,12 +30,12 @@ from ml_foundations.rehearsal.plugins.gcp.errors import GoogleApiError
 from ml_foundations.rehearsal.plugins.gcp.node_pool import default_pool, node_pool
 from ml_foundations.rehearsal.plugins.gcp.place import Place
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
-from ml_foundations.rehearsal.plugins.kubernetes.provider import _explained as explained
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import GCP
 from ml_foundations.rehearsal.plugins.values import Properties, Secret, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import contents
+from ml_foundations.rehearsal.tools.toolchain import Tools
 from pulumi.runtime import rpc
 
 from tests.support.cluster import Cluster
@@ -80,7 +82,7 @@ def live(cluster: Cluster) -> Iterator[GcpProvider]:
     life.start(cluster.rehearsal)
     provider = provider_of(cluster.rehearsal)
     yield provider
-    for found in list(Store(cluster.rehearsal).clusters().values()):
+    for found in provider._made(container.CLUSTER):
         provider.delete(resource(container.CLUSTER), State(found["id"], CLUSTER, {}))
     life.stop(cluster.rehearsal)
 
@@ -515,23 +517,7 @@ def test_conflicts_and_missing_clusters(live: GcpProvider) -> None:
         live.delete(resource(container.CLUSTER), State(CLUSTER_ID, {"name": "ml"}, {}))
 
 
-def test_pools_of_two_clusters_need_two_names(live: GcpProvider) -> None:
-    nodes = {"initialNodeCount": 1, "nodeConfig": {"machineType": "n2-standard-4"}}
-    fleet = {**nodes, "deletionProtection": False, "location": "us-central1-a"}
-    first = resource(container.CLUSTER, "first")
-    live.create(first, fleet | {"name": "first"})
-    with pytest.raises(RehearsalError, match="pool names that differ between clusters"):
-        live.create(resource(container.CLUSTER, "second"), fleet | {"name": "second"})
-    assert [identity.rpartition("/")[2] for identity in live._store.clusters()] == ["first"]
-    # A cluster takes the place of the one that it replaces, which has its default pool still.
-    live.create(first, fleet | {"name": "first-again"})
-    assert live._store.pools()["default-pool"].cluster == "first-again"
-    with pytest.raises(RehearsalError, match="pool names that differ between clusters"):
-        path = "projects/acme/locations/us-central1-a/clusters/first"
-        live.create(resource(container.NODE_POOL), pool_inputs(name="default-pool", cluster=path))
-
-
-def test_two_clusters_of_one_name_are_two_in_different_places(live: GcpProvider) -> None:
+def test_two_clusters_of_one_name_are_two_in_different_places(live: GcpProvider, cluster: Cluster) -> None:
     states = [
         live.create(resource(container.CLUSTER, place), CLUSTER | {"location": place})
         for place in ("us-central1-a", "europe-west4")
@@ -539,35 +525,37 @@ def test_two_clusters_of_one_name_are_two_in_different_places(live: GcpProvider)
     pool = resource(container.NODE_POOL)
     none = {"totalMinNodeCount": 0, "totalMaxNodeCount": 1}
     live.create(pool, pool_inputs(cluster=states[1].id, autoscaling=none))
+    live.create(pool, pool_inputs(cluster=states[0].id, autoscaling=none))
+    assert states[0].outputs["endpoint"] != states[1].outputs["endpoint"]
+    assert states[0].outputs["masterAuth"] != states[1].outputs["masterAuth"]
     live.delete(resource(container.CLUSTER), states[0])
-    assert live._store.pools().keys() == {"l4"}, "the pool of the other cluster is gone"
+    [other] = [each for each in cluster.rehearsal.replicas if each.cluster]
+    assert Store(other).pools().keys() == {"l4"}, "the pool of the other cluster is gone"
     with pytest.raises(GoogleApiError, match="Not found: projects/acme/locations/us-central1-a/clusters/ml"):
         live.create(resource(container.NODE_POOL, "b"), pool_inputs(name="b", cluster=states[0].id))
     found = live.invoke("gcp:container/getCluster:getCluster", {"name": "ml", "location": "europe-west4"})
     assert found["endpoint"] == states[1].outputs["endpoint"]
     assert found["masterAuths"][0]["clientCertificateConfigs"][0] == {"issueClientCertificate": False}
+    # A cluster that is made later gets the replica that is free.
+    third = live.create(resource(container.CLUSTER, "third"), CLUSTER | {"name": "third"})
+    assert third.outputs["endpoint"] == states[0].outputs["endpoint"]
+    live.delete(resource(container.CLUSTER), states[1])
+    assert not other.replica_dir.exists()
 
 
-def test_an_object_that_two_clusters_would_have_is_explained(
-    offline: GcpProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ML_FOUNDATIONS_REHEARSAL", str(offline._rehearsal.root))
-
-    def said() -> str:
-        with pytest.raises(RehearsalError) as raised, explained(resource("kubernetes:core/v1:ConfigMap"), "create"):
-            raise ApiError(409, "configmaps a already exists")
-        return str(raised.value)
-
-    for place in ("us-central1-a", "europe-west4-b"):
-        assert "one API server" not in said()
-        offline._store.save_cluster({"id": f"projects/acme/locations/{place}/clusters/ml"})
-    assert "The program's clusters are one API server in a rehearsal" in said()
+def test_a_replica_whose_cluster_was_never_made_goes(live: GcpProvider, cluster: Cluster, tools: Tools) -> None:
+    other = cluster.rehearsal.beside("projects/acme/locations/us-central1/clusters/never")
+    replica.start(other, tools)
+    begun = [process.find() for process in (*kwok.processes(other), life.process(other))]
+    replica.resume(cluster.rehearsal, tools)
+    assert not other.replica_dir.exists()
+    assert not any(process and process.is_running() for process in begun)
 
 
 @pytest.mark.parametrize(
     ("function", "arguments", "answer"),
     [
-        ("organizations/getClientConfig", {}, {"project": "acme", "region": "us-central1", "accessToken": "rehearsal"}),
+        ("organizations/getClientConfig", {}, {"project": "acme", "region": "us-central1"}),
         ("organizations/getProject", {}, {"projectId": "acme", "id": "projects/acme", "number": NUMBER}),
         ("organizations/getProject", {"projectId": "other"}, {"projectId": "other"}),
         ("compute/getZones", {}, {"names": [f"us-central1-{letter}" for letter in "abcf"]}),
@@ -723,8 +711,12 @@ def test_the_exec_plugin_gives_a_credential(cluster: Cluster, version: str) -> N
     assert answer.returncode == 0, answer.stderr
     credential = json.loads(answer.stdout)
     assert (credential["apiVersion"], credential["kind"]) == (version, "ExecCredential")
-    assert "BEGIN CERTIFICATE" in credential["status"]["clientCertificateData"]
-    assert "PRIVATE KEY" in credential["status"]["clientKeyData"]
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"] = credential["status"]
+    assert Api(Access(yaml.safe_dump(kubeconfig))).get("/api/v1/namespaces/default")
+    kubeconfig["users"][0]["user"] = {"token": "another"}
+    with pytest.raises(ApiError, match="Unauthorized"):
+        Api(Access(yaml.safe_dump(kubeconfig))).get("/api/v1/namespaces/default")
 
 
 def test_the_exec_plugin_says_that_the_rehearsal_is_down(tmp_path: Any) -> None:

@@ -1,4 +1,4 @@
-"""The process that plays GKE (``python -m ml_foundations.rehearsal.cloud.life <folder>``): started, found, stopped."""
+"""The process that plays GKE (``python -m ml_foundations.rehearsal.cloud.life <folder> <cluster>``)."""
 
 import hashlib
 import logging
@@ -27,13 +27,13 @@ def start(rehearsal: Rehearsal) -> None:
     """
     given = os.environ.get(SCALE_DOWN_VARIABLE, str(SCALE_DOWN_SECONDS))
     try:
-        Store(rehearsal).save_scale_down_seconds(float(given))
+        Store(rehearsal).note("scale_down_seconds", float(given))
     except ValueError:
         raise RehearsalError(f"{SCALE_DOWN_VARIABLE} must be a number of seconds, not {given!r}") from None
     supervisor, version = process(rehearsal), _digest(rehearsal)
     if not supervisor.is_current(version):
         stop(rehearsal)
-        command = [sys.executable, "-m", _MODULE, str(rehearsal.root)]
+        command = [sys.executable, "-m", _MODULE, str(rehearsal.root), rehearsal.cluster]
         supervisor.start(command, version, _ready_file(rehearsal).exists, _START_SECONDS, cwd=SOURCE_ROOT)
 
 
@@ -80,4 +80,5 @@ def _ready_file(rehearsal: Rehearsal) -> Path:
 
 
 if __name__ == "__main__":
-    _serve(Rehearsal.at(Path(sys.argv[1])))
+    folder = Path(sys.argv[1])
+    _serve(Rehearsal(folder.name, folder, sys.argv[2]))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Set
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ml_foundations.catalog.pools import PoolGpu, PoolTraits
-from ml_foundations.rehearsal.files import read_json, write_json
+from ml_foundations.rehearsal.files import locked, read_json, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 
 _DEFAULT_ZONES = ("us-central1-a",)
@@ -71,6 +72,10 @@ class Store:
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.root = rehearsal.gke_dir
 
+    def claimed(self) -> AbstractContextManager[None]:
+        """Hold off every other process and thread that would make something: of two, the second sees the first."""
+        return locked(self.root, "claims")
+
     def pools(self) -> dict[str, Pool]:
         """The declared node pools by name."""
         return {pool.name: pool for pool in map(Pool.of, self._all("node_pools"))}
@@ -123,29 +128,17 @@ class Store:
         """The number of nodes that each pool is meant to have now, kept by the supervisor."""
         return read_json(self.root / "sizes.json", {})
 
-    def save_sizes(self, sizes: Mapping[str, int]) -> None:
-        """Keep the numbers of nodes that the pools are meant to have."""
-        write_json(self.root / "sizes.json", sizes)
-
     def scale_down_seconds(self) -> float:
         """How long a node may idle."""
         return read_json(self.root / "scale_down_seconds.json", SCALE_DOWN_SECONDS)
-
-    def save_scale_down_seconds(self, seconds: float) -> None:
-        """Set how long a node may idle, from the next round on."""
-        write_json(self.root / "scale_down_seconds.json", seconds)
-
-    def save_stock(self, stock: Mapping[str, int]) -> None:
-        """Set for how many nodes Google has machines, by pool, from the next round on; for others, for all."""
-        write_json(self.root / "stock.json", stock)
 
     def history(self) -> list[dict[str, Any]]:
         """Where finished pods ran."""
         return read_json(self.root / "history.json", [])
 
-    def save_history(self, entries: list[dict[str, Any]]) -> None:
-        """Keep where finished pods ran."""
-        write_json(self.root / "history.json", entries)
+    def note(self, name: str, data: Any) -> None:
+        """Note ``sizes``, ``scale_down_seconds``, ``history``, or ``stock``: nodes by pool, where they are scarce."""
+        write_json(self.root / f"{name}.json", data)
 
     def _file(self, folder: str, key: str) -> Path:
         return self.root / folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', key)}.json"
@@ -193,5 +186,5 @@ class History:
             kept = found[-_MOST_REMEMBERED:]
             self._entries = {entry["uid"]: entry for entry in kept}
         if kept != self._saved:
-            self._store.save_history(kept)
+            self._store.note("history", kept)
             self._saved = kept

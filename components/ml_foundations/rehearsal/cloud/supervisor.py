@@ -79,8 +79,8 @@ class Supervisor:
         return all(informer.synced.wait(max(0.0, deadline - time.monotonic())) for informer in self._informers)
 
     def run(self) -> None:
-        """Reconcile for as long as the rehearsal is there."""
-        while self._rehearsal.root.exists():
+        """Reconcile for as long as the replica is there."""
+        while self._rehearsal.replica_dir.exists():
             self._changed.wait(_TICK_SECONDS)
             self._changed.clear()
             if not all(informer.synced.is_set() for informer in self._informers):
@@ -161,7 +161,7 @@ class Supervisor:
         self._scale_down(known, by_pool, sizes, busy.keys() | plan.needed)
         by_pool = self._nodes_by_pool()
         if (wanted := {name: sizes[name] for name in pools}) != self._known_sizes:
-            self._store.save_sizes(wanted)
+            self._store.note("sizes", wanted)
             self._known_sizes = wanted
         for name, pool in known.items():
             self._refused.add(name)

@@ -60,7 +60,7 @@ def credentials(rehearsal: Rehearsal) -> Credentials:
 
 
 def cluster_folder(rehearsal: Rehearsal) -> Path:
-    """The folder in which kwokctl keeps the one cluster of this rehearsal."""
+    """The folder in which kwokctl keeps the one cluster of this replica."""
     return rehearsal.cluster_dir.resolve() / ".kwok" / "clusters" / "kwok"
 
 
@@ -81,6 +81,7 @@ def configure(rehearsal: Rehearsal, tools: Tools) -> None:
     shutil.rmtree(cluster / "bin", ignore_errors=True)
     chosen = free_ports(_PORT_OPTIONS, ports(rehearsal))
     write_json(rehearsal.cluster_dir / _PORTS, chosen)
+    write_json(rehearsal.servers, read_json(rehearsal.servers, {}) | {credentials(rehearsal).server: rehearsal.cluster})
     write(config_file(rehearsal), _configuration(rehearsal, tools, chosen))
 
 
@@ -142,7 +143,8 @@ def config_file(rehearsal: Rehearsal) -> Path:
 
 
 def _configuration(rehearsal: Rehearsal, tools: Tools, ports: Mapping[str, int]) -> str:
-    values = {"loopback": LOOPBACK, "pki": cluster_folder(rehearsal) / "pki"} | vars(tools) | dict(ports)
+    files = {"pki": cluster_folder(rehearsal) / "pki", "tokens": rehearsal.tokens.resolve()}
+    values = {"loopback": LOOPBACK} | files | vars(tools) | dict(ports)
     quoted = {name: json.dumps(str(value))[1:-1] for name, value in values.items()}
     stages = [tools.kwok_stages / name for name in _KWOK_STAGES] + sorted(_OWN_STAGES.glob("*.yaml"))
     return "---\n".join([_TEMPLATE.substitute(quoted), *(stage.read_text() for stage in stages)])
@@ -153,7 +155,8 @@ def write_kubeconfig(rehearsal: Rehearsal) -> None:
     access = credentials(rehearsal)
     files = {"ca": access.ca, "cert": access.cert, "key": access.key}
     values = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
-    values |= {"name": f"gke_rehearsal_local_{rehearsal.stack}", "server": access.server}
+    name = f"gke_{rehearsal.cluster or f'rehearsal_local_{rehearsal.stack}'}"
+    values |= {"name": name, "server": access.server}
     write(rehearsal.kubeconfig, _KUBECONFIG.substitute(values))
 
 

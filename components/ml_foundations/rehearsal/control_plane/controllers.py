@@ -227,7 +227,7 @@ def _mount_certificate(rehearsal: Rehearsal, controller: Controller) -> None:
 
 
 def _folder(rehearsal: Rehearsal, controller: Controller) -> Path:
-    return rehearsal.root / "controllers" / controller.name
+    return rehearsal.replica_dir / "controllers" / controller.name
 
 
 def _process(rehearsal: Rehearsal, controller: Controller) -> Process:

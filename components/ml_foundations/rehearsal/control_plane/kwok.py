@@ -42,7 +42,7 @@ def start(rehearsal: Rehearsal, tools: Tools) -> None:
         if not rehearsal.kubeconfig.exists():  # the start was killed before it came to that
             configuration.write_kubeconfig(rehearsal)
         return
-    with Step("starting the control plane") as progress:
+    with Step(f"starting the control plane{rehearsal.cluster and f' of {rehearsal.cluster}'}") as progress:
         for _ in range(_PORT_ATTEMPTS):
             stop(rehearsal)
             configuration.configure(rehearsal, tools)

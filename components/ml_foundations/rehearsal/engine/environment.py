@@ -10,7 +10,6 @@ import os
 import secrets
 import shlex
 import shutil
-import ssl
 import sys
 from collections.abc import Collection, Mapping, Set
 from contextlib import suppress
@@ -21,9 +20,10 @@ from urllib.parse import quote
 import yaml
 from packaging.version import Version
 
-from ml_foundations.rehearsal.control_plane import configuration
+from ml_foundations.rehearsal.cloud import replica
+from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import language_host
-from ml_foundations.rehearsal.files import read_map, read_text, write, write_json
+from ml_foundations.rehearsal.files import read_map, write, write_json
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, console, user_errors
 from ml_foundations.rehearsal.tools.groups import LANGUAGE_YAML
@@ -33,7 +33,6 @@ _SEEN = "stack-file.seen"
 """The project's stack file as it was when it was copied. Times are no guide: an older file may come back."""
 PLACEHOLDER = "rehearsed"
 """What a program gets for an encrypted value."""
-_CA_BUNDLE = "ca-bundle.crt"
 _PLUGINS = "ml_foundations.rehearsal.plugins"
 _EMBEDDED = frozenset(("gcp", "kubernetes", "random", "tls"))
 _ANY_VERSION = "9999.0.0"
@@ -51,12 +50,18 @@ def _variables(rehearsal: Rehearsal) -> dict[str, str]:
         "path": os.pathsep.join([str(rehearsal.bin_dir), *path]),
         "no_proxy": f"{own},127.0.0.1,localhost,::1" if own else "127.0.0.1,localhost,::1",
         "command": os.environ.get("ML_FOUNDATIONS_COMMAND", "ml-foundations"),
-        "ca_bundle": rehearsal.root / _CA_BUNDLE,
+        "kubeconfigs": kubeconfigs(rehearsal),
         "backend": quote(str(rehearsal.backend_dir)),
         "passphrase_file": _passphrase_file(rehearsal),
         "stack_file": stack_file(rehearsal),
     }
     return {name: value.format_map(values) for name, value in _TABLES["variables"].items()} | _NO_CREDENTIALS
+
+
+def kubeconfigs(rehearsal: Rehearsal) -> str:
+    """The kubeconfigs of all replicas, as KUBECONFIG lists them; one without a cluster comes last."""
+    found = sorted(rehearsal.replicas, key=lambda each: not Store(each).clusters())
+    return os.pathsep.join(str(each.kubeconfig) for each in found)
 
 
 def _is_a_rehearsals(path: Path) -> bool:
@@ -183,14 +188,6 @@ def _without_secrets(config: Any) -> Any:
     return [*map(_without_secrets, config)] if isinstance(config, list) else config
 
 
-def trust(rehearsal: Rehearsal) -> None:
-    """Let clients trust the replica as they trust the public certificate of a real cluster's DNS endpoint."""
-    known = os.environ.get("SSL_CERT_FILE", "") or ssl.get_default_verify_paths().cafile
-    public = Path(known).read_text() if known and Path(known).is_file() else ""
-    own = read_text(configuration.cluster_folder(rehearsal) / "pki" / "ca.crt")
-    write(rehearsal.root / _CA_BUNDLE, public + own)
-
-
 def install(
     rehearsal: Rehearsal, tools: Tools, official_kubernetes: bool = False, allowed: Collection[str] = ()
 ) -> None:
@@ -202,7 +199,7 @@ def install(
     rehearsal.make()
     _passphrase_file(rehearsal)
     refresh_stack_file(rehearsal)
-    trust(rehearsal)
+    replica.trust(rehearsal)
     _link_other_stacks(rehearsal)
     for name in ("kubectl", "helm"):
         _link(rehearsal.bin_dir / name, getattr(tools, name))

@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -160,8 +160,8 @@ def recover(rehearsal: Rehearsal) -> None:
     state: dict[str, Any] = export["deployment"]
     with Step("adopting what an interrupted update created"):
         # `pulumi refresh --import-pending-creates` drops what it is told to import where there is no terminal (3.250).
-        known = {resource["urn"] for resource in state["resources"]}
-        created = dict(_created(rehearsal, state["pending_operations"]))
+        known = {resource["urn"]: resource for resource in state["resources"]}
+        created = dict(_created(rehearsal, known, state["pending_operations"]))
         pending = {operation["resource"]["urn"]: operation["resource"] for operation in state["pending_operations"]}
         state["resources"] += [pending[urn] | {"id": created[urn]} for urn in created if urn not in known]
         state["pending_operations"] = []
@@ -188,12 +188,16 @@ def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
             )
 
 
-def _created(rehearsal: Rehearsal, pending: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """The urn and id of each resource that an interrupted create made nevertheless."""
-    in_google_cloud = {found["urn"]: found["id"] for found in Store(rehearsal).resources()}
-    client = Client(Api(Access(rehearsal.kubeconfig)))
+def _created(
+    rehearsal: Rehearsal, known: Mapping[str, Any], pending: list[dict[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    """The urn and id of each resource that an interrupted create made nevertheless, beside those known by urn."""
+    made = (each for replica in rehearsal.replicas for each in Store(replica).resources())
+    in_google_cloud = {each["urn"]: each["id"] for each in made}
     for resource in (operation["resource"] for operation in pending if operation["type"] == "creating"):
         urn, inputs = resource["urn"], resource.get("inputs", {})
+        provider = resource.get("provider", "").rpartition("::")[0]
+        client = Client(Api(Access(_replica_of(known.get(provider, {}), rehearsal).kubeconfig)))
         if resource["type"] == RELEASE:
             # What Helm had not ended, the plugin ends when it installs the release again.
             status = helm.status(client, inputs["namespace"], inputs["name"])
@@ -205,6 +209,13 @@ def _created(rehearsal: Rehearsal, pending: list[dict[str, Any]]) -> Iterator[tu
             found = in_google_cloud.get(urn)
         if found:
             yield urn, found
+
+
+def _replica_of(provider: Mapping[str, Any], rehearsal: Rehearsal) -> Rehearsal:
+    """The replica of the cluster that a provider was made for; else the first."""
+    needed = {urn for urns in provider.get("propertyDependencies", {}).values() for urn in urns}
+    clusters = ((each, made["urn"]) for each in rehearsal.replicas for made in Store(each).clusters().values())
+    return next((each for each, urn in clusters if urn in needed), rehearsal)
 
 
 def pulumi(

@@ -1,10 +1,10 @@
-"""The rehearsal's ``gke-gcloud-auth-plugin``: gives the replica's certificate to clients that ask it as GKE's."""
+"""The rehearsal's ``gke-gcloud-auth-plugin``: gives a token for the replicas to clients that ask it as GKE's."""
 
 import json
 import os
 import sys
 
-from ml_foundations.rehearsal.control_plane import configuration, kwok
+from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 
@@ -20,9 +20,7 @@ def credential(rehearsal: Rehearsal, exec_info: str) -> dict[str, object]:
         raise RehearsalError(
             f"gke-gcloud-auth-plugin: the rehearsal of {rehearsal.stack} is not up. Start it: {rehearsal.command('up')}"
         )
-    found = configuration.credentials(rehearsal)
-    status = {"clientCertificateData": found.cert.read_text(), "clientKeyData": found.key.read_text()}
-    return {"apiVersion": asked, "kind": "ExecCredential", "status": status}
+    return {"apiVersion": asked, "kind": "ExecCredential", "status": {"token": rehearsal.token}}
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import operator
 from ml_foundations.rehearsal.cloud.autoscaler import is_busy
 from ml_foundations.rehearsal.cloud.nodes import is_simulated
+from ml_foundations.rehearsal.cloud.replica import within
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -61,7 +62,15 @@ class Report:
 
 
 def collect(rehearsal: Rehearsal) -> Report:
-    """Read the replica and the simulated Google Cloud."""
+    """Read the replicas and the simulated Google Cloud."""
+    first, *others = map(_of_replica, rehearsal.replicas)
+    for other in others:
+        for part in ("pools", "workloads", "quotas", "recorded"):
+            getattr(first, part).extend(getattr(other, part))
+    return first
+
+
+def _of_replica(rehearsal: Rehearsal) -> Report:
     api, store = Api(Access(rehearsal.kubeconfig)), Store(rehearsal)
     declared = store.pools()
     recorded = [{"type": entry["type"], "name": entry["name"]} for entry in store.recorded()]
@@ -73,11 +82,16 @@ def collect(rehearsal: Rehearsal) -> Report:
     found = workloads.collect(api, pods, history, _without_operator(rehearsal, api, declared))
     return Report(
         stack=rehearsal.stack,
-        pools=_pools(nodes, pods, declared),
+        pools=[pool | {"name": within(rehearsal, pool["name"])} for pool in _pools(nodes, pods, declared)],
         workloads=[
-            replace(row, pools=dict(Counter(pool_by_node.get(node, "") for node in row.nodes))) for row in found
+            replace(
+                row,
+                namespace=within(rehearsal, row.namespace),
+                pools=dict(Counter(pool_by_node.get(node, "") for node in row.nodes)),
+            )
+            for row in found
         ],
-        quotas=_quotas(api),
+        quotas=[replace(quota, namespace=within(rehearsal, quota.namespace)) for quota in _quotas(api)],
         recorded=recorded + _recorded_releases(rehearsal),
         placeholders=read_json(rehearsal.placeholders, []),
     )

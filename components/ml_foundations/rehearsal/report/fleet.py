@@ -19,6 +19,7 @@ from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node
+from ml_foundations.rehearsal.cloud.replica import within
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -68,20 +69,19 @@ class Fleet:
 
 
 def collect(rehearsal: Rehearsal) -> Fleet:
-    """Read the replica, and judge what the stack's state says is deployed."""
-    api = Api(Access(rehearsal.kubeconfig))
-    nodes, pods = api.get("/api/v1/nodes")["items"], api.get("/api/v1/pods")["items"]
-    busy = busy_by_node(pod for pod in pods if not is_system(namespace_of(pod)))
+    """Read the replicas, and judge what the stack's state says is deployed."""
+    nodes, lives, machines = list[Node](), list[Life](), list[Object]()
     came: defaultdict[str, list[datetime]] = defaultdict(list)
-    for node in nodes:
-        came[pool_of(node)].append(datetime.fromisoformat(node["metadata"]["creationTimestamp"]))
-    return Fleet(
-        [_node(node, busy.get(name_of(node), [])) for node in nodes],
-        came,
-        [_life(pod) for pod in pods if not is_system(namespace_of(pod))],
-        cost_of(from_manifests(nodes)),
-        _judged(_deployed(rehearsal)),
-    )
+    for each in rehearsal.replicas:
+        api = Api(Access(each.kubeconfig))
+        pods = [pod for pod in api.get("/api/v1/pods")["items"] if not is_system(namespace_of(pod))]
+        busy = busy_by_node(pods)
+        for node in (there := api.get("/api/v1/nodes")["items"]):
+            nodes.append(replace(_node(node, busy.get(name_of(node), [])), pool=within(each, pool_of(node))))
+            came[nodes[-1].pool].append(datetime.fromisoformat(node["metadata"]["creationTimestamp"]))
+        lives += (replace(life, name=within(each, life.name)) for life in map(_life, pods))
+        machines += there
+    return Fleet(nodes, came, lives, cost_of(from_manifests(machines)), _judged(_deployed(rehearsal)))
 
 
 def _judged(resources: list[Resource]) -> Verdicts:

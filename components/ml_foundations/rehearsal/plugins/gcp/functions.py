@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ml_foundations.rehearsal.access import GOOGLE_TOKEN
 from ml_foundations.rehearsal.cloud.nodes import KUBERNETES_VERSION
 from ml_foundations.rehearsal.plugins.gcp import existing, recorded
 from ml_foundations.rehearsal.plugins.gcp.errors import not_found
@@ -24,14 +23,14 @@ _RETYPED: Mapping[str, Callable[[Any], Any]] = {"networkId": int, "users": ",".j
 """Outputs that a look-up has in another type than the resource."""
 
 
-def answer(function: str, given: Inputs, place: Place, entries: Entries) -> dict[str, Any]:
-    """What a function returns.
+def answer(function: str, given: Inputs, place: Place, entries: Entries, token: str) -> dict[str, Any]:
+    """What a function returns; the token is the program's for Google's APIs.
 
     Raises:
         RehearsalError: a rehearsal does not answer it, or finds nothing.
     """
     service, first, rest = found.groups() if (found := _GETTER.fullmatch(function)) else ("", "", "")
-    if (answered := _answered(f"{service}/{first}{rest}", given, place)) is not None:
+    if (answered := _answered(f"{service}/{first}{rest}", given, place, token)) is not None:
         return {"id": function, **given, **answered}
     kind = f"gcp:{service}/{first.lower()}{rest}:{first}{rest}"
     if kind not in GCP:
@@ -73,7 +72,7 @@ def _as_lookup(block: str, outputs: Inputs) -> dict[str, Any]:
     return found
 
 
-def _answered(name: str, given: Inputs, place: Place) -> dict[str, Any] | None:
+def _answered(name: str, given: Inputs, place: Place, token: str) -> dict[str, Any] | None:
     """The answers that need no resource; None for another look-up."""
     region = given.get("region") or place.region_of({})
     match name:
@@ -94,7 +93,7 @@ def _answered(name: str, given: Inputs, place: Place) -> dict[str, Any] | None:
             return {"project": project, "repositoryUrl": url, "imageUrl": f"{url}/{given.get('name')}{version}"}
         case "organizations/ClientConfig":
             identity = f"projects/{place.project}/regions/{region}/zones/{place.zone}"
-            own = {"id": identity, "accessToken": GOOGLE_TOKEN, "defaultLabels": {}}
+            own = {"id": identity, "accessToken": token, "defaultLabels": {}}
             return own | {"project": place.project, "region": region, "zone": place.zone}
         case "organizations/IAMPolicy":
             return {"policyData": json.dumps({key: value for key, value in given.items() if value})}

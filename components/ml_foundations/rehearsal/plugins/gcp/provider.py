@@ -3,7 +3,6 @@
 import hashlib
 import re
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -14,7 +13,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, unknown_paths
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object, condition
-from ml_foundations.rehearsal.cloud import life, nodes
+from ml_foundations.rehearsal.cloud import life, nodes, replica
 from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -27,6 +26,7 @@ from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider
 from ml_foundations.rehearsal.plugins.sdk import GCP, Sdk
 from ml_foundations.rehearsal.plugins.values import Properties, restored
 from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.tools import toolchain
 
 _DEFAULTS = "__defaults"
 """Where the provider notes which inputs it filled in itself."""
@@ -50,8 +50,6 @@ class GcpProvider(Provider):
         self._store = Store(self._rehearsal)
         self._place = Place()
         self._version = GCP.version
-        # Creates run side by side: of two with one id or name, the second must see the first.
-        self._claiming = threading.Lock()
 
     def configure(self, config: Properties) -> None:
         """Take project, region and zone as defaults, and note the version of the program's SDK."""
@@ -60,7 +58,7 @@ class GcpProvider(Provider):
 
     def invoke(self, function: str, arguments: Properties) -> Properties:
         """What a look-up finds in the place of the rehearsal, among what it recorded."""
-        return functions.answer(function, _declared(arguments), self._place, self._entries)
+        return functions.answer(function, _declared(arguments), self._place, self._entries, self._rehearsal.token)
 
     def check(self, resource: Resource, old: Properties, new: Properties, seed: bytes) -> Properties:
         """Fill in the name; refuse what the type does not have."""
@@ -137,7 +135,7 @@ class GcpProvider(Provider):
         if resource.type == CLUSTER:
             self._delete_cluster(resource, old)
         elif resource.type == NODE_POOL:
-            self._delete_pool(resource, old.id.rpartition("/")[2])
+            self._delete_pool(resource, *old.id.split("/nodePools/"))
         else:
             self._store.delete_recorded(_record_key(resource.type, old.id))
 
@@ -150,23 +148,29 @@ class GcpProvider(Provider):
             )
         identity = container.cluster_id(inputs, self._place)
         pool = node_pool.default_pool(inputs, self._place)
-        with self._claiming:
-            self._refuse_second(resource, identity, self._store.clusters().get(identity))
-            if pool is not None:
-                self._refuse_shared_name(resource, pool)
+        with self._store.claimed():
+            self._refuse_second(resource, identity, _with_id(identity, self._made(CLUSTER)))
+            if self._of(identity).cluster or self._store.clusters().keys() - {identity}:
+                replica.start(self._rehearsal.beside(identity), toolchain.ensure())
             state = self._save_cluster(resource, new)
             if pool is not None:
-                self._store.save_pool(pool)
+                Store(self._of(identity)).save_pool(pool)
         if pool is not None:
             self._wait_for_nodes(resource, pool)
         return state
 
     def _save_cluster(self, resource: Resource, new: Properties) -> State:
         inputs = _declared(new)
-        outputs = container.cluster_outputs(inputs, self._place, configuration.credentials(self._rehearsal))
-        state = State(container.cluster_id(inputs, self._place), new, outputs)
-        self._store.save_cluster(_as_resource(resource, state))
+        identity = container.cluster_id(inputs, self._place)
+        outputs = container.cluster_outputs(inputs, self._place, configuration.credentials(self._of(identity)))
+        state = State(identity, new, outputs)
+        Store(self._of(identity)).save_cluster(_as_resource(resource, state))
         return state
+
+    def _of(self, cluster_id: str) -> Rehearsal:
+        """The replica of a cluster: one of its own, or else the first."""
+        own = self._rehearsal.beside(cluster_id)
+        return own if own.replica_dir.exists() else self._rehearsal
 
     def _delete_cluster(self, resource: Resource, old: State) -> None:
         if old.inputs.get("deletionProtection") is not False:
@@ -174,20 +178,25 @@ class GcpProvider(Provider):
                 "Cannot destroy cluster because deletion_protection is set to true. Set it to false, "
                 "update the cluster, and then delete it"
             )
+        if (own := self._of(old.id)).cluster:
+            # Without the cluster, nobody misses the processes that end.
+            Store(own).delete_cluster(old.id)
+            replica.delete(own)
+            return
         for pool in self._store.pools().values():
             if pool.cluster_id == old.id:
-                self._delete_pool(resource, pool.name)
+                self._delete_pool(resource, old.id, pool.name)
         self._store.delete_cluster(old.id)
 
     def _apply_pool(self, resource: Resource, new: Properties, is_new: bool) -> State:
         inputs, cluster = self._pool_inputs(new)
         identity = container.pool_id(inputs, self._place)
         pool = node_pool.node_pool(inputs, self._place, cluster)
-        with self._claiming:
-            pools = self._store.pools()
+        store = Store(self._of(pool.cluster_id))
+        with self._store.claimed():
+            pools = store.pools()
             before = pools.get(pool.name)
             if is_new:
-                self._refuse_shared_name(resource, pool)
                 self._refuse_second(resource, identity, before.resource if before else None)
                 others = [other for other in pools.values() if other.cluster_id == pool.cluster_id]
                 # GKE taints a GPU pool only if the cluster already has nodes for everything else.
@@ -199,7 +208,7 @@ class GcpProvider(Provider):
             pool = replace(pool, automatic_gpu_taint=tainted)
             outputs = container.pool_outputs(_declared(new), self._place, pool)
             kept = State(identity, container.as_gke_has_it(new, pool), outputs)
-            self._store.save_pool(replace(pool, resource=_as_resource(resource, kept)))
+            store.save_pool(replace(pool, resource=_as_resource(resource, kept)))
         self._wait_for_nodes(resource, pool)
         return State(identity, new, outputs)
 
@@ -210,14 +219,15 @@ class GcpProvider(Provider):
         if len(parts) == 6:
             inputs = {"project": parts[1], "location": parts[3]} | inputs
         parent = container.parent_id(inputs, self._place)
-        cluster = self._store.clusters().get(parent)
+        cluster = Store(self._of(parent)).clusters().get(parent)
         if cluster is None:
             raise not_found(parent)
         return inputs, _declared(cluster["inputs"])
 
-    def _delete_pool(self, resource: Resource, name: str) -> None:
-        self._store.delete_pool(name)
-        self._wait(resource, f"node pool {name} to be drained", lambda: not self._nodes(name))
+    def _delete_pool(self, resource: Resource, cluster_id: str, name: str) -> None:
+        own = self._of(cluster_id)
+        Store(own).delete_pool(name)
+        self._wait(resource, own, f"node pool {name} to be drained", lambda: not _nodes(own, name))
 
     def _record(self, resource: Resource, new: Properties, old: State | None = None) -> State:
         inputs = _declared(new)
@@ -230,7 +240,7 @@ class GcpProvider(Provider):
         state = State(identity, new, outputs | kept)
         name = str(inputs.get("name") or inputs.get("accountId") or identity)
         entry = {"name": name} | _as_resource(resource, state)
-        with self._claiming:
+        with self._store.claimed():
             if old is None and not recorded.is_shared(resource.type):
                 self._refuse_second(resource, identity, _with_id(identity, self._made(resource.type)))
             self._store.save_recorded(_record_key(resource.type, identity), entry)
@@ -241,55 +251,45 @@ class GcpProvider(Provider):
         return [*self._made(token), *existing.of_type(token, self._place, region)]
 
     def _made(self, token: str) -> list[Mapping[str, Any]]:
-        return [entry for entry in self._store.resources() if entry["type"] == token]
+        stores = map(Store, self._rehearsal.replicas)
+        return [entry for store in stores for entry in store.resources() if entry["type"] == token]
 
     def _refuse_second(self, resource: Resource, identity: str, found: Mapping[str, Any] | None) -> None:
         # The same resource with the same id: an earlier create whose answer the engine did not live to hear.
         if found is not None and (found.get("urn"), found.get("id")) != (resource.urn, identity):
             raise already_exists(identity)
 
-    def _refuse_shared_name(self, resource: Resource, pool: Pool) -> None:
-        found = self._store.pools().get(pool.name)
-        if found is None or found.cluster_id == pool.cluster_id:
-            return
-        # The default pool is deleted with the cluster that this one replaces.
-        if self._store.clusters().get(found.cluster_id, {}).get("urn") == resource.urn:
-            return
-        raise RehearsalError(
-            f"node pool {pool.name} of {pool.cluster_id}: {found.cluster_id} has a pool of this name. "
-            "Google takes that, but a rehearsal needs pool names that differ between clusters, as all of them are one "
-            "API server here. Give one another name (a default-pool has none of its own: removeDefaultNodePool)"
-        )
-
-    def _nodes(self, pool: str) -> list[Object]:
-        api = Api(Access(self._rehearsal.kubeconfig))
-        found = api.get("/api/v1/nodes", labelSelector=f"{labels.GKE_NODE_POOL}={pool}")["items"]
-        # A copy of one's own cluster's node may be of a pool of that name as well.
-        return list(filter(nodes.is_simulated, found))
-
     def _wait_for_nodes(self, resource: Resource, pool: Pool) -> None:
         wanted = nodes.node_template(pool, pool.zones[0], None)["metadata"]["annotations"]
         least = pool.min_nodes if pool.resource else pool.initial_nodes
+        own = self._of(pool.cluster_id)
 
         def are_ready() -> bool:
-            found = self._nodes(pool.name)
+            found = _nodes(own, pool.name)
             return len(found) >= min(least, pool.max_nodes) and all(
                 condition(node, "Ready").get("status") == "True"
                 and wanted.items() <= node["metadata"]["annotations"].items()
                 for node in found
             )
 
-        self._wait(resource, f"the nodes of pool {pool.name}", are_ready)
+        self._wait(resource, own, f"the nodes of pool {pool.name}", are_ready)
 
-    def _wait(self, resource: Resource, what: str, done: Callable[[], bool]) -> None:
+    def _wait(self, resource: Resource, own: Rehearsal, what: str, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + (resource.timeout or _TIMEOUT_SECONDS)
         while not done():
-            if not life.process(self._rehearsal).running:
+            if not life.process(own).running:
                 raise RehearsalError(f"the simulated GKE does not run. Start it: {self._rehearsal.command('up')}")
             if time.monotonic() > deadline:
                 raise RehearsalError(f"timeout while waiting for {what}. See logs/gke.log of the rehearsal")
             if self.cancelled.wait(_POLL_SECONDS):
                 raise RehearsalError(f"interrupted while waiting for {what}")
+
+
+def _nodes(own: Rehearsal, pool: str) -> list[Object]:
+    api = Api(Access(own.kubeconfig))
+    found = api.get("/api/v1/nodes", labelSelector=f"{labels.GKE_NODE_POOL}={pool}")["items"]
+    # A copy of one's own cluster's node may be of a pool of that name as well.
+    return list(filter(nodes.is_simulated, found))
 
 
 def _with_id(identity: str, entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

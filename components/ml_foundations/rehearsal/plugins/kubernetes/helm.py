@@ -143,7 +143,7 @@ class Helm:
 
     def _run_beside(self, resource: Resource, inputs: Properties) -> None:
         """Start the controller of a chart that runs as a process, as the values say."""
-        rehearsal, chart = Rehearsal.of_this_process(), _chart_name(inputs)
+        rehearsal, chart = self._settings.replica, _chart_name(inputs)
         if chart in _BESIDE and rehearsal.kubeconfig.exists():
             self._provider.log(resource, "status", f"{chart} starts beside the control plane")
             values = reduce(merged, (dict(values) for _, values in chart_values.given(inputs)), {})
@@ -152,7 +152,7 @@ class Helm:
     def read(self, resource: Resource, old: State) -> State | None:
         """The release as it was recorded, unless Helm no longer knows it."""
         namespace, _, name = (old.id or resource.id).rpartition("/")
-        record = read_json(_record_path(namespace, name), None)
+        record = read_json(self._record_path(namespace, name), None)
         if record is None or (record["installed"] and not status(self._settings.client, namespace, name)):
             return None
         inputs = old.inputs or {key: record[key] for key in ("name", "namespace", "chart", "version", "values")}
@@ -161,10 +161,10 @@ class Helm:
     def uninstall(self, resource: Resource, old: State) -> None:
         """Remove the release; one that is already gone is not an error."""
         namespace, _, name = old.id.rpartition("/")
-        path = _record_path(namespace, name)
+        path = self._record_path(namespace, name)
         record = read_json(path, {})
         if record.get("chart") in _BESIDE:
-            controllers.remove(Rehearsal.of_this_process(), toolchain.ensure(), _BESIDE[record["chart"]])
+            controllers.remove(self._settings.replica, toolchain.ensure(), _BESIDE[record["chart"]])
         if record.get("installed"):
             seconds = resource.timeout or _DEFAULT_SECONDS
             self._helm("uninstall", name, "--namespace", namespace, "--ignore-not-found", "--wait", seconds=seconds)
@@ -281,9 +281,11 @@ class Helm:
             "installed": not instead,
             "instead": instead,
         }
-        path = _record_path(inputs["namespace"], f"{inputs['name']}{suffix}")
-        write_json(path, record)
+        write_json(self._record_path(inputs["namespace"], f"{inputs['name']}{suffix}"), record)
         return State(f"{inputs['namespace']}/{inputs['name']}", inputs, self._outputs(inputs, not instead))
+
+    def _record_path(self, namespace: str, name: str) -> Path:
+        return self._settings.replica.releases_dir / f"{namespace}.{name}.json"
 
     def _outputs(self, inputs: Properties, installed: bool) -> Properties:
         """The inputs with what Helm says of the release, if it is installed."""
@@ -336,8 +338,9 @@ def _answers(url: str) -> bool:
 
 def forget_charts(rehearsal: Rehearsal) -> None:
     """Remove the records of charts that the program rendered last time: it may have them no more."""
-    for record in rehearsal.releases_dir.glob(f"*{_CHART}.json"):
-        record.unlink()
+    for replica in rehearsal.replicas:
+        for record in replica.releases_dir.glob(f"*{_CHART}.json"):
+            record.unlink()
 
 
 def _chart_name(inputs: Properties) -> str:
@@ -360,7 +363,3 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.communicate(timeout=_GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
-
-
-def _record_path(namespace: str, name: str) -> Path:
-    return Rehearsal.of_this_process().releases_dir / f"{namespace}.{name}.json"

@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 from ml_foundations.kubernetes.manifests import RELEASE, labels_of, unknown_paths
 from ml_foundations.kubernetes.merging import without_nulls
 from ml_foundations.rehearsal.api import ApiError, Object
-from ml_foundations.rehearsal.cloud.store import Store
-from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.kubernetes import annotations, objects, settings, waiting
 from ml_foundations.rehearsal.plugins.kubernetes.client import FIELD_MANAGER, Client, UnknownKindError
@@ -362,7 +360,5 @@ def _explained(resource: Resource, what: str) -> Iterator[None]:
             hint = f". Leave those fields to the other manager (ignore_changes), or annotate it with {force}"
         elif error.status == 409:
             hint = ". Import it (pulumi import), delete it, or give this one another name"
-            if len(Store(Rehearsal.of_this_process()).clusters()) > 1:
-                hint += ". The program's clusters are one API server in a rehearsal: one of the others may have it"
         kind = resource.type.rpartition(":")[2]
         raise RehearsalError(f"{kind} {resource.name}: {what}: {error.message}{hint}") from None

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from ml_foundations.kubernetes.manifests import UNKNOWN
-from ml_foundations.rehearsal.access import Access, has_google_token, server_of
+from ml_foundations.rehearsal.access import Access, server_of
 from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff
@@ -37,21 +38,29 @@ class Settings:
         """Whether a create takes over an object that exists."""
         self.applies_server_side = self._option("enableServerSideApply", "PULUMI_K8S_ENABLE_SERVER_SIDE_APPLY", "true")
         """Whether the user wants server-side apply, which is the default."""
+        # Of the environment only what a rehearsal sets itself: never the user's own ~/.kube/config.
+        ambient = os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0]
+        self._way = {"kubeconfig": ambient} | {key: str(config[key]) for key in _WAYS if config.get(key)}
+
+    @cached_property
+    def replica(self) -> Rehearsal:
+        """The replica of the cluster that the program names; of one that is not the program's, the first."""
+        first = Rehearsal.of_this_process()
+        return Rehearsal(first.stack, first.root, read_json(first.servers, {}).get(_server(self._way), ""))
 
     @cached_property
     def access(self) -> Access:
-        """The cluster: in a rehearsal the replica, whichever cluster the program names."""
-        # Of the environment only what a rehearsal sets itself: never the user's own ~/.kube/config.
-        kubeconfig = self._config.get("kubeconfig") or os.environ.get("KUBECONFIG")
-        if not kubeconfig:
+        """The cluster: in a rehearsal its replica."""
+        if not self._way["kubeconfig"]:
             raise RehearsalError(
                 "the kubernetes provider has no kubeconfig. Give the resource a provider of your cluster"
             )
-        context, replica = str(self._config.get("context", "")), Rehearsal.of_this_process().kubeconfig
-        named = {"kubeconfig": kubeconfig, "context": context}
-        if _server(named) != server_of(str(replica)) or has_google_token(str(kubeconfig), context):
-            return Access(str(replica))
-        return Access(str(kubeconfig), context)
+        ours = self.replica.kubeconfig
+        if self.replica.cluster and not ours.exists():
+            raise RehearsalError(f"the cluster {self.replica.cluster} cannot be reached: it was deleted")
+        # Its address may be that of an earlier start.
+        is_same = _server(self._way) == server_of(str(ours))
+        return Access(self._way["kubeconfig"], self._way.get("context", "")) if is_same else Access(ours)
 
     @cached_property
     def client(self) -> Client:

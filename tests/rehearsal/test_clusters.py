@@ -1,0 +1,109 @@
+"""A program with two clusters: each has a replica of its own, and the same app runs in both."""
+
+import json
+from pathlib import Path
+
+import psutil
+import pytest
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.cloud import replica
+from ml_foundations.rehearsal.layout import Rehearsal
+
+from tests.rehearsal.test_any_program import rehearse
+
+PROGRAM = """
+import json
+import pulumi
+import pulumi_gcp as gcp
+import pulumi_kubernetes as k8s
+
+def kubeconfig(made):
+    user = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "gke-gcloud-auth-plugin"}
+    def text(endpoint, auth):
+        return json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {
+                "server": f"https://{endpoint}", "certificate-authority-data": auth["cluster_ca_certificate"]}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {"exec": user}}],
+        })
+    return pulumi.Output.all(made.endpoint, made.master_auth).apply(lambda given: text(*given))
+
+for place in PLACES:
+    at = gcp.Provider(place, region=place, project="acme")
+    opts = pulumi.ResourceOptions(provider=at)
+    made = gcp.container.Cluster(
+        place, name="apps", location=f"{place}-b", remove_default_node_pool=True, initial_node_count=1,
+        deletion_protection=False, opts=opts,
+    )
+    gpu = {"type": "nvidia-l4", "count": 1, "gpu_driver_installation_config": {"gpu_driver_version": "DEFAULT"}}
+    nodes = gcp.container.NodePool(
+        place, name="l4", cluster=made.id, node_count=1, opts=opts,
+        node_config={"machine_type": "g2-standard-8", "guest_accelerators": [gpu]},
+    )
+    there = pulumi.ResourceOptions(provider=k8s.Provider(place, kubeconfig=kubeconfig(made)), depends_on=[nodes])
+    labels = {"app": "chat"}
+    container = {"name": "c", "image": "chat:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    deployment = {"selector": {"match_labels": labels}, "template": template}
+    k8s.apps.v1.Deployment(f"{place}-chat", metadata={"name": "chat"}, spec=deployment, opts=there)
+    service = {"selector": labels, "ports": [{"port": 80}], "type": "LoadBalancer"}
+    k8s.core.v1.Service(f"{place}-chat", metadata={"name": "chat"}, spec=service, opts=there)
+"""
+PLACES = ("us-central1", "europe-west4")
+
+
+def processes_of(root: Path) -> list[psutil.Process]:
+    """What runs from a rehearsal's folder."""
+    return [each for each in psutil.process_iter(["cmdline"]) if str(root) in " ".join(each.info["cmdline"] or [])]
+
+
+@pytest.mark.usefixtures("tools")
+def test_the_same_app_in_two_clusters(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: apps\nruntime: python\n")
+    program = tmp_path / "__main__.py"
+    program.write_text(f"PLACES = {PLACES}\n{PROGRAM}")
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    try:
+        done = rehearse(tmp_path, "up")
+        assert done.returncode == 0, done.stdout + done.stderr
+        report = json.loads(rehearse(tmp_path, "report", "--json").stdout)
+        titles = {f"{place}-b/apps" for place in PLACES}
+        assert {(row["name"], row["nodes"], row["gpus_in_use"]) for row in report["pools"]} == {
+            (f"{title}/l4", 1, 1) for title in titles
+        }
+        assert {(row["namespace"], row["name"], row["state"]) for row in report["workloads"]} == {
+            (f"{title}/default", "chat", "Ready") for title in titles
+        }
+        for title in titles:
+            assert f"{title}/default" in done.stdout
+        [other] = [each for each in rehearsal.replicas if each.cluster]
+        assert f"kube-apiserver of {other.cluster}" in rehearse(tmp_path, "status").stdout
+
+        again = rehearse(tmp_path, "up")
+        assert "unchanged" in again.stdout
+        for change in (" created", " updated", " replaced", " deleted"):
+            assert change not in again.stdout
+
+        # After a stop, which here is a kill, the next one starts both.
+        for process in replica.processes(rehearsal):
+            process.stop()
+        again = rehearse(tmp_path, "up")
+        assert again.returncode == 0, again.stdout + again.stderr
+        for each in rehearsal.replicas:
+            [deployment] = Api(Access(each.kubeconfig)).get("/apis/apps/v1/namespaces/default/deployments")["items"]
+            assert deployment["status"]["readyReplicas"] == 1
+
+        # One goes, with all that is its own.
+        left = "europe-west4" if "us-central1" in other.cluster else "us-central1"
+        program.write_text(f"PLACES = ({left!r},)\n{PROGRAM}")
+        done = rehearse(tmp_path, "up")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert not other.replica_dir.exists()
+        assert not processes_of(other.replica_dir)
+        assert {row["name"] for row in json.loads(rehearse(tmp_path, "report", "--json").stdout)["pools"]} == {"l4"}
+    finally:
+        rehearse(tmp_path, "down")
+    assert not processes_of(rehearsal.root)
+    assert not rehearsal.root.parent.exists()
