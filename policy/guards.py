@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.planning.api_server.pod_security import broken
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, template_path
 
 Manifest = Mapping[str, Any]
@@ -52,6 +53,11 @@ class Pods(NamedTuple):
     item: Manifest
     path: str
     spec: Manifest
+
+    @property
+    def template(self) -> Manifest:
+        """What has the spec and the metadata of the pods."""
+        return section(self.item, *filter(None, template_path(self.item["kind"]).split(".")))
 
     @property
     def containers(self) -> Iterator[tuple[str, Manifest]]:
@@ -166,8 +172,7 @@ def shared_memory(objects: list[Manifest]) -> Iterator[Violation]:
 def spot_checkpoints(objects: list[Manifest]) -> Iterator[Violation]:
     """Jobs on Spot VMs say where they keep their checkpoints: such a VM goes away with half a minute's notice."""
     for pods in pods_of(objects, "Job", "CronJob", "Pod"):
-        template = section(pods.item, *filter(None, template_path(pods.item["kind"]).split(".")))
-        if pods.gpus and _takes_spot(pods.spec) and CHECKPOINT not in annotations_of(template):
+        if pods.gpus and _takes_spot(pods.spec) and CHECKPOINT not in annotations_of(pods.template):
             yield pods.item, f"{pods.path}.nodeSelector", "runs on Spot VMs and names no checkpoint"
 
 
@@ -192,15 +197,8 @@ def pod_security(objects: list[Manifest]) -> Iterator[Violation]:
     exempt = {"kube-system", *(name_of(item) for item in namespaces if labels_of(item).get(level) == "privileged")}
     for pods in pods_of(objects):
         if namespace_of(pods.item) not in exempt:
-            for field in ("hostNetwork", "hostPID", "hostIPC"):
-                if pods.spec.get(field) is True:
-                    yield pods.item, f"{pods.path}.{field}", "shares the node's own"
-            for index, volume in enumerate(items(pods.spec, "volumes")):
-                if "hostPath" in volume:
-                    yield pods.item, f"{pods.path}.volumes[{index}].hostPath", "mounts a folder of the node"
-            for path, container in pods.containers:
-                if section(container, "securityContext").get("privileged") is True:
-                    yield pods.item, f"{path}.securityContext.privileged", "is privileged"
+            for path, rule, _ in broken({"enforce": "baseline"}, pods.template):
+                yield pods.item, f"{pods.path}.{path}", f"breaks Pod Security baseline: {rule}"
 
 
 @guard("Leave it out: the device plugin sets it.", mandatory=True)

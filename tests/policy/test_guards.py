@@ -92,8 +92,9 @@ TRIPS: dict[str, list[tuple[list[dict[str, Any]], str]]] = {
     ],
     "gpu-quota": [([job()], "no quota for GPUs in the namespace ml")],
     "pod-security": [
-        ([with_main(job(), securityContext={"privileged": True}), QUOTA], "is privileged"),
-        ([job(template={"spec": pod_spec(hostNetwork=True)}), QUOTA], "shares the node's own"),
+        ([with_main(job(), securityContext={"privileged": True}), QUOTA], "must be false, not True"),
+        ([job(template={"spec": pod_spec(hostNetwork=True)}), QUOTA], "must be false, not True"),
+        ([with_main(job(), securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), QUOTA], "SYS_ADMIN"),
     ],
     "visible-devices": [
         (

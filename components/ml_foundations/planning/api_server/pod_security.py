@@ -24,12 +24,14 @@ def refusals(namespace_labels: Manifest, template: Manifest) -> Iterable[Refusal
     policy = {key.removeprefix(_LABEL): value for key, value in namespace_labels.items() if key.startswith(_LABEL)}
     level = policy.get("enforce", "privileged")
     remedy = "Set what the level wants, or lower the level of the namespace."
-    for path, rule, known in _broken(policy, level, template):
+    for path, rule, known in broken(policy, template):
         message = f"Pod Security {level} of the namespace refuses the pods: {path} {rule}".replace("  ", " ")
         yield Refusal("pod-security", path, message, remedy, certain=known)
 
 
-def _broken(policy: Manifest, level: str, template: Manifest) -> Iterable[Broken]:
+def broken(policy: Manifest, template: Manifest) -> Iterable[Broken]:
+    """What pods do that a policy does not allow; its keys are the ends of the labels', such as enforce."""
+    level = policy.get("enforce", "privileged")
     for name, value in policy.items():
         levels = ("privileged", "baseline", "restricted")
         if value is UNKNOWN or not (_VERSION.fullmatch(value) if name.endswith("-version") else value in levels):
