@@ -92,7 +92,7 @@ def up(
             take(line)
         options = ["--skip-preview"] if lines else []
         if _each_line(rehearsal, take, "up", "--yes", *options, "--stack", rehearsal.stack) != 0:
-            said = "its output is above" if verbose else follower.shown().strip()
+            said = "its output is above" if verbose else follower.shown().strip() or "something ended it"
             again, log_file = rehearsal.command("up"), os.path.relpath(rehearsal.up_log)
             way = f"Fix what it names, then run {again}. The whole log: {log_file}"
             if "it is protected" in said:
