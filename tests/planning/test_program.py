@@ -6,6 +6,7 @@ import pytest
 import yaml
 from ml_foundations.component.spec import check
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
+from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.kubernetes.manifests import RELEASE
 from ml_foundations.planning import UNKNOWN, Verdict
 from ml_foundations.planning.input.program import CLUSTER, CONNECTION, NETWORK, NODE_POOL, Resource, nodes_of
@@ -171,6 +172,37 @@ def test_metrics_of_gpus_that_are_exported_twice_are_told() -> None:
     off = operator(dcgmExporter={"enabled": False})
     assert "metrics-twice" not in {f.rule for f in judge_program([cluster(**keeps), *off]).findings}
     assert "metrics-twice" not in {f.rule for f in judge_program([cluster(), *operator()]).findings}
+
+
+def test_any_second_exporter_of_metrics_is_told() -> None:
+    keeps = {"monitoringConfig": {"enableComponents": ["DCGM"]}}
+    monitor = [kubernetes(manifest) for manifest in check(GpuMonitorSpec, "m", {"monitor_name": "m"}).manifests()]
+    for resources, told in (
+        ([cluster(**keeps), *monitor], ["DaemonSet m"]),
+        ([cluster(), *monitor, *operator()], ["DaemonSet m", "GPU Operator"]),
+        ([cluster(), *monitor], []),
+    ):
+        found = [each.object for each in judge_program(resources).findings if each.rule == "metrics-twice"]
+        assert found == told
+
+
+@pytest.mark.parametrize(
+    ("values", "is_told"),
+    [
+        ({}, True),
+        ({"managerConfig": {"controllerManagerConfigYaml": "# waitForPodsReady:\nmetrics: {}"}}, True),
+        ({"managerConfig": {"controllerManagerConfigYaml": "waitForPodsReady: {timeout: 5m}"}}, False),
+        ({"managerConfig": {"controllerManagerConfigYaml": UNKNOWN}}, False),
+    ],
+)
+def test_a_kueue_that_leaves_half_a_gang_on_its_nodes_is_told(values: dict[str, Any], is_told: bool) -> None:
+    kueue = (RELEASE, {"chart": "oci://registry.k8s.io/kueue/charts/kueue", "values": values})
+    assert ("half-a-gang" in {each.rule for each in judge_program([cluster(), kueue]).findings}) is is_told
+    assert "half-a-gang" not in {each.rule for each in judge_program([cluster()]).findings}
+
+
+def test_machines_that_the_components_refuse_are_not_known_in_a_plain_pool_either() -> None:
+    assert judge_program([cluster(), pool("a4x-highgpu-4g"), web(1)]).stack is OPEN
 
 
 @pytest.mark.parametrize(

@@ -382,6 +382,7 @@ def test_every_rule_is_here() -> None:
     of_clusters = {
         "controller",
         "csi-driver",
+        "half-a-gang",
         "metrics-collected",
         "metrics-twice",
         "private-access",

@@ -103,6 +103,8 @@ class _Pool:
         except UnknownNameError:
             yield f'nodeConfig.machineType "{self._config.get("machineType")}", which is not in the catalog,'
         else:
+            if self.machine.missing:
+                yield f'nodeConfig.machineType "{self.machine.name}", which lacks here {self.machine.missing},'
             if gpu is not None and gpu_model(gpu, section(self._config, "labels")) is None:
                 yield f'nodeConfig.guestAccelerators[0].type "{gpu}"'
 

@@ -150,7 +150,7 @@ def _unknown_nodes(name: str) -> NodeClass:
 
 def _without_devices(nodes: Iterable[NodeClass], resources: Sequence[Resource]) -> Iterable[NodeClass]:
     """The nodes, with what they lack where NVIDIA's driver for DRA is the program's and its pods select others."""
-    values = _values(resources, versions.DRA_DRIVER)
+    values = values_of(resources, versions.DRA_DRIVER)
     known: Manifest = {} if values is None or isinstance(values, Unknown) else values
     selector = section(known, "kubeletPlugin", "nodeSelector")
     for node in nodes:
@@ -161,13 +161,13 @@ def _without_devices(nodes: Iterable[NodeClass], resources: Sequence[Resource]) 
 
 def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:
     """The GPU Operator, as the values of its release set it."""
-    values = _values(resources, versions.GPU_OPERATOR)
+    values = values_of(resources, versions.GPU_OPERATOR)
     if values is None or isinstance(values, Unknown):
         return values
     return Operator.of(values).beside(o for o in objects_of(resources) if o["kind"] == "DaemonSet")
 
 
-def _values(resources: Sequence[Resource], chart: versions.Chart) -> Manifest | Unknown | None:
+def values_of(resources: Sequence[Resource], chart: versions.Chart) -> Manifest | Unknown | None:
     """The values of a chart's release; None where the program has none."""
     for type_, inputs in resources:
         if is_release_of(type_, inputs, chart):

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
+import yaml
+
 from ml_foundations.catalog import versions
 from ml_foundations.catalog.disks import LUSTRE_CSI
 from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES, CRITICAL_PODS_BESIDE, Operator
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, Unknown, items, name_of, namespace_of, section
 from ml_foundations.planning.input.program import (
     CLUSTER,
     CONNECTION,
@@ -16,6 +18,7 @@ from ml_foundations.planning.input.program import (
     is_release_of,
     objects_of,
     operator_of,
+    values_of,
 )
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.resources import PODS
@@ -42,7 +45,15 @@ def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass])
         remedy = "Enable managedPrometheus, or take DCGM out of the cluster's monitoring."
         yield Finding("metrics-collected", Severity.WARNING, "Cluster", "monitoringConfig", message, remedy)
     yield from _without_private_access(resources)
+    yield from _half_gangs(values_of(resources, versions.KUEUE))
     operator = operator_of(resources)
+    exporters = [f"DaemonSet {name_of(each)}" for each in objects_of(resources) if _exports_metrics(each)]
+    if isinstance(operator, Operator) and operator.exports_metrics:
+        exporters.append("GPU Operator")
+    for exporter in exporters if len(exporters) + bool(kept) > 1 else ():
+        message = f"{'DCGM of GKE' if kept else 'another exporter'} exports the metrics of GPUs too"
+        remedy = "Take DCGM out of the cluster's monitoring, or switch one of the exporters off."
+        yield Finding("metrics-twice", Severity.WARNING, exporter, "dcgmExporter", message, remedy)
     if not isinstance(operator, Operator):
         return
     releases = [inputs for type_, inputs in resources if is_release_of(type_, inputs, versions.GPU_OPERATOR)]
@@ -50,10 +61,22 @@ def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass])
     for quota in objects_of(resources):
         if quota["kind"] == "ResourceQuota" and namespace_of(quota) in homes:
             yield from _beyond(quota, operator, nodes)
-    if operator.exports_metrics and kept:
-        message = "GKE's DCGM and the operator's exporter both export the metrics of GPUs"
-        remedy = "Take DCGM out of the cluster's monitoring, or switch the operator's exporter off."
-        yield Finding("metrics-twice", Severity.WARNING, "GPU Operator", "dcgmExporter", message, remedy)
+
+
+def _half_gangs(kueue: Manifest | Unknown | None) -> Iterator[Finding]:
+    """Kueue, by the values of its chart, without what makes a workload give back the nodes that it waits on."""
+    key = "controllerManagerConfigYaml"
+    config = UNKNOWN if kueue is None or isinstance(kueue, Unknown) else section(kueue, "managerConfig").get(key)
+    if config is not UNKNOWN and "waitForPodsReady" not in (yaml.safe_load(str(config or "{}")) or {}):
+        message = "waitForPodsReady is off: where Google has nodes for half of a gang, that half waits, and is paid"
+        remedy = f"Set it, with a timeout, in managerConfig.{key}, as a TrainingQueue does."
+        yield Finding("half-a-gang", Severity.WARNING, "Kueue", f"managerConfig.{key}", message, remedy)
+
+
+def _exports_metrics(each: Manifest) -> bool:
+    """Whether pods of NVIDIA's exporter run on every node."""
+    containers = items(section(each, "spec", "template", "spec"), "containers") if each["kind"] == "DaemonSet" else []
+    return any("dcgm-exporter" in str(container.get("image")) for container in containers)
 
 
 def _leaves_zones_open(pool: Manifest) -> bool:
