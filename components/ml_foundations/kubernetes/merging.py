@@ -1,5 +1,7 @@
 """Merging: how the user's overrides and Helm values join what a component makes."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -72,3 +74,16 @@ def _joined(base: list[Mapping[str, Any]], top: list[Mapping[str, Any]], key: st
     known = {item.get(key) for item in base}
     joined = [strategic_merge(item, changes.get(item.get(key), {})) for item in base]
     return joined + [strategic_merge({}, item) for item in top if item.get(key) not in known]
+
+
+def named_by_content(
+    manifest: Mapping[str, Any], name: str, content: str, overrides: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """An object with the user's overrides, under a name that changes with its content and so replaces its pods.
+
+    The object comes without a name, and its ``content`` is the field of that name.
+    """
+    made = overridden(manifest, overrides)
+    digest = hashlib.sha256(json.dumps(made[content], sort_keys=True).encode()).hexdigest()
+    made["metadata"].setdefault("name", f"{name}-{digest[:8]}")
+    return made

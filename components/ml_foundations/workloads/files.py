@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ml_foundations.kubernetes.manifests import api_object
-from ml_foundations.workloads.naming import named_by_content
+from ml_foundations.kubernetes.merging import named_by_content
 
 FILES_VOLUME = "files"
 HOME_VOLUME = "home"

@@ -1,10 +1,11 @@
 """A closed world: what planning does not know of the documents makes verdicts undetermined."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from ml_foundations.kubernetes.labels import NAMESPACE_NAME
+from ml_foundations.kubernetes.labels import GPU_PRODUCT, NAMESPACE_NAME
 from ml_foundations.kubernetes.manifests import (
     UNKNOWN,
     Manifest,
@@ -16,7 +17,7 @@ from ml_foundations.kubernetes.manifests import (
     section,
 )
 from ml_foundations.kubernetes.selectors import selects
-from ml_foundations.planning.input import gpu_models, known
+from ml_foundations.planning.input import known
 from ml_foundations.planning.model.refusals import Refusal, invalid
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload, is_running, is_stored, read_fields
 
@@ -32,6 +33,11 @@ _MAKES: Mapping[str, Sequence[str]] = {
     "JobSet": ("batch/jobs", "/services"),
 }
 """What a workload's controller makes besides pods."""
+_GPU_MODELS_RULE = (
+    "!(variables.priority in variables.models) || "
+    f"object.spec.?nodeSelector[?'{GPU_PRODUCT}'].orValue('') == variables.models[variables.priority]"
+)
+"""The rule of our components that the pods of a PriorityClass run on one model of GPUs."""
 
 
 class World:
@@ -177,7 +183,7 @@ class World:
             case "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration":
                 return any(self._is_about(hook, "rules", workload) for hook in items(document, "webhooks"))
             case "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy":
-                if gpu_models.is_rule(document) and all(gpu_models.allows(document, p.spec) for p in workload.pods):
+                if workload.pods and all(_is_of_our_gpu_models(document, pods.spec) for pods in workload.pods):
                     return False
                 is_about = self._is_about(section(spec, "matchConstraints"), "resourceRules", workload)
                 return is_about and self._is_bound(name_of(document), workload)
@@ -284,3 +290,12 @@ def _templates(tree: Any, path: str) -> Iterator[PodSet]:
             return
         for key, item in held.items():
             yield from _templates(item, f"{path}.{key}".lstrip("."))
+
+
+def _is_of_our_gpu_models(policy: Manifest, spec: Manifest) -> bool:
+    """Whether a ValidatingAdmissionPolicy is our rule of GPU models, and no more, and allows pods of a spec."""
+    validations, variables = (items(section(policy, "spec"), key) for key in ("validations", "variables"))
+    models = next((str(each.get("expression")) for each in variables if each.get("name") == "models"), "")
+    product = dict(re.findall("'([^']+)': '([^']+)'", models)).get(spec.get("priorityClassName", ""))
+    is_ours = [each.get("expression") for each in validations] == [_GPU_MODELS_RULE]
+    return is_ours and product in (None, section(spec, "nodeSelector").get(GPU_PRODUCT))
