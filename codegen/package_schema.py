@@ -5,6 +5,10 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import ml_foundations
+from ml_foundations.component.base import PACKAGE
+from pulumi.provider.experimental.component import ComponentProvider
+
 from codegen import ROOT
 
 FILE = ROOT / "components" / "schema.json"
@@ -16,8 +20,17 @@ def files() -> dict[Path, str]:
 
 
 def schema() -> dict[str, Any]:
-    """The schema as the component host gives it, in the form that the CLI brings it into."""
-    host = runpy.run_path(str(ROOT / "components"))["Host"]()
+    """The schema as the component host gives it to other languages."""
+    return _as_printed(runpy.run_path(str(ROOT / "components"))["Host"]())
+
+
+def of_python() -> dict[str, Any]:
+    """The schema as it follows from Python's types: what must be plain is marked."""
+    return _as_printed(ComponentProvider([getattr(ml_foundations, name) for name in ml_foundations.COMPONENTS], PACKAGE))
+
+
+def _as_printed(host: ComponentProvider) -> dict[str, Any]:
+    """The schema of a host in the form that the CLI brings it into."""
     given = _without_none(json.loads(host.schema))
     del given["dependencies"]
     for resource in given["resources"].values():

@@ -62,7 +62,7 @@ class _Book:
     """All pages, each with its sections: a spec, and which of its arguments."""
 
     def __init__(self) -> None:
-        self.schema = package_schema.schema()
+        self.schema = package_schema.of_python()
         self.specs: dict[str, type[Spec]] = {
             name: getattr(ml_foundations, name).spec_type() for name in sorted(ml_foundations.COMPONENTS)
         }
@@ -142,7 +142,9 @@ class _Book:
         said = (
             "Python programs write `max_nodes` where others, and stack files, write `maxNodes`. Components other than "
         )
-        said += "clusters and node pools take a kubernetes provider in their options."
+        said += "clusters and node pools take a kubernetes provider in their options. In other languages every argument "
+        said += "takes an Output, such as the `nodeSelector` of a pool; where `or Output` is missing on these pages, it "
+        said += "has to be known at preview."
         shared = "Shared: [arguments of workloads](pod.md), [of node pools](node-pool.md), [nested types](types.md)."
         return ["# Components", "", f"{said} {shared}", "", "| component | makes |", "|---|---|", *rows]
 

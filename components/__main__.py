@@ -1,14 +1,18 @@
 """The package as a Pulumi plugin: every component, for programs in any of Pulumi's languages."""
 
+import re
 import sys
 from typing import Any, cast
 
 import ml_foundations
 import pulumi
 from ml_foundations.component.base import PACKAGE
+from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.outputs import done
 from pulumi.provider import ConstructResult, main
 from pulumi.provider.experimental.component import ComponentProvider
+from pulumi.provider.server import ComponentInitError
+from pydantic.alias_generators import to_camel
 
 
 class Host(ComponentProvider):
@@ -20,6 +24,7 @@ class Host(ComponentProvider):
     def __init__(self) -> None:
         components = [getattr(ml_foundations, name) for name in ml_foundations.COMPONENTS]
         super().__init__(components, PACKAGE, version=ml_foundations.__version__)
+        self.schema = _for_other_languages(str(self.schema))
 
     def construct(
         self, name: str, resource_type: str, inputs: Any, options: pulumi.ResourceOptions | None = None
@@ -28,7 +33,20 @@ class Host(ComponentProvider):
         publishers: list[pulumi.Resource] = []
         values = _plain(inputs, publishers)
         after = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(depends_on=publishers))
-        return super().construct(name, resource_type, values, after)
+        try:
+            return super().construct(name, resource_type, values, after)
+        except ComponentInitError as error:
+            if isinstance(error.inner, ArgumentsError):
+                raise pulumi.InputPropertiesError(ArgumentsError(*error.inner.given, to_camel).message) from None
+            raise
+
+
+def _for_other_languages(schema: str) -> str:
+    """The schema, with Outputs wherever a program writes arguments: it has nothing else of another component.
+
+    Types lose the suffix that every language's SDK adds itself.
+    """
+    return re.sub(r'(:index:\w+)Args"', r'\1"', re.sub(r'"plain": true, |, "plain": true', "", schema))
 
 
 def _plain(value: Any, publishers: list[pulumi.Resource]) -> Any:

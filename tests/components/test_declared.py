@@ -237,3 +237,25 @@ def test_a_hosted_component_takes_known_outputs_as_plain_values() -> None:
     requests = declared(program)
     assert inputs(requests["data-claim"])["metadata"] == {"name": "data", "namespace": "research"}
     assert any(urn.endswith("::research-namespace") for urn in requests["data"].dependencies)
+
+
+def test_a_hosted_component_tells_wrong_arguments_in_the_schemas_names_and_without_a_traceback() -> None:
+    args = {"namespace": "research", "size": "1Gi", "storageClass": "zonal-ssd", "accessMode": "ReadWriteNever"}
+
+    def program() -> None:
+        with pytest.raises(pulumi.InputPropertiesError) as refused:
+            component_host().Host().construct("data", "ml-foundations:index:Volume", args)
+        assert not isinstance(refused.value, pulumi.RunError)
+        assert refused.value.message.startswith("Volume data: 1 wrong argument(s):\n  accessMode: ")
+
+    declared(program)
+
+
+def test_other_languages_may_give_what_another_component_publishes() -> None:
+    """They have it as an Output only; types get their suffix from each language's SDK."""
+    schema = json.loads(component_host().Host().schema)
+    assert '"plain"' not in json.dumps(schema)
+    for component, part in (("TrainingJob", "inputProperties"), ("GpuNodePool", "properties")):
+        tolerations = schema["resources"][f"ml-foundations:index:{component}"][part]["tolerations"]
+        assert tolerations["items"]["$ref"] == "#/types/ml-foundations:index:Toleration"
+    assert "ml-foundations:index:Toleration" in schema["types"]

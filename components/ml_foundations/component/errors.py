@@ -18,16 +18,17 @@ class FieldsError(ValueError):
 
 
 class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
-    """Wrong arguments of a component. As a RunError it ends a program without a traceback."""
+    """Wrong arguments of a component; the message lists every one. As a RunError it ends a program without a traceback."""
 
-
-def arguments_error(component: str, error: ValidationError, spec: type[BaseModel]) -> ArgumentsError:
-    """The error of a component that was given wrong arguments; its message lists every one."""
-    details: list[pulumi.InputPropertyErrorDetails] = [
-        {"property_path": path, "reason": reason} for path, reason in explain(error, spec)
-    ]
-    lines = "".join(f"\n  {item['property_path']}: {item['reason']}" for item in details)
-    return ArgumentsError(f"{component}: {len(details)} wrong argument(s):{lines}", details)
+    def __init__(
+        self, component: str, error: ValidationError, spec: type[BaseModel], spell: Callable[[str], str] = str
+    ) -> None:
+        self.given = component, error, spec
+        details: list[pulumi.InputPropertyErrorDetails] = [
+            {"property_path": path, "reason": reason} for path, reason in explain(error, spec, spell)
+        ]
+        lines = "".join(f"\n  {item['property_path']}: {item['reason']}" for item in details)
+        super().__init__(f"{component}: {len(details)} wrong argument(s):{lines}", details)
 
 
 def explain(

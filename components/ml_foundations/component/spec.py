@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 from typing_extensions import override
 
-from ml_foundations.component.errors import FieldsError, arguments_error
+from ml_foundations.component.errors import ArgumentsError, FieldsError
 from ml_foundations.component.overrides import object_errors, selector_errors
 from ml_foundations.component.parts import Part
 from ml_foundations.kubernetes.merging import overridden
@@ -112,4 +112,4 @@ def check(spec: type[S], component: str, args: Mapping[str, Any]) -> S:
     try:
         return spec.model_validate(dict(args), by_alias=False, by_name=True)
     except ValidationError as error:
-        raise arguments_error(component, error, spec) from None
+        raise ArgumentsError(component, error, spec) from None
