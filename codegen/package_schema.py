@@ -26,7 +26,8 @@ def schema() -> dict[str, Any]:
 
 def of_python() -> dict[str, Any]:
     """The schema as it follows from Python's types: what must be plain is marked."""
-    return _as_printed(ComponentProvider([getattr(ml_foundations, name) for name in ml_foundations.COMPONENTS], PACKAGE))
+    components = [getattr(ml_foundations, name) for name in ml_foundations.COMPONENTS]
+    return _as_printed(ComponentProvider(components, PACKAGE))
 
 
 def _as_printed(host: ComponentProvider) -> dict[str, Any]:

@@ -142,9 +142,9 @@ class _Book:
         said = (
             "Python programs write `max_nodes` where others, and stack files, write `maxNodes`. Components other than "
         )
-        said += "clusters and node pools take a kubernetes provider in their options. In other languages every argument "
-        said += "takes an Output, such as the `nodeSelector` of a pool; where `or Output` is missing on these pages, it "
-        said += "has to be known at preview."
+        said += "clusters and node pools take a kubernetes provider in their options. In other languages every "
+        said += "argument takes an Output, such as the `nodeSelector` of a pool; where `or Output` is missing on these "
+        said += "pages, it has to be known at preview."
         shared = "Shared: [arguments of workloads](pod.md), [of node pools](node-pool.md), [nested types](types.md)."
         return ["# Components", "", f"{said} {shared}", "", "| component | makes |", "|---|---|", *rows]
 

@@ -24,7 +24,8 @@ class Host(ComponentProvider):
     def __init__(self) -> None:
         components = [getattr(ml_foundations, name) for name in ml_foundations.COMPONENTS]
         super().__init__(components, PACKAGE, version=ml_foundations.__version__)
-        self.schema = _for_other_languages(str(self.schema))
+        # What another component publishes is an Output there; and SDKs add a suffix to types themselves.
+        self.schema = re.sub(r'(:index:\w+)Args"', r'\1"', str(self.schema)).replace(', "plain": true', "")
 
     def construct(
         self, name: str, resource_type: str, inputs: Any, options: pulumi.ResourceOptions | None = None
@@ -37,16 +38,10 @@ class Host(ComponentProvider):
             return super().construct(name, resource_type, values, after)
         except ComponentInitError as error:
             if isinstance(error.inner, ArgumentsError):
-                raise pulumi.InputPropertiesError(ArgumentsError(*error.inner.given, to_camel).message) from None
+                told = ArgumentsError(*error.inner.given, to_camel)
+                # The engine shows the errors below the message.
+                raise pulumi.InputPropertiesError(told.message.partition("\n")[0], told.errors) from None
             raise
-
-
-def _for_other_languages(schema: str) -> str:
-    """The schema, with Outputs wherever a program writes arguments: it has nothing else of another component.
-
-    Types lose the suffix that every language's SDK adds itself.
-    """
-    return re.sub(r'(:index:\w+)Args"', r'\1"', re.sub(r'"plain": true, |, "plain": true', "", schema))
 
 
 def _plain(value: Any, publishers: list[pulumi.Resource]) -> Any:

@@ -2,9 +2,8 @@ import * as ml from "@pulumi/ml-foundations";
 
 const team = new ml.TeamNamespace("research", { gpus: 8, cpu: "64", memory: "512Gi", storage: "4Ti" });
 
-// Names are plain strings, so that the proof knows them at preview.
 new ml.TrainingJob("finetune", {
-    namespace: "research",
+    namespace: team.namespace,
     image: "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime",
     command: ["python", "-c", "import torch; print(torch.cuda.get_device_name())"],
     gpu: "H100",

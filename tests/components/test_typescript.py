@@ -63,6 +63,6 @@ def test_a_wrong_argument_does_not(example: Path) -> None:
     right = program.read_text()
     program.write_text(right.replace("gpus: 4", 'gpus: "four"'))
     try:
-        assert "Type 'string' is not assignable to type 'number'" in compile_(example, example).stdout
+        assert "Type 'string' is not assignable to type 'Input<number" in compile_(example, example).stdout
     finally:
         program.write_text(right)

@@ -74,6 +74,20 @@ def test_a_program_that_fails_at_a_commit_is_named_with_it(project: Path) -> Non
     assert "at HEAD, the program fails: no such zone" in " ".join(diff(project).stderr.split())
 
 
+def test_a_stack_that_the_first_commit_lacks_is_new(project: Path) -> None:
+    (project / "Pulumi.prod.yaml").write_text("config: {mine:class: standard}")
+    commit(project)
+    done = diff(project, "--stack", "prod")
+    assert done.returncode == 0, done.stderr
+    assert 'All is new: at HEAD~1, no stack "prod": there is no Pulumi.prod.yaml. Stacks: dev.' in done.stdout
+    git(project, "mv", str(project), str(project.with_name("moved")))
+    commit(project.parent)
+    assert (
+        f"All is new: at HEAD~1, {project.with_name('moved')} is not a Pulumi project"
+        in diff(project.with_name("moved")).stdout
+    )
+
+
 @pytest.mark.parametrize(
     ("program", "error", "is_certain"),
     [

@@ -31,7 +31,7 @@ class UnknownNameError(KeyError, ValueError):
         lowered = {candidate.lower(): candidate for candidate in known}
         near = [lowered[match] for match in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)]
         listed = way_out or f"known: {', '.join(known)}"
-        hint = f"did you mean {' or '.join(near)}? Else {way_out}".rstrip() if near else listed
+        hint = f"did you mean {' or '.join(near)}?{f' Else {way_out}' if way_out else ''}" if near else listed
         super().__init__(
             f"{f'{what} {name!r} is not in the catalog' if way_out else f'unknown {what} {name!r}'}: {hint}"
         )

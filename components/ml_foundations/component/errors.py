@@ -18,7 +18,7 @@ class FieldsError(ValueError):
 
 
 class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
-    """Wrong arguments of a component; the message lists every one. As a RunError it ends a program without a traceback."""
+    """Wrong arguments of a component, all in its message. As a RunError it ends a program without a traceback."""
 
     def __init__(
         self, component: str, error: ValidationError, spec: type[BaseModel], spell: Callable[[str], str] = str

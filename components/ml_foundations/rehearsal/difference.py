@@ -9,7 +9,7 @@ from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.rehearsal.engine.declared import declared
-from ml_foundations.rehearsal.engine.environment import project_settings
+from ml_foundations.rehearsal.engine.environment import project_settings, source_stack_file
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths
 from ml_foundations.rehearsal.plugins.gcp.provider import replaced_paths as replaced_in_google_cloud
@@ -26,17 +26,25 @@ _KEEPS_DATA = (
 """The types of what goes with its data; a namespace goes with its claims."""
 
 
+class _NoSuchStackError(RehearsalError):
+    """A commit does not have the project, or not this stack of it."""
+
+
 def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
     """Two commits of a project compared, each by what its program declares; packages are those of its environment now.
 
     Raises:
-        RehearsalError: a commit does not exist, or its program fails.
+        RehearsalError: a commit does not exist, HEAD lacks the stack, or a program fails.
     """
-    old, new = (_resources(commit, project, stack) for commit in (base, head))
+    new = _resources(head, project, stack)
+    try:
+        old, added = _resources(base, project, stack), ()
+    except _NoSuchStackError as error:
+        old, added = dict[str, Resource](), (f"All is new: {error}.",)
     changes = dict(_changes(old, new))
     lost = [name for name, change in changes.items() if change.endswith(_LOSES_DATA)]
     title = f"From {base} to {head}" + (f", which loses data of {', '.join(lost)}" if lost else "")
-    notes = tuple(f"{name} {change}." for name, change in changes.items())
+    notes = (*added, *(f"{name} {change}." for name, change in changes.items()))
     return Comparison(title, judge_program(old.values()), judge_program(new.values()), notes)
 
 
@@ -65,9 +73,13 @@ def _resources(commit: str, project: Path, stack: str) -> Mapping[str, Resource]
         tree = Path(folder, "tree")
         _git(project, "worktree", "add", "--detach", str(tree), commit)
         try:
-            copy = tree / project.relative_to(root)
-            _bring_environment(project, copy)
-            found = declared(Rehearsal.of(stack, copy), judged=False)
+            rehearsal = Rehearsal.of(stack, tree / project.relative_to(root))
+            try:
+                source_stack_file(rehearsal)
+            except RehearsalError as error:
+                raise _NoSuchStackError(f"at {commit}, {error}".replace(str(tree), str(root))) from None
+            _bring_environment(project, rehearsal.project)
+            found = declared(rehearsal, judged=False)
         finally:
             _git(project, "worktree", "remove", "--force", str(tree))
     if found.error:
