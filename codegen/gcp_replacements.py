@@ -1,8 +1,11 @@
-"""Writes which changes replace a resource of pulumi-gcp, from the schemas of the Terraform provider that it bridges.
+"""Writes which changes replace a resource of pulumi-gcp, and which inputs exclude each other.
+
+Both are from the schemas of the Terraform provider that it bridges.
 
 The SDK does not say it. Give the folders of the two sources, of the versions that the SDK was made of:
 ``python -m codegen.gcp_replacements <terraform-provider-google-beta> <pulumi-gcp>``. A property with ``ForceNew`` in
-its Terraform schema replaces its resource; pulumi-gcp's bridge-metadata.json has the type that each resource became.
+its Terraform schema replaces its resource, and one with ``ConflictsWith`` excludes others; pulumi-gcp's
+bridge-metadata.json has the type that each resource became.
 """
 
 import json
@@ -16,6 +19,7 @@ from typing import Any
 from codegen import sdk
 
 FILE = sdk.file("gcp").with_name("replaced_for.json")
+CONFLICTS = FILE.with_name("conflicts.json")
 _METADATA = "provider/cmd/pulumi-resource-gcp/bridge-metadata.json"
 _WORD = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|`[^`]*`|[\w.&*]+|\S', re.DOTALL)
 _DEFINED = re.compile(r"^(?:func|var) (\w+)", re.MULTILINE)
@@ -71,6 +75,7 @@ class Service:
         return {
             "replaces": facts.get("ForceNew") == ["true"],
             "computed": facts.get("Computed") == ["true"],
+            "conflicts": [word.strip('"') for word in facts.get("ConflictsWith", []) if word.startswith('"')],
             "fields": self._map(facts.get("Elem", [])),
         }
 
@@ -108,25 +113,54 @@ def _names(name: str) -> list[str]:
     return [plain, f"{plain}s", f"{plain}es", f"{plain[:-1]}ies", plain.removesuffix("s")]
 
 
-def replacements(terraform: Path, pulumi: Path) -> dict[str, list[str]]:
-    """The paths whose change replaces a resource, by type; without types that have none."""
+def _wire_path(path: str, taken: Mapping[str, Any], blocks: Mapping[str, Any]) -> str:
+    """A path of Terraform's, ``a_b.0.c``, by the names on the wire; empty where it leads into a list."""
+    found: list[str] = []
+    for name in (step for step in path.split(".") if step != "0"):
+        names = {*taken.get("required", ()), *taken.get("optional", ())}
+        wire = next((one for one in _names(name) if one in names), "")
+        block = taken.get("blocks", {}).get(wire, "")
+        if not wire or (found and not taken):
+            return ""
+        found.append(wire)
+        taken = {} if block.endswith("[]") else blocks.get(block, {})
+    return ".".join(found)
+
+
+def _exclusions(fields: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, str]]:
+    """The pairs of paths, as Terraform has them, of inputs that exclude each other."""
+    for name, field in fields.items():
+        yield from ((f"{at}{name}", other) for other in field["conflicts"])
+        yield from _exclusions(field["fields"], f"{at}{name}.0.")
+
+
+def replacements(terraform: Path, pulumi: Path) -> tuple[dict[str, list[str]], dict[str, list[list[str]]]]:
+    """By type, the paths whose change replaces a resource, and the pairs of those that exclude each other."""
     data, metadata = sdk.written("gcp"), json.loads((pulumi / _METADATA).read_text())
     found: dict[str, list[str]] = {}
+    conflicts: dict[str, list[list[str]]] = {}
     for folder in sorted((terraform / "google-beta" / "services").iterdir()):
         service = Service(folder)
         for name, function in service.resources.items():
             token = metadata["auto-aliasing"]["resources"].get(name, {}).get("current")
             if token in data["types"]:
-                found[token] = sorted({*_paths(service.fields(function), data["types"][token], data["blocks"])})
-    return dict(sorted(found.items()))
+                taken, fields = data["types"][token], service.fields(function)
+                found[token] = sorted({*_paths(fields, taken, data["blocks"])})
+                wired = (
+                    tuple(sorted(_wire_path(path, taken, data["blocks"]) for path in pair))
+                    for pair in _exclusions(fields)
+                )
+                conflicts[token] = [list(pair) for pair in sorted({pair for pair in wired if all(pair)})]
+    return dict(sorted(found.items())), dict(sorted(conflicts.items()))
 
 
 def main() -> None:
     """Write the data, a type a line."""
     terraform, pulumi = map(Path, sys.argv[1:])
-    found = replacements(terraform, pulumi).items()
-    lines = (f"{json.dumps(token)}:{json.dumps(paths, separators=(',', ':'))}" for token, paths in found if paths)
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    for file, found in zip((FILE, CONFLICTS), replacements(terraform, pulumi), strict=True):
+        kept = ((json.dumps(token), paths) for token, paths in found.items() if paths)
+        rows = (f"{token}:{json.dumps(paths, separators=(',', ':'))}" for token, paths in kept)
+        file.write_text("{\n" + ",\n".join(rows) + "\n}\n")
 
 
 if __name__ == "__main__":

@@ -138,6 +138,13 @@ def test_an_autopilot_cluster_is_regional_and_has_no_pool_of_the_programs() -> N
         container.check_cluster(pilot | {"location": "us-central1-a"}, PLACE)
 
 
+def test_a_cluster_begins_with_a_node_even_if_its_pool_goes_at_once() -> None:
+    for given in ({"initialNodeCount": 1}, {"enableAutopilot": True}, {"nodePools": [{"nodeCount": 1}]}):
+        container.check_cluster({"name": "c", "location": "us-central1", **given}, PLACE)
+    with pytest.raises(RehearsalError, match="initial_node_count must be greater than zero"):
+        container.check_cluster({"name": "c", "location": "us-central1", "removeDefaultNodePool": True}, PLACE)
+
+
 def test_a_recorded_database_has_an_address_to_write_into_a_url(offline: GcpProvider) -> None:
     given = {"name": "db", "databaseVersion": "MYSQL_8_0", "region": "us-central1"}
     outputs = offline.create(resource("gcp:sql/databaseInstance:DatabaseInstance"), given).outputs
@@ -505,6 +512,28 @@ def test_gke_taints_a_gpu_pool_only_beside_another_pool(live: GcpProvider) -> No
         "cpu": False,
         "second": True,
     }
+
+
+@pytest.mark.parametrize(
+    ("token", "given", "path"),
+    [
+        # pulumi/pulumi-gcp#2881: the default, said aloud, is a conflict as well.
+        (container.CLUSTER, {"enableAutopilot": False, "removeDefaultNodePool": True}, "enableAutopilot"),
+        (
+            container.CLUSTER,
+            {"enableAutopilot": True, "addonsConfig": {"networkPolicyConfig": {"disabled": False}}},
+            "addonsConfig.networkPolicyConfig",
+        ),
+        (container.CLUSTER, {"clusterIpv4Cidr": "10.0.0.0/14", "ipAllocationPolicy": {}}, "clusterIpv4Cidr"),
+    ],
+)
+def test_inputs_that_exclude_each_other(offline: GcpProvider, token: str, given: Properties, path: str) -> None:
+    with pytest.raises(CheckError) as raised:
+        offline.check(resource(token), {}, given, b"seed")
+    assert [failed for failed, _ in raised.value.failures] == [path]
+    assert "Leave one out" in raised.value.failures[0][1]
+    for key in given:
+        offline.check(resource(token), {}, {**given, key: UNKNOWN}, b"seed")
 
 
 def test_conflicts_and_missing_clusters(live: GcpProvider) -> None:

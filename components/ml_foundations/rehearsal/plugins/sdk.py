@@ -112,6 +112,11 @@ class Sdk:
         return read_json(self._file("types.json"), {})
 
     @cached_property
+    def conflicts(self) -> dict[str, list[list[str]]]:
+        """The pairs of inputs that exclude each other, by type; of gcp, made by ``codegen.gcp_replacements``."""
+        return read_json(self._file("conflicts.json"), {})
+
+    @cached_property
     def _replaced_for(self) -> dict[str, Any]:
         """The paths whose change replaces a resource, by type; of gcp, made by ``codegen.gcp_replacements``."""
         return read_json(self._file("replaced_for.json"), {})

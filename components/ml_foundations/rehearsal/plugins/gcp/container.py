@@ -39,6 +39,8 @@ def check_cluster(inputs: Inputs, place: Place) -> None:
     check_name("Cluster", inputs["name"])
     if inputs.get("enableAutopilot") and is_zone(place.location_of(inputs)):
         raise bad_request("Autopilot clusters must be regional clusters")
+    if not any(inputs.get(key) for key in ("enableAutopilot", "nodePools", "initialNodeCount")):
+        raise bad_request("Cluster.initial_node_count must be greater than zero")
     check_zones(list(inputs.get("nodeLocations") or []), place.location_of(inputs))
 
 

@@ -73,6 +73,9 @@ class GcpProvider(Provider):
 
     def _check_inputs(self, resource: Resource, new: Properties) -> None:
         found = list(faults(GCP, resource.type, GCP[resource.type], new))
+        for one, other in GCP.conflicts.get(resource.type, ()):
+            if all(value_at(new, path) not in (None, UNKNOWN) for path in (one, other)):
+                found.append((one, f"conflicts with {other}, whatever their values. Leave one out"))
         if found and self._version == GCP.version:
             raise CheckError(found)
         for path, reason in found:
