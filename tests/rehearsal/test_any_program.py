@@ -152,7 +152,8 @@ def test_a_program_with_two_clusters(tools: Tools, tmp_path: Path) -> None:
         }
         assert not told(root)
         assert "hunter2" not in done.stdout + done.stderr
-        assert not [process for process in psutil.process_iter() if "hunter2" in " ".join(process.cmdline())]
+        commands = (process.info["cmdline"] for process in psutil.process_iter(["cmdline"]))
+        assert not [words for words in commands if "hunter2" in " ".join(words or [])]
     finally:
         rehearse(tmp_path, "down")
     assert not root.parent.exists()

@@ -33,6 +33,7 @@ from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State
 from ml_foundations.rehearsal.plugins.sdk import GCP
 from ml_foundations.rehearsal.plugins.values import Properties, Secret, write_struct
+from ml_foundations.rehearsal.processes import has_ended
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.report import contents
 from ml_foundations.rehearsal.tools.toolchain import Tools
@@ -578,7 +579,7 @@ def test_a_replica_whose_cluster_was_never_made_goes(live: GcpProvider, cluster:
     begun = [process.find() for process in (*kwok.processes(other), life.process(other))]
     replica.resume(cluster.rehearsal, tools)
     assert not other.replica_dir.exists()
-    assert not any(process and process.is_running() for process in begun)
+    assert all(process and has_ended(process) for process in begun)
 
 
 @pytest.mark.parametrize(

@@ -68,17 +68,17 @@ class Client:
             metadata = {key: live["metadata"][key] for key in ("name", "namespace") if key in live["metadata"]}
             self.apply({"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata}, manager)
 
-    def own(self, live: Object, manager: str) -> None:
-        """Make what a creation or kubectl owns what server-side apply owns, which then changes and removes it."""
+    def own(self, live: Object, manager: str) -> Object:
+        """Let server-side apply own what a creation or kubectl owns, so that it changes and removes it."""
         fields = live["metadata"].get("managedFields", [])
         taken = [entry for entry in fields if any(_is_entry(entry, other) for other in _TAKEN_OVER)]
         if not taken:
-            return
+            return live
         ours = [entry for entry in fields if (entry["manager"], entry["operation"]) == (manager, "Apply")]
         applied = reduce(merged, (entry["fieldsV1"] for entry in (*taken, *ours)))
         entry = (ours or taken)[0] | {"manager": manager, "operation": "Apply", "fieldsV1": applied}
         others = [other for other in fields if other not in (*taken, *ours)]
-        self._api.patch(self.path(live), {"metadata": {"managedFields": [*others, entry]}})
+        return self._api.patch(self.path(live), {"metadata": {"managedFields": [*others, entry]}})
 
     def delete(self, obj: Object, propagation: str) -> None:
         """Request the deletion of an object; one that is already gone is not an error."""

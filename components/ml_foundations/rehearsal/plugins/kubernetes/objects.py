@@ -62,15 +62,31 @@ def _removed() -> Mapping[tuple[str, str], Mapping[str, str]]:
     return {(row["apiVersion"], kind): row for row in found for kind in row["kinds"].split()}
 
 
-def keep_live(wanted: Object, live: Object | None, ignored: Iterable[str]) -> None:
-    """Keep the live values where changes are ignored: they may be set by others, as replicas by an autoscaler."""
-    for path in ignored if live else ():
-        *parents, last = steps(path)
+def keep_live(wanted: Object, live: Object, ignored: Iterable[str], manager: str = "") -> None:
+    """Where changes are ignored, keep the live values, and leave to others what a manager's apply does not own.
+
+    handleSSAIgnoreFields of pulumi-kubernetes, provider/pkg/await/await.go: a key with a dot it does not find.
+    """
+    for path in ignored:
+        *parents, last = found = steps(path)
         target, source = wanted, live
         for step in parents:
             target, source = (part.get(step) if isinstance(part, dict) else None for part in (target, source))
-        if isinstance(target, dict) and isinstance(source, dict) and last in source:
+        if not isinstance(target, dict) or not isinstance(source, dict) or last not in source or "[" in path:
+            continue
+        entries = live["metadata"].get("managedFields", []) if manager else []
+        owners = {entry["manager"] for entry in entries if _has(entry["fieldsV1"], found)}
+        if owners and manager not in owners:
+            target.pop(last, None)
+        else:
             target[last] = source[last]
+
+
+def _has(fields: Object | None, path: Iterable[str]) -> bool:
+    """Whether an entry of managedFields has a path."""
+    for step in path:
+        fields = (fields or {}).get(f"f:{step}")
+    return fields is not None
 
 
 def content_of(live: Object) -> Object:

@@ -257,12 +257,13 @@ class KubernetesProvider(Provider):
         # updateResource of pulumi-kubernetes, provider/pkg/await/await.go.
         if group_kind(wanted) == "CustomResourceDefinition.apiextensions.k8s.io":
             return self._client.replace(wanted, live, dry_run=dry_run)
-        objects.keep_live(wanted, live, resource.ignore)
         if not self._settings.applies_server_side:
+            objects.keep_live(wanted, live, resource.ignore)
             return self._client.merge(merge_patch(self._located(old.inputs, old), wanted), live, dry_run=dry_run)
         is_created = not _is_patch(resource) and self._client.is_as_created(live)
         if not dry_run and not _is_patch(resource):
-            self._client.own(live, manager)
+            live = self._client.own(live, manager)
+        objects.keep_live(wanted, live, resource.ignore, manager)
         return self._client.apply(wanted, manager, dry_run=dry_run, force=force or (is_created and dry_run))
 
     def _is_to_be_replaced(self, old: State, new: Properties) -> bool:
