@@ -160,7 +160,7 @@ def _volume(claim: Object, storage_class: Object, zones: Sequence[str]) -> Objec
     meta, spec = claim["metadata"], claim["spec"]
     name = f"pvc-{meta['uid']}"
     place = {"matchExpressions": [{"key": labels.GKE_ZONE, "operator": "In", "values": list(zones)}]}
-    driver = storage_class["provisioner"]
+    driver = annotations_of(claim)[_PROVISIONER]
     return {
         "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": driver}},
         "spec": {
