@@ -1,5 +1,6 @@
 """The command ``ml-foundations``, and how messages name it."""
 
+import argparse
 import fcntl
 import os
 import subprocess
@@ -7,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from ml_foundations.rehearsal import commands
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.progress import RehearsalError
 
 from tests.support.checkout import CHECKOUT, COMMAND
 
@@ -60,3 +63,36 @@ def test_one_command_at_a_time_changes_a_rehearsal(tmp_path: Path) -> None:
     os.close(held)
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     assert not rehearsal.root.exists()
+
+
+def test_a_removal_that_was_cut_off_is_ended_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: t\nruntime: python\n")
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    rehearsal.make()
+    rehearsal.leaving.touch()
+    (rehearsal.backend_dir / "left").touch()
+    found: list[bool] = []
+
+    def install(*_: object, **__: object) -> None:
+        found.append((rehearsal.backend_dir / "left").exists())
+        raise RehearsalError("enough")
+
+    monkeypatch.setattr(commands.environment, "install", install)
+    monkeypatch.setattr(commands.toolchain, "to_build", list)
+    monkeypatch.setattr(commands.toolchain, "ensure", lambda: None)
+    monkeypatch.setenv("ML_FOUNDATIONS_REHEARSAL", "")
+    args = argparse.Namespace(quiet=False, official_kubernetes_plugin=False, allow_provider=[])
+    with pytest.raises(RehearsalError, match="enough"):
+        commands._up(rehearsal, args)
+    assert found == [False]
+    assert not rehearsal.leaving.exists()
+
+
+def test_what_a_removal_left_is_removed(tmp_path: Path) -> None:
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    rehearsal.root.parent.mkdir()
+    rehearsal.leaving.touch()
+    assert subprocess.run([COMMAND, "down", "--project", tmp_path], check=False).returncode == 0
+    assert not rehearsal.root.parent.exists()

@@ -79,18 +79,17 @@ def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
         **dict.fromkeys(labels.REGIONS, region),
         **dict.fromkeys(labels.ZONES, zone),
     }
-    if pool.spot:
-        found[labels.GKE_SPOT] = "true"
-    if pool.flex_start:
-        found[labels.GKE_FLEX_START] = "true"
+    flags = {
+        labels.GKE_SPOT: pool.spot,
+        labels.GKE_FLEX_START: pool.flex_start,
+        "iam.gke.io/gke-metadata-server-enabled": pool.workload_identity,
+        "cloud.google.com/gke-gpu": pool.gpu,
+    }
+    found |= {key: "true" for key, holds in flags.items() if holds}
     if pool.reservation:
         found[labels.GKE_RESERVATION] = pool.reservation.partition("/reservationBlocks/")[0].rpartition("/")[2]
-    if pool.workload_identity:
-        found["iam.gke.io/gke-metadata-server-enabled"] = "true"
     if pool.gpu:
-        found[labels.GKE_ACCELERATOR] = pool.gpu.type
-        found[labels.GKE_ACCELERATOR_COUNT] = str(pool.gpu.count)
-        found["cloud.google.com/gke-gpu"] = "true"
+        found |= {labels.GKE_ACCELERATOR: pool.gpu.type, labels.GKE_ACCELERATOR_COUNT: str(pool.gpu.count)}
         if pool.is_gke_managed:
             found |= _managed_gpu_labels(pool.gpu)
     return found
@@ -112,13 +111,11 @@ def _discovered(pool: PoolTraits, sharing: Sharing) -> dict[str, str]:
     if gpu is None or model is None:
         return {}
     major, minor = model.compute_capability or (None, None)
+    parts = ("major", "minor", "revision")
     found = {
-        "cuda.driver-version.major": DRIVER[0],
-        "cuda.driver-version.minor": DRIVER[1],
-        "cuda.driver-version.revision": DRIVER[2],
+        **{f"cuda.driver-version.{part}": number for part, number in zip(parts, DRIVER, strict=True)},
         "cuda.driver-version.full": ".".join(DRIVER),
-        "cuda.runtime-version.major": CUDA[0],
-        "cuda.runtime-version.minor": CUDA[1],
+        **{f"cuda.runtime-version.{part}": number for part, number in zip(parts[:2], CUDA, strict=True)},
         "cuda.runtime-version.full": ".".join(CUDA),
         "gpu.compute.major": major,
         "gpu.compute.minor": minor,

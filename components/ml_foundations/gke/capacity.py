@@ -63,11 +63,8 @@ class MachineShape(Spec):
     @property
     def labels(self) -> dict[str, str]:
         """The labels of nodes that declare it."""
-        return {
-            labels.VCPUS: str(self.vcpus),
-            labels.MEMORY_GIB: f"{self.memory_gib:g}",
-            labels.DECLARED_ARCH: self.arch,
-        }
+        sizes = {labels.VCPUS: str(self.vcpus), labels.MEMORY_GIB: f"{self.memory_gib:g}"}
+        return {**sizes, labels.DECLARED_ARCH: self.arch}
 
 
 class CapacitySpec(Spec):

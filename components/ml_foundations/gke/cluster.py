@@ -30,25 +30,10 @@ _ACCOUNT_ID_CHARACTERS = 30
 
 _KEY = re.compile(r"projects/[^/]+/locations/(?P<location>[^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+")
 
-_LogComponent = Literal[
-    "SYSTEM_COMPONENTS", "WORKLOADS", "APISERVER", "SCHEDULER", "CONTROLLER_MANAGER", "KCP_CONNECTION", "KCP_SSHD"
-]
-_MetricsComponent = Literal[
-    "SYSTEM_COMPONENTS",
-    "APISERVER",
-    "SCHEDULER",
-    "CONTROLLER_MANAGER",
-    "STORAGE",
-    "HPA",
-    "POD",
-    "DAEMONSET",
-    "DEPLOYMENT",
-    "STATEFULSET",
-    "KUBELET",
-    "CADVISOR",
-    "DCGM",
-    "JOBSET",
-]
+_Common = Literal["SYSTEM_COMPONENTS", "APISERVER", "SCHEDULER", "CONTROLLER_MANAGER"]
+_LogComponent = Literal[_Common, "WORKLOADS", "KCP_CONNECTION", "KCP_SSHD"]
+_Workload = Literal["POD", "DAEMONSET", "DEPLOYMENT", "STATEFULSET", "JOBSET"]
+_MetricsComponent = Literal[_Common, _Workload, "STORAGE", "HPA", "KUBELET", "CADVISOR", "DCGM"]
 
 
 class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):

@@ -259,15 +259,17 @@ def _gpu_labels(spec: GpuNodePoolSpec) -> dict[str, str]:
 
 def _accelerator(spec: GpuNodePoolSpec) -> dict[str, Any]:
     version = spec.driver.upper() if spec.is_managed else INSTALLATION_DISABLED
-    sharing = spec.sharing
+    shared = (
+        {"gpu_sharing_strategy": of.strategy, "max_shared_clients_per_gpu": of.clients}
+        if (of := spec.sharing)
+        else None
+    )
     return {
         "type": spec.accelerator_type,
         "count": spec.gpus_per_node,
         "gpu_driver_installation_config": {"gpu_driver_version": version},
         "gpu_partition_size": spec.mig_partition,
-        "gpu_sharing_config": {"gpu_sharing_strategy": sharing.strategy, "max_shared_clients_per_gpu": sharing.clients}
-        if sharing
-        else None,
+        "gpu_sharing_config": shared,
     }
 
 

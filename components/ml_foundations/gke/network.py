@@ -109,16 +109,10 @@ def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
     else:
         network, subnetwork = Ref("subnetwork", "network"), Ref("subnetwork", "self_link")
         pods, services = _POD_RANGE, _SERVICE_RANGE
-    return {
-        "network": network,
-        "subnetwork": subnetwork,
-        "networking_mode": "VPC_NATIVE",
-        "ip_allocation_policy": {
-            "stack_type": "IPV4",
-            "cluster_secondary_range_name": pods,
-            "services_secondary_range_name": services,
-        },
-    }
+    ranges = {"cluster_secondary_range_name": pods, "services_secondary_range_name": services}
+    policy = {"stack_type": "IPV4", **ranges}
+    place = {"network": network, "subnetwork": subnetwork}
+    return {**place, "networking_mode": "VPC_NATIVE", "ip_allocation_policy": policy}
 
 
 def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:

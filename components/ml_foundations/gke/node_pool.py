@@ -181,6 +181,7 @@ def pool_part(
     """
     # Google's own commands for either say --no-enable-autorepair (GKE, "Run a large-scale workload with flex-start").
     repair = not spec.is_short_lived if spec.auto_repair is None else spec.auto_repair
+    kept = [{"exclusion_until_end_of_supports": [{"enabled": True}]}] if spec.no_minor_upgrades else None
     pool = {
         "name": spec.pool_name,
         "project": spec.project,
@@ -192,9 +193,7 @@ def pool_part(
         "network_config": network_config,
         "node_drain_configs": None if spare else [{"respect_pdb_during_node_pool_deletion": True}],
         "management": {"auto_repair": repair, "auto_upgrade": spec.auto_upgrade},
-        "maintenance_policies": [{"exclusion_until_end_of_supports": [{"enabled": True}]}]
-        if spec.no_minor_upgrades
-        else None,
+        "maintenance_policies": kept,
         # GKE upgrades flex-start and queued nodes its own way (SHORT_LIVED), which no program can ask for.
         "upgrade_settings": None if spec.is_short_lived else upgrade_arguments(spec.upgrade, spare=spare),
     }
@@ -213,6 +212,7 @@ def node_arguments(
         node_labels: Labels of its kind of nodes; the user's win.
         secure_boot: Whether nodes load signed kernel modules only, where the user does not say.
     """
+    own = {labels.NODE_TYPE: spec.node_type, **(node_labels or {})}
     queued = {labels.GKE_QUEUED: "true"} if spec.queued_provisioning else {}
     streaming = spec.image_streaming or bool(spec.secondary_boot_disks)
     taints = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in spec.declared_taints]
@@ -227,13 +227,7 @@ def node_arguments(
         "host_maintenance_policy": {"maintenance_interval": spec.host_maintenance} if spec.host_maintenance else None,
         "service_account": spec.node_service_account,
         "oauth_scopes": spec.scopes,
-        "labels": {
-            labels.NODE_TYPE: spec.node_type,
-            **(node_labels or {}),
-            **queued,
-            **spec.capacity_labels,
-            **spec.labels,
-        },
+        "labels": {**own, **queued, **spec.capacity_labels, **spec.labels},
         "taints": taints or None,
         "resource_labels": spec.resource_labels or None,
         "tags": spec.network_tags or None,

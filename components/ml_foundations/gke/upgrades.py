@@ -50,16 +50,10 @@ def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> dict[str, Any]:
     With ``spare``, machines of this kind are usually available, so that one more for a while is no problem.
     """
     if upgrade.strategy == "BLUE_GREEN":
-        return {
-            "strategy": upgrade.strategy,
-            "blue_green_settings": {
-                "standard_rollout_policy": {
-                    "batch_node_count": upgrade.batch_nodes or 1,
-                    "batch_soak_duration": _duration(upgrade.batch_soak_seconds),
-                },
-                "node_pool_soak_duration": _duration(upgrade.soak_seconds),
-            },
-        }
+        soak = _duration(upgrade.batch_soak_seconds)
+        rollout = {"batch_node_count": upgrade.batch_nodes or 1, "batch_soak_duration": soak}
+        soaking = {"standard_rollout_policy": rollout, "node_pool_soak_duration": _duration(upgrade.soak_seconds)}
+        return {"strategy": upgrade.strategy, "blue_green_settings": soaking}
     surge, unavailable = upgrade.max_surge, upgrade.max_unavailable
     if surge is None:
         surge = int(spare) if unavailable is None else int(unavailable == 0)

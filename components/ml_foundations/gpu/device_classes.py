@@ -145,15 +145,13 @@ class DeviceClasses(Component[DeviceClassesSpec, DeviceClassesArgs]):
 
 def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:
     """Values of the chart (kubernetes-sigs/dra-driver-nvidia-gpu, deployments/helm of the pinned version)."""
+    nodes = {"nodeSelector": {labels.GKE_DRA_DRIVER: "true"}, "tolerations": agent_tolerations(spec.tolerations)}
     values: dict[str, Any] = {
         "nvidiaDriverRoot": _DRIVER_ROOTS[spec.gpu_driver_from],
         # The chart asks to confirm that no device plugin advertises the same GPUs: the node selector sees to it.
         "gpuResourcesEnabledOverride": True,
         "resources": {"computeDomains": {"enabled": spec.compute_domains}},
-        "kubeletPlugin": {
-            "nodeSelector": {labels.GKE_DRA_DRIVER: "true"},
-            "tolerations": agent_tolerations(spec.tolerations),
-        },
+        "kubeletPlugin": nodes,
     }
     return merged(values, spec.values)
 

@@ -49,6 +49,9 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         _refuse_early(rehearsal)
     tools = toolchain.ensure()
     _lock(rehearsal)
+    if rehearsal.leaving.exists():
+        _remove(rehearsal)
+        _lock(rehearsal)
     environment.install(
         rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin, allowed=args.allow_provider
     )
@@ -121,16 +124,23 @@ def _diff(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 
 def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    if not rehearsal.root.exists():
+    if not (rehearsal.root.exists() or rehearsal.leaving.exists()):
         console.print(f"{rehearsal.stack} is not rehearsed: nothing to remove")
         return
     _lock(rehearsal)
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
-        stack.process(rehearsal).stop()
-        for each in reversed(rehearsal.replicas):
-            replica.delete(each)
+        _remove(rehearsal)
     if not any(path.is_dir() for path in rehearsal.root.parent.iterdir()):
         shutil.rmtree(rehearsal.root.parent)
+
+
+def _remove(rehearsal: Rehearsal) -> None:
+    """Remove all of a rehearsal. Where that is cut off, state may be left of objects that are gone: ``up`` ends it."""
+    rehearsal.leaving.touch()
+    stack.process(rehearsal).stop()
+    for each in reversed(rehearsal.replicas):
+        replica.delete(each)
+    rehearsal.leaving.unlink()
 
 
 def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:

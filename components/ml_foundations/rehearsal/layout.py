@@ -29,6 +29,8 @@ class Rehearsal:
     def __init__(self, stack: str, root: Path, cluster: str = "") -> None:
         self.stack = stack
         self.root = root
+        self.leaving = root.with_name(f"{root.name}~")
+        """Is there while ``down`` removes the rehearsal; no stack has such a name."""
         self.cluster = cluster
         """Which replica it is, by ``beside``; empty for the first."""
         self.replica_dir = root / "clusters" / cluster if cluster else root

@@ -22,13 +22,8 @@ _RETRIES_PER_NODE = 3
 _MAX_RESTARTS = 3
 _JOBSET_JOB = "workers"
 """The name of the one Job in a JobSet."""
-_JOBSET_IMMUTABLE = [
-    "spec.replicatedJobs",
-    "spec.network",
-    "spec.successPolicy",
-    "spec.failurePolicy",
-    "spec.managedBy",
-]
+_IMMUTABLE = ("replicatedJobs", "network", "successPolicy", "failurePolicy", "managedBy")
+_JOBSET_IMMUTABLE = [f"spec.{field}" for field in _IMMUTABLE]
 """Fields that JobSet's webhook keeps as they are while it runs (jobset, pkg/webhooks/jobset_webhook.go)."""
 _POD_SUFFIX = "-xxxxx"
 """What the Job controller adds to the name of a pod; JobSet's webhook wants room for it."""

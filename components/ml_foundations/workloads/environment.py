@@ -63,16 +63,8 @@ def environment(
 def environment_sources(sources: list[EnvironmentSource]) -> list[dict[str, Any]]:
     """The Secrets and ConfigMaps of which every key is a variable."""
     return [
-        without_none(
-            {
-                "prefix": source.prefix,
-                "secretRef": _reference(source.secret, source.optional),
-                "configMapRef": _reference(source.config_map, source.optional),
-            }
-        )
+        without_none({"prefix": source.prefix, kind: without_none({"name": name, "optional": source.optional})})
         for source in sources
+        for kind, name in (("secretRef", source.secret), ("configMapRef", source.config_map))
+        if name is not None
     ]
-
-
-def _reference(name: str | None, optional: bool | None) -> dict[str, Any] | None:
-    return None if name is None else without_none({"name": name, "optional": optional})

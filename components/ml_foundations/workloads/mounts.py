@@ -104,18 +104,12 @@ def mount_errors(mounts: Sequence[Mount], own: Sequence[Mapping[str, Any]]) -> I
 
 def mount_manifests(mounts: Sequence[Mount]) -> list[dict[str, Any]]:
     """The container's side: volumeMounts."""
-    return [
-        without_none(
-            {
-                "name": mount.volume_name,
-                "mountPath": mount.path,
-                "subPath": mount.sub_path,
-                "readOnly": mount.read_only or None,
-            }
-        )
-        for mount in mounts
-        if mount.path is not None
-    ]
+    mounted = (
+        {"name": each.volume_name, "mountPath": each.path, "subPath": each.sub_path, "readOnly": each.read_only or None}
+        for each in mounts
+        if each.path is not None
+    )
+    return [without_none(mount) for mount in mounted]
 
 
 def volume_manifests(mounts: Sequence[Mount]) -> list[dict[str, Any]]:

@@ -142,11 +142,9 @@ class ServerSpec(WorkloadSpec):
     def container(self) -> dict[str, Any]:
         """Ports and probes: liveness is asked only once the startup probe has found the model loaded."""
         failures = -(-max(self.load_seconds, _PATIENCE_SECONDS) // _PROBE_SECONDS)
+        starting = {"periodSeconds": _PROBE_SECONDS, "failureThreshold": failures}
         asked = {
-            "startup": (
-                self.health_path or self.live_path,
-                {"periodSeconds": _PROBE_SECONDS, "failureThreshold": failures},
-            ),
+            "startup": (self.health_path or self.live_path, starting),
             "readiness": (self.health_path, {"periodSeconds": 5, "failureThreshold": 3}),
             "liveness": (self.live_path or self.health_path, {"periodSeconds": 10, "failureThreshold": 10}),
         }

@@ -103,10 +103,8 @@ class SweepSpec(AwaitedSpec):
         if self.trials > _MAX_TRIALS:
             yield "parameters", f"make {self.trials} combinations, and {_MAX_TRIALS} are allowed; give samples"
         elif (size := config_map_bytes(_files(self))) > MAX_CONFIG_MAP_BYTES:
-            yield (
-                "parameters",
-                f"take {size} bytes, and a ConfigMap holds {MAX_CONFIG_MAP_BYTES}; try fewer combinations",
-            )
+            reason = f"take {size} bytes, and a ConfigMap holds {MAX_CONFIG_MAP_BYTES}; try fewer combinations"
+            yield "parameters", reason
         if self.max_failed_indexes is not None and self.max_failed_indexes > self.trials:
             yield "max_failed_indexes", f"is {self.max_failed_indexes}, and there are {self.trials} trials"
         yield from self.hostname_errors(self.trials)

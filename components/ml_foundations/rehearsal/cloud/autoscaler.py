@@ -117,10 +117,8 @@ def plan(
         while left:
             place = next(filter(kind.reaches, placeable(kind.pod, places)), None)
             if place is None:
-                fresh = [
-                    _place(nodes.node_template(pool, zone, operator), daemons)
-                    for pool, zone in _may_grow(growing, sizes)
-                ]
+                grown = (nodes.node_template(*found, operator) for found in _may_grow(growing, sizes))
+                fresh = [_place(node, daemons) for node in grown]
                 place = _cheapest(kind, left, fresh, places, sizes, growing)
                 if place is None:
                     unplaced += left

@@ -39,8 +39,7 @@ class Recorder:
             "reason": reason,
             "message": message,
             "source": {"component": self._component},
-            "firstTimestamp": now(),
-            "lastTimestamp": now(),
+            **dict.fromkeys(("firstTimestamp", "lastTimestamp"), now()),
             "count": 1,
         }
         self._api.create(f"/api/v1/namespaces/{namespace_of(item)}/events", event)

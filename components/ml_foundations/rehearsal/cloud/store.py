@@ -42,24 +42,16 @@ class Pool(PoolTraits):
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Pool:
         """The pool that a JSON object describes; a field that is not there has its default."""
-        gpu = data.get("gpu")
-        return cls(
-            **{
-                **data,
-                "zones": tuple(data.get("zones") or _DEFAULT_ZONES),
-                "taints": tuple(data.get("taints") or ()),
-                "gpu": PoolGpu(**gpu) if gpu else None,
-            }
-        )
+        zones, taints = tuple(data.get("zones") or _DEFAULT_ZONES), tuple(data.get("taints") or ())
+        gpu = PoolGpu(**given) if (given := data.get("gpu")) else None
+        return cls(**{**data, "zones": zones, "taints": taints, "gpu": gpu})
 
 
 ASSUMED = Pool(
     name="assumed",
     cluster="",
     machine_type="e2-standard-4",
-    min_nodes=3,
-    max_nodes=3,
-    initial_nodes=3,
+    **dict.fromkeys(("min_nodes", "max_nodes", "initial_nodes"), 3),
     autoscaled=False,
     zones=_DEFAULT_ZONES,
 )
@@ -165,17 +157,9 @@ class History:
         if not node or phase not in ("Succeeded", "Failed") or meta["uid"] in self._entries:
             return
         owner = next(iter(meta.get("ownerReferences") or []), {"kind": "Pod", "name": meta["name"], "uid": meta["uid"]})
-        entry = {
-            "uid": meta["uid"],
-            "namespace": meta["namespace"],
-            "pod": meta["name"],
-            "owner_kind": owner["kind"],
-            "owner_name": owner["name"],
-            "owner_uid": owner["uid"],
-            "node": node,
-            "pool": self._pool_of(node),
-            "phase": phase,
-        }
+        own = {"uid": meta["uid"], "namespace": meta["namespace"], "pod": meta["name"]}
+        owned = {f"owner_{key}": owner[key] for key in ("kind", "name", "uid")}
+        entry = {**own, **owned, "node": node, "pool": self._pool_of(node), "phase": phase}
         with self._lock:
             self._entries[meta["uid"]] = entry
 
