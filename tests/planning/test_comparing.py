@@ -27,7 +27,7 @@ def gpu_template(gpus: int) -> Manifest:
 def pod_on(node_name: str, name: str, owner: str = "", cpu: str = "4") -> Manifest:
     owners = [{"apiVersion": "apps/v1", "kind": owner, "name": "owner", "uid": "u"}] if owner else []
     containers = [{"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}]
-    meta = {"name": name, "namespace": "team", "ownerReferences": owners}
+    meta = {"name": name, "namespace": "team", "uid": f"uid-{name}", "ownerReferences": owners}
     spec = {"nodeName": node_name, "containers": containers}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": "Running"}}
 

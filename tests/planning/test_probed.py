@@ -7,6 +7,7 @@ from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.input.documents import read
 
 from tests.planning.building import (
+    ZONE,
     Manifest,
     anti_affinity,
     container,
@@ -15,6 +16,9 @@ from tests.planning.building import (
     job,
     namespaced,
     node,
+    node_affinity,
+    quota,
+    spread,
     stateful_set,
     template,
     workload,
@@ -85,6 +89,46 @@ def failing_by(name: str) -> Manifest:
     return {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
 
 
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "gone", "uid": "u"}
+IN_A = {"key": ZONE, "operator": "In", "values": ["a"]}
+
+
+def zonal_volume(labels: Manifest | None = None, affinity: Manifest | None = None) -> list[Manifest]:
+    """A volume, a claim for it that waits for its pod, and the pod."""
+    has = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
+    affinity = {"required": next(iter(affinity.values()))} if affinity else {}
+    own = {"capacity": {"storage": "1Gi"}, "nfs": {"server": "s", "path": "/p"}, "nodeAffinity": affinity}
+    metadata = {"name": "local"}
+    late = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    mount = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v", "labels": labels or {}}}
+    return [
+        {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": metadata, **late},
+        {**volume, "spec": {**has, **{key: value for key, value in own.items() if value}}},
+        namespaced("v1", "PersistentVolumeClaim", "data", spec={**has, "resources": {"requests": {"storage": "1Gi"}}}),
+        deployment("web", 1, template(volumes=[mount])),
+    ]
+
+
+def hooked(seconds: int) -> Manifest:
+    hook = {"lifecycle": {"preStop": {"sleep": {"seconds": seconds}}}}
+    return deployment("web", 1, template(containers=[container(cpu=1) | hook]))
+
+
+def mounting(**mount: Any) -> Manifest:
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v", "recursiveReadOnly": "Enabled", **mount}]}
+    return deployment(
+        "web", 1, template(containers=[container(cpu=1) | mounts], volumes=[{"name": "v", "emptyDir": {}}])
+    )
+
+
+def cron_job(**spec: Any) -> Manifest:
+    made = train()["spec"] | spec
+    return namespaced("batch/v1", "CronJob", "nightly", spec={"schedule": "0 3 * * *", "jobTemplate": {"spec": made}})
+
+
+TWICE = spread(matchLabelKeys=["app"])
+TWICE["labelSelector"] = TWICE["labelSelector"] | {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
 WEB = deployment("web", 1, ONE)
 SET = stateful_set("set", 1, ONE)
 EPHEMERAL = {
@@ -169,6 +213,23 @@ CASES: dict[str, tuple[list[Manifest], Verdict]] = {
     "a failure policy of a container that is not there": ([ROOMY, train(podFailurePolicy=failing_by("other"))], CANNOT),
     "a failure policy of its container": ([ROOMY, train(podFailurePolicy=failing_by("main"))], FITS),
     "a deadline that is over at once": ([ROOMY, train(activeDeadlineSeconds=0)], OPEN),
+    "a pod of an owner that is not there": (
+        [ROOMY, {**pod("a"), "metadata": {**pod("a")["metadata"], "ownerReferences": [OWNER]}}],
+        OPEN,
+    ),
+    "a zone on a volume that is not bound keeps no pod away": (
+        [node("n", {ZONE: "b"}), *zonal_volume(labels={ZONE: "a"})],
+        OPEN,
+    ),
+    "a volume that reaches no node": ([node("n", {ZONE: "b"}), *zonal_volume(affinity=node_affinity(IN_A)["nodeAffinity"])], CANNOT),
+    "a volume in reach": ([node("n", {ZONE: "a"}), *zonal_volume(affinity=node_affinity(IN_A)["nodeAffinity"])], FITS),
+    "space around an amount": ([node("n", cpu="1", memory="8Gi"), deployment("web", 1, template(containers=[container(cpu=" 2")]))], CANNOT),
+    "a hook sleeps longer than its pod has to end": ([ROOMY, hooked(31)], CANNOT),
+    "a hook sleeps as long as its pod has to end": ([ROOMY, hooked(30)], FITS),
+    "a mount that is read-only all the way down, and is not read-only": ([ROOMY, mounting(readOnly=False)], CANNOT),
+    "a mount that is read-only all the way down": ([ROOMY, mounting(readOnly=True)], FITS),
+    "the Job of a CronJob without pods counts": ([ROOMY, quota(hard={"count/jobs.batch": "0"}), cron_job(parallelism=0)], CANNOT),
+    "a template whose selector names a key twice": ([ROOMY, deployment("web", 0, template(topologySpreadConstraints=[TWICE]))], CANNOT),
     "a service without a port": ([ROOMY, WEB, namespaced("v1", "Service", "web", spec={"ports": [{"port": 0}]})], CANNOT),
     "labels that are none": ([ROOMY, {**WEB, "metadata": {**WEB["metadata"], "labels": {"a b": "c"}}}], CANNOT),
 }  # fmt: skip

@@ -26,6 +26,7 @@ from ml_foundations.kubernetes.quantities import format_quantity, parse_quantity
         ("1e3", 1000),
         ("1E3", 1000),
         ("12e-1", Fraction(12, 10)),
+        (" 5", 5),  # the API server trims it
         ("+5", 5),
         ("-1Ki", -1024),
     ],
@@ -34,9 +35,7 @@ def test_parse(text: str | int | float, amount: Fraction | int) -> None:
     assert parse_quantity(text) == amount
 
 
-@pytest.mark.parametrize(
-    "text", ["", "Gi", "1 Gi", "1gi", "1K", "1e", "1.2.3", "five", "1mi", " 1", "1\n", "1e1Ki", "٣"]
-)
+@pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "1K", "1e", "1.2.3", "five", "1mi", "1\n", "1e1Ki", "٣"])
 def test_refuse(text: str) -> None:
     with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
         parse_quantity(text)

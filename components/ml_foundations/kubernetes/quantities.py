@@ -36,7 +36,7 @@ def parse_quantity(value: str | int | float) -> Fraction:
     Raises:
         ValueError: It is not a quantity.
     """
-    return _parsed(str(value))
+    return _parsed(str(value).strip(" "))
 
 
 @lru_cache(maxsize=65536)

@@ -141,7 +141,9 @@ class Admission:
         if workload.kind == "DaemonSet":
             pod_set = replace(pod_set, count=sum(place.count for place in self._cluster.accepting(pod)))
         candidate.sets.append((pod_set, pod))
-        refused = [] if workload.kind == "Pod" else [*invalid_resources(pod_set.spec)]
+        refused: list[Refusal] = []
+        if workload.kind != "Pod":
+            refused = [*invalid_resources(pod_set.spec), *validation.refused_label_keys(spec, {})]
         if pod_set.count:
             # Without these, admission only writes limits down as requests.
             is_changed = limit_ranges or spec.get("resources") or workload.kind == "Pod"
@@ -225,6 +227,9 @@ class Admission:
         if len(str(workload.name)) > (longest := _LONGEST_NAMES.get(workload.kind, math.inf)):
             message = "its name and a hash may be too long for what its controller makes"
             yield _beyond("", message, f"Give it a name of at most {longest} characters.")
+        if section(workload.manifest, "metadata").get("ownerReferences") and not is_stored(workload.manifest):
+            message = "it has an owner, without which it is removed"
+            yield _beyond("metadata.ownerReferences", message, "Leave them out to have it judged.")
         if workload.deadline == 0:
             yield _beyond("", "its deadline is over at once", "Give it more activeDeadlineSeconds.")
         own = labels_of(pod_set.template)

@@ -188,7 +188,7 @@ class Cluster:
         declared = [
             document for kind, found in self.by_kind.items() if kind not in ("Node", "Pod") for document in found
         ]
-        pending = [pods.spec for workload in self.workloads for pods in workload.pods]
+        pending = [pods.spec for each in self.workloads if each.kind == "Pod" for pods in each.pods]
         repelling = [
             section(pod.spec, "affinity").get("podAntiAffinity") for pods in self.running.values() for pod in pods
         ]

@@ -143,8 +143,8 @@ class Rules:
                 is_empty = value.get(key) in ("", [], {}) and self.below[key].given == "always"
                 if value.get(key) is None or is_empty:
                     found.append(Broken(key, "must be given"))
-            for key, rules in self.below.items():
-                if (item := value.get(key)) is not None and (wrong := rules.broken(item)):
+            for key, item in value.items():
+                if item is not None and (rules := self.below.get(key)) and (wrong := rules.broken(item)):
                     found += [each._replace(path=joined(key, each.path)) for each in wrong]
         elif isinstance(value, list) and (rules := self.below.get("[]")):
             for index, item in enumerate(cast("list[Any]", value)):

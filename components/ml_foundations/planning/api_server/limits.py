@@ -1,6 +1,6 @@
 """Pods and claims that the API server refuses for what they request: names, amounts, limits, and LimitRanges."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from ml_foundations.kubernetes.manifests import ByContent, Manifest, items, name_of, section
@@ -71,10 +71,7 @@ def claim_refusals(claim: Manifest, limit_ranges: Sequence[Manifest]) -> list[Re
         refusal
         for name, item in _limits(limit_ranges)
         if item.get("type") == "PersistentVolumeClaim"
-        for refusal in (
-            *_below(name, item, "resources.requests", "the claim", requests, {}),
-            *_above(name, item, "resources.requests", "the claim", requests, requests),
-        )
+        for refusal in _outside(name, item, "resources", "the claim", requests, {}, max_of="requests")
     ]
 
 
@@ -148,10 +145,22 @@ def _is_multiple(amount: int, size: str) -> bool:
 
 
 def _outside(
-    name: str, item: Manifest, path: str, what: str, requests: Mapping[str, int], limits: Mapping[str, int]
+    name: str, item: Manifest, path: str, what: str, requests: Amounts, limits: Amounts, max_of: str = "limits"
 ) -> Iterable[Refusal]:
-    yield from _below(name, item, f"{path}.requests", what, requests, limits)
-    yield from _above(name, item, f"{path}.limits", what, requests, limits)
+    for field, words, own, extreme in (("min", "least", "requests", min), ("max", "most", max_of, max)):
+        for resource, text in section(item, field).items():
+            bound = milli(text)
+            given = extreme([bound, *(values[resource] for values in (requests, limits) if resource in values)])
+            if resource not in (requests if own == "requests" else limits):
+                has, remedy = "no " + own.removesuffix("s"), f"Give {resource} {own} of at {words} {text}."
+            elif given != bound:
+                has = format_milli(given)
+                verb, way = ("Raise", "lower the minimum") if given < bound else ("Lower", "raise the maximum")
+                remedy = f"{verb} {resource} to {text}, or {way} of LimitRange {name}."
+            else:
+                continue
+            message = f"LimitRange {name} allows {what} at {words} {text} of {resource}, and it has {has}"
+            yield Refusal(f"limit-range-{field}", f"{path}.{own}.{resource}", message, remedy)
     for resource, most in section(item, "maxLimitRequestRatio").items():
         request, limit = requests.get(resource, 0), limits.get(resource, 0)
         if not request or not limit:
@@ -165,34 +174,3 @@ def _outside(
         )
         remedy = f"Raise the request of {resource}, or lower its limit."
         yield Refusal("limit-range-ratio", f"{path}.requests.{resource}", message, remedy)
-
-
-def _below(
-    name: str, item: Manifest, path: str, what: str, requests: Mapping[str, int], limits: Mapping[str, int]
-) -> Iterable[Refusal]:
-    for resource, least in section(item, "min").items():
-        given = min(values[resource] for values in (requests, limits, {resource: milli(least)}) if resource in values)
-        if resource not in requests:
-            has, remedy = "requests none", f"Request at least {least} of {resource}."
-        elif given < milli(least):
-            has = f"has {format_milli(given)}"
-            remedy = f"Raise {resource} to {least}, or lower the minimum of LimitRange {name}."
-        else:
-            continue
-        message = f"LimitRange {name} asks of {what} at least {least} of {resource}, and it {has}"
-        yield Refusal("limit-range-min", f"{path}.{resource}", message, remedy)
-
-
-def _above(
-    name: str, item: Manifest, path: str, what: str, requests: Mapping[str, int], limits: Mapping[str, int]
-) -> Iterable[Refusal]:
-    for resource, most in section(item, "max").items():
-        given = max(values.get(resource, 0) for values in (requests, limits))
-        if resource not in limits:
-            has, remedy = "no limit", f"Set a limit of at most {most} for {resource}."
-        elif given > milli(most):
-            has, remedy = format_milli(given), f"Lower {resource} to {most}, or raise the maximum of LimitRange {name}."
-        else:
-            continue
-        message = f"LimitRange {name} allows {what} at most {most} of {resource}, and it has {has}"
-        yield Refusal("limit-range-max", f"{path}.{resource}", message, remedy)

@@ -80,7 +80,7 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
 
 @lru_cache(maxsize=16384)
 def _of_spec(spec: ByContent) -> tuple[tuple[str, str], ...]:
-    checks = (_container_names, _host_ports, _device_claims, _host_processes)
+    checks = (_container_names, _host_ports, _device_claims, _host_processes, _sleeps)
     broken = [(path, rule) for path, rule, known in pod_spec().broken(spec.tree) if known]
     return *broken, *(each for check in checks for each in check(spec.tree))
 
@@ -146,6 +146,17 @@ def _host_processes(spec: Manifest) -> _Wrong:
             yield "hostNetwork", "must be true where containers are processes of the node"
 
 
+def _sleeps(spec: Manifest) -> _Wrong:
+    """Hooks of containers sleep no longer than the pod has to end."""
+    given = spec.get("terminationGracePeriodSeconds")
+    most = 30 if given is None else given
+    for path, container in _containers(spec):
+        for hook in ("postStart", "preStop"):
+            seconds = section(_sure(container), "lifecycle", hook, "sleep").get("seconds")
+            if isinstance(seconds, int) and isinstance(most, int) and not 0 <= seconds <= most:
+                yield f"{path}.lifecycle.{hook}.sleep.seconds", f"must be from 0 to {most}, not {seconds}"
+
+
 def _mounts(spec: Manifest, claims: Iterable[str]) -> _Wrong:
     """Containers mount volumes that there are, and as devices only claims."""
     volumes = _listed(spec, "volumes")
@@ -184,7 +195,7 @@ def _device_claims(spec: Manifest) -> _Wrong:
 def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
     """Keys of matchLabelKeys that a pod has become expressions of the selector, which must have none for them.
 
-    Only pods are refused for that: a template with such keys is accepted.
+    A template, which has no labels here, is refused where its selector names such a key twice.
     """
     affinity = section(spec, "affinity")
     holders = [("", each) for each in _listed(spec, "topologySpreadConstraints")]

@@ -63,13 +63,6 @@ class InTurns:
 
 
 @dataclass(frozen=True)
-class KeptApart:
-    """A DaemonSet's pods keep each other off."""
-
-    pods: PodSet
-
-
-@dataclass(frozen=True)
 class Shortage:
     """Fewer pods than wanted find a place for certain: at least ``least``, and ``most`` at most.
 
@@ -115,7 +108,7 @@ class Competition:
     of_one: str = ""
 
 
-Reason = Refusal | QuotaExceeded | GrowthStops | InTurns | KeptApart | Shortage | Competition
+Reason = Refusal | QuotaExceeded | GrowthStops | InTurns | Shortage | Competition
 """Why something does not fit, or perhaps not."""
 
 

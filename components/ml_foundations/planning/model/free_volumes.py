@@ -23,7 +23,7 @@ from ml_foundations.planning.model.workloads import Workload
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _SAME = {"volumeMode": "Filesystem", "volumeAttributesClassName": ""}
 """What a claim and its volume have alike, with the defaults."""
-_TOPOLOGY_LABELS = (labels.ZONE, labels.REGION, labels.OLD_ZONE, labels.OLD_REGION)
+_TOPOLOGY_LABELS = {labels.ZONE, labels.REGION, labels.OLD_ZONE, labels.OLD_REGION}
 
 
 class Need(NamedTuple):
@@ -63,7 +63,7 @@ class FreeVolumes:
 
     def _is_interchangeable(self, volumes: frozenset[str]) -> bool:
         """Whether all who are after some volumes can do with any, and get them with their pods' nodes."""
-        return all(
+        return not any(labels_of(self._volumes[each]).keys() & _TOPOLOGY_LABELS for each in volumes) and all(
             theirs == volumes and self.waits(need.claim) and not need.is_shared and not self.is_made(need.claim)
             for need, theirs in self._needs
             if theirs & volumes
@@ -113,8 +113,10 @@ class FreeVolumes:
             if not found and self.is_made(claim):
                 in_class = f"storage class {name_of(self._class_of(claim))}"
                 message = f"{in_class} makes no volume for claim {name} in the node's topology"
-            # A class that does not wait makes the volume before the scheduler looks for a node.
-            yield Refusal("volume-zone", "volumes", message, certain=waits or not self.is_made(claim))
+            # A class that does not wait makes the volume before the scheduler looks for a node, and labels of a volume
+            # count once it is bound.
+            is_open = any(_selects(self._volumes[each], node) for each in found) if waits else self.is_made(claim)
+            yield Refusal("volume-zone", "volumes", message, certain=not is_open)
             return
         is_shared = any(need.is_shared and need.claim is claim for need, _ in self._needs)
         is_near = here == found or (waits and not is_shared)
@@ -186,16 +188,21 @@ def is_large_enough(volume: Manifest, claim: Manifest) -> bool:
 
 def out_of_reach(volume: Manifest, node: NodeClass, claim: str) -> Iterable[Refusal]:
     """Why a node does not reach a volume."""
-    required = section(volume, "spec", "nodeAffinity").get("required")
-    if not selects_node({"affinity": {"nodeAffinity": {REQUIRED: required}}}, node.manifest):
+    if not _selects(volume, node):
         message = f"the volume {name_of(volume)} of claim {claim} is out of the node's reach"
         yield Refusal("volume-zone", "volumes", message)
-    if not any(key in node.labels for key in _TOPOLOGY_LABELS):
+    if _TOPOLOGY_LABELS.isdisjoint(node.labels):
         return
     for key, value in labels_of(volume).items():
         if key in _TOPOLOGY_LABELS and node.labels.get(key) not in str(value).split("__"):
             at = node.labels.get(key, f"no {key}")
             yield Refusal("volume-zone", "volumes", f"the volume of claim {claim} is in {value}, the node in {at}")
+
+
+def _selects(volume: Manifest, node: NodeClass) -> bool:
+    """Whether a volume's node affinity selects a node."""
+    required = section(volume, "spec", "nodeAffinity").get("required")
+    return selects_node({"affinity": {"nodeAffinity": {REQUIRED: required}}}, node.manifest)
 
 
 def _is_free(volume: Manifest) -> bool:

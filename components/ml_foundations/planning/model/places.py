@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -124,9 +123,7 @@ class PodClass:
         """Pods with the same key are refused by the same nodes, volumes apart."""
         fields = ("nodeName", "nodeSelector", "tolerations")
         affinity = section(self.spec, "affinity").get("nodeAffinity")
-        return json.dumps(
-            [self.most_gpus, affinity, *(self.spec.get(key) for key in fields)], sort_keys=True, default=str
-        )
+        return repr([self.most_gpus, affinity, *(self.spec.get(key) for key in fields)])
 
     @property
     def is_simple(self) -> bool:
@@ -223,10 +220,11 @@ class Place:
         """How many pods of a class fit into what one node has free, one where they exclude each other."""
         free, most = self.free, sys.maxsize
         for name, amount in pod.requests.items():
-            most = min(most, free.get(name, 0) // amount)
+            if (fitting := free.get(name, 0) // amount) < most:
+                most = fitting
             if most <= 0:
                 return 0
-        if any(pod.excludes_on_node(other) for other in self.running):
+        if self.running and any(pod.excludes_on_node(other) for other in self.running):
             return 0
         return 1 if pod.excludes_itself_per_node else most
 

@@ -10,7 +10,6 @@ from ml_foundations.planning.model.decisions import (
     Competition,
     GrowthStops,
     InTurns,
-    KeptApart,
     QuotaExceeded,
     Reason,
     Shortage,
@@ -49,8 +48,6 @@ def _words(reason: Reason, verdict: Verdict) -> Refusal:
             return _growth_stops(reason)
         case InTurns():
             return _in_turns(reason)
-        case KeptApart():
-            return _kept_apart(reason, verdict)
         case Competition():
             return _competition(reason, verdict)
         case Shortage():
@@ -137,11 +134,12 @@ def node_is_full(pods: PodSet, pod: PodClass, place: Place) -> Refusal:
     return Refusal("daemon-set-room", pods.path, message, remedy)
 
 
-def _kept_apart(reason: KeptApart, verdict: Verdict) -> Refusal:
+def kept_apart(pods: PodSet, verdict: Verdict) -> Refusal:
+    """A DaemonSet's pods keep each other off."""
     certain = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
     message = f"its pods {certain} be on every node: affinity or spreading keeps them apart"
     remedy = "Remove affinity and topologySpreadConstraints from the DaemonSet."
-    return Refusal("daemon-set-spread", reason.pods.path, message, remedy)
+    return Refusal("daemon-set-spread", pods.path, message, remedy)
 
 
 def eviction(pods: PodSet, pod: PodClass) -> Refusal:

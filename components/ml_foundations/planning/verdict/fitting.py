@@ -13,7 +13,6 @@ from ml_foundations.planning.model.decisions import (
     Competition,
     GrowthStops,
     InTurns,
-    KeptApart,
     Shortage,
     Shortfall,
     Verdict,
@@ -142,7 +141,7 @@ class Fitting:
                 if self._friends(candidate, pod):
                     self._place_with_friends(candidate, pod_set, pod, pod_set.count)
                 else:
-                    candidate.decide(verdict, KeptApart(pod_set))
+                    candidate.decide(verdict, explain.kept_apart(pod_set, verdict))
 
     def _place_one_set(self, candidate: Candidate) -> None:
         workload, (pod_set, pod) = candidate.workload, candidate.sets[0]
