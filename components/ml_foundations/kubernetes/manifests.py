@@ -58,7 +58,7 @@ def section(manifest: Manifest, *keys: str) -> Manifest:
     """The mapping below some keys; empty where there is none, or it is not known."""
     for key in keys:
         found = manifest.get(key)
-        manifest = found if isinstance(found, dict) or (found is not None and is_mapping(found)) else {}
+        manifest = {} if found is None or not is_mapping(found) else found
     return manifest
 
 

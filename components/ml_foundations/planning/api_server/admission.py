@@ -141,9 +141,9 @@ class Admission:
         if workload.kind == "DaemonSet":
             pod_set = replace(pod_set, count=sum(place.count for place in self._cluster.accepting(pod)))
         candidate.sets.append((pod_set, pod))
-        refused: list[Refusal] = []
+        refused = [*validation.refused_label_keys(spec, {})]
         if workload.kind != "Pod":
-            refused = [*invalid_resources(pod_set.spec), *validation.refused_label_keys(spec, {})]
+            refused += invalid_resources(pod_set.spec)
         if pod_set.count:
             # Without these, admission only writes limits down as requests.
             is_changed = limit_ranges or spec.get("resources") or workload.kind == "Pod"
