@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ml_foundations.catalog.machine_types import GPUS, MAX_PODS, Gpu, MachineType, gpu_model, machine_type
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.manifests import UNKNOWN, section
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
@@ -97,3 +99,18 @@ class PoolTraits:
         """Whether the pool leaves driver and device plugin to the GPU Operator: exactly one side advertises."""
         has_driver = self.gpu is not None and self.gpu.driver_version == INSTALLATION_DISABLED
         return has_driver and self.is_opted_out
+
+
+def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
+    """The traits that can be read from the inputs of a node pool and of its cluster alone, by their names."""
+    config = section(inputs, "nodeConfig")
+    metadata_server = section(config, "workloadMetadataConfig").get("mode", "GKE_METADATA")
+    return {
+        "spot": bool(config.get("spot") or config.get("preemptible")),
+        "flex_start": bool(config.get("flexStart")),
+        "queued": bool(section(inputs, "queuedProvisioning").get("enabled")),
+        "image_type": config.get("imageType") or PoolTraits.image_type,
+        "max_pods": int(inputs.get("maxPodsPerNode") or cluster.get("defaultMaxPodsPerNode") or MAX_PODS),
+        "workload_identity": bool(cluster.get("workloadIdentityConfig"))
+        and metadata_server in ("GKE_METADATA", UNKNOWN),
+    }

@@ -8,7 +8,7 @@ from ml_foundations.catalog import machine_types, node_resources
 from ml_foundations.catalog.machine_types import MachineType, UnknownNameError, gpu_model
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
-from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, PoolTraits
+from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, PoolTraits, plain_traits
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, Unknown, items, section, unknown_paths
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
@@ -170,14 +170,9 @@ class _Pool:
             ),
             gpu=self._gpu,
             automatic_gpu_taint=self._gpu is not None,
-            spot=bool(config.get("spot") or config.get("preemptible")),
-            flex_start=bool(config.get("flexStart")),
-            queued=bool(section(self._inputs, "queuedProvisioning").get("enabled")),
             reservation="" if self._hides_reservation else str(reserved[0]) if reserved else "",
-            image_type=str(config.get("imageType") or PoolTraits.image_type),
             boot_disk_type=str(config.get("diskType") or section(config, "bootDisk").get("diskType") or "pd-balanced"),
-            max_pods=self._max_pods,
-            workload_identity=bool(self._cluster.get("workloadIdentityConfig")),
+            **plain_traits(self._inputs, self._cluster),
         )
 
     @cached_property
@@ -194,11 +189,6 @@ class _Pool:
             sharing_strategy=sharing.get("gpuSharingStrategy"),
             max_shared_clients=int(sharing.get("maxSharedClientsPerGpu") or 1),
         )
-
-    @property
-    def _max_pods(self) -> int:
-        declared = self._inputs.get("maxPodsPerNode") or self._cluster.get("defaultMaxPodsPerNode")
-        return int(declared or machine_types.MAX_PODS)
 
     def node(self, operator: Operator | None) -> dict[str, Any]:
         """A node of the pool, as a template."""
@@ -224,7 +214,7 @@ class _Pool:
 
     def allocatable(self, operator: Operator | None) -> Amounts:
         """What a node offers once GKE has reserved its part and its own DaemonSets run, in thousandths."""
-        free = node_resources.allocatable(self.machine, self._max_pods)
+        free = node_resources.allocatable(self.machine, self.traits.max_pods)
         disk = self._config.get("diskSizeGb") or section(self._config, "bootDisk").get("sizeGb") or 100
         ssds = section(self._config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0
         _, storage = node_resources.ephemeral_storage_gib(int(disk), int(ssds))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ml_foundations.catalog.machine_types import GPUS, Gpu, MachineType, UnknownNameError, gpu_model, machine_type
-from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu
+from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, plain_traits
 from ml_foundations.kubernetes import labels
 from ml_foundations.planning.api_server.fields import is_valid
 from ml_foundations.rehearsal.cloud.store import Pool
@@ -32,6 +32,9 @@ def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
     low, high, initial, autoscaled = _sizes(inputs, len(zones))
     gpu = _gpu(config, machine)
     disk_type = _boot_disk_type(config, machine)
+    traits = plain_traits(inputs, cluster)
+    if traits["queued"]:
+        _check_queued(inputs)
     return Pool(
         name=inputs["name"],
         cluster=inputs["cluster"].rpartition("/")[2],
@@ -47,18 +50,12 @@ def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
         labels=dict(_label("label", *item) for item in (config.get("labels") or {}).items()),
         taints=_taints(config),
         gpu=gpu,
-        spot=bool(config.get("spot") or config.get("preemptible")),
-        flex_start=bool(config.get("flexStart")),
-        queued=_queued(inputs),
         reservation=_reservation(config),
         location_policy=(inputs.get("autoscaling") or {}).get("locationPolicy") or "BALANCED",
-        image_type=config.get("imageType") or "COS_CONTAINERD",
         boot_disk_type=disk_type,
         boot_disk_gib=int(config.get("diskSizeGb") or (config.get("bootDisk") or {}).get("sizeGb") or 100),
         ephemeral_local_ssds=int((config.get("ephemeralStorageLocalSsdConfig") or {}).get("localSsdCount") or 0),
-        max_pods=int(inputs.get("maxPodsPerNode") or cluster.get("defaultMaxPodsPerNode") or 110),
-        workload_identity=bool(cluster.get("workloadIdentityConfig"))
-        and (config.get("workloadMetadataConfig") or {}).get("mode", "GKE_METADATA") == "GKE_METADATA",
+        **traits,
     )
 
 
@@ -67,15 +64,9 @@ def default_pool(cluster: Inputs, place: Place) -> Pool | None:
     has_none = cluster.get("removeDefaultNodePool") or cluster.get("enableAutopilot")
     if has_none or not cluster.get("initialNodeCount"):
         return None
-    inputs = {
-        "name": "default-pool",
-        "cluster": cluster["name"],
-        "location": place.location_of(cluster),
-        "project": place.project_of(cluster),
-        "nodeCount": cluster["initialNodeCount"],
-        "nodeConfig": cluster.get("nodeConfig") or {},
-    }
-    return node_pool(inputs, place, cluster)
+    where = {"location": place.location_of(cluster), "project": place.project_of(cluster), "cluster": cluster["name"]}
+    nodes = {"nodeCount": cluster["initialNodeCount"], "nodeConfig": cluster.get("nodeConfig") or {}}
+    return node_pool({"name": "default-pool"} | where | nodes, place, cluster)
 
 
 def _machine(name: str, node_labels: Mapping[str, str]) -> MachineType:
@@ -109,14 +100,11 @@ def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int, bool]:
     return low, high, max(initial * zones, low), True
 
 
-def _queued(inputs: Inputs) -> bool:
-    """Whether nodes come for a ProvisioningRequest only; Google asks for a pool that starts with none."""
-    if not (inputs.get("queuedProvisioning") or {}).get("enabled"):
-        return False
+def _check_queued(inputs: Inputs) -> None:
+    """Nodes that come for a ProvisioningRequest only: Google asks for a pool that starts with none."""
     scaling = inputs.get("autoscaling") or {}
     if scaling.get("totalMinNodeCount") or scaling.get("minNodeCount") or inputs.get("initialNodeCount"):
         raise bad_request("Queued provisioning needs a node pool that starts with 0 nodes and whose minimum is 0")
-    return True
 
 
 def _reservation(config: Inputs) -> str:
@@ -147,10 +135,8 @@ def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
     allowed = machine.gpu_counts(kind)
     if count not in allowed:
         offers = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
-        choice = f"{' or '.join(map(str, allowed))} of this type" if allowed else offers
-        raise bad_request(
-            f"Machine type {machine.name} cannot have {count} accelerators of type {kind}: it has {choice}"
-        )
+        has = f"{' or '.join(map(str, allowed))} of this type" if allowed else offers
+        raise bad_request(f"Machine type {machine.name} cannot have {count} accelerators of type {kind}: it has {has}")
     sharing = accelerator.get("gpuSharingConfig") or {}
     installed = (accelerator.get("gpuDriverInstallationConfig") or {}).get("gpuDriverVersion")
     driver = _one_of("gpu_driver_version", installed, _DRIVER_VERSIONS)
@@ -214,9 +200,8 @@ def _boot_disk_type(config: Inputs, machine: MachineType) -> str:
     declared = config.get("diskType") or (config.get("bootDisk") or {}).get("diskType")
     default = "hyperdisk-balanced" if machine.attaches("pd-balanced") is False else "pd-balanced"
     if declared and machine.attaches(declared) is False:
-        raise bad_request(
-            f"Disk type {declared} cannot be used by {machine.name}: it takes {', '.join(machine.disk_types)}"
-        )
+        types = ", ".join(machine.disk_types)
+        raise bad_request(f"Disk type {declared} cannot be used by {machine.name}: it takes {types}")
     return declared or default
 
 
