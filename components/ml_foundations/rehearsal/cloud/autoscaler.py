@@ -140,20 +140,16 @@ def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozen
         found, zones = pod_of(pod), zones_of_disks(pod)
         same = [pod["spec"].get(key) for key in ("affinity", "topologySpreadConstraints")]
         amounts, ports = sorted(found.requests.items()), sorted(found.ports)
-        key = json.dumps(
-            [found.namespace, found.node_key, same, amounts, ports, None if zones is None else sorted(zones)]
-        )
+        where = None if zones is None else sorted(zones)
+        key = json.dumps([found.namespace, found.node_key, same, amounts, ports, where])
         kinds.setdefault(key, _Kind(found, zones)).count += 1
     return kinds.values()
 
 
 def _existing_places(pods: Iterable[Manifest], existing: Iterable[Manifest], daemons: list[PodClass]) -> list[Place]:
     busy = busy_by_node(pods)
-    return [
-        _place(_ready(node), daemons, map(pod_of, busy.get(name_of(node), ())))
-        for node in existing
-        if not section(node, "spec").get("unschedulable")
-    ]
+    usable = [node for node in existing if not section(node, "spec").get("unschedulable")]
+    return [_place(_ready(node), daemons, map(pod_of, busy.get(name_of(node), ()))) for node in usable]
 
 
 def _place(node: Manifest, daemons: Iterable[PodClass], running: Iterable[PodClass] = ()) -> Place:
@@ -165,11 +161,8 @@ def _place(node: Manifest, daemons: Iterable[PodClass], running: Iterable[PodCla
 def _ready(node: Manifest) -> Manifest:
     """The node as it will be soon, without the taints of its start or of a removal that can be undone."""
     spec = section(node, "spec")
-    kept = [
-        t
-        for t in items(spec, "taints")
-        if not t["key"].startswith("node.kubernetes.io/") and t["key"] != REMOVING_TAINT
-    ]
+    taints = [taint for taint in items(spec, "taints") if taint["key"] != REMOVING_TAINT]
+    kept = [taint for taint in taints if not taint["key"].startswith("node.kubernetes.io/")]
     return {**node, "spec": {**spec, "taints": kept}}
 
 

@@ -41,12 +41,8 @@ class Driver:
 
     def reconcile(self, installed: bool, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]]) -> None:
         """One round: a slice for each node that should have one, and none for any other; classes with the driver."""
-        wanted = {
-            name_of(node): (pool, node)
-            for name, pool in pools.items()
-            if installed and _has_driver(pool)
-            for node in by_pool.get(name, [])
-        }
+        served = [(name, pool) for name, pool in pools.items() if installed and _has_driver(pool)]
+        wanted = {name_of(node): (pool, node) for name, pool in served for node in by_pool.get(name, [])}
         ours = (item for item in self._slices.items() if item["spec"].get("driver") == _DRIVER)
         published = {item["spec"].get("nodeName"): item for item in ours}
         if wanted and not self._has_classes:
@@ -95,12 +91,8 @@ class Driver:
 
     def _claims_of(self, pod: Object) -> list[Object]:
         named = {claim.get("resourceClaimName") for claim in items(pod["spec"], "resourceClaims")}
-        return [
-            claim
-            for claim in self._claims.items()
-            if namespace_of(claim) == namespace_of(pod)
-            and (name_of(claim) in named or pod["metadata"]["uid"] in owners(claim))
-        ]
+        beside = [claim for claim in self._claims.items() if namespace_of(claim) == namespace_of(pod)]
+        return [claim for claim in beside if name_of(claim) in named or pod["metadata"]["uid"] in owners(claim)]
 
 
 def _has_driver(pool: Pool) -> bool:
@@ -146,26 +138,17 @@ def _devices(pool: Pool) -> list[Object]:
 
 def _gpu(model: Gpu, minor: int) -> Object:
     mib = model.memory_label_mib or model.memory_gb * 1024
-    return {
-        "name": f"gpu-{minor}",
-        "attributes": _attributes(model, "gpu") | {"uuid": {"string": f"GPU-{minor:08d}"}},
-        "capacity": {"memory": {"value": f"{mib}Mi"}},
-    }
+    attributes = _attributes(model, "gpu") | {"uuid": {"string": f"GPU-{minor:08d}"}}
+    return {"name": f"gpu-{minor}", "attributes": attributes, "capacity": {"memory": {"value": f"{mib}Mi"}}}
 
 
 def _mig(model: Gpu, profile: str, minor: int, part: int) -> Object:
     gigabytes = int(profile.partition("gb")[0].rpartition(".")[2])
-    attributes = _attributes(model, "mig") | {
-        "uuid": {"string": f"MIG-{minor:08d}-{part}"},
-        "parentUUID": {"string": f"GPU-{minor:08d}"},
-        "profile": {"string": profile},
-    }
+    name = f"gpu-{minor}-mig-{profile.replace('.', '-').replace('+', '-')}-{part}"
+    uuids = {"uuid": {"string": f"MIG-{minor:08d}-{part}"}, "parentUUID": {"string": f"GPU-{minor:08d}"}}
+    attributes = _attributes(model, "mig") | uuids | {"profile": {"string": profile}}
     # What a part really offers is a little less than its name says; how much is not published.
-    return {
-        "name": f"gpu-{minor}-mig-{profile.replace('.', '-').replace('+', '-')}-{part}",
-        "attributes": attributes,
-        "capacity": {"memory": {"value": f"{gigabytes}Gi"}},
-    }
+    return {"name": name, "attributes": attributes, "capacity": {"memory": {"value": f"{gigabytes}Gi"}}}
 
 
 def _attributes(model: Gpu, kind: str) -> dict[str, Object]:
@@ -186,11 +169,8 @@ def _may_have(found: Iterable[Object], request: Mapping[str, Any]) -> bool:
     """Whether enough devices may meet a request, by the conditions that are understood here."""
     conditions = [item["cel"]["expression"] for item in items(request, "selectors") if "cel" in item]
     kind = _TYPES.get(request.get("deviceClassName", ""))
-    suitable = [
-        device
-        for device in found
-        if kind in (None, device["attributes"]["type"]["string"]) and all(_may_meet(device, c) for c in conditions)
-    ]
+    of_kind = [device for device in found if kind in (None, device["attributes"]["type"]["string"])]
+    suitable = [device for device in of_kind if all(_may_meet(device, c) for c in conditions)]
     return len(suitable) >= request.get("count", 1)
 
 

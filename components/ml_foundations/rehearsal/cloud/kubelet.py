@@ -55,11 +55,8 @@ class Kubelet:
         """One round over the pods that have a node of a cluster that lacks some of GKE's drivers."""
         pending = (pod for pod in pods if pod["status"]["phase"] == "Pending")
         waiting = [pod for pod in pending if condition(pod, _READY).get("status") == "False"]
-        known = {
-            (kind, namespace_of(item), name_of(item)): item["keys"]
-            for kind, informer in self._kept.items()
-            for item in (informer.items() if waiting else ())
-        }
+        kept = ((kind, item) for kind, informer in self._kept.items() if waiting for item in informer.items())
+        known = {(kind, namespace_of(item), name_of(item)): item["keys"] for kind, item in kept}
         for pod in waiting:
             with attempt(f"the start of pod {name_of(pod)}"):
                 self._start(pod, known, lacks)
@@ -86,9 +83,8 @@ class Kubelet:
         for name, source in sources:
             driver = section(source, "csi").get("driver")
             if driver in lacks:
-                return "FailedMount", _not_set_up(
-                    name, f"{_NO_CLIENT} {driver} not found in the list of registered CSI drivers"
-                )
+                said = f"{_NO_CLIENT} {driver} not found in the list of registered CSI drivers"
+                return "FailedMount", _not_set_up(name, said)
             if driver == labels.GCS_FUSE_DRIVER and not has_sidecar:
                 return "FailedMount", _not_set_up(name, _NO_SIDECAR)
         return None

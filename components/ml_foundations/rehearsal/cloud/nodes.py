@@ -67,12 +67,10 @@ def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = ""
             "bootID": str(uuid.uuid4()),
             "containerRuntimeVersion": "containerd://2.1.4",
             "kernelVersion": "6.12.30+",
-            "kubeProxyVersion": KUBERNETES_VERSION,
-            "kubeletVersion": KUBERNETES_VERSION,
-            "machineID": identity,
+            **dict.fromkeys(("kubeProxyVersion", "kubeletVersion"), KUBERNETES_VERSION),
+            **dict.fromkeys(("machineID", "systemUUID"), identity),
             "operatingSystem": "linux",
             "osImage": "Ubuntu" if pool.image_os == "ubuntu" else "Container-Optimized OS from Google",
-            "systemUUID": identity,
         }
     }
     return node

@@ -47,13 +47,9 @@ class Pool(PoolTraits):
         return cls(**{**data, "zones": zones, "taints": taints, "gpu": gpu})
 
 
+_THREE = dict.fromkeys(("min_nodes", "max_nodes", "initial_nodes"), 3)
 ASSUMED = Pool(
-    name="assumed",
-    cluster="",
-    machine_type="e2-standard-4",
-    **dict.fromkeys(("min_nodes", "max_nodes", "initial_nodes"), 3),
-    autoscaled=False,
-    zones=_DEFAULT_ZONES,
+    name="assumed", cluster="", machine_type="e2-standard-4", **_THREE, autoscaled=False, zones=_DEFAULT_ZONES
 )
 """The nodes of a program that declares none and is given none: its cluster exists already."""
 

@@ -95,13 +95,12 @@ class Supervisor:
         """One round: DaemonSets, scaling, nodes, disks, addresses, history; each has its turn, whatever else fails."""
         pools, clusters = self._store.available_pools(), self._store.clusters()
         # Nodes that a program leaves to others: its cluster exists already, or is Autopilot's.
-        if pools.keys() <= {ASSUMED.name} and all(
-            (cluster.get("inputs") or {}).get("enableAutopilot") for cluster in clusters.values()
-        ):
+        inputs = [cluster.get("inputs") or {} for cluster in clusters.values()]
+        if pools.keys() <= {ASSUMED.name} and all(each.get("enableAutopilot") for each in inputs):
             self._assume_nodes(pools)
         elif ASSUMED.name in pools:
             self._store.delete_pool(ASSUMED.name)
-        cluster = next(iter(clusters.values()), {}).get("inputs") or {}
+        cluster = next(iter(inputs), {})
         if clusters or pools:
             with attempt("GKE's own DaemonSets"):
                 self._run_daemon_sets(cluster)

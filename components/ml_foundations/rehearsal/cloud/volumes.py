@@ -1,19 +1,12 @@
 """GKE's CSI drivers, as far as they show: a disk is made where its first pod runs, if it attaches there."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import (
-    Manifest,
-    annotations_of,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.volumes import claim_names
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud.events import Recorder, reference
@@ -63,7 +56,7 @@ class Disks:
                         self._provision(claim, found, node, populated, pods)
         self._keep_policies(classes)
 
-    def zones(self, pod: Manifest) -> frozenset[str] | None:
+    def zones(self, pod: Mapping[str, Any]) -> frozenset[str] | None:
         """The zones in which a pod reaches all its disks, those to be made included; None where any zone will do.
 
         Empty where a claim is missing, or is bound without regard to its pods: no new node would help.
@@ -142,9 +135,8 @@ def zones_of_disk(storage_class: Object, zone: str, populated: Sequence[str]) ->
 
 def _allowed_zones(storage_class: Object) -> Sequence[str]:
     """The zones that a class allows; none where it allows all."""
-    terms = [
-        e for topology in items(storage_class, "allowedTopologies") for e in items(topology, "matchLabelExpressions")
-    ]
+    parts = items(storage_class, "allowedTopologies")
+    terms = [term for part in parts for term in items(part, "matchLabelExpressions")]
     return [zone for term in terms if term["key"] == labels.GKE_ZONE for zone in term["values"]]
 
 

@@ -175,9 +175,8 @@ def _objects(rehearsal: Rehearsal, controller: Controller, chart: list[Object], 
     """Kinds and webhooks, with a Service that leads to the process."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": controller.namespace}}
     # A chart's Secret is empty: what the controller has put into it must stay.
-    objects = [
-        {key: part for key, part in item.items() if key != "data"} for item in chart if item["kind"] in _INSTALLED
-    ]
+    installed = (item for item in chart if item["kind"] in _INSTALLED)
+    objects = [{key: part for key, part in item.items() if key != "data"} for item in installed]
     clients = [found["clientConfig"] for found in _mappings(objects) if "service" in (found.get("clientConfig") or {})]
     for client in clients:
         client["service"]["port"] = port

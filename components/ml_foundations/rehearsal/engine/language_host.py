@@ -88,12 +88,9 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return lang.GetRequiredPackagesResponse(packages=required_packages(_folders(request.info)))
 
     def GetProgramDependencies(self, request: Any, context: Any) -> Any:
-        return lang.GetProgramDependenciesResponse(
-            dependencies=[
-                lang.DependencyInfo(name=distribution.metadata["Name"], version=distribution.version)
-                for distribution in importlib.metadata.distributions(path=list(map(str, _folders(request.info))))
-            ]
-        )
+        found = importlib.metadata.distributions(path=list(map(str, _folders(request.info))))
+        dependencies = [lang.DependencyInfo(name=each.metadata["Name"], version=each.version) for each in found]
+        return lang.GetProgramDependenciesResponse(dependencies=dependencies)
 
     def InstallDependencies(self, request: Any, context: Any) -> Iterator[Any]:
         """Nothing to install: programs run in an environment that is there."""
@@ -249,13 +246,10 @@ def _run_arguments(request: Any, engine: str) -> list[str]:
     flags = {
         "--monitor": request.monitor_address,
         "--engine": engine,
-        "--project": request.project,
+        **{f"--{name}": getattr(request, name) for name in ("project", "stack", "pwd", "organization")},
         "--root_directory": request.info.root_directory,
-        "--stack": request.stack,
-        "--pwd": request.pwd,
         "--dry_run": "true" if request.dryRun else "false",
         "--parallel": str(request.parallel),
-        "--organization": request.organization,
     }
     named = [word for flag, value in flags.items() if value for word in (flag, value)]
     return [*named, str(Path(request.info.program_directory) / request.info.entry_point), *request.args]

@@ -13,14 +13,7 @@ import grpc
 from google.protobuf import empty_pb2, struct_pb2
 
 from ml_foundations.rehearsal.engine import protocol
-from ml_foundations.rehearsal.engine.protocol import (
-    engine_pb2,
-    engine_pb2_grpc,
-    plugin_pb2,
-    provider_pb2,
-    provider_pb2_grpc,
-    status_pb2,
-)
+from ml_foundations.rehearsal.engine.protocol import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.values import Properties, kept_secret, read_struct, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -39,7 +32,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, supports_autonaming_configuration=True)
 
     def GetPluginInfo(self, request: Any, context: Any) -> Any:
-        return plugin_pb2.PluginInfo(version=self._provider.sdk.version)
+        return protocol.plugin_pb2.PluginInfo(version=self._provider.sdk.version)
 
     def GetSchema(self, request: Any, context: Any) -> Any:
         return provider_pb2.GetSchemaResponse(schema=json.dumps(self._provider.sdk.schema))
@@ -61,9 +54,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def Configure(self, request: Any, context: Any) -> Any:
         self._call(context, self._provider.configure, self._read(request.args))
-        return provider_pb2.ConfigureResponse(
-            supportsPreview=True, supports_autonaming_configuration=True, acceptSecrets=True
-        )
+        features = ("supportsPreview", "supports_autonaming_configuration", "acceptSecrets")
+        return provider_pb2.ConfigureResponse(**dict.fromkeys(features, True))
 
     def Invoke(self, request: Any, context: Any) -> Any:
         found = self._call(context, self._provider.invoke, request.tok, self._read(request.args))
@@ -220,13 +212,11 @@ def _diff_response(diff: Diff) -> Any:
 
 def _details(error: InitFailedError, given: Any) -> bytes:
     """ErrorResourceInitFailed: how the engine learns of a resource that exists and is not well."""
+    outputs, inputs = (write_struct(kept_secret(each, given)) for each in (error.state.outputs, error.state.inputs))
     detail = provider_pb2.ErrorResourceInitFailed(
-        id=error.state.id,
-        properties=write_struct(kept_secret(error.state.outputs, given)),
-        inputs=write_struct(kept_secret(error.state.inputs, given)),
-        reasons=error.reasons,
+        id=error.state.id, properties=outputs, inputs=inputs, reasons=error.reasons
     )
-    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
+    status = protocol.status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error))
     status.details.add().Pack(detail)
     return status.SerializeToString()
 
@@ -234,8 +224,5 @@ def _details(error: InitFailedError, given: Any) -> bytes:
 def serve(provider: Provider) -> None:
     """Serve a provider to the engine, until the engine ends this process."""
     servicer = ProviderServicer(provider, protocol.engine_address())
-    protocol.serve(
-        lambda server: provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server),
-        end=provider.cancelled.set,
-        grace=1,
-    )
+    add = provider_pb2_grpc.add_ResourceProviderServicer_to_server
+    protocol.serve(lambda server: add(servicer, server), end=provider.cancelled.set, grace=1)

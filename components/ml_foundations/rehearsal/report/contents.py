@@ -76,9 +76,8 @@ def _of_replica(rehearsal: Rehearsal) -> Report:
     recorded = [{"type": entry["type"], "name": entry["name"]} for entry in store.recorded()]
     nodes, pods = api.get("/api/v1/nodes")["items"], api.get("/api/v1/pods")["items"]
     history = store.history()
-    pool_by_node = {entry["node"]: entry["pool"] for entry in history} | {
-        name_of(node): pool_of(node) for node in nodes
-    }
+    pool_by_node = {entry["node"]: entry["pool"] for entry in history}
+    pool_by_node |= {name_of(node): pool_of(node) for node in nodes}
     found = workloads.collect(api, pods, history, _without_operator(rehearsal, api, declared))
     return Report(
         stack=rehearsal.stack,
@@ -149,12 +148,5 @@ def _quotas(api: Api) -> list[Quota]:
 
 def _recorded_releases(rehearsal: Rehearsal) -> list[dict[str, str]]:
     releases = (read_json(path, {}) for path in sorted(rehearsal.releases_dir.glob("*.json")))
-    return [
-        {
-            "type": RELEASE,
-            "name": f"{r['namespace']}/{r['name']}",
-            "instead": _SIMULATED.get(r["chart"]) or r["instead"],
-        }
-        for r in releases
-        if not r["installed"]
-    ]
+    found = ((r, _SIMULATED.get(r["chart"]) or r["instead"]) for r in releases if not r["installed"])
+    return [{"type": RELEASE, "name": f"{r['namespace']}/{r['name']}", "instead": instead} for r, instead in found]

@@ -110,21 +110,14 @@ def _fault(node: Object) -> str:
 
 
 def _life(pod: Object) -> Life:
-    met = {
-        each["type"]: datetime.fromisoformat(each["lastTransitionTime"])
-        for each in items(section(pod, "status"), "conditions")
-        if each["status"] == "True" and each.get("lastTransitionTime")
-    }
-    states = (section(each, "state", "terminated") for each in items(section(pod, "status"), "containerStatuses"))
+    status = section(pod, "status")
+    true = [each for each in items(status, "conditions") if each["status"] == "True" and each.get("lastTransitionTime")]
+    met = {each["type"]: datetime.fromisoformat(each["lastTransitionTime"]) for each in true}
+    states = (section(each, "state", "terminated") for each in items(status, "containerStatuses"))
     ends = [datetime.fromisoformat(state["finishedAt"]) for state in states if state.get("finishedAt")]
-    return Life(
-        f"{namespace_of(pod)}/{name_of(pod)}",
-        pod["spec"].get("nodeName", ""),
-        datetime.fromisoformat(pod["metadata"]["creationTimestamp"]),
-        met.get("PodScheduled"),
-        met.get("Ready"),
-        max(ends, default=None),
-    )
+    name, node = f"{namespace_of(pod)}/{name_of(pod)}", pod["spec"].get("nodeName", "")
+    created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+    return Life(name, node, created, met.get("PodScheduled"), met.get("Ready"), max(ends, default=None))
 
 
 def _deployed(rehearsal: Rehearsal) -> list[Resource]:

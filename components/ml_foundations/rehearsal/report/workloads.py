@@ -60,15 +60,13 @@ def collect(
     unattached = {event["involvedObject"]["uid"]: event["message"] for event in failed}
     queued = {uid: item for item in _where_served(ours, _QUEUED) for uid in owners(item)}
     seen = _Evidence(pods, _warnings(api, "FailedCreate"), history, without_operator, unattached, queued)
+    kinds = ("Deployment", "ReplicaSet", "StatefulSet")
+    replicated = ((kind, item) for kind in kinds for item in _declared(ours(f"/apis/apps/v1/{kind.lower()}s")))
     rows = [
         *(_job(job, seen) for job in _declared(jobs)),
         *(_cron_job(cron, _owned_by(cron, jobs), seen) for cron in _declared(ours("/apis/batch/v1/cronjobs"))),
         *(_job_set(item, _owned_by(item, jobs), seen) for item in _declared(_where_served(ours, _JOB_SETS))),
-        *(
-            _replicas(kind, item, seen)
-            for kind in ("Deployment", "ReplicaSet", "StatefulSet")
-            for item in _declared(ours(f"/apis/apps/v1/{kind.lower()}s"))
-        ),
+        *(_replicas(kind, item, seen) for kind, item in replicated),
         *(_daemon_set(item, seen) for item in _declared(ours("/apis/apps/v1/daemonsets"))),
         *(_pod(pod, seen) for pod in _declared(pods)),
     ]
@@ -114,11 +112,8 @@ class _Evidence:
 
     def pods(self, workload: Object) -> list[Object]:
         wanted = section(workload, "spec", "selector", "matchLabels").items()
-        return [
-            pod
-            for pod in self.all_pods
-            if namespace_of(pod) == namespace_of(workload) and wanted <= labels_of(pod).items()
-        ]
+        beside = [pod for pod in self.all_pods if namespace_of(pod) == namespace_of(workload)]
+        return [pod for pod in beside if wanted <= labels_of(pod).items()]
 
     def nodes(self, kind: str, workload: Object) -> list[str]:
         current = {node for pod in self.pods(workload) if (node := pod["spec"].get("nodeName"))}

@@ -217,12 +217,9 @@ def _explain(group: Group, output: str) -> str:
 
 def _require_room(executable: Path, folder: Path) -> None:
     caches = go_command.printed(executable, "env", "GOCACHE", "GOMODCACHE").splitlines()
+    way_out = "Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders on a larger disk"
     for wanted in (folder, *map(Path, filter(None, caches))):
-        require_room(
-            wanted,
-            _FREE_BYTES,
-            "to build the tools. Free some, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to folders on a larger disk",
-        )
+        require_room(wanted, _FREE_BYTES, f"to build the tools. {way_out}")
 
 
 def _write_manifest(folder: Path) -> None:

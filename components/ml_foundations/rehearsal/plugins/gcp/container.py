@@ -56,6 +56,7 @@ def check_name(what: str, name: str) -> None:
 def cluster_outputs(inputs: Inputs, place: Place, api_server: Credentials) -> dict[str, Any]:
     """The outputs of a cluster: its inputs and what Google computes."""
     address = api_server.server.removeprefix("https://")
+    endpoints = {"privateEndpoint": address, "publicEndpoint": address}
     identity = cluster_id(inputs, place)
     project, location, name = place.project_of(inputs), place.location_of(inputs), inputs["name"]
     kind = "zones" if is_zone(location) else "locations"
@@ -67,17 +68,15 @@ def cluster_outputs(inputs: Inputs, place: Place, api_server: Credentials) -> di
         "controlPlaneEndpointsConfig": {
             **(inputs.get("controlPlaneEndpointsConfig") or {}),
             "dnsEndpointConfig": {"allowExternalTraffic": False, **dns, "endpoint": address},
-            "ipEndpointsConfig": {"privateEndpoint": address, "publicEndpoint": address},
+            "ipEndpointsConfig": endpoints,
         },
-        "effectiveLabels": managed,
+        **dict.fromkeys(("effectiveLabels", "pulumiLabels"), managed),
         "endpoint": address,
         "labelFingerprint": _digest(identity, str(sorted(managed.items()))),
         "location": location,
-        "masterVersion": _GKE_VERSION,
+        **dict.fromkeys(("masterVersion", "nodeVersion"), _GKE_VERSION),
         "name": name,
-        "nodeVersion": _GKE_VERSION,
         "project": project,
-        "pulumiLabels": managed,
         "selfLink": f"https://container.googleapis.com/v1/projects/{project}/{kind}/{location}/clusters/{name}",
         "subnetwork": f"projects/{project}/regions/{region_of(location)}/subnetworks/default",
         **{key: value for key, value in inputs.items() if key not in ("controlPlaneEndpointsConfig", "nodeLocations")},
@@ -89,12 +88,7 @@ def cluster_outputs(inputs: Inputs, place: Place, api_server: Credentials) -> di
         },
         "network": _network(inputs.get("network") or "default", project),
         "nodeLocations": zones,
-        "privateClusterConfig": {
-            **(inputs.get("privateClusterConfig") or {}),
-            "peeringName": "",
-            "privateEndpoint": address,
-            "publicEndpoint": address,
-        },
+        "privateClusterConfig": {**(inputs.get("privateClusterConfig") or {}), "peeringName": "", **endpoints},
     }
 
 
@@ -119,10 +113,9 @@ def pool_outputs(inputs: Inputs, place: Place, pool: Pool) -> dict[str, Any]:
     per_zone = pool.initial_nodes // len(pool.zones)
     return {
         **GCP[NODE_POOL].constants,
-        "initialNodeCount": per_zone,
+        **dict.fromkeys(("initialNodeCount", "nodeCount"), per_zone),
         "location": location,
         "maxPodsPerNode": pool.max_pods,
-        "nodeCount": per_zone,
         "project": project,
         "version": _GKE_VERSION,
         **inputs,

@@ -146,9 +146,8 @@ class GcpProvider(Provider):
         inputs = _declared(new)
         container.check_cluster(inputs, self._place)
         if inputs.get("enableAutopilot"):
-            self.log(
-                resource, "warning", "Autopilot's machines and rules are not simulated: its pods run on assumed nodes"
-            )
+            autopilot = "Autopilot's machines and rules are not simulated: its pods run on assumed nodes"
+            self.log(resource, "warning", autopilot)
         identity = container.cluster_id(inputs, self._place)
         pool = node_pool.default_pool(inputs, self._place)
         with self._store.claimed():
@@ -263,15 +262,14 @@ class GcpProvider(Provider):
             raise already_exists(identity)
 
     def _wait_for_nodes(self, resource: Resource, pool: Pool) -> None:
-        wanted = nodes.node_template(pool, pool.zones[0], None)["metadata"]["annotations"]
+        wanted = nodes.node_template(pool, pool.zones[0], None)["metadata"]["annotations"].items()
         least = pool.min_nodes if pool.resource else pool.initial_nodes
         own = self._of(pool.cluster_id)
 
         def are_ready() -> bool:
             found = _nodes(own, pool.name)
             return len(found) >= min(least, pool.max_nodes) and all(
-                condition(node, "Ready").get("status") == "True"
-                and wanted.items() <= node["metadata"]["annotations"].items()
+                condition(node, "Ready").get("status") == "True" and wanted <= node["metadata"]["annotations"].items()
                 for node in found
             )
 

@@ -51,10 +51,6 @@ def _self_link(facts: _Facts) -> str:
     return f"https://www.googleapis.com/compute/v1/{facts.id}"
 
 
-def _gateway(facts: _Facts) -> str:
-    return str(next(ipaddress.ip_network(facts.values["ipCidrRange"]).hosts()))
-
-
 def _name(facts: _Facts) -> str:
     return facts.id if facts.token == ACCOUNT else facts.id.rpartition("/")[2]
 
@@ -76,7 +72,7 @@ _COMPUTED: Mapping[str, Callable[[_Facts], Any]] = {
     **dict.fromkeys(("firstIpAddress", "host", "ipAddress", "privateIpAddress", "publicIpAddress"), _address),
     "connectionName": lambda facts: "{project}:{region}:".format_map(facts.values) + _name(facts),
     "email": lambda facts: facts.values["email"],
-    "gatewayAddress": _gateway,
+    "gatewayAddress": lambda facts: str(next(ipaddress.ip_network(facts.values["ipCidrRange"]).hosts())),
     "ipAddresses": lambda facts: [{"ipAddress": _address(facts), "type": "PRIMARY"}],
     "member": lambda facts: f"serviceAccount:{facts.values['email']}",
     "name": _name,

@@ -30,12 +30,10 @@ def as_options(inputs: Properties) -> Iterator[list[str]]:
     """The values as options of Helm, those of the program last, in files that are private: they may hold secrets."""
     assets = inputs.get("valueYamlFiles") or []
     with ExitStack() as stack:
-        files = [
-            stack.enter_context(private_file(asset["text"], ".yaml"))
-            if "text" in asset
-            else asset.get("path") or asset["uri"]
-            for asset in [*assets, {"text": json.dumps(inputs.get("values") or {})}]
-        ]
+        files: list[Any] = []
+        for asset in [*assets, {"text": json.dumps(inputs.get("values") or {})}]:
+            written = stack.enter_context(private_file(asset["text"], ".yaml")) if "text" in asset else None
+            files.append(written or asset.get("path") or asset["uri"])
         yield [word for file in files for word in ("--values", str(file))]
 
 

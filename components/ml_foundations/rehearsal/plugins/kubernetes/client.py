@@ -97,12 +97,9 @@ class Client:
     def versions(self) -> list[str]:
         """The group versions, and kinds of them, that definitions have added to Kubernetes' own."""
         definitions = self._api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
-        served = [
-            (f"{spec['group']}/{version['name']}", spec["names"]["kind"])
-            for spec in (definition["spec"] for definition in definitions)
-            for version in spec["versions"]
-        ]
-        return sorted({version for version, _ in served} | {"/".join(pair) for pair in served})
+        served = [(each["spec"], version["name"]) for each in definitions for version in each["spec"]["versions"]]
+        versions = {(f"{spec['group']}/{version}", spec["names"]["kind"]) for spec, version in served}
+        return sorted({version for version, _ in versions} | set(map("/".join, versions)))
 
     def path(self, obj: Object) -> str:
         """The URL path of an object, or of its collection if it has no name."""

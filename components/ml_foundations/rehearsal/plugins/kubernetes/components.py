@@ -73,9 +73,8 @@ class _Children:
     def _dependencies(self, key: _Key) -> Iterator[_Key]:
         """Its namespace, the definition of its kind, and what its annotation names, as far as they are here."""
         group, kind, namespace, _ = key
-        named = [
-            _reference(word) for word in annotations_of(self._objects[key]).get(_DEPENDS_ON, "").split(",") if word
-        ]
+        words = annotations_of(self._objects[key]).get(_DEPENDS_ON, "").split(",")
+        named = [_reference(word) for word in words if word]
         defined = [other for other, obj in self._objects.items() if _defined(obj) == (group, kind)]
         for other in [("", "Namespace", "", namespace), *defined, *named]:
             if other in self._objects and other != key:

@@ -296,13 +296,8 @@ class Helm:
             return inputs | {"status": status | {"status": "recorded"}, "resourceNames": {}}
         release = operator.unpacked(last)
         chart = release["chart"]["metadata"]
-        status |= {
-            "status": release["info"]["status"],
-            "revision": release["version"],
-            "chart": chart["name"],
-            "version": chart["version"],
-            "appVersion": chart.get("appVersion") or "",
-        }
+        status |= {"status": release["info"]["status"], "revision": release["version"]}
+        status |= {"chart": chart["name"], "version": chart["version"], "appVersion": chart.get("appVersion") or ""}
         return inputs | {"status": status, "resourceNames": _resource_names(release.get("manifest", ""))}
 
 

@@ -342,9 +342,8 @@ def _same_object(old: Properties, new: Properties) -> bool:
 
 def _tells_nothing(error: ApiError, old: State | None) -> bool:
     """Whether a preview's failure says nothing of the update: what it lacks may be made, allowed or deleted by then."""
-    is_to_come = isinstance(error, UnknownKindError) or (
-        error.status == 404 and error.message.startswith("namespaces ")
-    )
+    lacks_namespace = error.status == 404 and error.message.startswith("namespaces ")
+    is_to_come = isinstance(error, UnknownKindError) or lacks_namespace
     is_replaced = error.status == 409 and old is None
     return is_to_come or is_replaced or error.status in (0, 403) or "does not support dry run" in error.message
 

@@ -131,11 +131,9 @@ def _service(client: Client, live: Object) -> str:
         return "the load balancer has no address"
     if spec.get("type") == "ExternalName" or spec.get("clusterIP") == "None" or not spec.get("selector"):
         return ""
+    meta, label = live["metadata"], "kubernetes.io/service-name"
     slices = client.list(
-        "discovery.k8s.io/v1",
-        "EndpointSlice",
-        live["metadata"]["namespace"],
-        labelSelector=f"kubernetes.io/service-name={live['metadata']['name']}",
+        "discovery.k8s.io/v1", "EndpointSlice", meta["namespace"], labelSelector=f"{label}={meta['name']}"
     )
     endpoints = [endpoint["conditions"] for item in slices for endpoint in item.get("endpoints") or []]
     if not all(conditions.get("ready") or conditions.get("terminating") for conditions in endpoints):
@@ -188,8 +186,5 @@ def _pod_reasons(pod: Object) -> list[str]:
     if scheduled.get("status") == "False":
         return [f"pod {name}: {scheduled.get('reason')}: {scheduled.get('message')}"]
     waiting = [item.get("state", {}).get("waiting") for item in pod.get("status", {}).get("containerStatuses") or []]
-    return [
-        f"pod {name}: {item.get('reason')}: {item.get('message', '')}"
-        for item in waiting
-        if item and item.get("reason") not in ("ContainerCreating", "PodInitializing")
-    ]
+    stuck = [item for item in waiting if item and item.get("reason") not in ("ContainerCreating", "PodInitializing")]
+    return [f"pod {name}: {item.get('reason')}: {item.get('message', '')}" for item in stuck]

@@ -166,10 +166,8 @@ def _public(key: _Key) -> tuple[str, Properties]:
         blob = base64.b64decode(ssh.split()[1])
         md5 = hashlib.md5(blob, usedforsecurity=False).digest().hex(":")
         sha256 = "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
-    pem, der = (
-        public.public_bytes(encoding, form.PublicFormat.SubjectPublicKeyInfo)
-        for encoding in (form.Encoding.PEM, form.Encoding.DER)
-    )
+    info = form.PublicFormat.SubjectPublicKeyInfo
+    pem, der = (public.public_bytes(encoding, info) for encoding in (form.Encoding.PEM, form.Encoding.DER))
     prints = {"publicKeyFingerprintMd5": md5, "publicKeyFingerprintSha256": sha256}
     return _sha1(der), {"publicKeyOpenssh": ssh, "publicKeyPem": pem.decode(), **prints}
 
