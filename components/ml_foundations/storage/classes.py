@@ -115,7 +115,7 @@ class _StorageClass(NamedTuple):
         topology = {"matchLabelExpressions": [{"key": labels.GKE_ZONE, "values": self.zones}]}
         fields = {
             "provisioner": self.provisioner,
-            "parameters": self.parameters,
+            "parameters": without_none(self.parameters),
             "volumeBindingMode": self.binding,
             "allowVolumeExpansion": self.expands,
             "reclaimPolicy": "Retain" if self.retain else None,
@@ -221,15 +221,13 @@ def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:
 
 def _disk_class(disk: DiskClass, spec: StorageClassesSpec) -> _StorageClass:
     kind = DISK_TYPES[disk.type]
-    parameters = without_none(
-        {
-            "type": disk.type,
-            "replication-type": "regional-pd" if disk.regional else None,
-            "provisioned-iops-on-create": None if disk.iops is None else str(disk.iops),
-            "provisioned-throughput-on-create": disk.throughput or kind.throughput,
-            "disk-encryption-kms-key": spec.encryption_key,
-        }
-    )
+    parameters = {
+        "type": disk.type,
+        "replication-type": "regional-pd" if disk.regional else None,
+        "provisioned-iops-on-create": None if disk.iops is None else str(disk.iops),
+        "provisioned-throughput-on-create": disk.throughput or kind.throughput,
+        "disk-encryption-kms-key": spec.encryption_key,
+    }
     retain = spec.retain if disk.retain is None else disk.retain
     return _StorageClass(PD_CSI, parameters, retain, expands=kind.expands, zones=disk.zones)
 
@@ -243,21 +241,19 @@ def _dataset_class(spec: StorageClassesSpec) -> _StorageClass:
 
 
 def _filestore_class(tier: _FilestoreTier, reserved_range: str | None, spec: StorageClassesSpec) -> _StorageClass:
-    parameters = without_none(
-        {
-            "tier": _TIERS[tier],
-            "network": spec.network,
-            "connect-mode": None if reserved_range is None else "PRIVATE_SERVICE_ACCESS",
-            "reserved-ip-range": reserved_range,
-            # Basic tiers take no customer-managed key.
-            "instance-encryption-kms-key": None if tier == "basic-hdd" else spec.encryption_key,
-        }
-    )
+    parameters = {
+        "tier": _TIERS[tier],
+        "network": spec.network,
+        "connect-mode": None if reserved_range is None else "PRIVATE_SERVICE_ACCESS",
+        "reserved-ip-range": reserved_range,
+        # Basic tiers take no customer-managed key.
+        "instance-encryption-kms-key": None if tier == "basic-hdd" else spec.encryption_key,
+    }
     return _StorageClass(FILESTORE_CSI, parameters, spec.retain)
 
 
 def _lustre_class(lustre: Lustre, spec: StorageClassesSpec) -> _StorageClass:
-    parameters = without_none({"perUnitStorageThroughput": str(lustre.throughput), "network": spec.network})
+    parameters = {"perUnitStorageThroughput": str(lustre.throughput), "network": spec.network}
     return _StorageClass(LUSTRE_CSI, parameters, spec.retain, "Immediate", zones=lustre.zones)
 
 

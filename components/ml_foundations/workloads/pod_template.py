@@ -70,9 +70,8 @@ def _resources(spec: WorkloadSpec) -> dict[str, Any]:
     if spec.gpus and spec.gpu_claim is None:
         requests[labels.GPU_RESOURCE] = str(spec.gpus)
     claims = [{"name": GPU_CLAIM}] if spec.gpu_claim is not None else None
-    return without_none(
-        {"requests": requests or None, "limits": without_none({**requests, **spec.limits}) or None, "claims": claims}
-    )
+    limits = without_none({**requests, **spec.limits}) or None
+    return without_none({"requests": requests or None, "limits": limits, "claims": claims})
 
 
 def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]] | None:
@@ -80,9 +79,8 @@ def _resource_claims(spec: WorkloadSpec) -> list[dict[str, Any]] | None:
     if spec.gpu_claim is None:
         return None
     made = spec.claim_template()
-    return [
-        {"name": GPU_CLAIM, "resourceClaimTemplateName": made["metadata"]["name"] if made else spec.gpu_claim.template}
-    ]
+    template = made["metadata"]["name"] if made else spec.gpu_claim.template
+    return [{"name": GPU_CLAIM, "resourceClaimTemplateName": template}]
 
 
 def _pod_security(spec: WorkloadSpec) -> dict[str, Any]:

@@ -15,10 +15,8 @@ from ml_foundations.kubernetes.quantities import parse_quantity
 
 FIELDS = Path(__file__).with_name("fields.yaml")
 SCHEMA = Path(__file__).with_name("schema.json")
-WORKLOADS, NAMESPACED, CLUSTER, ADMISSION, HARMLESS, UNKNOWN_KIND = (
-    *("workloads", "namespaced", "cluster", "admission"),
-    *("harmless", "unknown"),
-)
+WORKLOADS, NAMESPACED, CLUSTER, ADMISSION = "workloads", "namespaced", "cluster", "admission"
+HARMLESS, UNKNOWN_KIND = "harmless", "unknown"
 """What a kind is to planning: the sections of ``kinds``."""
 
 NOT_YET = "is not known yet"

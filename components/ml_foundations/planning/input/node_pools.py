@@ -47,26 +47,10 @@ def _effect(declared: str) -> str:
     return TAINT_EFFECTS.get(declared, declared)
 
 
-_DECIDING_FIELDS = (
-    "nodeConfig.machineType",
-    "nodeConfig.guestAccelerators",
-    "nodeConfig.labels",
-    "nodeConfig.taints",
-    "nodeConfig.imageType",
-    "nodeConfig.bootDisk",
-    "nodeConfig.diskSizeGb",
-    "nodeConfig.spot",
-    "nodeConfig.preemptible",
-    "nodeConfig.flexStart",
-    "nodeConfig.reservationAffinity",
-    "nodeConfig.ephemeralStorageLocalSsdConfig",
-    "autoscaling",
-    "initialNodeCount",
-    "maxPodsPerNode",
-    "nodeCount",
-    "nodeLocations",
-    "queuedProvisioning",
-)
+_MACHINE = ("machineType", "guestAccelerators", "imageType", "bootDisk", "diskSizeGb", "ephemeralStorageLocalSsdConfig")
+_NODE = ("labels", "taints", "spot", "preemptible", "flexStart", "reservationAffinity")
+_POOL = ("autoscaling", "initialNodeCount", "maxPodsPerNode", "nodeCount", "nodeLocations", "queuedProvisioning")
+_DECIDING_FIELDS = (*(f"nodeConfig.{field}" for field in (*_MACHINE, *_NODE)), *_POOL)
 _RESERVATION = "nodeConfig.reservationAffinity.values"
 """The name of a reservation, which decides nothing but a label."""
 _FULL_CLUSTER: Mapping[str, Any] = {
