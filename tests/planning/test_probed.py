@@ -299,3 +299,55 @@ def test_a_daemon_set_may_evict_what_runs() -> None:
     assert judge([ROOMY, running, small]).stack is CANNOT
     small["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
     assert judge([ROOMY, running, small]).stack is OPEN
+
+
+def with_header(name: str) -> Manifest:
+    return {"readinessProbe": {"httpGet": {"port": 80, "httpHeaders": [{"name": name, "value": "x"}]}}}
+
+
+def with_divisor(divisor: str) -> Manifest:
+    field = {"resource": "limits.memory", "divisor": divisor}
+    return {"env": [{"name": "A", "valueFrom": {"resourceFieldRef": field}}]}
+
+
+def with_file(**key: str) -> Manifest:
+    return {"env": [{"name": "A", "valueFrom": {"fileKeyRef": {"path": "p", "key": "K", **key}}}]}
+
+
+IN_CONTAINERS = [
+    (with_header("X-A"), FITS),
+    (with_header("X_A"), CANNOT),
+    (with_header(""), CANNOT),
+    (with_divisor("1Mi"), FITS),
+    (with_divisor("3Mi"), CANNOT),
+    (with_file(volumeName="missing"), CANNOT),
+    (with_file(), CANNOT),
+    ({"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart"}]}, CANNOT),
+]
+IN_PODS = [
+    ({"dnsConfig": {"searches": ["_a._b.", "."]}}, FITS),
+    ({"dnsConfig": {"searches": ["a..b"]}}, CANNOT),
+    ({"dnsConfig": {"searches": ["a"] * 33}}, CANNOT),
+    ({"volumes": [{"name": "v", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "S_"}}}]}, CANNOT),
+    ({"securityContext": {"windowsOptions": {"gmsaCredentialSpecName": "A_"}}}, CANNOT),
+    ({"securityContext": {"windowsOptions": {"runAsUserName": ""}}}, CANNOT),
+]
+
+
+@pytest.mark.parametrize(("fields", "verdict"), IN_CONTAINERS)
+def test_fields_of_containers_as_the_api_server_took_them(fields: Manifest, verdict: Verdict) -> None:
+    found = judge([ROOMY, pod("p", containers=[container() | fields])])
+    assert found.stack == verdict
+
+
+@pytest.mark.parametrize(("fields", "verdict"), IN_PODS)
+def test_fields_of_pods_as_the_api_server_took_them(fields: Manifest, verdict: Verdict) -> None:
+    made = pod("p")
+    found = judge([ROOMY, made | {"spec": made["spec"] | fields}])
+    assert found.stack == verdict
+
+
+def test_a_stateful_set_may_have_any_limit_of_revisions() -> None:
+    made = stateful_set("s", 1, ONE)
+    made["spec"]["revisionHistoryLimit"] = -1
+    assert judge([ROOMY, made]).stack == FITS

@@ -23,6 +23,13 @@ _RESTRICTED_VOLUMES = {
     *("name", "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim"),
     *("projected", "secret"),
 }
+_DIVISORS = (
+    "0",
+    "1m",
+    "1",
+    *(f"1{unit}{kind}" for unit in "kMGTPE" for kind in ("", "i") if unit + kind != "ki"),
+    "1Ki",
+)
 _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "anything": lambda value: True,
     "left out": lambda value: value in ("", []),
@@ -43,6 +50,7 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "a port": lambda value: is_valid("the name of a port", value) or is_valid("from 1 to 65535", value),
     "a port or 0": lambda value: value == 0 or is_valid("a port", value),
     "a quantity": lambda value: parse_quantity(value) >= 0,
+    "a divisor": lambda value: parse_quantity(value) in map(parse_quantity, _DIVISORS),
     "a quantity above 0": lambda value: parse_quantity(value) > 0,
     "a number or a percentage": lambda value: _share(value) >= 0,
     "a number or at most 100%": lambda value: 0 <= _share(value) <= (100 if isinstance(value, str) else 2**31),

@@ -166,13 +166,14 @@ def _mounts(spec: Manifest, claims: Iterable[str]) -> _Wrong:
     for path, container in _containers(spec):
         mounts, devices = _listed(container, "volumeMounts"), _listed(container, "volumeDevices")
         mounted = [mount.get("name") for _, mount in mounts]
-        for known, listed in ((names, mounts), (blocks, devices)):
-            for inner, each in listed:
-                if UNKNOWN not in (*names, each.get("name")) and each.get("name") not in known:
-                    yield (
-                        f"{path}.{inner}.name",
-                        f"must be the name of a volume of the right type, not {each.get('name')}",
-                    )
+        named = [(f"{inner}.name", each.get("name"), names) for inner, each in mounts]
+        named += [(f"{inner}.name", each.get("name"), blocks) for inner, each in devices]
+        for inner, variable in _listed(container, "env"):
+            if key := section(variable, "valueFrom", "fileKeyRef"):
+                named.append((f"{inner}.valueFrom.fileKeyRef.volumeName", key.get("volumeName"), names))
+        for inner, name, known in named:
+            if UNKNOWN not in (*names, name) and name not in known:
+                yield f"{path}.{inner}", f"must be the name of a volume of the right type, not {name}"
         for inner, device in devices:
             if device.get("name") in mounted and device.get("name") is not UNKNOWN:
                 yield f"{path}.{inner}.name", "must not be mounted as a folder as well"
