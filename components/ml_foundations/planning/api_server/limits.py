@@ -37,11 +37,8 @@ def _invalid_resources(key: ByContent) -> tuple[Refusal, ...]:
     sums = of_containers(spec, "requests")
     huge = {name: sum for name, sum in of_containers(spec, "limits").items() if not is_overcommitted(name)}
     containers = [(path, limits) for path, _, _, limits in _of_each(spec) if path.startswith("containers")]
-    for field, path, parts in (
-        ("requests", "resources", sums),
-        ("limits", "resources", huge),
-        *(("limits", *each) for each in containers),
-    ):
+    of_pod = [("requests", "resources", sums), ("limits", "resources", huge)]
+    for field, path, parts in (*of_pod, *(("limits", *each) for each in containers)):
         for name, amount in parts.items():
             if amount > whole[field].get(name, amount):
                 shown, most = format_milli(amount), format_milli(whole[field][name])
@@ -119,13 +116,11 @@ def _invalid(path: str, requests: Amounts, limits: Amounts, *, of_pod: bool = Fa
             remedy = f"Set limits.{name} to {shown}."
             yield Refusal("extended-resource-limit", f"{path}.limits.{name}", message, remedy)
         elif limit is not None and wanted != limit and (wanted > limit or not is_overcommitted(name)):
-            relation = "at most" if is_overcommitted(name) else "exactly"
-            yield Refusal(
-                "request-above-limit" if is_overcommitted(name) else "extended-resource-limit",
-                f"{path}.requests.{name}",
-                f"requests {shown} of {name}; with its limit of {format_milli(limit)} it must be {relation} that",
-                f"Set requests.{name} and limits.{name} to the same amount.",
-            )
+            rules = {True: ("request-above-limit", "at most"), False: ("extended-resource-limit", "exactly")}
+            rule, relation = rules[is_overcommitted(name)]
+            message = f"requests {shown} of {name}; with its limit of {format_milli(limit)} it must be {relation} that"
+            remedy = f"Set requests.{name} and limits.{name} to the same amount."
+            yield Refusal(rule, f"{path}.requests.{name}", message, remedy)
 
 
 def _may_have(name: str, of_pod: bool) -> bool:

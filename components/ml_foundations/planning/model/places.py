@@ -176,20 +176,13 @@ def pod_class(
         required = items(section(spec, "affinity", kind), REQUIRED)
         return tuple(_affinity_term(term, namespace, pod_labels, namespaces) for term in required)
 
-    return PodClass(
-        name,
-        namespace,
-        pod_labels,
-        spec,
-        affinity=terms("podAffinity"),
-        anti_affinity=terms("podAntiAffinity"),
-        spread=tuple(
-            _spread_constraint(constraint, pod_labels)
-            for constraint in items(spec, "topologySpreadConstraints")
-            if constraint.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
-        ),
-        **others,
+    spread = tuple(
+        _spread_constraint(constraint, pod_labels)
+        for constraint in items(spec, "topologySpreadConstraints")
+        if constraint.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
     )
+    near, apart = terms("podAffinity"), terms("podAntiAffinity")
+    return PodClass(name, namespace, pod_labels, spec, affinity=near, anti_affinity=apart, spread=spread, **others)
 
 
 def pod_of(pod: Manifest) -> PodClass:

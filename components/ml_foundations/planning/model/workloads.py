@@ -365,16 +365,10 @@ def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) 
         ceiling = min(int(each.get("maxReplicas", count)) for each in scaling)
         count = max(min(count, ceiling), *(int(each.get("minReplicas") or 1) for each in scaling))
     claims = tuple(items(spec, "volumeClaimTemplates")) if kind == "StatefulSet" else ()
-    return Workload(
-        kind,
-        namespace_of(document),
-        name_of(document),
-        document,
-        (_pod_set(document, count, "spec.template", "spec.replicas"),),
-        surge=_surge(spec, count) if kind == "Deployment" else 0,
-        ceiling=ceiling,
-        claims=claims,
-    )
+    surge = _surge(spec, count) if kind == "Deployment" else 0
+    whose = (kind, namespace_of(document), name_of(document), document)
+    sets = (_pod_set(document, count, "spec.template", "spec.replicas"),)
+    return Workload(*whose, sets, surge=surge, ceiling=ceiling, claims=claims)
 
 
 def _surge(spec: Manifest, replicas: int) -> int:

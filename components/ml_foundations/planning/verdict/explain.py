@@ -58,14 +58,11 @@ def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
     quota = name_of(reason.quota)
     wanted, free, short, enough = _numbers(reason)
     if reason.workloads:
-        return Refusal(
-            "quota-sum",
-            f"spec.hard.{reason.resource}",
-            f"{names(map(str, reason.workloads))} together need {wanted} {reason.resource}, and the quota leaves "
-            f"{free}: {short} too few",
-            f"Raise {reason.resource} to {enough}, or lower what the workloads ask for.",
-            object=f"ResourceQuota {namespace_of(reason.quota)}/{quota}",
-        )
+        together = f"{names(map(str, reason.workloads))} together need {wanted} {reason.resource}"
+        message = f"{together}, and the quota leaves {free}: {short} too few"
+        remedy = f"Raise {reason.resource} to {enough}, or lower what the workloads ask for."
+        where = f"ResourceQuota {namespace_of(reason.quota)}/{quota}"
+        return Refusal("quota-sum", f"spec.hard.{reason.resource}", message, remedy, object=where)
     used = "" if reason.free == reason.hard else f" of {readable(reason.hard)}"
     message = f"it needs {wanted} {reason.resource}, and ResourceQuota {quota} leaves {free}{used}: {short} too few"
     remedy = f"Raise {reason.resource} of ResourceQuota {quota} to {enough}, or ask for less."
@@ -186,9 +183,8 @@ def _competition(reason: Competition, verdict: Verdict) -> Refusal:
     pools = names(dict.fromkeys(place.node.name for demand in reason.demands for place in demand.places))
     if verdict is Verdict.CANNOT_FIT:
         missing = missing or f"no way of placing them on {pools} has room for all"
-    message = f"{competing} run at the same time: " + (
-        missing or f"on {pools} they may take each other's room, as the scheduler's choices fall"
-    )
+    missing = missing or f"on {pools} they may take each other's room, as the scheduler's choices fall"
+    message = f"{competing} run at the same time: {missing}"
     remedy = f"Raise the maximum of {pools}, or give the workloads pools of their own."
     return Refusal("competition", "", message, remedy)
 

@@ -231,16 +231,13 @@ class Fitting:
 
     def _friends(self, candidate: Candidate, pod: PodClass) -> list[Candidate]:
         """Other workloads whose pods this one wants to be near, or whose pods count for its spreading."""
-        return [
-            other
-            for other in self._candidates
-            if other is not candidate
-            and any(
-                any(term.matches(theirs) for term in pod.affinity)
-                or any(constraint.counts(pod, theirs) for constraint in pod.spread)
-                for _, theirs in other.sets
-            )
-        ]
+
+        def counts(theirs: PodClass) -> bool:
+            near = any(term.matches(theirs) for term in pod.affinity)
+            return near or any(constraint.counts(pod, theirs) for constraint in pod.spread)
+
+        others = (other for other in self._candidates if other is not candidate)
+        return [other for other in others if any(counts(theirs) for _, theirs in other.sets)]
 
     def _place_with_friends(self, candidate: Candidate, pod_set: PodSet, pod: PodClass, wanted: int) -> None:
         """The pods want company: judge them with those that they look for."""

@@ -21,10 +21,8 @@ def words(reason: Shortage) -> Refusal:
     """Why the nearest node does not take a pod, or how many nodes are missing."""
     path = reason.pods.path
     if reason.most >= reason.wanted:
-        message = (
-            f"between {reason.least} and {reason.most} of {reason.wanted} pods find a place, "
-            "as the scheduler's choices fall"
-        )
+        some = f"between {reason.least} and {reason.most} of {reason.wanted} pods"
+        message = f"{some} find a place, as the scheduler's choices fall"
         remedy = "Loosen the constraint, or give every domain room for all."
         return Refusal(reason.limited_by or "placement-order", path, message, remedy)
     if not reason.places:
@@ -123,15 +121,10 @@ def _too_many(reason: Shortage, able: Sequence[Place]) -> Refusal:
         counts[place.node.name] += place.count
     offers = names(_offer(pod, place, counts[name]) for name, place in by_pool.items())
     name = largest.node.name
-    more = (
-        f"the maximum of {name} to {counts[name] + missing} nodes"
-        if largest.node.is_template
-        else f"the number of nodes by {missing}"
-    )
-    message = (
-        f"each pod needs {needs(pod)}; {offers}: room for {reason.most} of the {reason.wanted} pods "
-        "that must run at once"
-    )
+    of_pool = f"the maximum of {name} to {counts[name] + missing} nodes"
+    more = of_pool if largest.node.is_template else f"the number of nodes by {missing}"
+    room = f"room for {reason.most} of the {reason.wanted} pods that must run at once"
+    message = f"each pod needs {needs(pod)}; {offers}: {room}"
     remedy = f"Raise {more} or lower {count_path} to {reason.most}."
     return Refusal("nodes", count_path, message, remedy)
 
