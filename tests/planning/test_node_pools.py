@@ -49,6 +49,15 @@ def test_what_gke_runs_itself_is_taken_from_the_node() -> None:
     assert alone["pods"] - full["pods"] == 2000  # gke-metadata-server and netd
 
 
+def test_a_pool_without_the_metadata_server_has_neither_its_label_nor_its_pods() -> None:
+    cluster = {"datapathProvider": "LEGACY_DATAPATH", "workloadIdentityConfig": {"workloadPool": "p"}}
+    label = "iam.gke.io/gke-metadata-server-enabled"
+    without = from_node_pool(inputs("n2-standard-8", workloadMetadataConfig={"mode": "GCE_METADATA"}), cluster)
+    served = from_node_pool(inputs("n2-standard-8"), cluster)
+    assert (label in without.labels, label in served.labels) == (False, True)
+    assert without.allocatable["pods"] - served.allocatable["pods"] == 2000
+
+
 @pytest.mark.parametrize(
     ("installer", "opted_out", "operator", "gpus"),
     [

@@ -224,4 +224,4 @@ class _Pool:
         features = node_resources.cluster_features(self._cluster)
         if self._accelerator and not self.traits.is_opted_out:
             features.add("managed-gpu")
-        return frozenset(features)
+        return frozenset(features if self.traits.workload_identity else features - {"workload-identity"})
