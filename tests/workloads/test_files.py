@@ -89,11 +89,14 @@ def test_a_read_only_root_has_places_to_write_to(user: dict[str, Any]) -> None:
     assert pod["volumes"] == [{"name": "home", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]
 
 
+OWN_TMP = {"name": "own", "mountPath": "/tmp"}
+
+
 @pytest.mark.parametrize(
     "given",
     [
         {"mounts": [{"path": "/tmp/", "scratch": "1Gi"}]},
-        {"overrides": {"volumeMounts": [{"name": "own", "mountPath": "/tmp"}]}},
+        {"mounts": [{"path": "/own", "scratch": "1Gi", "name": "own"}], "overrides": {"volumeMounts": [OWN_TMP]}},
         {"overrides": {"securityContext": {"readOnlyRootFilesystem": False}}},
     ],
 )

@@ -140,7 +140,9 @@ def _objects_charge(candidate: Candidate, *, is_there: bool) -> Amounts:
     """What a workload counts against itself, and what is made for it: objects, and claims for each of its pods."""
     workload = candidate.workload
     objects = {} if is_there else dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE)
-    if not is_there and workload.kind in _MADE_COUNTS:
+    # A CronJob makes its Jobs even without pods.
+    is_made = workload.kind == "CronJob" or any(pod_set.count for pod_set, _ in candidate.sets)
+    if not is_there and is_made and workload.kind in _MADE_COUNTS:
         jobs = [job.get("replicas") for job in items(section(workload.manifest, "spec"), "replicatedJobs")]
         if workload.kind == "JobSet" and section(workload.manifest, "spec", "network").get("enableDNSHostnames", True):
             objects |= dict.fromkeys(("services", "count/services"), WHOLE)  # a headless one, for the pods' names
