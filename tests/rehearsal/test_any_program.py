@@ -11,9 +11,26 @@ import pytest
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
-PROGRAM = """
+KUBECONFIG = """
 import json
 import pulumi
+
+def kubeconfig(made, user):
+    def text(endpoint, auth):
+        return json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {
+                "server": f"https://{endpoint}", "certificate-authority-data": auth["cluster_ca_certificate"]}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": user}],
+        })
+    return pulumi.Output.all(made.endpoint, made.master_auth).apply(lambda given: text(*given))
+"""
+"""What a program does that writes a kubeconfig for a cluster of its own, by how its user shows who it is."""
+
+PROGRAM = (
+    KUBECONFIG
+    + """
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
@@ -36,25 +53,14 @@ def cluster(name, place, pool):
     gcp.container.NodePool(name, name=pool, cluster=made.id, node_count=1, node_config=config)
     return made
 
-def kubeconfig(made):
-    def text(endpoint, auth):
-        return json.dumps({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {
-                "server": f"https://{endpoint}", "certificate-authority-data": auth["cluster_ca_certificate"]}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {"token": own.access_token}}],
-        })
-    return pulumi.Output.all(made.endpoint, made.master_auth).apply(lambda given: text(*given))
-
 first = cluster("first", "us-central1-a", "one")
 second = cluster("second", "us-central1-b", "two")
 for name, made in (("first", first), ("second", second)):
-    there = k8s.Provider(name, kubeconfig=kubeconfig(made))
+    there = k8s.Provider(name, kubeconfig=kubeconfig(made, {"token": own.access_token}))
     k8s.core.v1.ConfigMap(
         name, metadata={"name": "both", "namespace": "default"}, data={"cluster": name}, opts=pulumi.ResourceOptions(provider=there)
     )
-here = pulumi.ResourceOptions(provider=k8s.Provider("keys", kubeconfig=kubeconfig(first)))
+here = pulumi.ResourceOptions(provider=k8s.Provider("keys", kubeconfig=kubeconfig(first, {"token": own.access_token})))
 k8s.core.v1.Secret("key", metadata={"name": "key"}, string_data={"key": secret("object")}, opts=here)
 k8s.helm.v3.Release(
     "chart", name="chart", chart=CHART, namespace="default", values={"key": secret("values")}, skip_await=True, opts=here
@@ -62,6 +68,7 @@ k8s.helm.v3.Release(
 pulumi.export("clusters", [first.id, second.id])
 pulumi.export("key", secret("output"))
 """
+)
 
 CHART = {
     "Chart.yaml": "apiVersion: v2\nname: keys\nversion: 1.0.0\n",

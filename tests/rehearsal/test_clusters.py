@@ -10,26 +10,15 @@ from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud import replica
 from ml_foundations.rehearsal.layout import Rehearsal
 
-from tests.rehearsal.test_any_program import rehearse
+from tests.rehearsal.test_any_program import KUBECONFIG, rehearse
 
-PROGRAM = """
-import json
-import pulumi
+PROGRAM = (
+    KUBECONFIG
+    + """
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
-def kubeconfig(made):
-    user = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "gke-gcloud-auth-plugin"}
-    def text(endpoint, auth):
-        return json.dumps({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {
-                "server": f"https://{endpoint}", "certificate-authority-data": auth["cluster_ca_certificate"]}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {"exec": user}}],
-        })
-    return pulumi.Output.all(made.endpoint, made.master_auth).apply(lambda given: text(*given))
-
+user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "gke-gcloud-auth-plugin"}}
 for place in PLACES:
     at = gcp.Provider(place, region=place, project="acme")
     opts = pulumi.ResourceOptions(provider=at)
@@ -42,7 +31,7 @@ for place in PLACES:
         place, name="l4", cluster=made.id, node_count=1, opts=opts,
         node_config={"machine_type": "g2-standard-8", "guest_accelerators": [gpu]},
     )
-    there = pulumi.ResourceOptions(provider=k8s.Provider(place, kubeconfig=kubeconfig(made)), depends_on=[nodes])
+    there = pulumi.ResourceOptions(provider=k8s.Provider(place, kubeconfig=kubeconfig(made, user)), depends_on=[nodes])
     labels = {"app": "chat"}
     container = {"name": "c", "image": "chat:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
@@ -51,6 +40,7 @@ for place in PLACES:
     service = {"selector": labels, "ports": [{"port": 80}], "type": "LoadBalancer"}
     k8s.core.v1.Service(f"{place}-chat", metadata={"name": "chat"}, spec=service, opts=there)
 """
+)
 PLACES = ("us-central1", "europe-west4")
 
 

@@ -72,13 +72,13 @@ def up(
     Raises:
         RehearsalError: pulumi failed; the message has what it said.
     """
+    lines = previewed()
+    restore(rehearsal)
+    create(rehearsal)
+    recover(rehearsal)
+    helm.forget_charts(rehearsal)
     follower, shown, title = Follower(), output(), f"pulumi up --stack {rehearsal.stack}"
     with rehearsal.up_log.open("w") as log, nullcontext() if verbose else Step(title) as step:
-        lines = previewed()
-        restore(rehearsal)
-        create(rehearsal)
-        recover(rehearsal)
-        helm.forget_charts(rehearsal)
 
         def take(line: str) -> None:
             log.write(line)
