@@ -63,6 +63,7 @@ release: .venv/.ready ## make dist/: wheel, sdist, schema, SBOM and notes; the w
 	@$(PYTHON) -m venv dist/.try && dist/.try/bin/pip install -q -r dist/requirements.txt
 	@dist/.try/bin/pip install -q --no-deps dist/*.whl && dist/.try/bin/ml-foundations --help > dist/.try/help
 	@cd dist && .try/bin/ml-foundations plan ../examples/bring-your-own-cluster/nodes.yaml ../examples/bring-your-own-cluster/job.yaml
+	@$(RUN) tests.upgrades
 	@rm -r dist/.try && ls dist
 
 install: .venv/.ready ## make .venv, the Python environment, and no more

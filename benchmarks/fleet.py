@@ -101,7 +101,7 @@ def by_script(rehearsal: Rehearsal, api: Api, pool: Pool) -> None:
 
 def by_pool(rehearsal: Rehearsal, api: Api, pool: Pool) -> None:
     store = Store(rehearsal)
-    store.save_cluster({"id": "ml", "inputs": {"name": "ml"}})
+    store.save("clusters", "ml", {"id": "ml", "inputs": {"name": "ml"}})
     life.start(rehearsal)
     store.save_pool(pool)
 

@@ -4,6 +4,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from ml_foundations.component.spec import ComponentSpec, Spec
+
+# Only what is generated has the docstrings of arguments: programs would read their own source for nothing.
+for base in (Spec, ComponentSpec):
+    base.model_config["use_attribute_docstrings"] = True
 ROOT = Path(__file__).parents[1]
 
 

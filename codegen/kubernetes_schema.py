@@ -36,6 +36,14 @@ _SHARED = {
 }
 """Types of Kubernetes that CustomResourceDefinitions repeat."""
 
+_BESIDE = {
+    *("v1 ConfigMap", "v1 Secret", "v1 Service", "v1 ServiceAccount", "policy/v1 PodDisruptionBudget"),
+    *("v1 Endpoints", "v1 PodTemplate", "coordination.k8s.io/v1 Lease", "discovery.k8s.io/v1 EndpointSlice"),
+    *(f"networking.k8s.io/v1 {kind}" for kind in ("Ingress", "IngressClass", "NetworkPolicy")),
+    *(f"rbac.authorization.k8s.io/v1 {of}{kind}" for of in ("", "Cluster") for kind in ("Role", "RoleBinding")),
+}
+"""Kinds that are deployed beside workloads, and refused where a field holds something else than its type."""
+
 _Types = dict[str, dict[str, str]]
 
 
@@ -62,7 +70,7 @@ def versions() -> dict[str, str]:
 
 
 def generated(api: Api) -> str:
-    """The text of the schema: a line for each kind that can be created, and for each type that a judged one has."""
+    """The text of the schema: a line for each kind that can be created, and for each type that one of ours has."""
     described: dict[str, Any] = {}
     kinds: dict[str, str] = {}
     for path, group in sorted(api.get("/openapi/v3")["paths"].items()):
@@ -71,7 +79,7 @@ def generated(api: Api) -> str:
             described |= found.get("components", {}).get("schemas", {})
             kinds |= dict(_created(found["paths"]))
     types: _Types = {}
-    for kind in sorted(kinds.keys() & known.judged_kinds()):
+    for kind in sorted(kinds.keys() & (known.judged_kinds() | _BESIDE)):
         _collect(kinds[kind], described, types)
     lines = [f'"versions":{json.dumps(versions())}']
     lines += [f'"{name}":{{\n{_lines(table)}\n}}' for name, table in (("kinds", kinds), ("types", types))]
@@ -134,6 +142,8 @@ def _collect(name: str, described: dict[str, Any], types: _Types) -> None:
         if schema.get("x-kubernetes-int-or-string"):
             return "quantity" if "pattern" in schema else "integer or string"
         values = " ".join(filter(None, schema.get("enum", ())))
+        if (form := schema.get("format")) in ("byte", "int32"):
+            return form
         return f"string: {values}" if values else schema.get("type", "any")
 
     collect(name, by_short[name])

@@ -9,6 +9,7 @@ import pulumi
 from ml_foundations.component.base import PACKAGE
 from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.outputs import done
+from ml_foundations.kubernetes.manifests import mapped
 from pulumi.provider import ConstructResult, main
 from pulumi.provider.experimental.component import ComponentProvider
 from pulumi.provider.server import ComponentInitError
@@ -32,7 +33,7 @@ class Host(ComponentProvider):
     ) -> ConstructResult:
         """Construct the component after the resources that its known values come from."""
         publishers: list[pulumi.Resource] = []
-        values = _plain(inputs, publishers)
+        values = mapped(inputs, lambda value: _plain(value, publishers))
         after = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(depends_on=publishers))
         try:
             return super().construct(name, resource_type, values, after)
@@ -45,11 +46,7 @@ class Host(ComponentProvider):
 
 
 def _plain(value: Any, publishers: list[pulumi.Resource]) -> Any:
-    """A tree of inputs with known Outputs replaced by their values; notes the resources that these come from."""
-    if isinstance(value, dict):
-        return {key: _plain(item, publishers) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_plain(item, publishers) for item in cast("list[Any]", value)]
+    """An input, or the value of a known Output; notes the resources that this comes from."""
     if not isinstance(value, pulumi.Output):
         return value
     output = cast("pulumi.Output[Any]", value)

@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from guards import GUARDS, Guard
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, unknown_paths
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, name_of, namespace_of, unknown_paths
 from ml_foundations.planning.input.program import NODE_POOL, Resource, is_judged
-from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.planning.verdict.program import judge_program
-from ml_foundations.planning.verdict.rules import RULES
 from pulumi_policy import (
     EnforcementLevel,
     PolicyPack,
@@ -71,7 +70,7 @@ def guard_policy(guard: Guard) -> StackValidationPolicy:
         known = [(item, urn) for item, urn in found if is_known(item)]
         urns = {id(item): urn for item, urn in known}
         for item, path, wrong in guard.check([item for item, _ in known]):
-            name = f"{item['kind']} {item.get('metadata', {}).get('name', '')}".strip()
+            name = f"{item['kind']} {name_of(item)}".strip()
             report_violation(f"{name}: {path}: {wrong}. {guard.remedy}", urns[id(item)])
 
     return _policy(guard.id, guard.about, validate, guard.mandatory)
@@ -92,28 +91,18 @@ def proof_policy(name: str, about: str, *, mandatory: bool) -> StackValidationPo
     """Planning's verdict on the whole program as a policy: its errors, or all that it has to say beside them."""
 
     def validate(args: StackValidationArgs, report_violation: ReportViolation) -> None:
-        for finding, urn in findings(args):
+        judged = resources(args)
+        urns = {
+            f"{inputs.get('kind')} {namespace_of(inputs)}/{name_of(inputs)}": urn
+            for (_, inputs), urn in judged
+            if inputs.get("metadata") is not UNKNOWN
+        }
+        for finding in judge_program(resource for resource, _ in judged).findings:
             if (finding.severity is Severity.ERROR) == mandatory:
                 text = f"{finding.severity} {finding.rule}: {finding.object}: {finding.message}. {finding.remedy}"
-                report_violation(text, urn)
+                report_violation(text, urns.get(finding.object))
 
     return _policy(name, about, validate, mandatory)
-
-
-def findings(args: StackValidationArgs) -> list[tuple[Finding, str | None]]:
-    """Planning's findings, each with the URN of the object that it is about."""
-    judged = resources(args)
-    urns = {_name(inputs): urn for (_, inputs), urn in judged}
-    verdicts = judge_program(resource for resource, _ in judged)
-    return [(finding, urns.get(finding.object)) for finding in verdicts.findings if finding.rule in RULES]
-
-
-def _name(inputs: Manifest) -> str:
-    """An object's name, as findings write it."""
-    metadata = inputs.get("metadata") or {}
-    if metadata is UNKNOWN:
-        return ""
-    return f"{inputs.get('kind')} {metadata.get('namespace') or 'default'}/{metadata.get('name')}"
 
 
 def _policy(

@@ -3,15 +3,23 @@
 Whether a workload fits at all is not here: that is ``ml_foundations.planning``.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import (
+    Manifest,
+    annotations_of,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
+from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.api_server.pod_security import broken
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, template_path
 
-Manifest = Mapping[str, Any]
 Violation = tuple[Manifest, str, str]
 """The object, the path of the field, and what is wrong with it."""
 Check = Callable[[list[Manifest]], Iterator[Violation]]
@@ -102,8 +110,7 @@ def cpu_pods_off_gpu_nodes(objects: list[Manifest]) -> Iterator[Violation]:
         if pods.item["kind"] != "DaemonSet" and not pods.gpus and not pods.spec.get("resourceClaims"):
             for index, toleration in enumerate(items(pods.spec, "tolerations")):
                 if toleration.get("key") in (None, labels.GPU_TAINT_KEY):
-                    path = f"{pods.path}.tolerations[{index}]"
-                    yield pods.item, path, "tolerates the GPU taint and asks for no GPU"
+                    yield pods.item, f"{pods.path}.tolerations[{index}]", "tolerates the GPU taint and asks for no GPU"
 
 
 @guard("Set activeDeadlineSeconds.")
@@ -147,7 +154,8 @@ def server_disruption_budget(objects: list[Manifest]) -> Iterator[Violation]:
         replicas, template = section(item, "spec").get("replicas"), section(item, "spec", "template")
         if item["kind"] not in SERVERS or not isinstance(replicas, int | float) or replicas < 2:
             continue
-        if not any(_selects(budget, item, labels_of(template)) for budget in budgets):
+        of_namespace = [section(each, "spec") for each in budgets if namespace_of(each) == namespace_of(item)]
+        if not any(selects(budget.get("selector"), labels_of(template)) for budget in of_namespace):
             yield item, "spec.replicas", f"{int(replicas)} replicas and no PodDisruptionBudget"
 
 
@@ -220,11 +228,6 @@ def idle_gpu_nodes(objects: list[Manifest]) -> Iterator[Violation]:
             least = scaling.get("totalMinNodeCount") or scaling.get("minNodeCount") or 0
             if isinstance(least, int | float) and least > 0:
                 yield item, "autoscaling", f"at least {int(least)} GPU nodes at any time"
-
-
-def _selects(budget: Manifest, item: Manifest, pod_labels: Manifest) -> bool:
-    wanted = section(budget, "spec", "selector", "matchLabels")
-    return namespace_of(budget) == namespace_of(item) and bool(wanted) and wanted.items() <= pod_labels.items()
 
 
 def _takes_spot(spec: Manifest) -> bool:

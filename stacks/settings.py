@@ -37,7 +37,7 @@ from ml_foundations.tenancy.training_queue import Queues, TrainingQueueSpec
 from ml_foundations.workloads.distributed_training import DistributedTrainingSpec
 from pydantic import Discriminator, Field, Tag, ValidationError
 from pydantic.alias_generators import to_camel
-from team import SECTIONS, Team
+from team import Team
 from typing_extensions import override
 
 PROJECT = "ml-foundations"
@@ -143,21 +143,13 @@ class Settings(Spec):
 
     def sections(self) -> Iterator[tuple[str, ComponentSpec]]:
         """Every section in the cluster with its path in the file."""
-        yield "storage", self.storage
-        if self.gpu_operator is not None:
-            yield "gpuOperator", self.gpu_operator
-        if self.device_classes is not None:
-            yield "deviceClasses", self.device_classes
-        if self.job_sets is not None:
-            yield "jobSetController", self.job_sets
+        one = {"storage": self.storage, "gpuOperator": self.gpu_operator, "deviceClasses": self.device_classes}
+        one |= {"jobSetController": self.job_sets, "trainingQueue": self.queues}
+        yield from ((path, spec) for path, spec in one.items() if spec is not None)
         yield from ((f"gpuMonitors.{name}", monitor) for name, monitor in self.gpu_monitors.items())
-        yield from ((f"teams.{name}", namespace) for name, namespace in self.namespaces.items())
-        if self.queues is not None:
-            yield "trainingQueue", self.queues
         for team_name, team in self.teams.items():
-            for section in SECTIONS:
-                for name, spec in getattr(team, section).items():
-                    yield f"teams.{team_name}.{to_camel(section)}.{name}", spec
+            yield f"teams.{team_name}", self.namespaces[team_name]
+            yield from ((f"teams.{team_name}.{section}.{name}", spec) for section, name, spec in team.components)
 
     @property
     def places(self) -> Mapping[str, str]:
@@ -205,8 +197,9 @@ def parse(given: dict[str, Any], errors: list[tuple[str, str]] | None = None) ->
     filled = places.fill(given)
     for path, section, follows in filled:
         found += [
-            (f"{path}.{key}", f"is {section[key]}, but follows from its place in the file{_here(value)}; leave it out")
+            (f"{path}.{key}", f"is {section[key]}, but follows from its place in the file{here}; leave it out")
             for key, value in follows.items()
+            for here in [f", here {value}" if value else ""]
             if section.get(key) not in (None, value)
         ]
         section.update(follows)
@@ -220,10 +213,6 @@ def parse(given: dict[str, Any], errors: list[tuple[str, str]] | None = None) ->
         lines = "".join(f"\n  {_in_file(path)}: {reason}" for path, reason in found)
         raise ValueError(f"{len(found)} error{'s' if len(found) > 1 else ''}{lines}")
     return settings
-
-
-def _here(value: Any) -> str:
-    return f", here {value}" if value else ""
 
 
 def _told(errors: Iterator[tuple[str, str]], filled: list[places.Place]) -> Iterator[tuple[str, str]]:

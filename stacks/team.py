@@ -1,7 +1,5 @@
 """A team in a stack file: the one table of what it can have."""
 
-from collections.abc import Iterator
-
 from ml_foundations.component.errors import models_in
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.storage.volume import VolumeSpec
@@ -44,12 +42,14 @@ class Team(Tenancy):
     """Servers of which each pod holds a shard, by name."""
 
     @property
-    def workloads(self) -> Iterator[tuple[str, str, WorkloadSpec]]:
-        """Key of the section, name and arguments of every workload."""
-        for section in SECTIONS:
-            for name, spec in getattr(self, section).items():
-                if isinstance(spec, WorkloadSpec):
-                    yield to_camel(section), name, spec
+    def components(self) -> list[tuple[str, str, ComponentSpec]]:
+        """Key of the section, name and arguments of every component."""
+        return [(to_camel(key), name, spec) for key in SECTIONS for name, spec in getattr(self, key).items()]
+
+    @property
+    def workloads(self) -> list[tuple[str, str, WorkloadSpec]]:
+        """The same of every workload."""
+        return [(section, name, spec) for section, name, spec in self.components if isinstance(spec, WorkloadSpec)]
 
     def tenancy(self, name: str) -> TeamNamespaceSpec:
         """The arguments of the team's namespace.

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -27,6 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "replica: needs a replica or its tools; set for the tests that use their fixtures"
     )
+    # It is ignored in what a script runs in the background, as these tests may be, and tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

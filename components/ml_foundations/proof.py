@@ -1,7 +1,7 @@
 """Proof before spend, in a Pulumi program: what it declares is judged, and refused where it can never run."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Self, cast
@@ -11,15 +11,13 @@ from pulumi.runtime import _callbacks
 from pulumi.runtime.settings import SETTINGS, get_root_resource
 
 from ml_foundations.component.outputs import as_plain, inputs_as_sent, known
+from ml_foundations.kubernetes.manifests import mapped
 from ml_foundations.planning.input.program import Resource, is_judged
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
-
-OF_WORKLOADS = "workload"
-"""The rule by which a stack cannot fit because one of its workloads cannot: that one's own findings say why."""
 
 
 class Proof:
@@ -141,7 +139,7 @@ class Proof:
 
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
         if is_judged(args.type_):
-            self._registered.append((args.type_, as_plain(known(dict(args.props), secrets=True))))
+            self._registered.append((args.type_, mapped(known(dict(args.props), secrets=True), as_plain)))
 
     async def _judge_registered(self) -> str:
         for args in self._declared:  # which may become more meanwhile
@@ -158,13 +156,14 @@ class Proof:
             if finding.severity is Severity.ERROR and not self._is_error(finding):
                 pulumi.log.warn(f"accepted, because {self._accepted[finding.rule]}: {self._sentence(finding)}")
             elif finding.severity is not Severity.ERROR:
-                _LOGS[finding.severity](self._sentence(finding))
+                log = pulumi.log.warn if finding.severity is Severity.WARNING else pulumi.log.info
+                log(self._sentence(finding))
         pulumi.log.info(f"proof: {report.as_summary(verdicts)}")
         if errors:
             raise pulumi.RunError("".join(["the stack cannot run as it is declared", *(f"\n  {e}" for e in errors)]))
 
     def _findings(self, verdicts: Verdicts) -> list[Finding]:
-        findings = [finding for finding in verdicts.findings if finding.rule != OF_WORKLOADS]
+        findings = verdicts.findings
         if self._monthly_budget is not None and (excess := over_budget(verdicts.cost, self._monthly_budget)):
             findings.append(excess)
         return list(_merged(findings))
@@ -177,9 +176,6 @@ class Proof:
 
     def _is_error(self, finding: Finding) -> bool:
         return finding.severity is Severity.ERROR and finding.rule not in self._accepted
-
-
-_LOGS: Mapping[Severity, Callable[[str], None]] = {Severity.WARNING: pulumi.log.warn, Severity.INFO: pulumi.log.info}
 
 
 def _transforms() -> set[Any]:

@@ -1178,6 +1178,8 @@ class TaskArgs(TypedDict):
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
+    selector_labels: NotRequired[dict[str, str]]
+    """Labels of its pods by which its selectors know them too, such as {"app": "chat"}; they cannot change."""
     object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, pulumi.Input[str]]]
@@ -1302,6 +1304,8 @@ class TrainingJobArgs(TypedDict):
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
+    selector_labels: NotRequired[dict[str, str]]
+    """Labels of its pods by which its selectors know them too, such as {"app": "chat"}; they cannot change."""
     object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, pulumi.Input[str]]]
@@ -1446,6 +1450,8 @@ class DistributedTrainingArgs(TypedDict):
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
+    selector_labels: NotRequired[dict[str, str]]
+    """Labels of its pods by which its selectors know them too, such as {"app": "chat"}; they cannot change."""
     object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, pulumi.Input[str]]]
@@ -1606,6 +1612,8 @@ class SweepArgs(TypedDict):
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
+    selector_labels: NotRequired[dict[str, str]]
+    """Labels of its pods by which its selectors know them too, such as {"app": "chat"}; they cannot change."""
     object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, pulumi.Input[str]]]
@@ -1747,6 +1755,8 @@ class ScheduledTrainingArgs(TypedDict):
     """Seconds that a pod has to finish when it is stopped."""
     labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
+    selector_labels: NotRequired[dict[str, str]]
+    """Labels of its pods by which its selectors know them too, such as {"app": "chat"}; they cannot change."""
     object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, pulumi.Input[str]]]
@@ -1942,6 +1952,8 @@ class ShardedSetArgs(TypedDict):
     """Seconds that a shard has to write its state when it is stopped; default 60."""
     labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
+    selector_labels: NotRequired[dict[str, str]]
+    """Labels of its pods by which its selectors know them too, such as {"app": "chat"}; they cannot change."""
     object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, pulumi.Input[str]]]
@@ -2114,6 +2126,8 @@ class InferenceServiceArgs(TypedDict):
     """Seconds until a stopping pod is killed, more than deregister_seconds and drain_seconds together; default 60."""
     labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of its pods."""
+    selector_labels: NotRequired[dict[str, str]]
+    """Labels of its pods by which its selectors know them too, such as {"app": "chat"}; they cannot change."""
     object_labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Further labels of the objects that it makes."""
     annotations: NotRequired[dict[str, pulumi.Input[str]]]

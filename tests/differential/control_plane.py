@@ -67,6 +67,8 @@ def _tuned(rehearsal: Rehearsal, tools: Tools) -> Tools:
     controllers = ",".join(["*", *(f"-{name}" for name in UNUSED)])
     flags = {
         "etcd": ["--unsafe-no-fsync=true"],
+        # Most cases are no GKE cluster, and lack its quota of critical pods.
+        "kube_apiserver": ["--admission-control-config-file="],
         "kube_controller_manager": [f"--controllers={controllers}", "--pvclaimbinder-sync-period=1s"],
         "kube_scheduler": [f"--config={folder / 'scheduler.yaml'}"],
     }

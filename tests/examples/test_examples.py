@@ -21,9 +21,10 @@ def test_every_example_is_tested() -> None:
     assert {folder.name for folder in EXAMPLES.iterdir()} == set(SHOWS) | {"typescript"}
 
 
+COPIED = {"Job finetune": ("Completed", "gke-ours-h100-1"), "Deployment chat": ("Ready", "gke-ours-l4-1")}
 SHOWS: dict[str, dict[str, tuple[str, str]]] = {
     "minimal": {"Job finetune": ("Completed", "gke-minimal-l4-")},
-    "bring-your-own-cluster": {"Job finetune": ("Completed", "h100-1"), "Deployment chat": ("Ready", "l4-1")},
+    "bring-your-own-cluster": COPIED,
     "serving": {f"Deployment {name}": ("Ready", "l4-") for name in ("chat", "ranking", "summary")},
     "llm-finetune": {"Job llama": ("Completed", "gke-finetune-h100-")},
     "vllm-serving": {"Deployment chat": ("Ready", "gke-serving-l4-")},
@@ -32,7 +33,7 @@ SHOWS: dict[str, dict[str, tuple[str, str]]] = {
         "Job segment": ("Completed", "gke-research-l4-"),
         "CronJob evaluate": ("Scheduled", ""),
     },
-    "yaml": {"Job finetune": ("Completed", "h100-1"), "Deployment chat": ("Ready", "l4-1")},
+    "yaml": COPIED,
 }
 """Of each example: its workloads, the state that they reach and the nodes that they run on."""
 

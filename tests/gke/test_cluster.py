@@ -73,6 +73,12 @@ REFUSED = {
         "maintenance_exclusions.run.end_time",
         "not after",
     ),
+    "more freezes than GKE takes": (
+        {"maintenance_window": WINDOW, "maintenance_exclusions": {f"run-{index}": FREEZE for index in range(4)}},
+        "maintenance_exclusions",
+        "takes 3",
+    ),
+    "a project by its name": ({"project": "My Project"}, "project", "pattern"),
     "unknown logs": ({"logging": ["EVERYTHING"]}, "logging[0]", "WORKLOADS"),
 }
 

@@ -7,6 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+from ml_foundations.catalog.disks import DISK_TYPES
 from ml_foundations.catalog.machine_types import (
     DISKS,
     GPUS,
@@ -52,7 +53,7 @@ def test_every_machine_type_has_its_gpu_disks_and_source() -> None:
 
 def test_every_price_is_of_something_in_the_catalog() -> None:
     for row in rows("prices.csv"):
-        assert row["name"] in MACHINE_TYPES or row["name"] in GPUS, row["name"]
+        assert row["name"] in MACHINE_TYPES or row["name"] in GPUS or row["name"] in DISK_TYPES, row["name"]
         assert row["source"], row["name"]
         assert date.fromisoformat(row["source_date"]).year >= 2026, row["name"]
         amounts = [Decimal(row[region]) for region in row if region.count("-") == 1 and row[region]]

@@ -144,7 +144,19 @@ REFUSED = {
     ),
     "the latest driver on Ubuntu": (L4, {"driver": "latest", "image": "ubuntu"}, "driver", "default"),
     "a disk that does not attach": (L4, {"disk_type": "hyperdisk-balanced"}, "disk_type", "pd-balanced"),
-    "too many local SSDs": (L4, {"local_ssd": {"count": 3}}, "local_ssd", "2 at most"),
+    "too many local SSDs": (L4, {"local_ssd": {"count": 3}}, "local_ssd", "takes 1 or 2"),
+    "local SSDs in a number that the machine does not take": (
+        COMMON | {"machine_type": "n2-standard-64", "max_nodes": 1},
+        {"local_ssd": {"count": 4}},
+        "local_ssd",
+        "takes 8 or 16 or 24",
+    ),
+    "a boot disk that is none": (
+        A100,
+        {"disk_type": "hyperdisk-ml"},
+        "disk_type",
+        "pd-balanced or pd-standard or pd-ssd",
+    ),
     "no number of local SSDs": (L4, {"local_ssd": {}}, "local_ssd", "count"),
     "another number of local SSDs": (H100, {"local_ssd": {"count": 4}}, "local_ssd", "comes with 16"),
     "no local SSDs": (
@@ -204,9 +216,10 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_work_is_refused_with_the_way_out(case: str) -> None:
     base, changes, field, way_out = REFUSED[case]
-    check(GpuNodePoolSpec, "GpuNodePool p", base | _bought(base) | {"pool_name": "p"})
+    kind = CpuNodePoolSpec if base["machine_type"].startswith("n2-") else GpuNodePoolSpec
+    check(kind, "GpuNodePool p", base | _bought(base) | {"pool_name": "p"})
     with pytest.raises(pulumi.InputPropertiesError) as caught:
-        check(GpuNodePoolSpec, "GpuNodePool p", base | changes | {"pool_name": "p"})
+        check(kind, "GpuNodePool p", base | changes | {"pool_name": "p"})
     lines = [line for line in str(caught.value).splitlines() if line.strip().startswith(f"{field}: ")]
     assert any(way_out in line for line in lines), str(caught.value)
 

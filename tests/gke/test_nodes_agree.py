@@ -32,6 +32,7 @@ OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside([driver_ins
         {"flex_start": True, "queued_provisioning": True},
         {"machine_type": "a9-highgpu-1g", "gpu": "A100", "gpus": 1, "machine": {"vcpus": 24, "memory_gib": 170.5}},
         {"taints": [{"key": "team", "value": "a"}], "labels": {"team": "a"}},
+        {"linux": {"hugepages": {"2Mi": 512, "1Gi": 2}}},
     ],
     ids=str,
 )
@@ -43,4 +44,7 @@ def test_they_agree(changes: Any, operator: Operator | None) -> None:
     labels = {key: value for key, value in planned.labels.items() if key != HOSTNAME}
     assert labels == simulated["metadata"]["labels"]
     assert sorted(map(str, planned.manifest["spec"]["taints"])) == sorted(map(str, simulated["spec"]["taints"]))
-    assert planned.allocatable.get(GPU_RESOURCE, 0) == milli(simulated["status"]["allocatable"].get(GPU_RESOURCE, 0))
+    free = simulated["status"]["allocatable"]
+    for resource in (GPU_RESOURCE, "hugepages-2Mi", "hugepages-1Gi"):
+        assert planned.allocatable.get(resource, 0) == milli(free.get(resource, 0))
+    assert planned.allocatable["memory"] <= milli(free["memory"]) <= planned.allocatable["memory"] + milli("2Gi")

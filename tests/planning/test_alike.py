@@ -1,15 +1,20 @@
-"""Nodes that nothing tells apart are one class, and every verdict is the same as with each node alone."""
+"""Nodes and Jobs that nothing tells apart are judged once, and every verdict is the same as with each alone."""
 
 import copy
 import sys
+from dataclasses import replace
+from functools import reduce
 from types import FrameType
 from typing import Any
 
 import pytest
 from ml_foundations.kubernetes.labels import HOSTNAME
+from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.api_server import cluster
 from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.planning.model.decisions import Candidate
+from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 from tests.differential import generator
@@ -88,6 +93,67 @@ def copies(documents: tuple[Manifest, ...]) -> list[Manifest]:
         if HOSTNAME in each["metadata"].get("labels", {}):
             each["metadata"]["labels"][HOSTNAME] = each["metadata"]["name"]
     return found
+
+
+def told(found: Verdicts, index: int) -> tuple[Any, ...]:
+    """The verdict on a Job, in words that do not name it."""
+    name = found.workloads[index].workload.name
+    reasons = [replace(each, message=each.message.replace(name, "it")) for each in found.workloads[index].reasons]
+    return found.workloads[index].verdict, reasons
+
+
+JOB = job("first", 1, template({"app": "train"}, [{**container(cpu=1, gpu=1), "env": [{"name": "A", "value": "1"}]}]))
+GPU_NODE = node("n0", {"zone": "a"}, cpu=4, gpu=8)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "is_alike"),
+    [
+        ("metadata.labels", {"run": "2"}, True),
+        ("spec.template.metadata.labels", {"app": "other"}, True),
+        ("spec.template.spec.containers.0.args", ["--seed", "2"], True),
+        ("spec.template.spec.containers.0.env.0.value", "2", True),
+        ("spec.template.spec.containers.0.env.0.value", UNKNOWN, True),
+        ("spec.template.spec.containers.0.env", UNKNOWN, False),
+        ("metadata.name", "Not-A-Name", False),
+        ("metadata.name", "n" * 64, False),
+        ("metadata.labels", {"run": "not a label"}, False),
+        ("metadata.labels", {"run": "l" * 64}, False),
+        ("metadata.labels", {"kueue.x-k8s.io/queue-name": "none"}, False),
+        ("metadata.uid", "1", False),
+        ("metadata.annotations", {"a": "b"}, False),
+        ("metadata.namespace", "other", False),
+        ("spec.template.metadata.labels", {"app": "apart"}, False),
+        ("spec.template.metadata.labels", {"job-name": "another"}, False),
+        ("spec.template.metadata.annotations", {"a": "b"}, False),
+        ("spec.parallelism", 2, False),
+        ("spec.template.spec.containers.0.env.0.name", "=", False),
+        ("spec.template.spec.containers.0.env.0.value", "", False),
+        ("spec.template.spec.containers.0.env.0.valueFrom", {"fieldRef": {"fieldPath": "metadata.name"}}, False),
+        ("spec.template.spec.containers.0.name", "Main", False),
+        ("spec.template.spec.containers.0.resources.limits", {"cpu": "9"}, False),
+        ("spec.template.spec.priorityClassName", "high", False),
+        ("spec.template.spec.nodeSelector", {"zone": "b"}, False),
+    ],
+)
+def test_a_job_is_judged_as_if_alone(path: str, value: Any, is_alike: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside another one that differs in one field: only what decides nothing is not judged again."""
+    other = copy.deepcopy(JOB)
+    other["metadata"]["name"] = "second"
+    *keys, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+    reduce(lambda part, key: part.setdefault(key, {}) if isinstance(part, dict) else part[key], keys, other)[last] = (
+        value
+    )
+    term = {"labelSelector": {"matchLabels": {"app": "apart"}}, "topologyKey": HOSTNAME}
+    away = pod("away", affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+    beside = [GPU_NODE, *([away] if value == {"app": "apart"} else [])]
+    again: list[Workload] = []
+    monkeypatch.setattr(
+        Candidate, "again", lambda self, each, really=Candidate.again: again.append(each) or really(self, each)
+    )
+    together, alone = judge([*beside, JOB, other]), judge([*beside, other])
+    assert told(together, -1) == told(alone, -1)
+    assert [each.manifest for each in again] == [other] * is_alike
 
 
 def calls(nodes: int, jobs: int) -> int:

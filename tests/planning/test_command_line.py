@@ -86,7 +86,7 @@ def test_standard_input_and_text() -> None:
         ({"spec": {"template": template(containers=[{"name": "main", "resources": {"requests": {"cpu": "1x"}}}])}},
          "spec.template.spec.containers[0].resources.requests.cpu: '1x' is not a Kubernetes quantity, such as 500m, 2 or 16Gi"),
         ({"spec": {"template": template(nodeSelector={"cores": 8})}},
-         "spec.template.spec.nodeSelector.cores: must be a string, not 8; put it in quotes"),
+         "spec.template.spec.nodeSelector.cores: must be a string in quotes, not 8"),
         ({"spec": {"template": template(affinity=[])}}, "spec.template.spec.affinity: must be a mapping, not []"),
     ],
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """What nodes cost, and what is said where a price is not known."""
 
 from decimal import Decimal
+from typing import Any
 
 from ml_foundations.planning import judge
 from ml_foundations.planning.model.nodes import node_class
@@ -25,8 +26,8 @@ MACHINE = "node.kubernetes.io/instance-type"
 REGION = "topology.kubernetes.io/region"
 
 
-def priced(name: str, machine: str, count: int = 2, **labels: str) -> Manifest:
-    place = {MACHINE: machine, REGION: "us-central1"}
+def priced(name: str, machine: str, count: int = 2, region: str = "us-central1", **labels: str) -> Manifest:
+    place = {MACHINE: machine, REGION: region}
     manifest = pool(name, count, place | {key.replace("_", "/"): value for key, value in labels.items()})
     manifest["metadata"]["annotations"]["ml-foundations/min-nodes"] = "1"
     return manifest
@@ -85,7 +86,7 @@ def test_a_sum_with_an_unknown_price_says_what_it_leaves_out() -> None:
     assert "no price is known for b200" in excess.message
     shown = as_text(judge([priced("b200", "a4-highgpu-8g"), priced("h100", "a3-highgpu-8g")]))
     assert "Nodes cost at least 88.49 to 176.98 USD per hour" in shown
-    assert "Not counted either: b200" in shown
+    assert "No price is known for b200." in shown
 
 
 def test_a_budget_that_the_nodes_may_exceed_is_a_finding() -> None:
@@ -134,21 +135,48 @@ def test_gpus_cost_their_part_of_the_cheapest_node_that_takes_them() -> None:
     assert "Team team: 6 GPUs: 66.37 USD per hour, 48448 in a month of 730 h." in text
 
 
-def test_the_speed_of_a_disk_is_billed_and_its_price_is_not_known() -> None:
+def with_fast_disks(region: str, **topology: Any) -> list[Manifest]:
+    """A GPU pool of a region, a claim of a fast disk, and two shards with one each."""
     parameters = {"type": "hyperdisk-ml", "provisioned-throughput-on-create": "2400Mi"}
+    if topology:
+        parameters["enable-multi-zone-provisioning"] = "true"
     of_class = {"apiVersion": "storage.k8s.io/v1", "provisioner": "pd.csi.storage.gke.io", "parameters": parameters}
-    fast = {"kind": "StorageClass", "metadata": {"name": "fast"}, **of_class}
-    stack = [priced("h100", "a3-highgpu-8g"), fast]
-    assert judge(stack).cost.unknown == []
+    fast = {"kind": "StorageClass", "metadata": {"name": "fast"}, **of_class, **topology}
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}
     shards = stateful_set("shards", 2, template(), volumeClaimTemplates=[{"metadata": {"name": "parts"}, "spec": spec}])
     data = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "team"}}
-    verdicts = judge([*stack, data | {"spec": spec}, shards])
-    speed = "2400Mi per second of hyperdisk-ml for claim"
-    assert verdicts.cost.unknown == [f"{speed} data", f"{speed} parts"]
+    return [priced("l4", "g2-standard-8", region=region), fast, data | {"spec": spec}, shards]
+
+
+SPEED = "2400Mi per second of hyperdisk-ml for claim"
+
+
+def test_the_speed_of_disks_is_counted_where_its_price_is_known() -> None:
+    cost = judge(with_fast_disks("us-central1")).cost
+    nodes = cost.pools[0]
+    per_disk = Decimal("0.000164384") * 2400
+    assert [(disk.name, disk.per_hour_max) for disk in cost.disks] == [
+        (f"{SPEED} data", per_disk),
+        (f"{SPEED} parts", per_disk * 2),
+    ]
+    assert cost.unknown == []
+    assert cost.per_hour_max == (nodes.per_hour_max or 0) + per_disk * 3
+    assert "Nodes and the speed of disks cost " in report.as_text(judge(with_fast_disks("us-central1")))
+
+
+def test_a_dataset_has_a_fast_disk_in_each_zone() -> None:
+    zones = {"key": "topology.gke.io/zone", "values": ["us-central1-a", "us-central1-b"]}
+    cost = judge(with_fast_disks("us-central1", allowedTopologies=[{"matchLabelExpressions": [zones]}])).cost
+    assert [disk.most for disk in cost.disks] == [2, 4]
+
+
+def test_the_speed_of_a_disk_is_billed_where_its_price_is_not_known() -> None:
+    verdicts = judge(with_fast_disks("us-east4"))
+    assert judge(with_fast_disks("us-east4")[:1]).cost.unknown == []
+    assert verdicts.cost.unknown == [f"{SPEED} data", f"{SPEED} parts"]
     assert (verdicts.cost.per_hour_min, verdicts.cost.per_hour_max) == (None, None)
-    assert "Nodes cost at least 88.49 to 176.98 USD" in report.as_text(verdicts)
-    assert f"Not counted either: {speed} data, {speed} parts, of which no price is known" in report.as_text(verdicts)
+    assert "Nodes and the speed of disks cost at least" in report.as_text(verdicts)
+    assert f"No price is known for {SPEED} data, {SPEED} parts." in report.as_text(verdicts)
     excess = over_budget(verdicts.cost, Decimal(1_000_000))
     assert excess is not None
     assert "cannot be compared with the budget: no price is known for 2400Mi" in excess.message

@@ -397,7 +397,8 @@ def test_claims_of_a_stateful_set_count_against_the_quota() -> None:
 
 
 def test_a_claim_that_comes_with_its_pod_is_named_after_both() -> None:
-    volume = {"name": "cache", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "slow"}}}}
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "slow", "resources": {"requests": {"storage": "1Gi"}}}
+    volume = {"name": "cache", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
     (found,) = judge([deployment("web", 1, template(volumes=[volume])), pool("p", 1)]).workloads
     assert [reason.message for reason in found.reasons] == [
         "the storage class slow of claim <pod>-cache is not declared"

@@ -1,5 +1,7 @@
 """Kueue's quotas: what a queue can never admit, and where it sends what it admits."""
 
+from typing import Any
+
 import pytest
 from ml_foundations.planning import UNKNOWN, Verdict, judge
 
@@ -118,3 +120,76 @@ def test_a_flavor_takes_pods_that_select_its_labels_and_tolerate_its_taints(
     nodes = pool("h100", 4, {"gpu": "h100"}, gpu="8")
     verdicts = judge([train, flavor, LOCAL, nodes, cluster_queue()])
     assert verdicts.workloads[0].verdict is expected
+
+
+def flavor(name: str, gpus: int = 8) -> list[Manifest]:
+    """A flavor with a node of so many GPUs."""
+    made = {**FLAVOR, "metadata": {"name": name}, "spec": {"nodeLabels": {"gpu": name}}}
+    return [made, pool(name, 1, {"gpu": name}, gpu=str(gpus))]
+
+
+def offering(*flavors: str, name: str = "team", gpus: int = 8, **spec: Any) -> Manifest:
+    """A queue with as many GPUs of each flavor."""
+    made = cluster_queue(name)
+    offered = [{"name": each, "resources": [{"name": GPU, "nominalQuota": gpus}]} for each in flavors]
+    return {
+        **made,
+        "spec": {**made["spec"], "resourceGroups": [{"coveredResources": [GPU], "flavors": offered}], **spec},
+    }
+
+
+def waiting(made: Manifest, queue: str = "training") -> Manifest:
+    made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
+    return made
+
+
+def ring(*replicas: int) -> Manifest:
+    """A JobSet of pods with 8 GPUs each."""
+    made = job("ring", 1, template(containers=[container(gpu=8)]))["spec"] | {"completions": 1}
+    jobs = [
+        {"name": f"j{index}", "replicas": count, "template": {"spec": made}} for index, count in enumerate(replicas)
+    ]
+    return waiting(namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "ring", spec={"replicatedJobs": jobs}))
+
+
+def server(name: str, gpus: int, queue: str = "training") -> Manifest:
+    return waiting(
+        deployment(name, 1, template({"app": name}, [container(gpu=gpus)]), strategy={"type": "Recreate"}), queue
+    )
+
+
+OTHER = namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", "other", spec={"clusterQueue": "other"})
+AN_H100, AN_L4 = flavor("h100"), flavor("l4")
+ONE_JOB = waiting(job("train", 1, template(containers=[container(gpu=8)])))
+CHECKED: Manifest = {"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}}
+FOREIGN = {
+    **FLAVOR,
+    "kind": "AdmissionCheck",
+    "metadata": {"name": "budget"},
+    "spec": {"controllerName": "example.com/x"},
+}
+
+
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        # What Kueue v0.19.2 did with them.
+        ([*AN_H100, *AN_L4, offering("h100", "l4"), ONE_JOB], Verdict.FITS),
+        ([*flavor("h100", 4), *AN_L4, offering("h100", "l4"), ONE_JOB], Verdict.UNDETERMINED),
+        ([*AN_H100, *AN_L4, offering("h100", "l4"), ring(1, 1)], Verdict.FITS),
+        ([*AN_H100, *AN_L4, offering("h100"), ring(1, 1)], Verdict.CANNOT_FIT),
+        ([*AN_H100, *AN_L4, offering("h100", gpus=16), ring(2)], Verdict.CANNOT_FIT),
+        ([*AN_H100, offering("h100"), server("a", 4), server("b", 4)], Verdict.FITS),
+        ([*AN_H100, offering("h100", gpus=4), server("a", 4), server("b", 4)], Verdict.UNDETERMINED),
+        ([*AN_H100, offering("h100", gpus=4), offering("h100", name="other", gpus=4), server("a", 4), server("b", 4, "other")], Verdict.FITS),
+        ([pool("h100", 2, {"gpu": "h100"}, gpu="8"), AN_H100[0], offering("h100", gpus=4), offering("h100", name="other", gpus=4),
+          server("a", 4, "other"), ONE_JOB], Verdict.UNDETERMINED),
+        ([*AN_H100, offering("h100", "gone"), ONE_JOB], Verdict.UNDETERMINED),
+        ([*AN_H100, offering("h100", **CHECKED), ONE_JOB], Verdict.UNDETERMINED),
+        ([*AN_H100, offering("h100", **CHECKED), FOREIGN, ONE_JOB], Verdict.UNDETERMINED),
+        ([*AN_H100, offering("l4"), *flavor("l4", 0), waiting(job("train", 1, template(containers=[{"name": "main"}])))], Verdict.FITS),
+        ([*AN_H100, offering("h100", resourceGroups=[]), waiting(job("train", 1, template(containers=[{"name": "main"}])))], Verdict.UNDETERMINED),
+    ],
+)  # fmt: skip
+def test_what_kueue_admits_and_where(documents: list[Manifest], expected: Verdict) -> None:
+    assert judge([LOCAL, OTHER, *documents]).stack is expected

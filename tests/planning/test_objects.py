@@ -146,7 +146,10 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
     "ServiceAccount": ("/api/v1/namespaces/default/serviceaccounts", {}),
     "ConfigMap": (
         "/api/v1/namespaces/default/configmaps",
-        {"data": [None, {"a": "b"}, {"a/b": "c"}, {"..": "c"}], "binaryData": [*FEW, {"_x.y-Z": "YQ=="}, {"a b": ""}]},
+        {
+            "data": [None, {"a": "b"}, {"a/b": "c"}, {"..": "c"}, {"a": "c" * (2**20 + 1)}],
+            "binaryData": [*FEW, {"_x.y-Z": "YQ=="}, {"a b": ""}],
+        },
     ),
     "Service": (
         "/api/v1/namespaces/default/services",

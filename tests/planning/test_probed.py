@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.input.documents import read
 
@@ -127,13 +128,130 @@ def cron_job(**spec: Any) -> Manifest:
     return namespaced("batch/v1", "CronJob", "nightly", spec={"schedule": "0 3 * * *", "jobTemplate": {"spec": made}})
 
 
+def holding(**fields: Any) -> list[Manifest]:
+    """A Deployment whose container has some fields more."""
+    return [ROOMY, deployment("web", 1, template(containers=[container(cpu=1) | fields]))]
+
+
+def with_pods(**spec: Any) -> list[Manifest]:
+    """A Deployment whose pods have some fields more."""
+    return [ROOMY, deployment("web", 1, template(containers=[container(cpu=1)], **spec))]
+
+
+def variable(**source: Any) -> list[Manifest]:
+    return holding(env=[{"name": "A", "valueFrom": source}])
+
+
+def projected(*sources: Manifest) -> list[Manifest]:
+    return with_pods(volumes=[{"name": "v", "projected": {"sources": list(sources)}}])
+
+
+def ephemeral(**spec: Any) -> list[Manifest]:
+    return with_pods(volumes=[{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}])
+
+
+WANTED = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def ingress(kind: str, path: str = "/", **rule: str) -> Manifest:
+    found = {"path": path, "pathType": kind, "backend": {"service": {"name": "web", "port": {"number": 80}}}}
+    return namespaced("networking.k8s.io/v1", "Ingress", "i", spec={"rules": [{"http": {"paths": [found]}, **rule}]})
+
+
+def service(**spec: Any) -> Manifest:
+    return namespaced("v1", "Service", "s", spec=spec)
+
+
+def secret(kind: str, **data: str) -> Manifest:
+    return namespaced("v1", "Secret", "s", type=f"kubernetes.io/{kind}", data=data)
+
+
+def storage_class(values: list[str]) -> Manifest:
+    topology = {"matchLabelExpressions": [{"key": ZONE, "values": values}]}
+    metadata = {"name": "disks"}
+    return {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": metadata, "provisioner": "a/b"} | {
+        "allowedTopologies": [topology]
+    }
+
+
+def network_policy(**rule: Any) -> Manifest:
+    spec = {"podSelector": {}, "ingress": [{key.strip("_"): value for key, value in rule.items()}]}
+    return namespaced("networking.k8s.io/v1", "NetworkPolicy", "n", spec=spec)
+
+
+def job_set(*names: str, **pods: Any) -> Manifest:
+    """A JobSet whose controller gives a restart policy to pods that name none."""
+    made = {"spec": {"template": template(containers=[container(cpu=1)], **pods)}}
+    jobs = [{"name": name, "template": made} for name in names]
+    return namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "ring", spec={"replicatedJobs": jobs})
+
+
+def with_jobs(name: str = "x", **spec: Any) -> Manifest:
+    made = job_set(name)
+    made["spec"]["replicatedJobs"][0]["template"]["spec"].update(spec)
+    return made
+
+
+def binding(**role: Any) -> Manifest:
+    role |= {"apiGroup": "rbac.authorization.k8s.io", "name": "r"}
+    return namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", "b", roleRef=role, subjects=[])
+
+
+def kept_volume(claim: str = "data-set-0") -> list[Manifest]:
+    """A class, a volume that is kept for a claim, and the claim."""
+    storage, volume, _, _ = zonal_volume()
+    volume["spec"]["claimRef"] = {"namespace": "team", "name": claim}
+    return [
+        storage,
+        volume,
+        namespaced("v1", "PersistentVolumeClaim", claim, spec=WANTED | {"storageClassName": "local"}),
+    ]
+
+
+def holding_data(replicas: int) -> Manifest:
+    """A StatefulSet with a claim for each pod."""
+    data = {"metadata": {"name": "data"}, "spec": WANTED | {"storageClassName": "local"}}
+    return stateful_set("set", replicas, ONE, volumeClaimTemplates=[data])
+
+
+BY_CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
+CHOOSY = {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}
+FILES = {"configMap": {"name": "c", "items": [{"key": "k", "path": "a"}]}}
+NAMED = {"downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.name"}}]}}
+IGNORED = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+NEAR = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
+SYSCTL = {"securityContext": {"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}}
 TWICE = spread(matchLabelKeys=["app"])
 TWICE["labelSelector"] = TWICE["labelSelector"] | {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
 WEB = deployment("web", 1, ONE)
 SET = stateful_set("set", 1, ONE)
-EPHEMERAL = {
-    "volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}]
-}
+EPHEMERAL = {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": WANTED}}}]}
+
+
+def with_own_volume(claim: str) -> list[Manifest]:
+    """A bare pod with a generic ephemeral volume, and a claim that is declared."""
+    late = {"provisioner": "pd.csi.storage.gke.io", "volumeBindingMode": "WaitForFirstConsumer"}
+    default = {"name": "disks", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+    web = pod("web")
+    return [
+        *(ROOMY, {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": default, **late}),
+        *(web | {"spec": web["spec"] | EPHEMERAL}, namespaced("v1", "PersistentVolumeClaim", claim, spec=WANTED)),
+    ]
+
+
+def opaque(name: str) -> Manifest:
+    return namespaced("v1", "Secret", name)
+
+
+def ports(kind: str, **spec: Any) -> Manifest:
+    listed = [{"name": name, "port": port} for name, port in (("a", 80), ("b", 81))]
+    return namespaced("v1", "Service", "ports", spec={"type": kind, "ports": listed, **spec})
+
+
+CONFIG_MAP = namespaced("v1", "ConfigMap", "settings")
+NETWORK_POLICY = namespaced("networking.k8s.io/v1", "NetworkPolicy", "none", spec={"podSelector": {}})
+
+
 INDEXED = {"completionMode": "Indexed", "completions": 3}
 CASES: dict[str, tuple[list[Manifest], Verdict]] = {
     "a hook on revisions keeps a StatefulSet from its pods": ([ROOMY, SET, hook("apps", "controllerrevisions")], OPEN),
@@ -231,6 +349,106 @@ CASES: dict[str, tuple[list[Manifest], Verdict]] = {
     "the Job of a CronJob without pods counts": ([ROOMY, quota(hard={"count/jobs.batch": "0"}), cron_job(parallelism=0)], CANNOT),
     "a template whose selector names a key twice": ([ROOMY, deployment("web", 0, template(topologySpreadConstraints=[TWICE]))], CANNOT),
     "a service without a port": ([ROOMY, WEB, namespaced("v1", "Service", "web", spec={"ports": [{"port": 0}]})], CANNOT),
+    "a number as the value of a variable": (holding(env=[{"name": "A", "value": 5}]), CANNOT),
+    "a mapping of variables": (holding(env={"A": "b"}), CANNOT),
+    "a number as an argument": (holding(args=["--port", 80]), CANNOT),
+    "a port by name or by number": (holding(livenessProbe={"httpGet": {"port": "web", "path": "/"}}), FITS),
+    "a cpu limit in mebibytes": (variable(resourceFieldRef={"resource": "limits.cpu", "divisor": "1Mi"}), CANNOT),
+    "a cpu limit in thousandths": (variable(resourceFieldRef={"resource": "limits.cpu", "divisor": "1m"}), FITS),
+    "a memory limit in thousandths": (variable(resourceFieldRef={"resource": "limits.memory", "divisor": "1m"}), CANNOT),
+    "a memory limit in mebibytes": (variable(resourceFieldRef={"resource": "limits.memory", "divisor": "1Mi"}), FITS),
+    "a field of another version": (variable(fieldRef={"apiVersion": "v2", "fieldPath": "metadata.name"}), CANNOT),
+    "a label that is none": (variable(fieldRef={"fieldPath": "metadata.labels['a b']"}), CANNOT),
+    "an annotation": (variable(fieldRef={"fieldPath": "metadata.annotations['A.example/b']"}), FITS),
+    "two files of one path": (projected(FILES, NAMED), CANNOT),
+    "a token at the path of a file": (projected(NAMED, {"serviceAccountToken": {"path": "a"}}), FITS),
+    "a token for five seconds": (projected({"serviceAccountToken": {"path": "a", "expirationSeconds": 5}}), CANNOT),
+    "a claim of a pod without size": (ephemeral(accessModes=["ReadWriteOnce"]), CANNOT),
+    "a claim of a pod without access mode": (ephemeral(resources=WANTED["resources"]), CANNOT),
+    "a pod with a volume of its own": (with_own_volume("v"), FITS),
+    "a claim with the name of a pod's own": (with_own_volume("web-v"), OPEN),
+    "claims of a StatefulSet without size": (
+        [ROOMY, stateful_set("s", 1, ONE, volumeClaimTemplates=[{"metadata": {"name": "d"}, "spec": {"accessModes": ["ReadWriteOnce"]}}])],
+        CANNOT,
+    ),
+    "a preferred neighbour without a term": (with_pods(affinity=NEAR), CANNOT),
+    "a setting of the node's network": (with_pods(hostNetwork=True, **SYSCTL), CANNOT),
+    "a setting of the pod's network": (with_pods(**SYSCTL), FITS),
+    "a signal for an init container": (with_pods(initContainers=[{"name": "i", "image": "i", "lifecycle": {"stopSignal": "SIGTERM"}}]), FITS),
+    "an empty hook of an init container": (with_pods(initContainers=[{"name": "i", "image": "i", "lifecycle": {}}]), CANNOT),
+    "a selector without a label": ([ROOMY, deployment("web", 1, ONE, selector={"matchLabels": {}})], CANNOT),
+    "a condition of pods without a status": ([ROOMY, train(podFailurePolicy=IGNORED)], FITS),
+    "numbers of pods that begin late": ([ROOMY, stateful_set("s", 2, ONE, ordinals={"start": 5})], FITS),
+    "a number in a ConfigMap": ([ROOMY, WEB, namespaced("v1", "ConfigMap", "c", data={"PORT": 80})], CANNOT),
+    "a string in a ConfigMap": ([ROOMY, WEB, namespaced("v1", "ConfigMap", "c", data={"PORT": "80"})], FITS),
+    "a port in quotes": ([ROOMY, WEB, namespaced("v1", "Service", "s", spec={"ports": [{"port": "80"}]})], CANNOT),
+    "a type of path that there is not": ([ROOMY, WEB, ingress("Some")], CANNOT),
+    "a type of path": ([ROOMY, WEB, ingress("Prefix")], FITS),
+    "an autoscaler by a metric without a source": ([ROOMY, WEB, scaler("a", maxReplicas=2, metrics=[{"type": "Pods"}])], CANNOT),
+    "an autoscaler by cpu": ([ROOMY, WEB, scaler("a", maxReplicas=2, metrics=[BY_CPU])], FITS),
+    "a binding to a role of no kind": ([ROOMY, WEB, binding(kind="Roll")], CANNOT),
+    "a binding to a role": ([ROOMY, WEB, binding(kind="Role")], FITS),
+    "an operator of a claim's selector": ([ROOMY, WEB, namespaced("v1", "PersistentVolumeClaim", "c", spec=WANTED | CHOOSY)], CANNOT),
+    "a Deployment of the longest name": ([ROOMY, deployment("a" * 253, 1, ONE)], FITS),
+    "a ConfigMap and that of its namespace exceed a quota": ([ROOMY, WEB, CONFIG_MAP, quota(hard={"configmaps": "1"})], CANNOT),
+    "a ConfigMap and that of its namespace are a quota": ([ROOMY, WEB, CONFIG_MAP, quota(hard={"count/configmaps": "2"})], FITS),
+    "two Secrets exceed a quota": ([ROOMY, WEB, opaque("a"), opaque("b"), quota(hard={"secrets": "1"})], CANNOT),
+    "a Secret elsewhere counts elsewhere": ([ROOMY, WEB, opaque("a"), {**opaque("b"), "metadata": {"name": "b"}}, quota(hard={"secrets": "1"})], FITS),
+    "each port of a Service takes one of the nodes' ports": ([ROOMY, WEB, ports("NodePort"), quota(hard={"services.nodeports": "1"})], CANNOT),
+    "a balancer without ports of nodes": ([ROOMY, WEB, ports("LoadBalancer", allocateLoadBalancerNodePorts=False), quota(hard={"services.nodeports": "1"})], FITS),
+    "a balancer counts": ([ROOMY, WEB, ports("LoadBalancer"), quota(hard={"services.loadbalancers": "0"})], CANNOT),
+    "a plain Service takes no port of the nodes": ([ROOMY, WEB, ports("ClusterIP"), quota(hard={"services.nodeports": "0", "services.loadbalancers": "0"})], FITS),
+    "other kinds count by name": ([ROOMY, WEB, NETWORK_POLICY, quota(hard={"count/networkpolicies.networking.k8s.io": "0"})], CANNOT),
+    "what a quota counts already may be what is declared": ([ROOMY, WEB, opaque("a"), {**quota(hard={"secrets": "1"}), "status": {"used": {"secrets": "1"}}}], OPEN),
+    "limits of GPUs are counted by no quota": ([node("n", gpu="2"), deployment("web", 1, template(containers=[container(gpu=2)])), quota(hard={"limits.nvidia.com/gpu": "1"})], FITS),
+    "a volume kept for a claim of a StatefulSet": ([ROOMY, *kept_volume()[:2], holding_data(1)], OPEN),
+    "a claim of a StatefulSet with a volume kept for it": ([ROOMY, *kept_volume(), holding_data(1)], OPEN),
+    "a volume kept for another StatefulSet": ([ROOMY, *kept_volume("data-other-0")[:2], holding_data(1)], CANNOT),
+    "a StatefulSet of the longest name": ([ROOMY, stateful_set("s" * 52, 1, ONE)], FITS),
+    "a name that some hashes make too long": ([ROOMY, stateful_set("s" * 61, 1, ONE)], OPEN),
+    "a name that every hash makes too long": ([ROOMY, stateful_set("s" * 62, 1, ONE)], CANNOT),
+    "a toleration of greater values": (with_pods(tolerations=[{"key": "a", "operator": "Gt", "value": "1"}]), CANNOT),
+    "a full domain name": ([ROOMY, WEB, service(type="ExternalName", externalName="db.example.com.")], FITS),
+    "an address of a name": ([ROOMY, WEB, service(type="ExternalName", externalName="db.example.com", clusterIP="10.0.0.1")], CANNOT),
+    "ports without names": ([ROOMY, WEB, service(ports=[{"port": 80}, {"port": 81}])], CANNOT),
+    "ports with names": ([ROOMY, WEB, service(ports=[{"port": 80, "name": "a"}, {"port": 81, "name": "b"}])], FITS),
+    "a node port out of range": ([ROOMY, WEB, service(type="NodePort", ports=[{"port": 80, "nodePort": 80}])], CANNOT),
+    "a class of load balancers without one": ([ROOMY, WEB, service(ports=[{"port": 80}], loadBalancerClass="a/b")], CANNOT),
+    "a headless service with node ports": ([ROOMY, WEB, service(type="NodePort", clusterIP="None", ports=[{"port": 80}])], CANNOT),
+    "a policy of traffic from outside without any": ([ROOMY, WEB, service(ports=[{"port": 80}], externalTrafficPolicy="Local")], CANNOT),
+    "a key in both maps": ([ROOMY, WEB, namespaced("v1", "ConfigMap", "c", data={"a": "b"}, binaryData={"a": "YQ=="})], CANNOT),
+    "a Secret of a value that is not known": ([ROOMY, WEB, namespaced("v1", "Secret", "s", data={"a": UNKNOWN})], FITS),
+    "a Secret that is not known": ([ROOMY, WEB, namespaced("v1", "Secret", "s", type="kubernetes.io/tls", data=UNKNOWN)], FITS),
+    "a ConfigMap that is not known": ([ROOMY, WEB, namespaced("v1", "ConfigMap", "c", data=UNKNOWN)], FITS),
+    "a Service of a port that is not known": ([ROOMY, WEB, namespaced("v1", "Service", "s", spec={"ports": [{"port": UNKNOWN}], "externalIPs": UNKNOWN, "type": UNKNOWN})], FITS),
+    "a network policy of a network that is not known": ([ROOMY, WEB, namespaced("networking.k8s.io/v1", "NetworkPolicy", "n", spec={"podSelector": {"matchLabels": {"a": UNKNOWN}}, "ingress": [{"from": [{"ipBlock": {"cidr": UNKNOWN}}], "ports": [{"port": UNKNOWN}]}]})], FITS),
+    "an Ingress of a host that is not known": ([ROOMY, WEB, namespaced("networking.k8s.io/v1", "Ingress", "i", spec={"rules": [{"host": UNKNOWN}], "tls": [{"hosts": [UNKNOWN]}], "defaultBackend": {"service": {"name": "s", "port": {"number": UNKNOWN}}}})], FITS),
+    "a role binding of a name that is not known": ([ROOMY, WEB, {**namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", "b"), "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": UNKNOWN}, "subjects": [{"kind": "User", "name": UNKNOWN, "apiGroup": "rbac.authorization.k8s.io"}]}], FITS),
+    "a ConfigMap of more than 1 MiB": ([ROOMY, WEB, namespaced("v1", "ConfigMap", "c", data={"a": "x" * (2**20 + 1)})], CANNOT),
+    "a certificate without its key": ([ROOMY, WEB, secret("tls", **{"tls.crt": "YQ=="})], CANNOT),
+    "a certificate with its key": ([ROOMY, WEB, secret("tls", **{"tls.crt": "YQ==", "tls.key": "YQ=="})], FITS),
+    "a topology's value twice": ([ROOMY, WEB, storage_class(["a", "a"])], CANNOT),
+    "a topology's values": ([ROOMY, WEB, storage_class(["a", "b"])], FITS),
+    "a host by its address": ([ROOMY, WEB, ingress("Prefix", host="1.2.3.4")], CANNOT),
+    "a host with a star": ([ROOMY, WEB, ingress("Prefix", host="*.example.com")], FITS),
+    "a path through the parent": ([ROOMY, WEB, ingress("Prefix", path="/a/../b")], CANNOT),
+    "a network with bits of a host": ([ROOMY, WEB, network_policy(_from=[{"ipBlock": {"cidr": "10.0.0.1/8"}}])], CANNOT),
+    "ports in the wrong order": ([ROOMY, WEB, network_policy(ports=[{"port": 80, "endPort": 70}])], CANNOT),
+    "a range of ports": ([ROOMY, WEB, network_policy(ports=[{"port": 80, "endPort": 90}])], FITS),
+    "a service account of a group": ([ROOMY, WEB, binding(kind="Role") | {"subjects": [
+        {"kind": "ServiceAccount", "name": "a", "namespace": "team", "apiGroup": "rbac.authorization.k8s.io"}
+    ]}], CANNOT),
+    "names of a JobSet's jobs that are one": ([ROOMY, job_set("x", "x")], CANNOT),
+    "names of a JobSet's jobs": ([ROOMY, job_set("x", "y")], FITS),
+    "a JobSet's job whose name begins with a digit": ([ROOMY, job_set("0")], FITS),
+    "a JobSet whose jobs' names are too long": ([ROOMY, job_set("x" * 55)], CANNOT),
+    "a JobSet whose jobs' names are as long as may be": ([ROOMY, job_set("x" * 54)], FITS),
+    "a JobSet that does not say how many indexes it has": ([ROOMY, with_jobs(parallelism=1)], CANNOT),
+    "a JobSet without indexes": ([ROOMY, with_jobs(parallelism=1, completionMode="NonIndexed")], FITS),
+    "a JobSet whose pods' names are too long": ([ROOMY, with_jobs("x" * 49, parallelism=1, completions=1)], CANNOT),
+    "a JobSet whose pods' names are as long as may be": ([ROOMY, with_jobs("x" * 48, parallelism=1, completions=1)], FITS),
+    "a JobSet whose job's name has a capital": ([ROOMY, job_set("Workers")], CANNOT),
+    "a JobSet of pods that never end": ([ROOMY, job_set("x", restartPolicy="Always")], CANNOT),
     "labels that are none": ([ROOMY, {**WEB, "metadata": {**WEB["metadata"], "labels": {"a b": "c"}}}], CANNOT),
 }  # fmt: skip
 
@@ -292,6 +510,17 @@ def test_a_pod_evicts_nothing_that_it_needs_itself() -> None:
     assert judge(documents).stack is OPEN
 
 
+def test_pods_of_which_not_all_is_known_may_be_those_that_others_wait_for() -> None:
+    nodes = [node("a", {ZONE: "a"}, cpu="2", memory="8Gi"), node("b", {ZONE: "b"}, cpu="2", memory="8Gi")]
+    in_a = {"nodeSelector": {ZONE: "a"}, "topologySpreadConstraints": [spread(nodeAffinityPolicy="Ignore")]}
+    web = deployment("web", 2, template(containers=[container(cpu=1)], **in_a))
+    other = deployment("other", 1, template({"app": "other"}, [container(cpu="100m")]))
+    unsure = deployment("unsure", 1, template({"app": "web", "x": "y"}, [container(cpu=1)], os={"name": "windows"}))
+    unsure["spec"]["template"]["spec"]["nodeSelector"] = {ZONE: "b"}
+    assert judge([*nodes, web, other]).stack is CANNOT
+    assert judge([*nodes, web, other, unsure]).stack is OPEN
+
+
 def test_a_daemon_set_may_evict_what_runs() -> None:
     running = pod("p", containers=[container(cpu=8)])
     running["spec"]["nodeName"], running["status"] = "n", {"phase": "Running"}
@@ -351,3 +580,20 @@ def test_a_stateful_set_may_have_any_limit_of_revisions() -> None:
     made = stateful_set("s", 1, ONE)
     made["spec"]["revisionHistoryLimit"] = -1
     assert judge([ROOMY, made]).stack == FITS
+
+
+UNREADABLE = [
+    (secret("tls", **{"tls.crt": "not base64"}), "data.tls.crt must be base64"),
+    (namespaced("v1", "ConfigMap", "c", binaryData={"a": "?"}), "binaryData.a must be base64"),
+    (service(ports=[{"port": 80}], healthCheckNodePort=2**31), "spec.healthCheckNodePort must be below 2147483648"),
+    (namespaced("coordination.k8s.io/v1", "Lease", "l", spec={"leaseDurationSeconds": 2**31}), "must be below 2147483648"),
+    (job_set("x") | {"spec": {"replicatedJobs": [], "startupPolicy": {"startupPolicyOrder": "Some"}}}, "must be one of AnyOrder, InOrder"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("document", "words"), UNREADABLE)
+def test_what_kubernetes_does_not_read(document: Manifest, words: str) -> None:
+    found = judge([ROOMY, WEB, document])
+    assert found.stack is CANNOT
+    told = (*found.findings, *(reason for item in found.workloads for reason in item.reasons))
+    assert any(words in each.message for each in told)

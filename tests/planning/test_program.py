@@ -9,7 +9,16 @@ from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.kubernetes.manifests import RELEASE
 from ml_foundations.planning import UNKNOWN, Verdict
-from ml_foundations.planning.input.program import CLUSTER, CONNECTION, NETWORK, NODE_POOL, Resource, nodes_of
+from ml_foundations.planning.input.program import (
+    CLUSTER,
+    CONNECTION,
+    NAT,
+    NETWORK,
+    NODE_POOL,
+    SUBNETWORK,
+    Resource,
+    nodes_of,
+)
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.storage.classes import StorageClassesSpec
 
@@ -362,6 +371,206 @@ def test_a_reservation_that_is_no_limit_is_told(kind: str | None, told: bool) ->
     found = [(each.object, each.severity) for each in some.findings if each.rule == "reservation"]
     assert found == [("NodePool p", "info")] * told
     assert some.stack is FITS
+
+
+def subnetwork(block: Any) -> Resource:
+    ranges = [{"rangeName": "pods", "ipCidrRange": block}, {"rangeName": "services", "ipCidrRange": "10.2.0.0/28"}]
+    return SUBNETWORK, {"ipCidrRange": "10.0.0.0/20", "secondaryIpRanges": ranges}
+
+
+@pytest.mark.parametrize(
+    ("block", "of_cluster", "of_pool", "told"),
+    [
+        # 16 nodes of 110 pods take a /24 each.
+        ("10.1.0.0/20", {}, {}, False),
+        ("10.1.0.0/21", {}, {}, True),
+        ("10.1.0.0/21", {"defaultMaxPodsPerNode": 64}, {}, False),
+        ("10.1.0.0/21", {"defaultMaxPodsPerNode": 64}, {"maxPodsPerNode": 65}, True),
+        ("10.1.0.0/24", {"defaultMaxPodsPerNode": 8}, {}, False),
+        ("10.1.0.0/25", {"defaultMaxPodsPerNode": 8}, {}, True),
+        (UNKNOWN, {}, {}, False),
+        ("10.1.0.0/21", {"ipAllocationPolicy": {"clusterSecondaryRangeName": "others"}}, {}, False),
+    ],
+)
+def test_nodes_that_no_addresses_are_left_for_are_told(
+    block: Any, of_cluster: dict[str, Any], of_pool: dict[str, Any], told: bool
+) -> None:
+    type_, given = pool(nodes=16)
+    named = {"ipAllocationPolicy": {"clusterSecondaryRangeName": "pods"}} | of_cluster
+    some = judge_program([cluster(**named), subnetwork(block), (type_, given | of_pool)])
+    found = [(each.object, each.severity) for each in some.findings if each.rule == "addresses"]
+    assert found == [("Subnetwork", "warning")] * told
+
+
+@pytest.mark.parametrize(("block", "told"), [("10.0.0.0/27", False), ("10.0.0.0/28", True), (UNKNOWN, False)])
+def test_nodes_beyond_the_addresses_of_their_own_range_are_told(block: Any, told: bool) -> None:
+    """Of 16 addresses Google keeps four."""
+    named = {"ipAllocationPolicy": {"clusterSecondaryRangeName": "pods"}}
+    type_, given = subnetwork("10.1.0.0/16")
+    some = judge_program([cluster(**named), (type_, given | {"ipCidrRange": block}), pool(nodes=16)])
+    found = [(each.object, each.severity) for each in some.findings if each.rule == "node-addresses"]
+    assert found == [("Subnetwork", "warning")] * told
+
+
+TAINTED = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}]
+OF_GKE = [{"key": "components.gke.io/gke-managed-components", "value": "true", "effect": "NO_SCHEDULE"}]
+NAP = {"clusterAutoscaling": {"enabled": True}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "is_told"),
+    [
+        ({}, [], True),
+        ({}, [pool()], False),
+        ({}, [pool(taints=OF_GKE)], False),
+        ({}, [pool(taints=[TAINTED[0] | {"effect": "PREFER_NO_SCHEDULE"}])], False),
+        ({"removeDefaultNodePool": None}, [], False),
+        (NAP, [], False),
+    ],
+)
+def test_pods_of_gke_need_nodes_that_they_tolerate(
+    settings: dict[str, Any], more: list[Resource], is_told: bool
+) -> None:
+    some = judge_program([cluster(**settings), pool("g2-standard-8", taints=TAINTED), *more])
+    found = [(each.object, each.severity) for each in some.findings if each.rule == "system-pods"]
+    assert found == [("Cluster c", "error")] * is_told
+    assert (some.stack is CANNOT) is is_told
+
+
+@pytest.mark.parametrize(("enabled", "is_told"), [(None, True), (True, False)])
+def test_nodes_in_more_networks_need_a_cluster_that_has_them(enabled: Any, is_told: bool) -> None:
+    type_, given = pool()
+    more = {"networkConfig": {"additionalNodeNetworkConfigs": [{"network": "n", "subnetwork": "s"}]}}
+    some = judge_program([cluster(enableMultiNetworking=enabled), (type_, given | more)])
+    found = [(each.object, each.severity) for each in some.findings if each.rule == "multi-networking"]
+    assert found == [("NodePool p", "error")] * is_told
+
+
+@pytest.mark.parametrize(
+    ("private", "more", "is_told"), [(True, [], True), (True, [(NAT, {})], False), (None, [], False)]
+)
+def test_private_nodes_in_a_network_without_a_nat_are_told(private: Any, more: list[Resource], is_told: bool) -> None:
+    settings = {"privateClusterConfig": {"enablePrivateNodes": private}}
+    some = judge_program([cluster(**settings), pool(), (NETWORK, {"name": "n"}), *more])
+    assert [each.severity for each in some.findings if each.rule == "way-out"] == ["warning"] * is_told
+    assert "way-out" not in {each.rule for each in judge_program([cluster(**settings), pool()]).findings}
+
+
+PLUGIN = kubernetes(
+    {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "plugin"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": template(containers=[container(cpu=0) | {"image": "nvcr.io/nvidia/k8s-device-plugin:v1"}]),
+        },
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "by"),
+    [
+        ({}, operator(), ["GPU Operator"]),
+        ({}, operator(devicePlugin={"enabled": False}), []),
+        (LEFT_TO_OPERATOR, operator(), []),
+        ({}, [PLUGIN], ["DaemonSet plugin"]),
+    ],
+)
+def test_gpus_that_two_advertise_are_told(config: dict[str, Any], more: list[Resource], by: list[str]) -> None:
+    some = judge_program([cluster(), pool(), pool("a2-highgpu-2g", **config), *more])
+    assert [each.object for each in some.findings if each.rule == "advertised-twice"] == by
+
+
+AUTO = {"apiVersion": "cloud.google.com/v1", "kind": "ComputeClass", "metadata": {"name": "any"}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "expected"),
+    [
+        ({}, [], CANNOT),
+        (NAP, [], OPEN),
+        ({"clusterAutoscaling": UNKNOWN}, [], OPEN),
+        ({"clusterAutoscaling": {"enabled": UNKNOWN}}, [], OPEN),
+        ({}, [kubernetes(AUTO | {"spec": {"nodePoolAutoCreation": {"enabled": True}}})], OPEN),
+    ],
+)
+def test_pools_that_gke_makes_may_take_what_no_other_takes(
+    settings: dict[str, Any], more: list[Resource], expected: Verdict
+) -> None:
+    assert judge_program([cluster(**settings), pool(), train(1), *more]).stack is expected
+    assert judge_program([cluster(**settings), pool(), web(7)]).workloads[0].verdict is FITS
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"memory": "20Gi"}, CANNOT),
+        ({"memory": "7Gi"}, FITS),
+        ({"memory": "1Gi", "hugepages-1Gi": "20Gi"}, FITS),
+        ({"memory": "1Gi", "hugepages-1Gi": "21Gi"}, CANNOT),
+        ({"memory": "1Gi", "hugepages-2Mi": "2Mi"}, CANNOT),
+    ],
+)
+def test_huge_pages_are_taken_off_the_memory_of_their_nodes(asked: dict[str, str], expected: Verdict) -> None:
+    pages = {"linuxNodeConfig": {"hugepagesConfig": {"hugepageSize1g": 20}}}
+    held = {"name": "main", "image": "i", "resources": {"limits": {"cpu": "1", **asked}}}
+    some = judge_program([cluster(), pool(**pages), kubernetes(deployment("web", 1, template(containers=[held])))])
+    assert some.stack is expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "size", "expected"),
+    [
+        ("ConfigMap", "data", 2**20, FITS),
+        ("ConfigMap", "data", 2**20 + 1, CANNOT),
+        ("Secret", "stringData", 2**20, FITS),
+        ("Secret", "stringData", 2**20 + 1, CANNOT),
+    ],
+)
+def test_a_config_map_holds_a_mebibyte(kind: str, field: str, size: int, expected: Verdict) -> None:
+    made = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "c"}, field: {"a": "x" * (size - 1), "b": "x"}}
+    assert judge_program([cluster(), pool(), web(1), kubernetes(made)]).stack is expected
+
+
+@pytest.mark.parametrize(
+    ("tier", "size", "is_told"),
+    [
+        ("zonal", "1280Gi", False),
+        ("zonal", "1100Gi", True),
+        ("enterprise", "1100Gi", True),
+        ("standard", "1100Gi", False),
+    ],
+)
+def test_filestore_comes_in_steps(tier: str, size: str, is_told: bool) -> None:
+    type_, made = storage_class(FILESTORE)
+    wanted = kubernetes(DATA | {"spec": WANTED | {"resources": {"requests": {"storage": size}}}})
+    mounting = kubernetes(deployment("web", 1, template(volumes=[CLAIMED])))
+    stack = [cluster(**on(gcpFilestore=True)), pool(), (type_, made | {"parameters": {"tier": tier}}), wanted, mounting]
+    (verdict,) = judge_program(stack).workloads
+    assert [each.rule for each in verdict.warnings] == ["volume-class"] * is_told
+    assert verdict.verdict is FITS
+
+
+@pytest.mark.parametrize(
+    ("of_nodes", "path"),
+    [
+        ({"labels": {"node-role.kubernetes.io/gpu": ""}}, "nodeConfig.labels.node-role.kubernetes.io/gpu"),
+        ({"labels": {"kubernetes.io/role": "gpu"}}, "nodeConfig.labels.kubernetes.io/role"),
+        ({"labels": {"node-restriction.kubernetes.io/gpu": "1", "team": "ML"}}, None),
+        ({"resourceLabels": {"team": "ML"}}, "nodeConfig.resourceLabels.team"),
+        ({"resourceLabels": {"Team": "ml"}}, "nodeConfig.resourceLabels.Team"),
+        ({"resourceLabels": {"team": "ml.research"}}, "nodeConfig.resourceLabels.team"),
+        ({"resourceLabels": {"team": "", "größe": "l_1-2", "owner": UNKNOWN}}, None),
+    ],
+)
+def test_labels_that_google_cloud_refuses_are_told(of_nodes: dict[str, Any], path: str | None) -> None:
+    some = judge_program([cluster(), pool(**of_nodes)])
+    found = [(each.object, each.path, each.severity) for each in some.findings if each.rule == "labels"]
+    assert found == [("NodePool p", path, "error")] * bool(path)
+    of_cluster = judge_program([cluster(resourceLabels={"Team": "ml"})])
+    assert [each.object for each in of_cluster.findings if each.rule == "labels"] == ["Cluster c"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.planning import UNKNOWN, Verdict, judge
+from ml_foundations.planning.model.nodes import MIN_NODES
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.rules import RULES
 
@@ -61,8 +62,20 @@ def web(replicas: int = 1, **spec: Any) -> Manifest:
     return deployment("web", replicas, template(**spec))
 
 
+def of_priority(value: int, least: str = "0") -> list[Manifest]:
+    """A server with a priority, and a pool that the autoscaler grows."""
+    nodes = pool("grows", 2)
+    nodes["metadata"]["annotations"][MIN_NODES] = least
+    low = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "low"}, "value": value}
+    return [web(priorityClassName="low"), nodes, low]
+
+
 def asks(**limits: Any) -> Manifest:
     return web(containers=[container(**limits)])
+
+
+def sees_ipc() -> Manifest:
+    return web(hostIPC=True, containers=[container(gpu=1)])
 
 
 def requests(request: Manifest, limit: Manifest) -> Manifest:
@@ -270,6 +283,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [mounting(), claim("ReadWriteMany", storageClassName="fast", volumeMode="Block"), CLASS, NODES],
     ),
     "shared-gpu": ([asks(gpu=2), shared("time-sharing")], [asks(gpu=1), shared("time-sharing")]),
+    "mps-ipc": ([asks(gpu=1), shared("mps"), ON_GKE], [sees_ipc(), shared("mps"), ON_GKE]),
     "device-claim": (claiming(16), claiming(8)),
     "disk-type": (
         [mounting(), claim(storageClassName="fast"), CLASS, on_machine("g4-standard-96")],
@@ -346,6 +360,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         [web(priorityClassName="system-node-critical"), ON_GKE, BASELINE],
         [web(priorityClassName="system-node-critical"), NODES, BASELINE],
     ),
+    "expendable": (of_priority(-11), of_priority(-10)),
     "queue": (queued(1, queue="trainig"), queued(1)),
     "queue-quota": (queued(5), queued(4)),
     "queue-capacity": (
@@ -380,13 +395,20 @@ def found(documents: list[Manifest]) -> set[str]:
 
 def test_every_rule_is_here() -> None:
     of_clusters = {
+        "addresses",
+        "advertised-twice",
         "controller",
         "csi-driver",
         "half-a-gang",
+        "labels",
         "metrics-collected",
         "metrics-twice",
+        "multi-networking",
+        "node-addresses",
         "private-access",
         "reservation",
+        "system-pods",
+        "way-out",
         "zones",
     }
     of_programs = of_clusters | {"monthly-budget"}
@@ -406,12 +428,52 @@ def test_a_stack_trips_the_rule_and_one_like_it_does_not(rule: str) -> None:
     assert found(trips) <= RULES.keys() | {"workload"}
 
 
+@pytest.mark.parametrize(
+    ("least", "expected"), [("0", Verdict.CANNOT_FIT), ("1", Verdict.UNDETERMINED), ("2", Verdict.FITS)]
+)
+def test_pods_of_a_low_priority_have_the_nodes_that_are_there_anyway(least: str, expected: Verdict) -> None:
+    assert judge(of_priority(-11, least)).stack is expected
+
+
 def test_shared_gpus() -> None:
     two = web(containers=[container(gpu=1), container(gpu=1)])
     assert "shared-gpu" not in found([two, shared("time-sharing")])
     assert "shared-gpu" in found([asks(gpu=2), shared("time-sharing", 4)])
     assert "shared-gpu" in found([asks(gpu=2), shared("mps")])
     assert "shared-gpu" not in found([asks(gpu=2), shared("mps", 4)])
+
+
+TO_METADATA = [{"ipBlock": {"cidr": "169.254.169.252/32"}}]
+INTERNET = [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}}]
+ELSEWHERE = [{"podSelector": {}}]
+
+
+@pytest.mark.parametrize(
+    ("policies", "is_told"),
+    [
+        ([], False),
+        ([{"podSelector": {}, "policyTypes": ["Ingress"]}], False),
+        ([{"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}], True),
+        ([{"podSelector": {"matchLabels": {"app": "other"}}, "policyTypes": ["Egress"]}], False),
+        ([{"podSelector": {}, "egress": [{}]}], False),
+        ([{"podSelector": {}, "egress": [{"ports": [{"port": 443}]}]}], True),
+        ([{"podSelector": {}, "egress": [{"ports": [{"port": 1, "endPort": 1024}]}]}], False),
+        ([{"podSelector": {}, "egress": [{"to": INTERNET}, {"to": ELSEWHERE}]}], True),
+        (
+            [
+                {"podSelector": {}, "policyTypes": ["Egress"]},
+                {"podSelector": {}, "egress": [{"to": TO_METADATA, "ports": [{"port": 988}]}]},
+            ],
+            False,
+        ),
+    ],
+)
+def test_a_bucket_needs_the_metadata_server(policies: list[Any], is_told: bool) -> None:
+    made = [
+        namespaced("networking.k8s.io/v1", "NetworkPolicy", f"p{index}", spec=spec)
+        for index, spec in enumerate(policies)
+    ]
+    assert ("bucket-identity" in found([*bucket_on_gke(), *made])) is is_told
 
 
 def test_a_bucket_on_the_nodes_network_may_be_the_pods_own() -> None:
@@ -552,7 +614,7 @@ def queued_for_nodes(*checks: Manifest, **of_queue: Any) -> list[Manifest]:
     groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
     queue = kueue("ClusterQueue", "team", namespaceSelector={}, resourceGroups=groups, **of_queue)
     local = namespaced(queue["apiVersion"], "LocalQueue", "training", spec={"clusterQueue": "team"})
-    return [train, nodes, queue, local, *checks]
+    return [train, nodes, queue, local, kueue("ResourceFlavor", "queued"), *checks]
 
 
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
@@ -577,8 +639,8 @@ def config(name: str = "queued-provisioning.gke.io", **spec: Any) -> Manifest:
         ([CHECK, config(managedResources=[GPU])], CHECKED, Verdict.CANNOT_FIT, f"for ['{GPU}'] alone"),
         ([CHECK, config(UNKNOWN)], CHECKED, Verdict.UNDETERMINED, "is not known"),  # pyright: ignore[reportArgumentType]
         ([CHECK], CHECKED, Verdict.UNDETERMINED, "whether AdmissionCheck nodes makes one is not known"),
-        ([config()], CHECKED, Verdict.UNDETERMINED, "whether AdmissionCheck nodes makes one is not known"),
-        ([kueue("AdmissionCheck", "nodes", controllerName="mine")], CHECKED, Verdict.UNDETERMINED, "is not known"),
+        ([config()], CHECKED, Verdict.UNDETERMINED, "admits nothing without its AdmissionCheck nodes"),
+        ([kueue("AdmissionCheck", "nodes", controllerName="mine")], CHECKED, Verdict.UNDETERMINED, "admits nothing without"),
     ],
 )  # fmt: skip
 def test_queued_nodes_come_for_what_an_admission_check_asks_gke_for(
@@ -586,7 +648,8 @@ def test_queued_nodes_come_for_what_an_admission_check_asks_gke_for(
 ) -> None:
     found = judge(queued_for_nodes(*checks, **of_queue)).workloads[0]
     assert found.verdict is expected
-    assert [each.rule for each in found.reasons] == (["queued-nodes"] if words else [])
+    rule = "queue" if "admits" in words else "queued-nodes"
+    assert [each.rule for each in found.reasons] == ([rule] if words else [])
     assert all(words in each.message and "anti-affinity" not in each.remedy for each in found.reasons)
 
 
@@ -632,9 +695,12 @@ CPU_USE = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "U
         (CPU_USE, {}, "not all containers request cpu"),
         (CPU_USE, {"cpu": "1"}, None),
         ({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "AverageValue"}}}, {}, None),
-        ({"type": "Resource", "resource": {"name": GPU, "target": {}}}, {}, f"not of {GPU}"),
+        ({"type": "Resource", "resource": {"name": GPU, "target": {"type": "Utilization"}}}, {}, f"not of {GPU}"),
         (
-            {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "no", "target": {}}},
+            {
+                "type": "ContainerResource",
+                "containerResource": {"name": "cpu", "container": "no", "target": {"type": "Utilization"}},
+            },
             {"cpu": "1"},
             "the pods have no container no",
         ),

@@ -119,3 +119,25 @@ def test_what_decides_nothing_and_takes_most_room_is_dropped(dumped: Callable[[l
     assert [item for _, _, item in streams.parse(dumped([node]))] == [
         {"kind": "Node", "metadata": {"name": "a"}, "status": {}}
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: v1\nkind: List\nitems:\n- kind: A\n- kind: B\n",
+        "kind: List\nitems:\n  - kind: A\n    text: |\n      - a\n  - kind: B\n",
+        "items:\n- kind: A\nkind: List\n---\n- kind: B\n",
+        "items:\n- kind: A\nkind: List\n---\nkind: ThingList\nitems:\n- kind: B\n",
+        "kind: A\na: yes\n---\nkind: B\nb: '1'\n",
+    ],
+)
+def test_lists_are_read_alike_however_they_begin_and_end(text: str) -> None:
+    assert streams.parse(text) == by_pyyaml(text)
+
+
+def test_one_value_does_not_leave_all_of_a_stream_to_pyyaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    load_all = yaml.load_all
+    monkeypatch.setattr(yaml, "load_all", lambda text, **given: read.append(text) or load_all(text, **given))
+    assert len(streams.parse("kind: A\na: yes\n---\nkind: B\n---\nkind: C\n")) == 3
+    assert read == ["kind: A\na: yes\n---\nkind: B\n"]

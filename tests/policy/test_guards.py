@@ -118,6 +118,20 @@ def test_a_stack_trips_this_guard_and_no_other(guard: guards.Guard) -> None:
         assert all(words in wrong for _, _, wrong in found[guard.id])
 
 
+@pytest.mark.parametrize(
+    ("selector", "selects"),
+    [
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["chat"]}]}, True),
+        ({"matchLabels": {"app": "chat"}, "matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+        ({}, True),
+        (None, False),
+    ],
+)
+def test_a_disruption_budget_selects_as_kubernetes_does(selector: dict[str, Any] | None, selects: bool) -> None:
+    (guard,) = (each for each in guards.GUARDS if each.id == "server-disruption-budget")
+    assert (not list(guard.check([server(replicas=2), BUDGET | {"spec": {"selector": selector}}]))) is selects
+
+
 GPUS_AS_THE_API_SERVER_REFUSES_THEM: list[tuple[dict[str, Any], str, str]] = [
     ({"requests": {GPU: "2"}}, "extended-resource-limit", f"requests 2 of {GPU} without a limit"),
     ({"requests": {GPU: "2"}, "limits": {GPU: "4"}}, "extended-resource-limit", "with its limit of 4 it must be"),

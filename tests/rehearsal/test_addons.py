@@ -16,7 +16,8 @@ class Recorded:
         self.kinds: list[str] = []
 
     def ensure(self, _path: str, manifest: dict[str, Any]) -> None:
-        self.kinds.append(manifest["spec"]["names"]["kind"] if "spec" in manifest else manifest["metadata"]["name"])
+        is_kind = manifest["kind"] == "CustomResourceDefinition"
+        self.kinds.append(manifest["spec"]["names"]["kind"] if is_kind else manifest["metadata"]["name"])
 
 
 def made(*clusters: dict[str, Any] | None) -> list[str]:
@@ -43,4 +44,4 @@ def test_a_kind_comes_with_the_setting_that_brings_it(
     clusters: list[dict[str, Any] | None], without: list[str]
 ) -> None:
     assert sorted(set(made(None)) - set(made(*clusters))) == without
-    assert {"ProvisioningRequest", "VolumeSnapshot", "standard-rwo"} <= set(made(*clusters))
+    assert {"ProvisioningRequest", "VolumeSnapshot", "standard-rwo", "gcp-critical-pods"} <= set(made(*clusters))

@@ -56,6 +56,11 @@ def test_pods_share_a_node() -> None:
     assert per_pool(planned(pending(3))) == {BIG.name: 1}
 
 
+def test_no_node_comes_for_pods_of_a_low_priority() -> None:
+    assert not planned(pending(priority=-11)).new_nodes
+    assert planned(pending(priority=-10)).new_nodes
+
+
 def test_pods_that_keep_apart_get_a_node_each() -> None:
     assert per_pool(planned(pending(3, **anti_affinity(HOSTNAME)))) == {BIG.name: 3}
 

@@ -155,7 +155,7 @@ def l4_pool(**more: Any) -> str:
 def test_a_pool_whose_machines_may_not_come_back_is_not_replaced_unawares(project: Project, cloud: Cloud) -> None:
     """Two GPUs for one is another pool. It goes once its owner has said so, in an update before."""
     made = {**cloud.store.clusters()["ml"], "id": "projects/p/locations/us-central1/clusters/ml"}
-    cloud.store.save_cluster(made)
+    cloud.store.save("clusters", made["id"], made)
     project.up(l4_pool())
     for command in ("preview", "up"):
         said = " ".join(project.fails(l4_pool(machine_type="g2-standard-24"), command).split())
@@ -172,4 +172,4 @@ def test_a_pool_whose_machines_may_not_come_back_is_not_replaced_unawares(projec
     assert cloud.store.pools()["l4"].machine_type == "g2-standard-24"
     project.up("pass")
     assert "l4" not in cloud.store.pools()
-    cloud.store.delete_cluster(made["id"])
+    cloud.store.forget("clusters", made["id"])

@@ -257,25 +257,20 @@ def test_jobs_run_for_a_moment_or_as_long_as_they_say_and_deployments_get_ready(
     )
     core = api(rehearsal)
     apps, batch = client.AppsV1Api(core.api_client), client.BatchV1Api(core.api_client)
-    seen: set[str] = set()
 
-    def phases(name: str) -> set[str]:
-        pods = core.list_namespaced_pod("default", label_selector=f"job-name={name}").items
-        return {item.status.phase for item in pods}
-
-    def completed() -> bool:
-        seen.update(phases("short"))
-        return bool(batch.read_namespaced_job("short", "default").status.succeeded)
+    def pods(name: str) -> list[client.V1Pod]:
+        return core.list_namespaced_pod("default", label_selector=f"job-name={name}").items
 
     until(lambda: apps.read_namespaced_deployment("web", "default").status.ready_replicas == 3)
-    until(completed)
-    assert {"Running", "Succeeded"} <= seen
+    until(lambda: batch.read_namespaced_job("short", "default").status.succeeded == 1)
+    ran = pods("short")[0].status.container_statuses[0].state.terminated
+    assert ran.started_at < ran.finished_at
     time.sleep(4)  # Longer than any Job without the annotation runs.
     assert batch.read_namespaced_job("long", "default").status.active == 1
 
     # A deleted pod is gone at once, and its Job replaces it.
     core.delete_collection_namespaced_pod("default", label_selector="job-name=long")
-    until(lambda: phases("long") == {"Running"})
+    until(lambda: {each.status.phase for each in pods("long")} == {"Running"})
 
 
 def test_a_deleted_pod_fails_before_it_goes(rehearsal: Rehearsal) -> None:
@@ -375,6 +370,21 @@ def test_what_a_killed_start_left_is_no_hindrance(another: Rehearsal, tools: Too
     pid_file(another, "etcd").unlink()
     kwok.start(another, tools)
     assert api(another).list_namespace().items
+
+
+def test_an_upgrade_of_the_tools_keeps_what_there_is(rehearsal: Rehearsal, tools: Tools, tmp_path: Path) -> None:
+    """The same tools from another folder, as a new version's have one of their own."""
+    save(rehearsal, "before-upgrade")
+    before, kubeconfig = pids(rehearsal), rehearsal.kubeconfig.read_text()
+    newer = tmp_path / "newer"
+    newer.symlink_to(tools.kube_apiserver.parent)
+    upgraded = dataclasses.replace(tools, etcd=newer / "etcd", kube_apiserver=newer / "kube-apiserver")
+    for given in (upgraded, tools):
+        kwok.start(rehearsal, given)
+        assert all(pid and pid != before[name] for name, pid in pids(rehearsal).items())
+        assert "before-upgrade" in saved(rehearsal)
+        assert rehearsal.kubeconfig.read_text() == kubeconfig
+        before = pids(rehearsal)
 
 
 # --- Failures, neighbours, and the end

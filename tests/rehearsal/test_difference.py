@@ -71,7 +71,18 @@ def test_what_changes_from_one_commit_to_another(project: Path) -> None:
 def test_a_program_that_fails_at_a_commit_is_named_with_it(project: Path) -> None:
     (project / "__main__.py").write_text("import pulumi\nraise pulumi.RunError('no such zone')")
     commit(project)
-    assert "at HEAD, the program fails: no such zone" in " ".join(diff(project).stderr.split())
+    done = diff(project)
+    assert done.returncode == 2
+    assert "at HEAD, the program fails: no such zone" in " ".join(done.stderr.split())
+
+
+def test_what_fits_and_loses_data_is_no_all_clear(project: Path) -> None:
+    (project / "Pulumi.dev.yaml").write_text("config: {mine:class: premium-rwo}")
+    commit(project)
+    done = diff(project, "--format", "markdown")
+    assert done.returncode == 5, done.stderr
+    answer = "From HEAD~1 to HEAD, which loses data of PersistentVolumeClaim data: no workload fares worse."
+    assert f"**⚠️ {answer}**" in done.stdout
 
 
 def test_a_stack_that_the_first_commit_lacks_is_new(project: Path) -> None:
@@ -80,6 +91,7 @@ def test_a_stack_that_the_first_commit_lacks_is_new(project: Path) -> None:
     done = diff(project, "--stack", "prod")
     assert done.returncode == 0, done.stderr
     assert 'All is new: at HEAD~1, no stack "prod": there is no Pulumi.prod.yaml. Stacks: dev.' in done.stdout
+    assert "Cost of all nodes per hour in USD: 0.00, then 0.13." in done.stdout
     git(project, "mv", str(project), str(project.with_name("moved")))
     commit(project.parent)
     assert (

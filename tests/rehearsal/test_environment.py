@@ -1,5 +1,6 @@
 """What a rehearsal puts in place: the plugins that the engine finds."""
 
+import dataclasses
 import os
 import subprocess
 from pathlib import Path
@@ -114,6 +115,22 @@ def test_a_stack_file_is_copied_again_whatever_its_time_and_keeps_the_salt(rehea
     assert rehearsed(rehearsal)["config"]["t:more"] == 1, "what `pulumi config set` said"
     stack_file(rehearsal, "config: {t:insecure: false}")
     assert rehearsed(rehearsal) == {"config": {"t:insecure": False}, "encryptionsalt": "s"}
+
+
+def test_a_setting_goes_into_the_projects_file_and_a_secret_into_the_rehearsals(
+    rehearsal: Rehearsal, tools: Tools, tmp_path: Path
+) -> None:
+    path = stack_file(rehearsal, "config: {}")
+    (tmp_path / "cli").write_text('#!/bin/sh\nprintf %s "$PULUMI_OPTION_CONFIG_FILE"')
+    (tmp_path / "cli").chmod(0o700)
+    environment.install(rehearsal, dataclasses.replace(tools, pulumi=tmp_path / "cli"))
+
+    def edits(*arguments: str) -> str:
+        given = os.environ | {"PULUMI_OPTION_CONFIG_FILE": "the copy"}
+        return subprocess.check_output([rehearsal.bin_dir / "pulumi", *arguments], env=given, text=True)
+
+    assert edits("config", "set", "a", "b", "-s", "dev") == edits("config", "rm", "a") == str(path)
+    assert edits("config", "set", "--secret", "a", "b") == edits("config") == edits("preview") == "the copy"
 
 
 def test_encrypted_values_have_a_placeholder_and_are_named(

@@ -1,6 +1,7 @@
 """The simulated GKE on a real control plane: nodes as declared, GPUs when they are due, pools that scale."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from ml_foundations.catalog.machine_types import machine_type
 from ml_foundations.catalog.node_resources import allocatable
 from ml_foundations.catalog.pools import PoolGpu
+from ml_foundations.gpu.agents import agent_namespace
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.rehearsal.api import ApiError
@@ -66,6 +68,28 @@ def test_nodes_are_as_their_pool_declares_them(cloud: Cloud) -> None:
         until(lambda node=node: "True" in [c["status"] for c in ready_conditions(cloud, node)])
 
 
+def test_a_critical_pod_wants_a_quota_for_it(cloud: Cloud) -> None:
+    spec = {"priorityClassName": "system-node-critical", "containers": [{"name": "main", "image": "i"}]}
+    agent = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent"}, "spec": spec}
+    namespace, quota = (part.manifest or {} for part in agent_namespace("agents", "critical-pods", 1))
+    cloud.api.ensure("/api/v1/namespaces", dict(namespace))
+    with pytest.raises(ApiError, match="insufficient quota to match these scopes"):
+        cloud.api.create("/api/v1/namespaces/agents/pods", agent)
+    cloud.api.ensure("/api/v1/namespaces/agents/resourcequotas", dict(quota))
+
+    def is_admitted() -> bool:
+        try:
+            cloud.api.create("/api/v1/namespaces/agents/pods", agent)
+        except ApiError as error:
+            # The API server hears of the quota a moment later, and counts what it holds then.
+            assert re.search("insufficient quota|status unknown for quota", str(error)), error
+            return False
+        return True
+
+    until(is_admitted)
+    cloud.api.delete("/api/v1/namespaces/agents")
+
+
 def ready_conditions(cloud: Cloud, node: Object) -> list[Object]:
     status = cloud.api.get(f"/api/v1/nodes/{node['metadata']['name']}")["status"]
     return [condition for condition in status.get("conditions", []) if condition["type"] == "Ready"]
@@ -113,7 +137,7 @@ def test_a_pod_that_waited_runs_on_the_node_that_a_pool_begins_with(cloud: Cloud
     until(lambda: all("conditions" in pod["status"] for pod in cloud.pods("run=early")))
     cloud.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
     until(lambda: len(cloud.running("early")) == 1)
-    assert (len(cloud.nodes("l4")), cloud.store.sizes()["l4"]) == (1, 1)
+    assert (len(cloud.nodes("l4")), cloud.store.noted("sizes", {})["l4"]) == (1, 1)
 
 
 def test_the_cheapest_pool_that_fits_grows(cloud: Cloud) -> None:
@@ -137,15 +161,15 @@ def test_too_many_gpus_stay_pending_and_grow_nothing(cloud: Cloud) -> None:
 
 def test_a_program_that_declares_no_nodes_gets_some_until_it_declares_its_own(cloud: Cloud) -> None:
     cluster = cloud.store.clusters()["ml"]
-    cloud.store.delete_cluster("ml")
-    cloud.store.delete_pool("system")
+    cloud.store.forget("clusters", "ml")
+    cloud.store.forget("node_pools", "system")
     try:
         until(lambda: not cloud.nodes("system"))
         cloud.run("plain")
         until(lambda: len(cloud.running("plain")) == 1)
         assert len(cloud.nodes(ASSUMED.name)) == ASSUMED.max_nodes
     finally:
-        cloud.store.save_cluster(cluster)
+        cloud.store.save("clusters", cluster["id"], cluster)
         cloud.store.save_pool(SYSTEM)
     until(lambda: len(cloud.nodes("system")) == 2 and not cloud.nodes(ASSUMED.name))
     assert ASSUMED.name not in cloud.store.pools()
@@ -183,7 +207,7 @@ def test_history_remembers_where_a_job_ran_until_the_job_is_gone(cloud: Cloud) -
     cloud.api.create(jobs, {"metadata": {"name": "remembered"}, "spec": {"template": template}})
 
     def entries() -> list[Object]:
-        return [entry for entry in cloud.store.history() if entry["owner_name"] == "remembered"]
+        return [entry for entry in cloud.store.noted("history", []) if entry["owner_name"] == "remembered"]
 
     until(lambda: bool(entries()))
     entry = entries()[0]

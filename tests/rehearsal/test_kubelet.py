@@ -31,6 +31,10 @@ SOURCES: dict[str, tuple[dict[str, Any], str]] = {
         },
         'MountVolume.SetUp failed for volume "v" : references non-existent secret key: b',
     ),
+    "pull-secret": (
+        {"imagePullSecrets": [{"name": "later"}]},
+        "Unable to retrieve some image pull secrets (later); attempting to pull the image may not succeed.",
+    ),
     "all-env": ({"envFrom": [{"configMapRef": {"name": "later"}}]}, 'Error: configmap "later" not found'),
     "one-env": (
         {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "later", "key": "b"}}}]},
@@ -62,11 +66,11 @@ def cloud(cluster: Cluster) -> Iterator[Cloud]:
 
 
 def pod(name: str, given: dict[str, Any], **labels: str) -> dict[str, Any]:
-    volumes = given.get("volumes", [])
-    container = {"name": "main", "image": "i", **{key: given[key] for key in given if key != "volumes"}}
+    of_pod = {key: given[key] for key in ("volumes", "imagePullSecrets") if key in given}
+    container = {"name": "main", "image": "i", **{key: given[key] for key in given.keys() - of_pod.keys()}}
     return {
         "metadata": {"name": name, "labels": labels},
-        "spec": {"containers": [container], "volumes": volumes, "tolerations": [{"operator": "Exists"}]},
+        "spec": {"containers": [container], "tolerations": [{"operator": "Exists"}], **of_pod},
     }
 
 

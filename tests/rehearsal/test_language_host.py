@@ -477,7 +477,7 @@ def test_install_leaves_one_host(own_tools: Tools, tmp_path: Path) -> None:
 
 def test_required_packages_are_those_of_the_installed_sdks() -> None:
     info = lang.ProgramInfo(root_directory="/nowhere")
-    packages = language_host.required_packages(language_host._folders(info))
+    packages = language_host.required_packages(language_host._site_packages(language_host.interpreter(info)))
     found = {package.name: package for package in packages}
     assert {"gcp", "kubernetes"} <= found.keys()
     assert found["gcp"].version.startswith("v10.")

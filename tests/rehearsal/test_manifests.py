@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, ApiError
-from ml_foundations.rehearsal.cloud.addons import Addons
-from ml_foundations.rehearsal.plugins.kubernetes.client import Client, UnknownKindError
+from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 
-from tests.support import recording
+from tests.support import judged, recording
 from tests.support.checkout import CHECKOUT
 from tests.support.cluster import Cluster
 from tests.support.recording import EXAMPLES, STACKS
@@ -21,11 +20,6 @@ from tests.workloads.building import CASES
 
 Manifest = dict[str, Any]
 
-BROUGHT = {
-    *("AdmissionCheck", "ClusterQueue", "JobSet", "LocalQueue", "ProvisioningRequestConfig", "ResourceFlavor"),
-    "ServiceMonitor",
-}
-"""Kinds of Kueue and JobSet, whose webhooks judge them in test_queue.py, and of the Prometheus Operator."""
 TESTS = [f"tests/{room}" for room in ("workloads", "storage", "tenancy", "gpu")]
 """The tests whose components' manifests are judged, all of them: a plugin notes them."""
 
@@ -54,37 +48,22 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Manif
 
 
 @pytest.fixture(scope="module")
-def client(cluster: Cluster, manifests: list[tuple[str, Manifest]]) -> Client:
-    api = Api(Access(cluster.kubeconfig))
-    Addons(api).reconcile()
-    for namespace in {manifest["metadata"].get("namespace") for _, manifest in manifests} - {None}:
-        api.ensure("/api/v1/namespaces", {"metadata": {"name": namespace}})
-    gvisor = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}}
-    api.ensure("/apis/node.k8s.io/v1/runtimeclasses", gvisor | {"handler": "gvisor"})
-    return Client(api)
-
-
-def refusal(client: Client, manifest: Manifest) -> str:
-    try:
-        client.apply(manifest, "tests", dry_run=True, force=True)
-    except UnknownKindError as error:
-        return "" if manifest["kind"] in BROUGHT else str(error)
-    except ApiError as error:
-        return str(error)
-    return ""
+def client(cluster: Cluster) -> Client:
+    return judged.prepared(Api(Access(cluster.kubeconfig)))
 
 
 def test_the_api_server_takes_every_manifest(client: Client, manifests: list[tuple[str, Manifest]]) -> None:
     assert len(manifests) > 600
     tests = {name.partition("::")[0] for name, _ in manifests}
     assert {f"tests/workloads/{name}.py" for name in ("test_public_serving", "test_overrides", "test_pod")} <= tests
-    refused = [f"{name}: {m['kind']} {said}" for name, m in manifests if (said := refusal(client, m))]
+    said = judged.refusals(client, (manifest for _, manifest in manifests))
+    refused = [f"{name}: {words}" for (name, _), words in zip(manifests, said, strict=True) if words]
     assert not refused, "\n".join(refused)
 
 
 def test_it_would_refuse_a_wrong_one(client: Client) -> None:
     [job] = CASES["preprocessing"]
     wrong = {**job, "spec": {**job["spec"], "completionMode": "NonIndexed", "parallelism": -1, "misspelt": 1}}
-    assert "misspelt" in refusal(client, wrong)
+    assert "misspelt" in judged.refusals(client, [wrong])[0]
     del wrong["spec"]["misspelt"]
-    assert "parallelism" in refusal(client, wrong)
+    assert "parallelism" in judged.refusals(client, [wrong])[0]

@@ -220,20 +220,40 @@ def test_of_many_nodes_those_that_are_alike_are_one(tmp_path: Path) -> None:
     assert len(cells) == 5
 
 
+def framed(folder: Path, page: str, script: str, width: int = 1280) -> str:
+    """What a script of a page around the page comes to; ``w`` is the page's window."""
+    (folder / "page.html").write_text(page)
+    frame = f"<iframe id=f src=page.html style='width:{width}px;height:900px;border:0'></iframe>"
+    run = f"<script>f.onload = () => {{ const w = f.contentWindow; document.title = {script} }}</script>"
+    (title,) = re.findall(r"<title>(.*?)</title>", browse(folder, frame + run))
+    return title
+
+
+@browser
+def test_a_pool_is_one_stop_of_the_tab_key_and_arrows_go_on(tmp_path: Path) -> None:
+    stops = "[...w.document.querySelectorAll('.node')].map((node) => node.tabIndex).filter((each) => each === 0).length"
+    press = "(key) => w.document.activeElement.dispatchEvent(new w.KeyboardEvent('keydown', { key, bubbles: true }))"
+    here = "w.document.activeElement.getAttribute('aria-label')"
+    keys = "['ArrowRight', 'ArrowDown', 'ArrowDown', 'ArrowLeft']"
+    script = f"(w.document.querySelector('.node').focus(), {keys}.forEach({press}), [{stops}, {here}].join(' '))"
+    assert framed(tmp_path, page_of(3), script) == "1 h100-0: 8 GPUs: 8 research, 0 free; 1 pod"
+
+
+@browser
+def test_nine_teams_look_different(tmp_path: Path) -> None:
+    nodes = [Node(f"h100-{i}", "h100", 8, (f"team-{i}",) * 8, 1) for i in range(9)]
+    fleet = Fleet(nodes, {}, [], cost_of([]), judge([]))
+    page = render(Report("dev", [pool_row("h100", nodes, 9)], [], [], [], []), fleet, "dev", NOW)
+    look = "(gpu) => [w.getComputedStyle(gpu).backgroundColor, w.getComputedStyle(gpu).backgroundImage].join()"
+    script = f"new Set([...w.document.querySelectorAll('.node .gpu')].map({look})).size"
+    assert framed(tmp_path, page, script) == "9"
+
+
 @browser
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("count", [3, 100, 1000])
 def test_a_browser_shows_it_without_scrolling_sideways(count: int, width: int, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(page_of(count, name="a-name-that-has-no-end-" * 4))
-    measure = "document.title = [w.document.documentElement.scrollWidth, w.document.querySelectorAll('.node').length]"
-    found = re.search(
-        r"<title>(\d+),(\d+)</title>",
-        browse(
-            tmp_path,
-            f"<iframe id=f src=page.html style='width:{width}px;height:900px;border:0'></iframe>"
-            f"<script>f.onload = () => {{ const w = f.contentWindow; {measure} }}</script>",
-        ),
-    )
-    assert found is not None
-    assert int(found[1]) <= width
-    assert int(found[2]) == (6 if count > 120 else count + 3)
+    size = "[w.document.documentElement.scrollWidth, w.document.querySelectorAll('.node').length]"
+    across, cells = framed(tmp_path, page_of(count, name="a-name-that-has-no-end-" * 4), size, width).split(",")
+    assert int(across) <= width
+    assert int(cells) == (6 if count > 120 else count + 3)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -271,6 +272,31 @@ def test_a_job_set_is_no_kind_without_its_controller(project: Project) -> None:
     project.up("")
     assert kinds(project, "jobset.x-k8s.io") == ["JobSet"], "Helm leaves what is in a chart's folder crds"
     assert "jobset" not in {process.name for process in controllers.processes(project.cluster.rehearsal)}
+
+
+def test_a_controller_is_ready_when_its_webhooks_know_their_paths(
+    project: Project, replica: Cluster, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readiness alone says that they listen: an object made in between was refused with a 404."""
+    project.up(JOBSET)
+    controllers.stop(replica.rehearsal)
+    asked: list[str] = []
+    probe = kwok.probe
+
+    def late(port: int, path: str, context: ssl.SSLContext | None = None) -> str | None:
+        asked.append(path)
+        wrong = probe(port, path, context)
+        return f"{path} answers 404" if path != "/readyz" and asked.count(path) == 1 else wrong
+
+    monkeypatch.setattr(kwok, "probe", late)
+    controllers.resume(replica.rehearsal, tools)
+    kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    webhooks = [
+        webhook for kind in kinds for item in project.kubectl("get", kind)["items"] for webhook in item["webhooks"]
+    ]
+    paths = {webhook["clientConfig"]["service"]["path"] for webhook in webhooks}
+    assert len(paths) > 1
+    assert all(asked.count(path) > 1 for path in paths)
 
 
 def test_a_job_set_gets_its_jobs_and_its_service(project: Project) -> None:

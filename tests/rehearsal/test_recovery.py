@@ -23,13 +23,10 @@ from tests.support.project import Project
 from tests.support.waiting import until
 
 UP = """
-import signal
 from pathlib import Path
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import user_errors
-# It is ignored in what a script runs in the background, such as these tests.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 with user_errors():
     stack.pulumi(Rehearsal.of("dev", Path({project!r})), "up")
 """
@@ -63,6 +60,13 @@ def with_pulumi(project: Path, program: str) -> Rehearsal:
     pulumi.write_text(f"#!{sys.executable}\nimport pathlib, signal, sys, time\n{program}")
     pulumi.chmod(0o700)
     return rehearsal
+
+
+@pytest.fixture(autouse=True)
+def environ_of_its_own() -> Iterator[None]:
+    """A restored state changes the environment of its process: other tests' programs must not see that."""
+    yield
+    os.environ.pop("PULUMI_K8S_UPSERT_EXISTING_OBJECTS", None)
 
 
 def test_ctrl_c_leaves_pulumi_the_time_to_end(tmp_path: Path) -> None:

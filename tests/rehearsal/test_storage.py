@@ -319,7 +319,7 @@ def test_a_file_system_is_made_by_its_driver_alone(cloud: Cloud) -> None:
     assert not cloud.api.get(volumes.VOLUMES)["items"]
     drivers = ("gcpFilestoreCsiDriverConfig", "lustreCsiDriverConfig")
     enabled = BUCKETS | {driver: {"enabled": True} for driver in drivers}
-    cloud.store.save_cluster({"id": "ml", "inputs": {"name": "ml", "addonsConfig": enabled}})
+    cloud.store.save("clusters", "ml", {"id": "ml", "inputs": {"name": "ml", "addonsConfig": enabled}})
     try:
         until(lambda: {name: phase(cloud, name) for name in waiting} == dict.fromkeys(waiting, "Bound"))
         found = cloud.api.get(volumes.VOLUMES)["items"]
@@ -327,7 +327,7 @@ def test_a_file_system_is_made_by_its_driver_alone(cloud: Cloud) -> None:
         assert not any("nodeAffinity" in item["spec"] for item in found)
         until(lambda: [pod["status"]["phase"] for pod in cloud.pods()] == ["Running"])
     finally:
-        cloud.store.save_cluster({"id": "ml", "inputs": {"name": "ml", "addonsConfig": BUCKETS}})
+        cloud.store.save("clusters", "ml", {"id": "ml", "inputs": {"name": "ml", "addonsConfig": BUCKETS}})
 
 
 FIXED = """

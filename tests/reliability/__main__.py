@@ -14,11 +14,13 @@ from tests.support.checkout import CHECKOUT
 def main() -> int:
     """Run one kind of trial. Returns 1 where something was lost, left behind or not told well."""
     sys.path.append(str(CHECKOUT / "stacks"))  # as pytest has it
-    from tests.reliability import inputs
+    from tests.reliability import inputs, served
 
     parser = argparse.ArgumentParser(prog="python -m tests.reliability", description=__doc__)
     parser.add_argument("count", type=int, help="how many trials in all")
-    parser.add_argument("--kind", choices=("faults", "starts", *inputs.KINDS), default="faults", help="default: faults")
+    parser.add_argument(
+        "--kind", choices=("faults", "starts", "served", *inputs.KINDS), default="faults", help="default: faults"
+    )
     parser.add_argument("--folder", type=Path, default=CHECKOUT / ".reliability", help="where the outcomes are kept")
     options = parser.parse_args()
     # It is ignored in what a script runs in the background, such as this.
@@ -29,6 +31,8 @@ def main() -> int:
         return _faults(folder, options.count)
     if options.kind == "starts":
         return starts.try_all(folder, options.count)
+    if options.kind == "served":
+        return int(bool(served.try_all(folder, options.count)))
     outcomes = inputs.try_all(options.kind, options.count, folder)
     print(", ".join(f"{count:,} {kind}" for kind, count in outcomes.most_common()))
     return int("failed" in outcomes)

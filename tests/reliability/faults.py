@@ -40,8 +40,8 @@ VICTIMS = {
     "everything": r"",
 }
 """What is killed: by a pattern of the command lines of the rehearsal's own processes."""
-_SECONDS = {"up": 45.0, "change": 20.0, "down": 3.0}
-"""How long each phase takes, at most; the moment is one of these."""
+_SECONDS = {"up": 22.0, "change": 12.0, "down": 3.0}
+"""About how long each phase takes; the moment is one of these."""
 _STARTING_SECONDS = 8.0
 _PATIENCE = 300
 

@@ -28,7 +28,7 @@ from tests.support import stack_files
 
 SECONDS = 2.0
 """As long as an input may take."""
-_BATCH = 50
+BATCH = 50
 
 _STREAM = """
 apiVersion: v1
@@ -199,7 +199,7 @@ def _batch(number: int, bases: list[Any]) -> list[tuple[Any, str, int]]:
 
     @seeded(number)
     @settings(
-        max_examples=_BATCH,
+        max_examples=BATCH,
         phases=[Phase.generate],
         database=None,
         deadline=None,
@@ -248,15 +248,10 @@ def _stream(trees: list[Any]) -> str:
 
 def judge_stack_file(text: str) -> str:
     """What becomes of a stack file: accepted or refused; any other end is a failure of ours."""
-    try:
-        config = read_map(text, "the stack file").get("config") or {}
-    except RehearsalError:
+    config = parsed(text)
+    if config is None:
         return "refused"
-    if not isinstance(config, Mapping):
-        return "refused"
-    # As the engine hands it over: what is no Unicode is replaced.
-    config = json.loads(json.dumps(config, ensure_ascii=False, default=str).encode(errors="replace"))
-    sections = {str(key).partition(":")[2]: value for key, value in config.items() if value is not None}
+    sections = {key.partition(":")[2]: value for key, value in config.items()}
     project = sections.pop("project", "")
     try:
         stack_files.settings.parse({"project": project, **sections})
@@ -267,6 +262,19 @@ def judge_stack_file(text: str) -> str:
         assert not [line for line in wrong if re.match(r"  \S", line)], f"a line without a path: {wrong}"
         return "refused"
     return "accepted"
+
+
+def parsed(text: str) -> dict[str, Any] | None:
+    """The configuration of a stack file as the engine hands it over; None where it cannot be read."""
+    try:
+        config = read_map(text, "the stack file").get("config") or {}
+    except RehearsalError:
+        return None
+    if not isinstance(config, Mapping):
+        return None
+    # What is no Unicode is replaced.
+    plain = json.loads(json.dumps(config, ensure_ascii=False, default=str).encode(errors="replace"))
+    return {key: value for key, value in plain.items() if value is not None}
 
 
 def judge_stream(text: str) -> str:

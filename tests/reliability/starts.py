@@ -1,42 +1,103 @@
-"""Starting the control plane beside a load: it must never fail falsely."""
+"""Starting the parts of a replica beside a load: it must never fail falsely."""
 
 from __future__ import annotations
 
 import multiprocessing
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ml_foundations.rehearsal.control_plane import kwok
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api, ApiError, Object
+from ml_foundations.rehearsal.cloud import life
+from ml_foundations.rehearsal.control_plane import controllers, kwok
+from ml_foundations.rehearsal.control_plane.controllers import JOBSET, KUEUE, Controller
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools import toolchain
 
 _LOAD = 16
 """Processes that compute all the while."""
+_POD = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}
+_OBJECTS: dict[str, tuple[str, Object]] = {
+    JOBSET.name: (
+        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets",
+        {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": "first"},
+            "spec": {"replicatedJobs": [{"name": "job", "template": {"spec": {"template": {"spec": _POD}}}}]},
+        },
+    ),
+    KUEUE.name: (
+        "/apis/kueue.x-k8s.io/v1beta2/resourceflavors",
+        {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "first"}},
+    ),
+}
+"""What each controller's webhooks must take as soon as it has started."""
 
 
 def try_all(folder: Path, count: int) -> int:
-    """Start and remove a control plane so many times, and print how long it took; the number of failures."""
-    tools, took, failures = toolchain.ensure(), list[float](), 0
+    """Start and stop each part so many times, and print how long it took; the number of failures."""
     with load(_LOAD):
-        for number in range(count):
-            rehearsal = Rehearsal.of(f"start-{number}", folder)
-            began = time.monotonic()
-            try:
-                kwok.start(rehearsal, tools)
-                took.append(time.monotonic() - began)
-            except RehearsalError as error:
-                failures += 1
-                print(f"start {number}: {error}", flush=True)
-            finally:
-                kwok.delete(rehearsal)
-    print(f"{count} starts beside a load of {_LOAD}, {failures} failures", flush=True)
-    if took:
-        print(f"median {statistics.median(took):.0f} s, longest {max(took):.0f} s")
+        failures = _tries("the control plane", count, lambda: _of_control_plane(folder))
+        rehearsal, tools = Rehearsal.of("parts", folder), toolchain.ensure()
+        kwok.start(rehearsal, tools)
+        try:
+            failures += _tries("the simulated GKE", count, lambda: _of_gke(rehearsal))
+            for controller in (JOBSET, KUEUE):
+                failures += _tries(controller.name, count, lambda of=controller: _of_controller(rehearsal, of))
+        finally:
+            kwok.delete(rehearsal)
     return failures
+
+
+def _tries(what: str, count: int, start: Callable[[], float]) -> int:
+    took, failures = list[float](), 0
+    for number in range(count):
+        try:
+            took.append(start())
+        except (RehearsalError, ApiError) as error:
+            failures += 1
+            print(f"start {number}: {error}", flush=True)
+    seconds = f": median {statistics.median(took):.0f} s, longest {max(took):.0f} s" if took else ""
+    print(f"{count} starts of {what} beside a load of {_LOAD}, {failures} failures{seconds}", flush=True)
+    return failures
+
+
+def _of_control_plane(folder: Path) -> float:
+    began, rehearsal = time.monotonic(), Rehearsal.of("start", folder)
+    try:
+        kwok.start(rehearsal, toolchain.ensure())
+        return time.monotonic() - began
+    finally:
+        kwok.delete(rehearsal)
+
+
+def _of_gke(rehearsal: Rehearsal) -> float:
+    began = time.monotonic()
+    try:
+        life.start(rehearsal)
+        return time.monotonic() - began
+    finally:
+        life.stop(rehearsal)
+
+
+def _of_controller(rehearsal: Rehearsal, controller: Controller) -> float:
+    began, tools = time.monotonic(), toolchain.ensure()
+    path, body = _OBJECTS[controller.name]
+    try:
+        controllers.start(rehearsal, tools, controller, {})
+        took, api = time.monotonic() - began, Api(Access(rehearsal.kubeconfig))
+        api.create(path, body)
+        with suppress(ApiError):  # it may be gone
+            api.patch(f"{path}/first", {"metadata": {"finalizers": []}})
+        api.delete(f"{path}/first")
+        return took
+    finally:
+        controllers.remove(rehearsal, tools, controller)
 
 
 @contextmanager

@@ -23,6 +23,15 @@ with Proof():
             {"range_name": "services", "ip_cidr_range": "10.20.0.0/20"},
         ],
     )
+    router = gcp.compute.Router("router", project=home.project_id, region="us-central1", network=network.self_link)
+    gcp.compute.RouterNat(
+        "nat",
+        project=home.project_id,
+        region="us-central1",
+        router=router.name,
+        nat_ip_allocate_option="AUTO_ONLY",
+        source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
+    )
     reserved = gcp.compute.Reservation(
         "reserved",
         project=home.project_id,

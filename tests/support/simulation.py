@@ -84,18 +84,18 @@ def simulated_gke(cluster: Cluster, inputs: Object | None = None, scale_down_sec
     """A cluster with a system pool, until the end."""
     cloud = Cloud(cluster.rehearsal)
     until(lambda: not cloud.api.get("/api/v1/pods")["items"], "pods that other tests left would make pools grow")
-    cloud.store.save_cluster({"id": "ml", "inputs": inputs or {"name": "ml", "addonsConfig": BUCKETS}})
+    cloud.store.save("clusters", "ml", {"id": "ml", "inputs": inputs or {"name": "ml", "addonsConfig": BUCKETS}})
     cloud.store.save_pool(SYSTEM)
     os.environ[SCALE_DOWN_VARIABLE] = str(scale_down_seconds)
     life.start(cluster.rehearsal)
     try:
         until(lambda: len(cloud.nodes("system")) == 2)
         yield cloud
-        cloud.store.delete_pool("system")
+        cloud.store.forget("node_pools", "system")
         until(lambda: not cloud.nodes("system"))
     finally:
         life.stop(cluster.rehearsal)
-        cloud.store.delete_cluster("ml")
+        cloud.store.forget("clusters", "ml")
         del os.environ[SCALE_DOWN_VARIABLE]
         daemon_sets = "/apis/apps/v1/namespaces/kube-system/daemonsets"
         for item in cloud.api.get(daemon_sets)["items"]:
@@ -110,5 +110,5 @@ def clean(cloud: Cloud) -> None:
         release.unlink()
     others = [name for name in cloud.store.pools() if name != "system"]
     for name in others:
-        cloud.store.delete_pool(name)
+        cloud.store.forget("node_pools", name)
     until(lambda: not any(cloud.nodes(name) for name in others) and not cloud.pods())

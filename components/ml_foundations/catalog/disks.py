@@ -35,8 +35,10 @@ class _DiskType:
     """What a class asks for that says nothing; None leaves it to Compute Engine."""
 
 
-DISK_TYPES = {disk.name: disk for disk in table("disks.csv", _DiskType)}
+DISK_TYPES = table("disks.csv", _DiskType)
 
+BOOT_DISKS = ("pd-balanced", "pd-standard", "pd-ssd", "hyperdisk-balanced")
+"""The types of disks that nodes start from (GKE, "Configuring a custom boot disk")."""
 
 LUSTRE_STEPS = {"125": "72000Gi", "250": "36000Gi", "500": "18000Gi", "1000": "9000Gi"}
 """The sizes of Managed Lustre by throughput in MB/s for each TiB: the smallest, and its multiples (Google Cloud
@@ -60,7 +62,7 @@ def class_facts(provisioner: Any, parameters: Mapping[str, Any]) -> ClassFacts |
 
     Sources: Google Compute Engine, "About regional Persistent Disk"; GKE, "Accelerate AI/ML data loading with
     Hyperdisk ML"; the controllers of kubernetes-sigs/gcp-filestore-csi-driver and
-    GoogleCloudPlatform/lustre-csi-driver.
+    GoogleCloudPlatform/lustre-csi-driver; Filestore, "Service tiers" (its steps).
     """
     disk, regional = DISK_TYPES.get(parameters.get("type", "")), parameters.get("replication-type") == "regional-pd"
     if provisioner == PD_CSI and disk is not None:
@@ -69,7 +71,11 @@ def class_facts(provisioner: Any, parameters: Mapping[str, Any]) -> ClassFacts |
         is_standard = parameters["type"] == "pd-standard"
         return ClassFacts(disk.access_modes, "200Gi" if regional and is_standard else disk.smallest)
     if provisioner == FILESTORE_CSI:
-        return ClassFacts(_SHARED, None if parameters.get("multishare") == "true" else "1Ti", raises=True)
+        in_steps = str(parameters.get("tier")).lower() in ("zonal", "regional", "enterprise")
+        own = (
+            {} if parameters.get("multishare") == "true" else {"smallest": "1Ti", "step": "256Gi" if in_steps else None}
+        )
+        return ClassFacts(_SHARED, raises=True, **own)
     if provisioner == LUSTRE_CSI:
         step = LUSTRE_STEPS.get(str(parameters.get("perUnitStorageThroughput")), LUSTRE_STEPS["1000"])
         return ClassFacts(_SHARED, step, step=step)

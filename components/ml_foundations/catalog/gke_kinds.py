@@ -12,7 +12,7 @@ _METRICS_VERSION = "1.35.1-gke.1396000"
 METRICS_NEED = f"GKE {_METRICS_VERSION}, releaseChannel RAPID and podAutoscaling.hpaProfile PERFORMANCE"
 """What a cluster that serves metrics of pods to autoscalers has (GKE, "Expose custom metrics for autoscaling")."""
 
-_CSI_ADDONS = {
+CSI_ADDONS = {
     PD_CSI: ("gcePersistentDiskCsiDriverConfig", ""),
     FILESTORE_CSI: ("gcpFilestoreCsiDriverConfig", "filestore"),
     LUSTRE_CSI: ("lustreCsiDriverConfig", "lustre"),
@@ -31,7 +31,7 @@ def missing_drivers(cluster: Mapping[str, Any]) -> dict[str, str]:
     if cluster.get("addonsConfig") is UNKNOWN or cluster.get("enableAutopilot"):
         return {}
     addons, found = section(cluster, "addonsConfig"), dict[str, str]()
-    for driver, (key, argument) in _CSI_ADDONS.items():
+    for driver, (key, argument) in CSI_ADDONS.items():
         enabled = _value(addons, key, "enabled")
         if enabled is False or (enabled is None and driver != PD_CSI):
             found[driver] = f"addonsConfig.{key}" + (f" ({argument} of a GkeCluster)" if argument else "")

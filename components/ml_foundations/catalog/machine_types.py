@@ -61,6 +61,11 @@ class Gpu:
     source: str = _DECLARED
     source_date: date = field(default_factory=date.today)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What people call it."""
+        return self.accelerator_type, self.product, *self.aliases
+
 
 @dataclass(frozen=True)
 class _DiskSupport:
@@ -168,18 +173,18 @@ class MachineType:
 
     def price(self, region: str, gpu: str | None = None, gpu_count: int = 0, *, spot: bool = False) -> Decimal | None:
         """The hourly list price of a node in a region, attached GPUs included; None where the list has none."""
-        host = _list_price(self.name, region, spot=spot)
+        host = list_price(self.name, region, spot=spot)
         if self.gpu is not None or not gpu_count or gpu is None or host is None:
             return host
-        per_gpu = _list_price(gpu, region, spot=spot)
+        per_gpu = list_price(gpu, region, spot=spot)
         return None if per_gpu is None else host + per_gpu * gpu_count
 
 
-def _list_price(name: str, region: str, *, spot: bool) -> Decimal | None:
+def list_price(name: str, region: str, *, spot: bool = False) -> Decimal | None:
     """US dollars for an hour, on demand or as Spot VM; None where the list has none: no other region stands in.
 
-    It is of a machine type, or of the accelerator type of an attached GPU, in a region such as us-central1; that of a
-    Spot VM is the one at the date of the list.
+    It is of a machine type, of the accelerator type of an attached GPU, or of a MiB/s of a type of disk, in a region
+    such as us-central1; that of a Spot VM is the one at the date of the list.
     """
     amount = _prices().get((name, "spot" if spot else "on-demand"), {}).get(region)
     return Decimal(amount) if amount else None
@@ -190,17 +195,13 @@ def _prices() -> Mapping[tuple[str, str], Mapping[str, str]]:
     return {(row["name"], row["purchase"]): row for row in rows("prices.csv")}
 
 
-GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.accelerator_type: gpu for gpu in table("gpus.csv", Gpu)})
+GPUS = table("gpus.csv", Gpu)
 """GPUs by accelerator type."""
 
-DISKS: Mapping[str, _DiskSupport] = MappingProxyType(
-    {support.family: support for support in table("disk_types.csv", _DiskSupport)}
-)
+DISKS = table("disk_types.csv", _DiskSupport)
 """Attachable disks by machine family."""
 
-MACHINE_TYPES: Mapping[str, MachineType] = MappingProxyType(
-    {machine.name: machine for machine in table("machine_types.csv", MachineType)}
-)
+MACHINE_TYPES = table("machine_types.csv", MachineType)
 """Machine types by name."""
 
 
@@ -251,17 +252,8 @@ def _normalised(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _gpu_names() -> dict[str, Gpu]:
-    # Two accelerator types share the H100 product label; the first row, the plain H100, keeps it.
-    names: dict[str, Gpu] = {}
-    for gpu in GPUS.values():
-        for name in (gpu.accelerator_type, gpu.product, *gpu.aliases):
-            names.setdefault(_normalised(name), gpu)
-    return names
-
-
-_GPU_NAMES = _gpu_names()
-
+# Two accelerator types share the H100 product label; the first row, the plain H100, keeps it.
+_GPU_NAMES = {_normalised(name): gpu for gpu in reversed([*GPUS.values()]) for name in gpu.names}
 
 _SUFFIX = re.compile(r"(?P<name>.+?)(?:-MIG-(?P<profile>\d+g\.\d+gb[^-]*))?(?P<shared>-SHARED)?", re.IGNORECASE)
 """GPU Feature Discovery's marks of a partition and of a shared GPU (k8s-device-plugin, internal/lm/resource.go)."""
@@ -281,8 +273,7 @@ def gpu_by_name(name: str) -> Gpu:
     try:
         return _GPU_NAMES[_normalised(_parts(name)["name"] or "")]
     except KeyError:
-        known = {alias for gpu in GPUS.values() for alias in (gpu.accelerator_type, gpu.product, *gpu.aliases)}
-        raise UnknownNameError("GPU", name, known) from None
+        raise UnknownNameError("GPU", name, {known for gpu in GPUS.values() for known in gpu.names}) from None
 
 
 def product_by_name(name: str) -> str:

@@ -24,7 +24,6 @@ class Allocatable:
 
     cpu_millis: int
     memory_kib: int
-    pods: int
 
 
 def capacity(machine: MachineType) -> Allocatable:
@@ -35,7 +34,7 @@ def capacity(machine: MachineType) -> Allocatable:
     """
     nominal = machine.memory_gib * GIB // KIB
     kernel = _KERNEL_BASE_KIB + nominal * _KERNEL_SHARE
-    return Allocatable(cpu_millis=machine.vcpus * 1000, memory_kib=int(nominal - kernel), pods=MAX_PODS)
+    return Allocatable(cpu_millis=machine.vcpus * 1000, memory_kib=int(nominal - kernel))
 
 
 _KERNEL_BASE_KIB = Fraction(126_716)
@@ -47,13 +46,7 @@ _CPU_TIERS = ((1, Fraction(6, 100)), (1, Fraction(1, 100)), (2, Fraction(5, 1000
 _SHARED_CORE_MILLIS = 1060
 """What it reserves of a machine with shared cores (GKE, "Plan GKE Standard node sizes")."""
 
-_MEMORY_TIERS = (
-    (4, Fraction(25, 100)),
-    (4, Fraction(20, 100)),
-    (8, Fraction(10, 100)),
-    (112, Fraction(6, 100)),
-    (None, Fraction(2, 100)),
-)
+_MEMORY_TIERS = [(gib, Fraction(part, 100)) for gib, part in ((4, 25), (4, 20), (8, 10), (112, 6), (None, 2))]
 """What GKE reserves of each next slice of memory, in GiB."""
 
 _EVICTION_KIB = 100 * 1024
@@ -68,13 +61,13 @@ def _reserved(amount: Fraction, tiers: Iterable[tuple[int | None, Fraction]]) ->
     return reserved
 
 
-def allocatable(machine: MachineType, max_pods: int = MAX_PODS) -> Allocatable:
-    """What GKE leaves to pods on a node of this machine type, by its published reservations."""
+def allocatable(machine: MachineType, max_pods: int = MAX_PODS, huge_kib: int = 0) -> Allocatable:
+    """What GKE leaves to pods on a node of this machine type: all but its published reservations and huge pages."""
     whole = capacity(machine)
     tiers = _reserved(Fraction(machine.vcpus), _CPU_TIERS) * 1000
     cpu = (_SHARED_CORE_MILLIS if machine.shared_core else tiers) + (400 if max_pods > MAX_PODS else 0)
-    memory = _reserved(Fraction(whole.memory_kib * KIB, GIB), _MEMORY_TIERS) * GIB / KIB + _EVICTION_KIB
-    return Allocatable(cpu_millis=int(whole.cpu_millis - cpu), memory_kib=int(whole.memory_kib - memory), pods=max_pods)
+    memory = _reserved(Fraction(whole.memory_kib * KIB, GIB), _MEMORY_TIERS) * GIB / KIB + _EVICTION_KIB + huge_kib
+    return Allocatable(cpu_millis=int(whole.cpu_millis - cpu), memory_kib=int(whole.memory_kib - memory))
 
 
 def ephemeral_storage_gib(boot_disk_gib: int, local_ssds: int = 0) -> tuple[int, Fraction]:
@@ -105,7 +98,7 @@ class SystemDaemonSet:
 
 def system_daemonsets() -> tuple[SystemDaemonSet, ...]:
     """The DaemonSets of GKE that take part of every node, with the requests that were seen."""
-    return tuple(table("system_daemonsets.csv", SystemDaemonSet))
+    return tuple(table("system_daemonsets.csv", SystemDaemonSet).values())
 
 
 def cluster_features(cluster: Mapping[str, Any]) -> set[str]:

@@ -67,7 +67,7 @@ def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
         "cloud.google.com/gke-boot-disk": pool.boot_disk_type,
         "cloud.google.com/gke-container-runtime": "containerd",
         "cloud.google.com/gke-cpu-scaling-level": str(machine.vcpus),
-        "cloud.google.com/gke-max-pods-per-node": str(pool.max_pods),
+        labels.GKE_MAX_PODS: str(pool.max_pods),
         "cloud.google.com/gke-memory-gb-scaling-level": str(int(machine.memory_gib)),
         labels.GKE_NODE_POOL: pool.name,
         labels.GKE_OS_DISTRIBUTION: pool.image_os,

@@ -1,6 +1,7 @@
 """What a node pool declares that shows on its nodes, in the words of the GKE API."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,12 @@ MOST_CLIENTS = 48
 
 INSTALLATION_DISABLED = "INSTALLATION_DISABLED"
 """The driver version with which GKE installs no driver (GKE API, GPUDriverInstallationConfig)."""
+
+_OF_KUBERNETES = re.compile(r"(?!(node|kubelet|node-restriction)\.)([^/]+\.)?(kubernetes|k8s)\.io/.*")
+_BILLED = re.compile(r"[-\w]{0,63}")
+
+_HUGEPAGES = {"hugepageSize2m": ("hugepages-2Mi", 2**11), "hugepageSize1g": ("hugepages-1Gi", 2**20)}
+"""Sizes of huge pages: the resource of each, and the KiB of a page."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,8 @@ class PoolTraits:
     boot_disk_type: str = "pd-balanced"
     max_pods: int = MAX_PODS
     workload_identity: bool = False
+    hugepages: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What is set aside for huge pages, in KiB by their resource."""
 
     @property
     def machine(self) -> MachineType:
@@ -101,10 +110,26 @@ class PoolTraits:
         return has_driver and self.is_opted_out
 
 
+def refused_labels(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The labels with which GKE's API refuses a node pool or a cluster: path, and why.
+
+    Sources: hashicorp/terraform-provider-google issue 6003; GKE, "Requirements for cluster labels".
+    """
+    for key in filter(_OF_KUBERNETES.fullmatch, section(inputs, "nodeConfig", "labels")):
+        yield f"nodeConfig.labels.{key}", "is Kubernetes' own, which GKE lets nobody set; take a name of your own"
+    for *path, last in (("nodeConfig", "resourceLabels"), ("resourceLabels",)):
+        for key, value in section(inputs, *path, last).items():
+            words = [word for word in (key, value) if isinstance(word, str)]
+            if not key[:1].isalpha() or any(word != word.lower() or not _BILLED.fullmatch(word) for word in words):
+                reason = "has other than lower case letters, digits, - and _, 63 at most, which Google Cloud refuses"
+                yield ".".join([*path, last, key]), reason
+
+
 def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
     """The traits that can be read from the inputs of a node pool and of its cluster alone, by their names."""
     config = section(inputs, "nodeConfig")
     metadata_server = section(config, "workloadMetadataConfig").get("mode", "GKE_METADATA")
+    pages = section(config, "linuxNodeConfig", "hugepagesConfig")
     return {
         "spot": bool(config.get("spot") or config.get("preemptible")),
         "flex_start": bool(config.get("flexStart")),
@@ -113,4 +138,5 @@ def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[
         "max_pods": int(inputs.get("maxPodsPerNode") or cluster.get("defaultMaxPodsPerNode") or MAX_PODS),
         "workload_identity": bool(cluster.get("workloadIdentityConfig"))
         and metadata_server in ("GKE_METADATA", UNKNOWN),
+        "hugepages": {name: int(pages[key]) * kib for key, (name, kib) in _HUGEPAGES.items() if pages.get(key)},
     }

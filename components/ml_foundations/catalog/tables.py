@@ -32,13 +32,14 @@ _READERS: dict[str, Callable[[str], Any]] = {
 """What a cell becomes, by the annotation of its field."""
 
 
-def table(name: str, kind: type[T]) -> list[T]:
-    """The rows of a file; an empty cell is None where the field may be.
+def table(name: str, kind: type[T]) -> Mapping[str, T]:
+    """The rows of a file by what its first column has; an empty cell is None where the field may be.
 
     The fields of the dataclass are columns; its module annotates them as text (``annotations``).
     """
     columns = {field.name: _reader(str(field.type)) for field in fields(kind)}  # pyright: ignore[reportArgumentType]
-    return [kind(**{key: read(row[key]) for key, read in columns.items()}) for row in rows(name)]
+    cells = ({key: read(row[key]) for key, read in columns.items()} for row in rows(name))
+    return MappingProxyType({next(iter(each.values())): kind(**each) for each in cells})
 
 
 def rows(name: str, package: str = "ml_foundations.catalog", delimiter: str = ",") -> Iterator[Mapping[str, str]]:

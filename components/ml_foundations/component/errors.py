@@ -3,10 +3,13 @@
 import difflib
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import Any, get_args
+from functools import reduce
+from typing import Any, cast, get_args
 
 import pulumi
 from pydantic import BaseModel, ValidationError
+
+from ml_foundations.catalog.tables import rows
 
 
 class FieldsError(ValueError):
@@ -45,12 +48,12 @@ def explain(
         if isinstance(cause, FieldsError):
             for field, reason in cause.found:
                 yield f"{path}.{_spelled(field, model, spell)}".lstrip("."), _spelled(reason, model, spell)
-        elif isinstance(item["input"], pulumi.Output):
-            yield path, f"is an Output; it must be known at preview: {_instead(location, spec)}"
         elif item["type"] == "extra_forbidden":
             known = sorted(map(spell, _place(location[:-1], spec, spell)[1].model_fields))
             more = " Other fields of the PodSpec go into pod_overrides." if "pod_overrides" in known else ""
             yield path, f"{unknown(str(location[-1]), known)}{more}"
+        elif isinstance(item["input"], pulumi.Output):
+            yield path, f"is an Output; it must be known at preview: {_instead(location, spec)}"
         elif item["type"] == "missing":
             yield path, "is required"
         elif item["type"] == "string_too_long":
@@ -68,6 +71,21 @@ def taken(field: str, values: Sequence[str], others: Container[str] = ()) -> Ite
             yield field.format(index), f"{value} is taken; choose another"
 
 
+def apart(spec: BaseModel, package: str, table: str) -> Iterator[tuple[str, str]]:
+    """The arguments that do not go together, by a table: the field to change, when, and the reason."""
+    for row in rows(table, package, "|"):
+        if all(_holds(spec, term) for term in row["when"].split()):
+            yield row["field"], row["reason"].format(spec)
+
+
+def _holds(spec: BaseModel, term: str) -> bool:
+    """Whether a condition holds: ``word``, ``word=value`` or ``word!=value``, of a field or property that may be."""
+    word, _, value = term.replace("!=", "=").partition("=")
+    found = reduce(lambda of, name: getattr(of, name, None), word.split("."), cast("Any", spec))
+    is_equal = found is None if value == "None" else str(found) == value
+    return is_equal != ("!=" in term) if "=" in term else bool(found)
+
+
 def models_in(annotation: Any) -> list[type[BaseModel]]:
     """The models inside of list[Model], dict[str, Model] or Model | None; more than one in a choice of models."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -79,7 +97,7 @@ def _instead(location: tuple[int | str, ...], spec: type[BaseModel]) -> str:
     """What to give in place of an Output."""
     if location[0] == "env" and "secret_env" in spec.model_fields:
         return "put it into a Secret, and name that and its key in secret_env"
-    return "give a plain value, or name the Secret of a secret"
+    return "give a plain value (its page says what may be an Output)"
 
 
 def unknown(key: str, known: list[str]) -> str:

@@ -10,7 +10,7 @@ import pulumi
 from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
 from pulumi.runtime import rpc
 
-from ml_foundations.kubernetes.manifests import UNKNOWN
+from ml_foundations.kubernetes.manifests import UNKNOWN, mapped
 
 
 def done(result: Awaitable[Any]) -> Any:
@@ -37,17 +37,13 @@ def inputs_as_sent(kind: type[pulumi.Resource], props: Mapping[str, Any]) -> dic
         AssertionError: Likewise: the value is no list where there must be one.
     """
     sent = done(rpc.serialize_properties(known(dict(props)), {}, typ=arguments_class(kind)))
-    return as_plain(rpc.deserialize_properties(sent, keep_unknowns=True))
+    return mapped(rpc.deserialize_properties(sent, keep_unknowns=True), as_plain)
 
 
 def as_plain(value: Any) -> Any:
-    """A tree from the wire, which knows no integers, with ``UNKNOWN`` for what Pulumi does not know."""
+    """A value from the wire, which knows no integers; ``UNKNOWN`` for what Pulumi does not know."""
     if isinstance(value, pulumi.output.Unknown | pulumi.Output):
         return UNKNOWN
-    if isinstance(value, Mapping):
-        return {key: as_plain(item) for key, item in cast("Mapping[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [as_plain(item) for item in cast("list[Any]", value)]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

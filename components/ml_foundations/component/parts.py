@@ -3,16 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pulumi
 import pulumi_kubernetes as k8s
 from pydantic.alias_generators import to_snake
 
 from ml_foundations.catalog.versions import Chart
-
-Manifest = Mapping[str, Any]
-"""A Kubernetes object, as YAML has it."""
+from ml_foundations.kubernetes.manifests import Manifest, mapped
 
 # What is not awaited must be gone at once when it is deleted, or its replacement would meet it.
 NOT_AWAITED = {"pulumi.com/skipAwait": "true", "pulumi.com/deletionPropagationPolicy": "background"}
@@ -70,19 +68,20 @@ class Part:
         """Declare it to Pulumi, as a child of the component of that name; the parts before it are made, by role."""
         ours = pulumi.ResourceOptions(parent=parent, depends_on=[made[role] for role in self.after])
         opts = pulumi.ResourceOptions.merge(ours, self.options)
+        declared = self.declared.arguments if isinstance(self.declared, Cloud) else self.declared
+        given: dict[str, Any] = mapped(declared, lambda value: _resolved(value, made))
         if isinstance(self.declared, Cloud):
-            return self.declared.type(f"{name}-{self.role}", **_resolved(self.declared.arguments, made), opts=opts)
-        manifest: dict[str, Any] = _resolved(self.declared, made)
-        fields = {to_snake(key): value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
-        if typed := typed_class(manifest["apiVersion"], manifest["kind"]):
+            return self.declared.type(f"{name}-{self.role}", **given, opts=opts)
+        fields = {to_snake(key): value for key, value in given.items() if key not in ("apiVersion", "kind")}
+        if typed := typed_class(given["apiVersion"], given["kind"]):
             return typed(f"{name}-{self.role}", **fields, opts=opts)
         if fields.keys() <= {"metadata", "spec"}:
             return k8s.apiextensions.CustomResource(
-                f"{name}-{self.role}", manifest["apiVersion"], manifest["kind"], **fields, opts=opts
+                f"{name}-{self.role}", given["apiVersion"], given["kind"], **fields, opts=opts
             )
         # The SDK's CustomResource takes no other fields, such as a snapshot class's driver.
-        token = f"kubernetes:{manifest['apiVersion']}:{manifest['kind']}"
-        return pulumi.CustomResource(token, f"{name}-{self.role}", manifest, opts)
+        token = f"kubernetes:{given['apiVersion']}:{given['kind']}"
+        return pulumi.CustomResource(token, f"{name}-{self.role}", given, opts)
 
 
 def typed_class(api_version: str, kind: str) -> Any:
@@ -97,14 +96,8 @@ def typed_class(api_version: str, kind: str) -> Any:
 
 
 def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:
-    """A tree of arguments with each Ref replaced by the output that it means, and what is secret marked as such."""
+    """An argument, or the output that a Ref means, or what is secret marked as such."""
     if isinstance(value, Ref):
         output = getattr(made[value.role], value.output)
         return output if value.form == "{}" else pulumi.Output.format(value.form, output)
-    if isinstance(value, Secret):
-        return pulumi.Output.secret(value.value)
-    if isinstance(value, Mapping):
-        return {key: _resolved(item, made) for key, item in cast("Mapping[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_resolved(item, made) for item in cast("list[Any]", value)]
-    return value
+    return pulumi.Output.secret(value.value) if isinstance(value, Secret) else value

@@ -25,7 +25,6 @@ class Spec(BaseModel):
         alias_generator=to_camel,
         validate_by_name=True,
         loc_by_alias=False,
-        use_attribute_docstrings=True,
     )
 
     def given(self) -> Any:

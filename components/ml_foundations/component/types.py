@@ -23,12 +23,8 @@ class InputOf:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Check what is plain; neither check nor copy an output."""
-        written = core_schema.plain_serializer_function_ser_schema(_as_it_is)
+        written = core_schema.plain_serializer_function_ser_schema(lambda value: value)
         return core_schema.no_info_wrap_validator_function(_unless_output, handler(source), serialization=written)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _unless_output(value: Any, check: Callable[[Any], Any]) -> Any:

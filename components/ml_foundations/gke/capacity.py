@@ -127,6 +127,11 @@ class CapacitySpec(Spec):
         return self.flex_start or self.queued_provisioning
 
     @property
+    def takes_reservation(self) -> bool:
+        """Whether the nodes come from a reservation."""
+        return self.reservation not in (None, "none")
+
+    @property
     def capacity_labels(self) -> dict[str, str]:
         """The labels of the nodes that say what their machine is, and what it costs."""
         price = {} if self.node_price is None else {labels.HOURLY_PRICE: f"{self.node_price:g}"}
@@ -138,12 +143,11 @@ class CapacitySpec(Spec):
             yield "machine", f"declares {self.machine_type}, which is in the catalog; leave it out"
         if self.min_nodes > self.max_nodes:
             yield "min_nodes", f"is {self.min_nodes}, above max_nodes ({self.max_nodes})"
-        if self.limits == "zone" and not self.zones:
-            yield "zones", "are needed with limits per zone: the size of the pool follows from them"
+        if self.flex_start and (self.max_run_seconds or 0) > _FLEX_START_SECONDS:
+            reason = f"is {self.max_run_seconds}; nodes of flex_start run {_FLEX_START_SECONDS} at most"
+            yield "max_run_seconds", reason
         yield from self._purchase_errors()
         yield from self._reservation_errors()
-        yield from self._flex_start_errors()
-        yield from self._queued_errors()
         yield from self._placement_errors()
 
     def _purchase_errors(self) -> Iterator[tuple[str, str]]:
@@ -158,52 +162,21 @@ class CapacitySpec(Spec):
     def _purchase(self) -> str:
         if self.spot:
             return "spot"
-        if self.flex_start or self.queued_provisioning:
+        if self.is_short_lived:
             return "flex-start"
-        return "reservation" if self.reservation not in (None, "none") else "on-demand"
+        return "reservation" if self.takes_reservation else "on-demand"
 
     def _reservation_errors(self) -> Iterator[tuple[str, str]]:
-        reservation: Any = self.reservation
-        if reservation in (None, "none"):
+        if not self.takes_reservation:
             return
+        reservation: Any = self.reservation
         if isinstance(reservation, str) and not _RESERVATION.fullmatch(reservation):
             form = "a name, or projects/PROJECT/reservations/NAME, each with /reservationBlocks/BLOCK for a block of it"
             yield "reservation", f'is "{reservation}"; write any, any-or-fail, none, {form}'
-        for field in ("spot", "flex_start", "queued_provisioning"):
-            if getattr(self, field):
-                yield "reservation", f"is given, but nodes of {field} come from no reservation; leave one out"
         if reservation not in _ANY and not self.zones:
             yield "zones", "are needed with a reservation: it is in one zone"
 
-    def _flex_start_errors(self) -> Iterator[tuple[str, str]]:
-        if not self.flex_start:
-            return
-        if self.spot:
-            yield "flex_start", "and spot are two ways to buy a machine; choose one"
-        if self.min_nodes and not self.queued_provisioning:
-            yield "min_nodes", f"is {self.min_nodes}, but flex_start creates nodes when pods wait for them: say 0"
-        if (self.max_run_seconds or 0) > _FLEX_START_SECONDS:
-            most = _FLEX_START_SECONDS
-            yield "max_run_seconds", f"is {self.max_run_seconds}; nodes of flex_start run {most} at most"
-
-    def _queued_errors(self) -> Iterator[tuple[str, str]]:
-        if not self.queued_provisioning:
-            return
-        if self.spot:
-            yield "queued_provisioning", "and spot are two ways to buy a machine; choose one"
-        if self.min_nodes:
-            reason = f"is {self.min_nodes}, but a request creates queued nodes when it waits for them: say 0"
-            yield "min_nodes", reason
-        if self.compact_placement:
-            yield "compact_placement", "is not for GPUs with queued_provisioning; leave one of them out"
-        if self.location_policy == "BALANCED":
-            yield "location_policy", "is BALANCED, but queued nodes are taken where they are available: say ANY"
-        if self.limits == "zone":
-            yield "limits", "are per zone, but queued_provisioning needs them for the whole pool: say total"
-
     def _placement_errors(self) -> Iterator[tuple[str, str]]:
-        if self.placement_policy is not None and not self.compact_placement:
-            yield "placement_policy", "names a policy of compact placement; set compact_placement too"
         if not self.compact_placement:
             return
         if self.shape.family in _FAMILIES - _COMPACT:
@@ -222,14 +195,15 @@ def _field(way: str) -> str:
 
 def capacity_arguments(spec: CapacitySpec) -> dict[str, Any]:
     """The arguments of a pool about how many nodes there are, and where."""
+    total = "" if spec.limits == "zone" else "total_"
+    limits = {f"{total}min_node_count": spec.min_nodes, f"{total}max_node_count": spec.max_nodes}
+    compact = {"type": "COMPACT", "policy_name": spec.placement_policy} if spec.compact_placement else None
     return {
         "node_locations": spec.zones,
         "initial_node_count": _initial_nodes_per_zone(spec),
-        "autoscaling": _autoscaling(spec),
+        "autoscaling": limits | {"location_policy": "ANY" if spec.queued_provisioning else spec.location_policy},
         "queued_provisioning": {"enabled": True} if spec.queued_provisioning else None,
-        "placement_policy": {"type": "COMPACT", "policy_name": spec.placement_policy}
-        if spec.compact_placement
-        else None,
+        "placement_policy": compact,
     }
 
 
@@ -252,17 +226,10 @@ def _initial_nodes_per_zone(spec: CapacitySpec) -> int:
     return min(-(-spec.min_nodes // zones), spec.max_nodes // zones)
 
 
-def _autoscaling(spec: CapacitySpec) -> dict[str, Any]:
-    policy = "ANY" if spec.queued_provisioning else spec.location_policy
-    total = "" if spec.limits == "zone" else "total_"
-    limits = {f"{total}min_node_count": spec.min_nodes, f"{total}max_node_count": spec.max_nodes}
-    return limits | {"location_policy": policy}
-
-
 def _reservation_affinity(spec: CapacitySpec) -> dict[str, Any] | None:
     """Without one GKE takes any open reservation that matches."""
     name = spec.reservation
-    if name == "none" or spec.spot or spec.flex_start or spec.queued_provisioning:
+    if name == "none" or spec.spot or spec.is_short_lived:
         return {"consume_reservation_type": "NO_RESERVATION"}
     if name is None:
         return None

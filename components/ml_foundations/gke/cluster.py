@@ -10,14 +10,16 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 from pydantic import Field
+from pydantic.alias_generators import to_snake
 from typing_extensions import override
 
+from ml_foundations.catalog.gke_kinds import CSI_ADDONS
 from ml_foundations.component.base import Component
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputOf, InputStr, InputText, Name, concat, derived
-from ml_foundations.gke.maintenance import MaintenanceExclusion, MaintenanceWindow, maintenance_arguments
+from ml_foundations.gke.maintenance import MOST_FREEZES, MaintenanceExclusion, MaintenanceWindow, maintenance_arguments
 from ml_foundations.gke.network import ClusterNetworkSpec, network_arguments, network_parts
 from ml_foundations.kubernetes.merging import without_nulls
 from ml_foundations.typed_args import GkeClusterArgs
@@ -115,13 +117,18 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
         yield from super().errors()
         yield from self._account_errors()
         if self.endpoint == "public" and not self.authorized_networks:
-            reason = "are needed: the public endpoint is closed to all others, yours included"
-            yield "authorized_networks", reason
+            yield "authorized_networks", "are needed: the public endpoint is closed to all others, yours included"
         for zone in self.node_zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "node_zones", f"{zone} is not in {self.location}"
         if self.maintenance_exclusions and self.maintenance_window is None:
             yield "maintenance_exclusions", "are exceptions from a maintenance_window; give one"
+        freezes = [name for name, item in self.maintenance_exclusions.items() if item.scope == "NO_UPGRADES"]
+        if len(freezes) > MOST_FREEZES:
+            reason = (
+                f"have {len(freezes)} of the scope NO_UPGRADES; GKE takes {MOST_FREEZES}: give others another scope"
+            )
+            yield "maintenance_exclusions", reason
         if isinstance(self.secrets_key, str):
             key = _KEY.fullmatch(self.secrets_key)
             if key is None or key["location"] not in (self.location, "global"):
@@ -166,17 +173,13 @@ class GkeCluster(Component[GkeClusterSpec, GkeClusterArgs]):
     @override
     def publish(self, spec: GkeClusterSpec, made: Mapping[str, Any]) -> dict[str, Any]:
         cluster = made["cluster"]
-        known = pulumi.Output.all(
-            cluster.endpoint,
-            cluster.master_auth,
-            cluster.control_plane_endpoints_config,
-            cluster.private_cluster_config,
-        )
+        fields = ("endpoint", "master_auth", "control_plane_endpoints_config", "private_cluster_config")
+        known = pulumi.Output.all(*(getattr(cluster, field) for field in fields))
         account = made["nodes"].email if spec.node_service_account is None else spec.node_service_account
         return {
             "cluster_name": cluster.name,
             "location": cluster.location,
-            "kubeconfig": known.apply(lambda known: _kubeconfig(spec.name, *_server(spec.endpoint, *known))),
+            "kubeconfig": known.apply(lambda known: _kubeconfig(spec, *known)),
             "node_service_account": pulumi.Output.from_input(account),
         }
 
@@ -191,23 +194,18 @@ class GkeCluster(Component[GkeClusterSpec, GkeClusterArgs]):
         )
 
 
-def _kubeconfig(name: str, server: str, ca_certificate: str | None) -> str:
-    """The standard kubeconfig of a GKE cluster, as JSON (GKE, "Install kubectl and configure cluster access")."""
-    cluster: dict[str, Any] = {"server": f"https://{server}"}
-    if ca_certificate:
+def _kubeconfig(spec: GkeClusterSpec, address: str, master_auth: Any, endpoints: Any, private_cluster: Any) -> str:
+    """The standard kubeconfig of a GKE cluster, as JSON (GKE, "Install kubectl and configure cluster access").
+
+    It says where the API server is, and the CA that it takes to trust it: the DNS endpoint has a public certificate.
+    """
+    if spec.endpoint != "public":
+        is_dns = spec.endpoint == "dns"
+        address = endpoints["dns_endpoint_config"]["endpoint"] if is_dns else private_cluster["private_endpoint"]
+    cluster = {"server": f"https://{address}"}
+    if spec.endpoint != "dns" and (ca_certificate := master_auth["cluster_ca_certificate"]):
         cluster["certificate-authority-data"] = ca_certificate
-    return json.dumps(yaml_file("gke", "kubeconfig.yaml", cluster_name=name, access=json.dumps(cluster)))
-
-
-def _server(
-    endpoint: str, address: str, master_auth: Any, endpoints: Any, private_cluster: Any
-) -> tuple[str, str | None]:
-    """Where the API server is, and the CA that it takes to trust it: the DNS endpoint has a public certificate."""
-    if endpoint == "dns":
-        return endpoints["dns_endpoint_config"]["endpoint"], None
-    if endpoint == "private":
-        address = private_cluster["private_endpoint"]
-    return address, master_auth["cluster_ca_certificate"]
+    return json.dumps(yaml_file("gke", "kubeconfig.yaml", cluster_name=spec.name, access=json.dumps(cluster)))
 
 
 def _node_account(spec: GkeClusterSpec) -> Iterator[Part]:
@@ -285,12 +283,7 @@ def _security_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
 
 
 def _addons(spec: GkeClusterSpec) -> dict[str, Any]:
-    return {
-        "gce_persistent_disk_csi_driver_config": {"enabled": True},
-        "gcs_fuse_csi_driver_config": {"enabled": spec.gcs_fuse},
-        "gcp_filestore_csi_driver_config": {"enabled": spec.filestore},
-        "lustre_csi_driver_config": {"enabled": spec.lustre},
-        "parallelstore_csi_driver_config": {"enabled": spec.parallelstore},
-        "stateful_ha_config": {"enabled": spec.stateful_ha},
-        "dns_cache_config": {"enabled": spec.node_local_dns},
-    }
+    """What is on; the driver of Compute Engine's disks always is."""
+    drivers = {to_snake(key): getattr(spec, argument) if argument else True for key, argument in CSI_ADDONS.values()}
+    addons = drivers | {"stateful_ha_config": spec.stateful_ha, "dns_cache_config": spec.node_local_dns}
+    return {addon: {"enabled": enabled} for addon, enabled in addons.items()}

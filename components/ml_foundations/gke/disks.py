@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import MachineType
 from ml_foundations.catalog.node_resources import LOCAL_SSD_GIB
+from ml_foundations.catalog.tables import rows
 from ml_foundations.component.spec import Spec
 
 
@@ -47,9 +48,8 @@ def ssd_errors(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str
         yield here, f"{machine.name} takes no local SSD; leave it out, or take another machine_type"
     elif ssd.count is None:
         yield here, f"needs a count: {machine.name} comes with none"
-    elif machine.local_ssd_gib is not None and ssd.count * LOCAL_SSD_GIB > machine.local_ssd_gib:
-        most = machine.local_ssd_gib // LOCAL_SSD_GIB
-        yield here, f"has count {ssd.count}, but {machine.name} takes {most} at most"
+    elif (counts := _counts(machine)) and ssd.count not in counts:
+        yield here, f"has count {ssd.count}, but {machine.name} takes {' or '.join(map(str, counts))}"
 
 
 def ssd_arguments(machine: MachineType, ssd: LocalSsd | None) -> dict[str, Any]:
@@ -63,6 +63,15 @@ def secondary_disk_arguments(disks: list[SecondaryBootDisk]) -> list[dict[str, A
     """The secondary_boot_disks of a pool. A disk of data has no mode of its own."""
     found = [{"disk_image": disk.disk_image, "mode": None if disk.mode == "DATA" else disk.mode} for disk in disks]
     return found or None
+
+
+def _counts(machine: MachineType) -> list[int]:
+    """How many local SSDs may be added to a machine; empty where that is unknown."""
+    if machine.local_ssd_gib is not None:
+        return [*range(1, machine.local_ssd_gib // LOCAL_SSD_GIB + 1)]
+    fitting = [row for row in rows("local_ssds.csv") if row["family"] == machine.family]
+    counts = [row["counts"] for row in fitting if int(row["vcpus"]) <= machine.vcpus]
+    return [*map(int, counts[-1].split())] if counts else []
 
 
 def _ssds_of(machine: MachineType) -> int | None:

@@ -11,7 +11,6 @@ from typing_extensions import override
 from ml_foundations.catalog.machine_types import (
     GPUS,
     Gpu,
-    MachineType,
     UnknownNameError,
     declared_gpu,
     gpu_by_name,
@@ -134,46 +133,49 @@ class GpuNodePoolSpec(NodePoolSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        no_such_gpus = list(_gpu_errors(self, self.shape, self.gpus))
+        no_such_gpus = list(self._gpu_errors())
         yield from no_such_gpus
         yield from super().errors()
         yield from self._network_errors()
-        yield from self._driver_errors()
+        if labels.GKE_DRA_DRIVER in self.labels and not self.dra:
+            yield "labels", f"have {labels.GKE_DRA_DRIVER}, which is for pools whose GPUs are claimed; say dra: true"
         if not no_such_gpus:
             yield from self._partition_errors()
+
+    def _gpu_errors(self) -> Iterator[tuple[str, str]]:
+        """Why nodes of the machine type cannot have these GPUs. ``None`` leaves it to the machine type."""
+        machine, gpus = self.shape, self.gpus
+        declared = self.machine and self.machine.gpu
+        if declared and (self.gpu or declared.accelerator_type in GPUS):
+            yield "machine.gpu", f"declares {declared.accelerator_type}; leave it out, as gpu names one of the catalog"
+            return
+        try:
+            wanted = self.model if declared else gpu_by_name(self.gpu) if self.gpu else None
+        except UnknownNameError as error:
+            yield "gpu", str(error)
+            return
+        if machine.gpu is None and not machine.takes_gpus:
+            yield "machine_type", f"{machine.name} has no GPU; take a CpuNodePool, or a machine type with GPUs"
+            return
+        if machine.takes_gpus and not (wanted and gpus):
+            yield "machine_type", f"{machine.name} takes attached GPUs: give gpu and gpus"
+            return
+        product = GPUS[machine.gpu].product if machine.gpu else ""
+        if wanted and machine.gpu and wanted.product != product:
+            yield "gpu", f"{machine.name} has {product}, not {wanted.product}"
+        allowed = machine.gpu_counts(machine.gpu or (wanted.accelerator_type if wanted else ""))
+        if gpus is not None and gpus not in allowed:
+            yield "gpus", f"{machine.name} can have {' or '.join(map(str, allowed)) or 'no'} GPUs per node, not {gpus}"
 
     def _network_errors(self) -> Iterator[tuple[str, str]]:
         machine = self.shape
         given, wanted = len(self.additional_networks), _GPU_NETWORKS.get(machine.network, 0)
-        if self.accelerator_networks and given:
-            yield "additional_networks", "are those that accelerator_networks lets GKE make; leave one of them out"
         if self.accelerator_networks and not machine.name.startswith(_PROFILE_FAMILIES):
             yield "accelerator_networks", f"is for A3, A4 and A4X machines, and the machine_type is {machine.name}"
         if 0 < given < wanted:
             yield "additional_networks", f"are {given}, but GPUs of {machine.name} talk over {wanted}; add the others"
-        if self.fast_socket and not self.uses_gvnic:
-            yield "fast_socket", "needs gvnic, and so the image cos"
-        if self.gvnic is False and machine.gpu is not None:
-            yield "gvnic", f"is false, but {machine.name} has no other network interface; leave it out"
-
-    def _driver_errors(self) -> Iterator[tuple[str, str]]:
-        if self.driver == "operator" and self.image == "cos":
-            yield "image", "is cos, for which the operator has no driver; say ubuntu, or another driver"
-        if self.driver == "latest" and self.image == "ubuntu":
-            yield "driver", "is latest, which GKE has for the image cos only; say default"
-        if self.driver == "operator" and self.secure_boot:
-            yield "secure_boot", "is true, but the operator's driver is not signed for it; say another driver"
-        if self.dra and self.is_managed:
-            instead = "GKE installs no driver where GPUs are claimed; say operator or installer"
-            yield "driver", f"is {self.driver}, but {instead}"
-        if labels.GKE_DRA_DRIVER in self.labels and not self.dra:
-            yield "labels", f"have {labels.GKE_DRA_DRIVER}, which is for pools whose GPUs are claimed; say dra: true"
 
     def _partition_errors(self) -> Iterator[tuple[str, str]]:
-        for field, instead in (("mig_partition", "mig"), ("sharing", "device_plugin.sharing")):
-            if getattr(self, field) is not None and not self.is_managed:
-                who = f"is for GPUs that GKE advertises, and driver is {self.driver}"
-                yield field, f"{who}: set {instead} of GpuOperator"
         gpu = self.model
         if self.mig_partition is not None and self.mig_partition not in gpu.mig_profiles:
             profiles = ", ".join(gpu.mig_profiles)
@@ -184,10 +186,8 @@ class GpuNodePoolSpec(NodePoolSpec):
     def parts(self) -> Iterator[Part]:
         # The operator's driver is not signed by Google: a node that checks signatures would not load it.
         nodes = node_arguments(self, _gpu_labels(self), secure_boot=self.driver != "operator")
-        nodes |= {
-            "guest_accelerators": [_accelerator(self)],
-            "fast_socket": {"enabled": True} if self.fast_socket else None,
-        }
+        socket = {"enabled": True} if self.fast_socket else None
+        nodes |= {"guest_accelerators": [_accelerator(self)], "fast_socket": socket}
         pool = pool_part(self, nodes, spare=False, network_config=_network_config(self))
         guarded = pulumi.ResourceOptions.merge(pool.options, pulumi.ResourceOptions(protect=self.deletion_protection))
         yield replace(pool, options=guarded)
@@ -220,31 +220,6 @@ class GpuNodePool(Component[GpuNodePoolSpec, GpuNodePoolArgs]):
         return {"node_pool_name": made["pool"].name, "gpu": spec.product}
 
 
-def _gpu_errors(spec: GpuNodePoolSpec, machine: MachineType, gpus: int | None) -> Iterator[tuple[str, str]]:
-    """Why nodes of a machine type cannot have these GPUs. ``None`` leaves it to the machine type."""
-    declared = spec.machine and spec.machine.gpu
-    if declared and (spec.gpu or declared.accelerator_type in GPUS):
-        yield "machine.gpu", f"declares {declared.accelerator_type}; leave it out, as gpu names one of the catalog"
-        return
-    try:
-        wanted = spec.model if declared else gpu_by_name(spec.gpu) if spec.gpu else None
-    except UnknownNameError as error:
-        yield "gpu", str(error)
-        return
-    if machine.gpu is None and not machine.takes_gpus:
-        yield "machine_type", f"{machine.name} has no GPU; take a CpuNodePool, or a machine type with GPUs"
-        return
-    if machine.takes_gpus and not (wanted and gpus):
-        yield "machine_type", f"{machine.name} takes attached GPUs: give gpu and gpus"
-        return
-    product = GPUS[machine.gpu].product if machine.gpu else ""
-    if wanted and machine.gpu and wanted.product != product:
-        yield "gpu", f"{machine.name} has {product}, not {wanted.product}"
-    allowed = machine.gpu_counts(machine.gpu or (wanted.accelerator_type if wanted else ""))
-    if gpus is not None and gpus not in allowed:
-        yield "gpus", f"{machine.name} can have {' or '.join(map(str, allowed)) or 'no'} GPUs per node, not {gpus}"
-
-
 def _gpu_labels(spec: GpuNodePoolSpec) -> dict[str, str]:
     gpu = spec.model
     found = {labels.ACCELERATOR: "nvidia-gpu", labels.GPU_PRODUCT: spec.product}
@@ -259,17 +234,13 @@ def _gpu_labels(spec: GpuNodePoolSpec) -> dict[str, str]:
 
 def _accelerator(spec: GpuNodePoolSpec) -> dict[str, Any]:
     version = spec.driver.upper() if spec.is_managed else INSTALLATION_DISABLED
-    shared = (
-        {"gpu_sharing_strategy": of.strategy, "max_shared_clients_per_gpu": of.clients}
-        if (of := spec.sharing)
-        else None
-    )
+    of = spec.sharing
     return {
         "type": spec.accelerator_type,
         "count": spec.gpus_per_node,
         "gpu_driver_installation_config": {"gpu_driver_version": version},
         "gpu_partition_size": spec.mig_partition,
-        "gpu_sharing_config": shared,
+        "gpu_sharing_config": of and {"gpu_sharing_strategy": of.strategy, "max_shared_clients_per_gpu": of.clients},
     }
 
 

@@ -13,8 +13,8 @@ _SHORTEST_WINDOW_HOURS = 4
 _HOURS, _DAYS = 48, 92
 """What GKE asks of maintenance windows: so many hours in so many days ("Maintenance windows and exclusions")."""
 
-_LONGEST_FREEZE_DAYS = 90
-"""The longest exclusion of all upgrades (same source)."""
+_LONGEST_FREEZE_DAYS, MOST_FREEZES = 90, 3
+"""The longest exclusion of all upgrades, and the most of them (same source)."""
 
 
 class _Period(Spec):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network
+from itertools import combinations
 from typing import Annotated, Any
 
 import pulumi
@@ -47,7 +48,7 @@ class ClusterNetworkSpec(Spec):
 
     name: Name = Field(max_length=40)
     """The cluster's name, and that of all that is made for it; 40 characters at most."""
-    project: Annotated[str, Field(min_length=6), InputOf(str)]
+    project: Annotated[str, Field(pattern=r"^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$"), InputOf(str)]
     """The Google Cloud project."""
     location: str = Field(pattern=r"^[a-z]+-[a-z]+\d+$")
     """The region, such as us-central1: a regional control plane."""
@@ -71,15 +72,11 @@ class ClusterNetworkSpec(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        ranges: list[tuple[str, IPv4Network]] = []
-        for field in ("node_cidr", "pod_cidr", "service_cidr", "control_plane_cidr"):
-            block = getattr(self, field)
-            if block is None:
-                continue
-            for other, taken in ranges:
-                if block.overlaps(taken):
-                    yield field, f"{block} overlaps with {other} ({taken})"
-            ranges.append((field, block))
+        fields = ("node_cidr", "pod_cidr", "service_cidr", "control_plane_cidr")
+        ranges = [(field, block) for field in fields if (block := getattr(self, field)) is not None]
+        for (other, taken), (field, block) in combinations(ranges, 2):
+            if block.overlaps(taken):
+                yield field, f"{block} overlaps with {other} ({taken})"
         if self.control_plane_cidr is not None and self.control_plane_cidr.prefixlen != 28:
             yield "control_plane_cidr", f"is {self.control_plane_cidr}; GKE takes a /28"
         if self.network is not None:
@@ -116,10 +113,10 @@ def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
 
 
 def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
-    network = {"name": spec.name, "project": spec.project, "auto_create_subnetworks": False, "mtu": spec.mtu}
+    common = {"name": spec.name, "project": spec.project}
+    network = {**common, "auto_create_subnetworks": False, "mtu": spec.mtu}
     subnetwork: dict[str, Any] = {
-        "name": spec.name,
-        "project": spec.project,
+        **common,
         "region": spec.location,
         "network": Ref("network", "self_link"),
         "ip_cidr_range": str(spec.node_cidr),
@@ -132,8 +129,7 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
     if spec.flow_logs:
         subnetwork["log_config"] = {"aggregation_interval": "INTERVAL_5_SEC", "flow_sampling": 0.5}
     # Another MTU is for a network whose machines are all stopped (Compute Engine, "Change the MTU").
-    as_made = pulumi.ResourceOptions(ignore_changes=["mtu"])
-    yield Part("network", Cloud(gcp.compute.Network, network), options=as_made)
+    yield Part("network", Cloud(gcp.compute.Network, network), options=pulumi.ResourceOptions(ignore_changes=["mtu"]))
     yield Part("subnetwork", Cloud(gcp.compute.Subnetwork, subnetwork))
     yield from _nat(spec, Ref("network", "self_link"))
 

@@ -8,7 +8,9 @@ import pulumi_gcp as gcp
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog.disks import BOOT_DISKS
 from ml_foundations.catalog.pools import TAINT_EFFECTS
+from ml_foundations.component.errors import apart
 from ml_foundations.component.parts import Cloud, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputStr, InputText, Name
@@ -117,18 +119,13 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         return self.taints
 
     @property
-    def _all_taints(self) -> list[Taint]:
-        """The taints that the nodes will have: those that are declared, and GKE's own for queued and for Arm nodes."""
+    def tolerations(self) -> list[dict[str, str]]:
+        """What pods must tolerate to run on the nodes: declared taints, and GKE's own for queued and for Arm nodes."""
         queued = [Taint(key=labels.GKE_QUEUED, value="true")] if self.queued_provisioning else []
         arm = [Taint(key=labels.ARCH, value="arm64")] if self.shape.arch == "arm64" else []
-        return [*self.declared_taints, *queued, *arm]
-
-    @property
-    def tolerations(self) -> list[dict[str, str]]:
-        """What pods must tolerate to run on the nodes."""
         return [
             {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": TAINT_EFFECTS[taint.effect]}
-            for taint in self._all_taints
+            for taint in (*self.declared_taints, *queued, *arm)
         ]
 
     @property
@@ -143,41 +140,21 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         for zone in self.zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "zones", f"{zone} is not in {self.location}, where the cluster is"
-        if self.disk_type is not None and machine.attaches(self.disk_type) is False:
-            reason = f"{self.disk_type} is not for {machine.name}; take {' or '.join(machine.disk_types)}"
-            yield "disk_type", reason
-        if self.gvnic and self.image_name == "ubuntu":
-            yield "gvnic", "is true, but GKE switches it on for the image cos only; leave it out"
-        if self.is_short_lived and self.auto_repair:
-            reason = "is true, but nodes of flex_start and queued_provisioning are not repaired; leave it out"
-            yield "auto_repair", reason
+        fitting = [each for each in BOOT_DISKS if machine.attaches(each) is not False]
+        if self.disk_type not in (None, *fitting):
+            yield "disk_type", f"{self.disk_type} is no boot disk of {machine.name}; take {' or '.join(fitting)}"
+        yield from apart(self, "ml_foundations.gke", "pools.csv")
         if self.is_short_lived and self.upgrade.given():
             yield "upgrade", "is GKE's own choice (SHORT_LIVED) with flex_start and queued_provisioning; leave it out"
-        if self.compact_placement and self.upgrade.strategy == "BLUE_GREEN":
-            yield "compact_placement", "cannot be combined with BLUE_GREEN upgrades; say SURGE"
         yield from ssd_errors(machine, self.local_ssd)
-        yield from self._image_errors()
-
-    def _image_errors(self) -> Iterator[tuple[str, str]]:
-        streaming = self.image_streaming or bool(self.secondary_boot_disks)
-        if self.image_streaming is False and self.secondary_boot_disks:
-            yield "image_streaming", "is false, but secondary_boot_disks need it; leave it out"
-        if streaming and self.image_name != "cos":
-            field = "image_streaming" if self.image_streaming else "secondary_boot_disks"
-            yield field, f"needs the image cos, and the nodes have {self.image_name}"
 
 
 def pool_part(
     spec: NodePoolSpec, node_config: Mapping[str, Any], *, spare: bool, network_config: Mapping[str, Any] | None = None
 ) -> Part:
-    """The pool, as it is declared to GKE.
+    """The pool, as it is declared to GKE: what its nodes are, and their interfaces, where they have more than one.
 
-    Args:
-        spec: The pool's checked arguments.
-        node_config: What its nodes are.
-        spare: Whether machines of this kind are usually available; of others, pods' disruption budgets hold while the
-            pool is deleted, for an hour at most.
-        network_config: The nodes' interfaces, where they have more than one.
+    Of machines that are seldom spare, pods' disruption budgets hold while the pool is deleted, for an hour at most.
     """
     # Google's own commands for either say --no-enable-autorepair (GKE, "Run a large-scale workload with flex-start").
     repair = not spec.is_short_lived if spec.auto_repair is None else spec.auto_repair
@@ -205,13 +182,7 @@ def pool_part(
 def node_arguments(
     spec: NodePoolSpec, node_labels: Mapping[str, str] | None = None, *, secure_boot: bool = True
 ) -> dict[str, Any]:
-    """The node_config of a pool, but for GPUs.
-
-    Args:
-        spec: The pool's checked arguments.
-        node_labels: Labels of its kind of nodes; the user's win.
-        secure_boot: Whether nodes load signed kernel modules only, where the user does not say.
-    """
+    """The node_config of a pool, but for GPUs; labels and secure boot are its kind's, where the user says none."""
     own = {labels.NODE_TYPE: spec.node_type, **(node_labels or {})}
     queued = {labels.GKE_QUEUED: "true"} if spec.queued_provisioning else {}
     streaming = spec.image_streaming or bool(spec.secondary_boot_disks)

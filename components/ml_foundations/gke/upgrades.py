@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.component.errors import apart
 from ml_foundations.component.spec import Spec
 
 _MOST_AT_ONCE = 20
@@ -30,15 +31,7 @@ class Upgrade(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        blue_green = self.strategy == "BLUE_GREEN"
-        others = (
-            ("max_surge", "max_unavailable") if blue_green else ("batch_nodes", "batch_soak_seconds", "soak_seconds")
-        )
-        for field in others:
-            if getattr(self, field) is not None:
-                yield field, f"is not for the strategy {self.strategy}; leave it out, or change the strategy"
-        if self.max_surge == 0 and self.max_unavailable == 0:
-            yield "max_unavailable", "is 0, and so is max_surge: no node could be upgraded; raise one of them"
+        yield from apart(self, "ml_foundations.gke", "pools.csv")
         if (self.max_surge or 0) + (self.max_unavailable or 0) > _MOST_AT_ONCE:
             most = _MOST_AT_ONCE
             yield "max_surge", f"and max_unavailable are more than {most} together; GKE upgrades no more at once"

@@ -17,9 +17,6 @@ from ml_foundations.kubernetes.selectors import node_affinity
 GOOGLE_DRIVER_DIR = "/home/kubernetes/bin/nvidia"
 """Where Google's installer puts the driver on the node (NVIDIA, "GPU Operator with Google GKE")."""
 
-_NAMESPACE = "kube-system"
-"""Critical pods need no quota of their own here."""
-
 
 def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]:
     """The DaemonSet that installs the driver on GPU nodes of an operating system to which GKE gives none.
@@ -33,22 +30,19 @@ def driver_installer_manifest(image: Literal["cos", "ubuntu"]) -> dict[str, Any]
         {"key": labels.GKE_GPU_DRIVER_VERSION, "operator": "DoesNotExist"},
         {"key": labels.GKE_OS_DISTRIBUTION, "operator": "In", "values": [image]},
     )
-    pod = _pods()[image] | {
+    images = {f"{system}_image": image for system, image in DRIVER_INSTALLER_IMAGES.items()}
+    more = {"driver": GOOGLE_DRIVER_DIR, "partitioner_image": GPU_PARTITIONER_IMAGE, "pause_image": PAUSE_IMAGE}
+    pod = yaml_file("gpu", "driver_installers.yaml", **images, **more)[image] | {
         "priorityClassName": "system-node-critical",
         "affinity": affinity,
         "tolerations": [{"operator": "Exists"}],
     }
+    # Critical pods need no quota of their own in this namespace.
     # The driver takes minutes per node, and a pool may have no node for now: it is not awaited.
-    metadata = {"name": name, "namespace": _NAMESPACE, "labels": selector, "annotations": NOT_AWAITED}
+    metadata = {"name": name, "namespace": "kube-system", "labels": selector, "annotations": NOT_AWAITED}
     daemon_set = {
         "selector": {"matchLabels": selector},
         "updateStrategy": {"type": "RollingUpdate"},
         "template": {"metadata": {"labels": selector}, "spec": pod},
     }
     return api_object("apps/v1", "DaemonSet", metadata, spec=daemon_set)
-
-
-def _pods() -> dict[str, dict[str, Any]]:
-    images = {f"{system}_image": image for system, image in DRIVER_INSTALLER_IMAGES.items()}
-    more = {"driver": GOOGLE_DRIVER_DIR, "partitioner_image": GPU_PARTITIONER_IMAGE, "pause_image": PAUSE_IMAGE}
-    return yaml_file("gpu", "driver_installers.yaml", **images, **more)

@@ -10,6 +10,7 @@ from typing_extensions import override
 from ml_foundations.catalog.pools import MOST_CLIENTS
 from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.component.base import Component
+from ml_foundations.component.errors import apart
 from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration
@@ -151,20 +152,8 @@ class GpuOperatorSpec(ComponentSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        if self.mode != "operator" and self.driver is not None:
-            yield "driver", f"is the operator's driver, but in the mode {self.mode} Google's is installed; leave it out"
-        if self.mode == "gke":
-            yield from self._beside_gke()
+        yield from apart(self, "ml_foundations.gpu", "operator.csv")
         yield from _chart_errors(self)
-
-    def _beside_gke(self) -> Iterator[tuple[str, str]]:
-        pool = "that is GKE's work in the mode gke: set it on the node pool"
-        if self.device_plugin.enabled:
-            yield "device_plugin", "GKE's own device plugin advertises the GPUs in the mode gke; they would count twice"
-        if self.device_plugin.sharing:
-            yield "device_plugin", f"it shares GPUs, but {pool}"
-        if self.mig is not None:
-            yield "mig", f"it partitions GPUs, but {pool}"
 
     @override
     def parts(self) -> Iterator[Part]:
@@ -199,13 +188,17 @@ class GpuOperator(Component[GpuOperatorSpec, GpuOperatorArgs]):
 
 def _chart_values(spec: GpuOperatorSpec) -> dict[str, Any]:
     """Values of the chart (NVIDIA/gpu-operator, deployments/gpu-operator/values.yaml of the pinned version)."""
-    tolerations = agent_tolerations(spec.tolerations)
+    tolerations, exporter = agent_tolerations(spec.tolerations), spec.dcgm_exporter
     values: dict[str, Any] = {
         "daemonsets": {"tolerations": tolerations},
         "driver": _driver_values(spec),
         "toolkit": _toolkit_values(spec),
         "devicePlugin": {"enabled": spec.advertises} | _sharing_values(spec.device_plugin),
-        "dcgmExporter": _dcgm_values(spec.dcgm_exporter),
+        "dcgmExporter": {
+            "enabled": exporter.enabled,
+            "serviceMonitor": {"enabled": exporter.service_monitor, "interval": exporter.interval},
+            "enablePodLabels": exporter.pod_labels,
+        },
         "gfd": {"enabled": spec.feature_discovery},
         "nfd": {"enabled": spec.node_feature_discovery},
         "migManager": {"enabled": False} if spec.mode == "gke" else _mig_manager_values(spec.mig or Mig()),
@@ -254,11 +247,6 @@ def _sharing_values(plugin: DevicePlugin) -> dict[str, Any]:
         data[name] = yaml.safe_dump(configuration, sort_keys=False)
     config = {"create": True, "name": "device-plugin-config", "default": plugin.default_sharing, "data": data}
     return {"config": without_none(config)} if data else {}
-
-
-def _dcgm_values(exporter: DcgmExporter) -> dict[str, Any]:
-    monitor: dict[str, Any] = {"enabled": exporter.service_monitor, "interval": exporter.interval}
-    return {"enabled": exporter.enabled, "serviceMonitor": monitor, "enablePodLabels": exporter.pod_labels}
 
 
 def _mig_manager_values(mig: Mig) -> dict[str, Any]:

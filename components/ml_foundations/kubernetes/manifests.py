@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeGuard
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeGuard, cast
 
 Manifest = Mapping[str, Any]
 
@@ -46,7 +47,8 @@ def api_object(api_version: str, kind: str, metadata: Manifest, **fields: Any) -
 
 def is_mapping(value: Any) -> TypeGuard[Manifest]:
     """Whether a value is a mapping."""
-    return isinstance(value, (dict, Mapping))  # dict goes first, as it takes a tenth of the time
+    # To ask whether it is a Mapping takes ten times as long.
+    return isinstance(value, dict) or (not isinstance(value, (str, int, list)) and isinstance(value, Mapping))
 
 
 def joined(key: str, path: str) -> str:
@@ -72,6 +74,12 @@ def name_of(manifest: Manifest) -> str:
     return section(manifest, "metadata").get("name", "")
 
 
+def plural(kind: str) -> str:
+    """The name of a kind's resource, such as networkpolicies."""
+    name = re.sub("(?<![aeiou])y$", "ie", kind.lower())
+    return name if name == "endpoints" else f"{name}{'es' if name.endswith('s') else 's'}"
+
+
 def namespace_of(manifest: Manifest) -> str:
     """The object's namespace, ``default`` where it names none."""
     return section(manifest, "metadata").get("namespace") or "default"
@@ -85,6 +93,13 @@ def labels_of(manifest: Manifest) -> Mapping[str, Any]:
 def annotations_of(manifest: Manifest) -> Mapping[str, Any]:
     """The object's annotations."""
     return section(manifest, "metadata", "annotations")
+
+
+def mapped(tree: Any, of: Callable[[Any], Any]) -> Any:
+    """A tree with what a function makes of each value in it that is neither a mapping nor a list."""
+    if is_mapping(tree):
+        return {key: mapped(value, of) for key, value in tree.items()}
+    return [mapped(value, of) for value in cast("list[Any]", tree)] if isinstance(tree, list) else of(tree)
 
 
 def unknown_paths(tree: Any, path: str = "") -> Iterable[str]:

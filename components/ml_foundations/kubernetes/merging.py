@@ -5,6 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+from ml_foundations.kubernetes.manifests import section
+
 MERGE_KEYS = {
     **dict.fromkeys(("claims", "containers", "env", "imagePullSecrets", "initContainers"), "name"),
     **dict.fromkeys(("resourceClaims", "schedulingGates", "volumes"), "name"),
@@ -32,8 +34,9 @@ def without_nulls(value: Any) -> Any:
 
 def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two trees as Helm merges values: maps join, anything else of ``top`` wins."""
-    both = {key: merged(base[key], top[key]) for key in base.keys() & top.keys() if _are_maps(base[key], top[key])}
-    return {**base, **top, **both}
+    common = base.keys() & top.keys()
+    maps = [key for key in common if isinstance(base[key], Mapping) and isinstance(top[key], Mapping)]
+    return {**base, **top, **{key: merged(base[key], top[key]) for key in maps}}
 
 
 def overridden(manifest: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -52,21 +55,13 @@ def strategic_merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str
         if value is None:
             result.pop(key, None)
         elif isinstance(value, Mapping):
-            result[key] = strategic_merge(_map(base.get(key)), cast("Mapping[str, Any]", value))
+            result[key] = strategic_merge(section(base, key), cast("Mapping[str, Any]", value))
         elif key in MERGE_KEYS and isinstance(value, list):
             items = cast("list[Mapping[str, Any]]", value)
             result[key] = _joined(base.get(key) or [], items, MERGE_KEYS[key])
         else:
             result[key] = value
     return result
-
-
-def _are_maps(*values: Any) -> bool:
-    return all(isinstance(value, Mapping) for value in values)
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def _joined(base: list[Mapping[str, Any]], top: list[Mapping[str, Any]], key: str) -> list[dict[str, Any]]:

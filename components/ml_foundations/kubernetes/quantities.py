@@ -14,7 +14,7 @@ _QUANTITY = re.compile(
 )
 """Bounded: to compute with 1e999999999 would never end."""
 
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 
 
@@ -44,9 +44,7 @@ def _parsed(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a Kubernetes quantity, such as 500m, 2 or 16Gi")
-    number, suffix = Fraction(match["number"]), match["suffix"]
-    if suffix is None:
-        return number
+    number, suffix = Fraction(match["number"]), match["suffix"] or ""
     if suffix in _BINARY:
         return number * 1024 ** _BINARY[suffix]
     exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
@@ -116,8 +114,5 @@ def canonical_quantity(value: object) -> str:
     if text.endswith("i") and amount.denominator == 1 and amount >= 1024:
         return format_quantity(amount)
     billionths = math.ceil(amount * 10**9)
-    for suffix, power in (("E", 18), ("P", 15), ("T", 12), ("G", 9), ("M", 6), ("k", 3), ("", 0), ("m", -3), ("u", -6)):
-        whole = Fraction(billionths, 10 ** (power + 9))
-        if billionths and whole.denominator == 1:
-            return f"{whole}{suffix}"
-    return f"{billionths}n" if billionths else "0"
+    wholes = ((Fraction(billionths, 10 ** (power + 9)), suffix) for suffix, power in reversed(_DECIMAL.items()))
+    return next(f"{whole}{suffix}" for whole, suffix in wholes if whole.denominator == 1) if billionths else "0"

@@ -27,11 +27,7 @@ def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
         return False
-    match toleration.get("operator") or "Equal":
-        case "Exists":
-            return True
-        case "Equal":
-            return (toleration.get("value") or "") == (taint.get("value") or "")
-        case _:
-            # Lt and Gt belong to a feature gate that is off by default up to Kubernetes 1.36.
-            return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Equal":
+        return (toleration.get("value") or "") == (taint.get("value") or "")
+    return operator == "Exists"  # Lt and Gt belong to a feature gate that is off by default up to Kubernetes 1.36.

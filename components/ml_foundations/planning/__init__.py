@@ -5,10 +5,18 @@ them), ``input`` (YAML documents and Pulumi programs), ``scheduler`` (where pods
 in, and what it refuses) and ``verdict`` (judging, then putting the reasons into words).
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ml_foundations.kubernetes.manifests import UNKNOWN
-from ml_foundations.planning.model.decisions import Verdict
-from ml_foundations.planning.verdict.findings import Finding, Severity
-from ml_foundations.planning.verdict.judging import judge
-from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
+
+if TYPE_CHECKING:  # it is loaded when it is first used: who needs one room does not pay for all
+    from ml_foundations.planning.verdict.judging import Finding, Severity, Verdict, Verdicts, WorkloadVerdict, judge
 
 __all__ = ["UNKNOWN", "Finding", "Severity", "Verdict", "Verdicts", "WorkloadVerdict", "judge"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.verdict.judging"), name)

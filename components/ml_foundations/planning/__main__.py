@@ -10,14 +10,11 @@ from typing import Any
 from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
 from ml_foundations.planning.input import documents
 from ml_foundations.planning.input.without import without
-from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict import compare, markdown, report
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.judging import judge
 
-_EXIT_CODES = {Verdict.FITS: 0, Verdict.CANNOT_FIT: 1, Verdict.UNDETERMINED: 3}
 _UNREADABLE = 2
-_NOTHING_TO_JUDGE = 4
 _VERDICTS = {"text": report.as_text, "json": report.as_json, "markdown": markdown.of_verdicts}
 _COMPARISONS = {"text": compare.as_text, "json": compare.as_json, "markdown": markdown.of_comparison}
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -42,7 +39,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_found
         return _UNREADABLE
     verdicts = judge(found)
     _print(_VERDICTS[style](verdicts))
-    return _NOTHING_TO_JUDGE if verdicts.is_empty else _EXIT_CODES[verdicts.stack]
+    return verdicts.exit_code
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
@@ -56,25 +53,18 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--format", choices=("text", "json", "markdown"), default="text", help="what to print")
     parser.add_argument("--json", action="store_true", help="print JSON")
     change = parser.add_mutually_exclusive_group()
-    change.add_argument(
-        "--without", metavar="NODE[,NODE...]", help="what becomes of workloads without nodes, or without pool:NAME"
-    )
-    change.add_argument(
-        "--diff", nargs=2, metavar=("OLD", "NEW"), help="what changes between two files or folders; FILEs hold for both"
-    )
+    change.add_argument("--without", metavar="NODE[,NODE...]", help="what remains without nodes, or without pool:NAME")
+    held = "what changes between two files or folders; FILEs hold for both"
+    change.add_argument("--diff", nargs=2, metavar=("OLD", "NEW"), help=held)
     return parser
 
 
 def _without(found: list[Manifest], names: Sequence[str]) -> Comparison:
     left = without(found, names)
-    pods = [f"{namespace_of(pod)}/{name_of(pod)}" for pod in left.pods]
-    lost = [
-        name
-        for name, pod in zip(pods, left.pods, strict=True)
-        if not items(section(pod, "metadata"), "ownerReferences")
-    ]
-    notes = [f"Pods that ran there: {', '.join(pods)}."] if pods else []
-    notes += [f"Nothing makes these pods anew: {', '.join(lost)}."] if lost else []
+    bare = [pod for pod in left.pods if not items(section(pod, "metadata"), "ownerReferences")]
+    pods, lost = (", ".join(f"{namespace_of(pod)}/{name_of(pod)}" for pod in each) for each in (left.pods, bare))
+    notes = [f"Pods that ran there: {pods}."] if pods else []
+    notes += [f"Nothing makes these pods anew: {lost}."] if lost else []
     title = f"Without {', '.join(left.nodes)}"
     return Comparison(title, judge(found), judge(left.documents), tuple(notes), absent="runs")
 
@@ -82,9 +72,7 @@ def _without(found: list[Manifest], names: Sequence[str]) -> Comparison:
 def tell(comparison: Comparison, style: str) -> int:
     """Print a comparison as text, json or markdown; returns the exit code."""
     _print(_COMPARISONS[style](comparison))
-    if comparison.before.is_empty and comparison.after.is_empty:
-        return _NOTHING_TO_JUDGE
-    return _EXIT_CODES[comparison.after.stack] if comparison.is_worse else 0
+    return comparison.exit_code
 
 
 def _print(shown: Any) -> None:

@@ -46,7 +46,7 @@ def private_file(text: str, suffix: str = "") -> Iterator[Path]:
     folder = os.environ.get("ML_FOUNDATIONS_REHEARSAL")
     handle, name = tempfile.mkstemp(prefix="ml-foundations-", suffix=suffix, dir=folder)
     try:
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         yield Path(name)
     finally:

@@ -92,9 +92,9 @@ class Api:
         Raises:
             ApiError: the server refuses it, or cannot be reached.
         """
-        answer = self._send(
-            method, path, query, _ANSWER_SECONDS, content_type, body=None if body is None else json.dumps(body)
-        )
+        # What is read as YAML knows no escaped pairs: an emoji stays as it is.
+        data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+        answer = self._send(method, path, query, _ANSWER_SECONDS, content_type, body=data)
         if answer.status >= 400:
             raise ApiError(answer.status, _message(answer.data) or answer.reason)
         return json.loads(answer.data or b"{}")

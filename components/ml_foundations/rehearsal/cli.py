@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +53,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add(to: argparse._ActionsContainer, options: Mapping[str, Mapping[str, Any]]) -> None:
-    types = {"path": _path, "stock": _stock}
+    # Not every shell expands a ~ behind PROJECT=.
+    types: dict[str, Callable[[str], Any]] = {"path": lambda given: Path(given).expanduser(), "stock": _stock}
     for name, option in options.items():
-        converted = {"type": types[option["type"]]} if "type" in option else {}
-        to.add_argument(name, **{**option, **converted})
-
-
-def _path(given: str) -> Path:
-    """A path of a file or folder. Not every shell expands a ``~`` behind ``PROJECT=``."""
-    return Path(given).expanduser()
+        to.add_argument(name, **{**option, **({"type": types[option["type"]]} if "type" in option else {})})
 
 
 def _stock(given: str) -> tuple[str, int]:

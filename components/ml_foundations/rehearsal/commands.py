@@ -77,9 +77,8 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
                 signal.pause()
     _write_page(contents.collect(rehearsal) if args.watch else result, rehearsal, rehearsal.page)
     if result.unwell:
-        raise RehearsalError(
-            f"{len(result.unwell)} of {len(result.workloads)} workloads do not run; see the notes above"
-        )
+        count = f"{len(result.unwell)} of {len(result.workloads)}"
+        raise RehearsalError(f"{count} workloads do not run; see the notes above")
 
 
 def _refuse_early(rehearsal: Rehearsal) -> None:
@@ -119,7 +118,8 @@ def _diff(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     """Compare two commits; the exit codes are those of plan --diff."""
     from ml_foundations.rehearsal import difference  # as above
 
-    comparison = difference.compare(args.base, args.head, rehearsal.project, rehearsal.stack)
+    with user_errors(status=2):
+        comparison = difference.compare(args.base, args.head, rehearsal.project, rehearsal.stack)
     sys.exit(tell(comparison, args.format))
 
 
@@ -217,9 +217,8 @@ def _settle(rehearsal: Rehearsal) -> contents.Report:
         started = changed = time.monotonic()
         result = contents.collect(rehearsal)
         took = time.monotonic() - started
-        while time.monotonic() - started < _SETTLE_SECONDS and time.monotonic() - changed < _QUIET_SECONDS:
-            waiting = [w for w in result.workloads if w.state not in STEADY]
-            if not waiting:
+        while waiting := [w for w in result.workloads if w.state not in STEADY]:
+            if time.monotonic() >= min(started + _SETTLE_SECONDS, changed + _QUIET_SECONDS):
                 break
             progress.detail(f"{len(waiting)} of {len(result.workloads)} under way")
             # Reading many thousands of pods takes from the replica what it needs to settle: the longer, the less often.

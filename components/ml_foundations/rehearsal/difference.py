@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ml_foundations.kubernetes.manifests import Manifest
+from ml_foundations.planning import judge
 from ml_foundations.planning.input.program import Resource
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.program import judge_program
@@ -42,10 +43,11 @@ def compare(base: str, head: str, project: Path, stack: str) -> Comparison:
     except _NoSuchStackError as error:
         old, added = dict[str, Resource](), (f"All is new: {error}.",)
     changes = dict(_changes(old, new))
-    lost = [name for name, change in changes.items() if change.endswith(_LOSES_DATA)]
-    title = f"From {base} to {head}" + (f", which loses data of {', '.join(lost)}" if lost else "")
+    lost = tuple(name for name, change in changes.items() if change.endswith(_LOSES_DATA))
     notes = (*added, *(f"{name} {change}." for name, change in changes.items()))
-    return Comparison(title, judge_program(old.values()), judge_program(new.values()), notes)
+    # Of a program that is not there, no nodes are unknown.
+    before = judge_program(old.values()) if old else judge([])
+    return Comparison(f"From {base} to {head}", before, judge_program(new.values()), notes, lost=lost)
 
 
 def _changes(old: Mapping[str, Resource], new: Mapping[str, Resource]) -> Iterator[tuple[str, str]]:

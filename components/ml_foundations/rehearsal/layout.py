@@ -147,5 +147,4 @@ class Rehearsal:
 
 def cache_dir() -> Path:
     """The folder for what is built or downloaded once and shared by every checkout of this user."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "ml-foundations"
+    return Path(os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")) / "ml-foundations"

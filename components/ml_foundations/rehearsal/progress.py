@@ -74,8 +74,8 @@ class Step:
 
 
 @contextmanager
-def user_errors() -> Iterator[None]:
-    """End the process with status 1 and a clear text, without a traceback, on an error meant for the user."""
+def user_errors(status: int = 1) -> Iterator[None]:
+    """End the process with a status and a clear text, without a traceback, on an error meant for the user."""
     try:
         yield
     except (RehearsalError, OSError) as error:
@@ -85,7 +85,7 @@ def user_errors() -> Iterator[None]:
         console.quiet = False
         more = f". {way_out}, then run the same command again" if way_out else ""
         console.print(f"[bold red]error:[/] {escape(f'{error}{more}')}")
-        sys.exit(1)
+        sys.exit(status)
     except KeyboardInterrupt:
         console.print("[bold red]interrupted:[/] run the same command again to continue")
         sys.exit(130)

@@ -205,7 +205,7 @@ def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:
     disks = {**_BUILT_IN, "fast-ssd": fast_ssd, "hyperdisk-ml": ml, **spec.disks}
     classes = {name: _disk_class(disk, spec) for name, disk in disks.items()}
     if spec.dataset_zones:
-        classes["datasets"] = _dataset_class(spec)
+        classes["datasets"] = _dataset_class(classes["hyperdisk-ml"], spec.dataset_zones)
     if spec.filestore:
         reserved = spec.filestore.reserved_range
         classes |= {f"filestore-{tier}": _filestore_class(tier, reserved, spec) for tier in spec.filestore.tiers}
@@ -232,12 +232,10 @@ def _disk_class(disk: DiskClass, spec: StorageClassesSpec) -> _StorageClass:
     return _StorageClass(PD_CSI, parameters, retain, expands=kind.expands, zones=disk.zones)
 
 
-def _dataset_class(spec: StorageClassesSpec) -> _StorageClass:
+def _dataset_class(ml: _StorageClass, zones: list[str]) -> _StorageClass:
     """A read-only copy of a snapshot in every zone, under one claim (GKE, "Accelerate AI/ML data loading")."""
-    ml = DiskClass(type="hyperdisk-ml", zones=spec.dataset_zones, throughput=spec.ml_throughput)
-    disk = _disk_class(ml, spec)
-    parameters = disk.parameters | {"enable-multi-zone-provisioning": "true"}
-    return disk._replace(parameters=parameters, binding="Immediate")
+    parameters = ml.parameters | {"enable-multi-zone-provisioning": "true"}
+    return ml._replace(parameters=parameters, binding="Immediate", zones=zones)
 
 
 def _filestore_class(tier: _FilestoreTier, reserved_range: str | None, spec: StorageClassesSpec) -> _StorageClass:

@@ -50,7 +50,10 @@ def _is_docker_config(text: str) -> bool:
 def identity_parts(namespace: str, account: ServiceAccount) -> Iterator[Part]:
     """The ServiceAccount, the Secret with which it pulls images, and its right to act as a Google account."""
     if account.image_pull_secret is not None:
-        yield Part("image-pull", _pull_secret(namespace, account), after=["namespace"])
+        metadata, kind = {"name": _PULL_SECRET, "namespace": namespace}, "kubernetes.io/dockerconfigjson"
+        data = {".dockerconfigjson": Secret(account.image_pull_secret)}
+        secret = api_object("v1", "Secret", metadata, type=kind, stringData=data)
+        yield Part("image-pull", secret, after=["namespace"])
     yield Part("service-account", _service_account(namespace, account), after=["namespace"])
     if account.google_account is not None and account.workload_pool is not None:
         member = {
@@ -67,12 +70,6 @@ def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:
     metadata = without_none({"name": account.name, "namespace": namespace, "annotations": annotations or None})
     secrets = {} if account.image_pull_secret is None else {"imagePullSecrets": [{"name": _PULL_SECRET}]}
     return api_object("v1", "ServiceAccount", metadata, automountServiceAccountToken=False, **secrets)
-
-
-def _pull_secret(namespace: str, account: ServiceAccount) -> dict[str, Any]:
-    metadata = {"name": _PULL_SECRET, "namespace": namespace}
-    data = {".dockerconfigjson": Secret(account.image_pull_secret)}
-    return api_object("v1", "Secret", metadata, type="kubernetes.io/dockerconfigjson", stringData=data)
 
 
 def group_part(namespace: str, who: str, role: str, group: str) -> Part:

@@ -39,7 +39,9 @@ def network_parts(namespace: str, network: Network) -> Iterator[Part]:
     if sources := _sources(network):
         yield _policy(namespace, "ingress", {"policyTypes": ["Ingress"], "ingress": [{"from": sources}]})
     if network.internet != "none":
-        yield _policy(namespace, "internet", {"policyTypes": ["Egress"], "egress": [_internet(network)]})
+        rule: dict[str, Any] = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": list(_PRIVATE)}}]}
+        rule |= {"ports": [{"port": 443, "protocol": "TCP"}]} if network.internet == "https" else {}
+        yield _policy(namespace, "internet", {"policyTypes": ["Egress"], "egress": [rule]})
     if network.egress_networks:
         blocks = [{"ipBlock": {"cidr": cidr}} for cidr in network.egress_networks]
         yield _policy(namespace, "networks", {"policyTypes": ["Egress"], "egress": [{"to": blocks}]})
@@ -58,8 +60,3 @@ def _sources(network: Network) -> list[dict[str, Any]]:
     if network.ingress_load_balancers:
         found += [{"ipBlock": {"cidr": cidr}} for cidr in _GOOGLE_PROXIES]
     return found
-
-
-def _internet(network: Network) -> dict[str, Any]:
-    rule: dict[str, Any] = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": list(_PRIVATE)}}]}
-    return rule | ({"ports": [{"port": 443, "protocol": "TCP"}]} if network.internet == "https" else {})

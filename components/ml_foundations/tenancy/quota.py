@@ -114,8 +114,7 @@ def quota_parts(namespace: str, quota: Quota, priorities: Mapping[str, int]) -> 
         yield _quota(namespace, f"gpus-{model}", {_GPU_QUOTA: canonical_quantity(gpus)}, _scope("In", [classes[model]]))
     if classes:
         yield _quota(namespace, "gpus-other", {_GPU_QUOTA: "0"}, _scope("NotIn", [*classes.values()]))
-        yield Part("gpu-models", _model_policy(namespace, classes))
-        yield Part("gpu-models-binding", _model_policy_binding(namespace), after=["gpu-models"])
+        yield from _model_policy(namespace, classes)
 
 
 def _scope(operator: str, classes: list[str]) -> dict[str, Any]:
@@ -133,14 +132,13 @@ def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
     return api_object("scheduling.k8s.io/v1", "PriorityClass", metadata, value=value, description=about)
 
 
-def _model_policy(namespace: str, classes: Mapping[str, str]) -> dict[str, Any]:
+def _model_policy(namespace: str, classes: Mapping[str, str]) -> Iterator[Part]:
+    """The rule that pods of a model's class run on nodes with that model, and its binding to the namespace."""
+    metadata = {"name": f"{namespace}-gpu-models"}
     models = ", ".join(f"'{name}': '{gpu_by_name(model).product}'" for model, name in classes.items())
     spec = yaml_file("tenancy", "gpu_models_policy.yaml", models=f"{{{models}}}", label=labels.GPU_PRODUCT)
-    return api_object(_ADMISSION, "ValidatingAdmissionPolicy", {"name": f"{namespace}-gpu-models"}, spec=spec)
-
-
-def _model_policy_binding(namespace: str) -> dict[str, Any]:
-    name = f"{namespace}-gpu-models"
+    yield Part("gpu-models", api_object(_ADMISSION, "ValidatingAdmissionPolicy", metadata, spec=spec))
     pods = {"namespaceSelector": {"matchLabels": {labels.NAMESPACE_NAME: namespace}}}
-    spec = {"policyName": name, "validationActions": ["Deny"], "matchResources": pods}
-    return api_object(_ADMISSION, "ValidatingAdmissionPolicyBinding", {"name": name}, spec=spec)
+    spec = {"policyName": metadata["name"], "validationActions": ["Deny"], "matchResources": pods}
+    binding = api_object(_ADMISSION, "ValidatingAdmissionPolicyBinding", metadata, spec=spec)
+    yield Part("gpu-models-binding", binding, after=["gpu-models"])

@@ -113,5 +113,4 @@ def _limit_range(spec: TeamNamespaceSpec) -> dict[str, Any]:
     limits: list[dict[str, Any]] = [{"type": "Container", "default": default, "defaultRequest": default}]
     if spec.largest_volume is not None:
         limits.append({"type": "PersistentVolumeClaim", "max": {"storage": spec.largest_volume}})
-    metadata = {"name": "team-limits", "namespace": spec.namespace}
-    return api_object("v1", "LimitRange", metadata, spec={"limits": limits})
+    return api_object("v1", "LimitRange", {"name": "team-limits", "namespace": spec.namespace}, spec={"limits": limits})

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.component.errors import apart
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Quantity
 from ml_foundations.kubernetes.labels import GKE_METRIC
@@ -36,12 +37,7 @@ class Autoscaling(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        if self.cpu_percent is None and self.metric is None:
-            yield "metric", "is missing: say cpu_percent, or metric and target"
-        if (self.metric is None) != (self.target is None):
-            yield "target", "metric and target go together: give both, or neither"
-        if self.metric is None and self.served_by == "gke":
-            yield "served_by", "is who serves the metric, and there is none; leave it out"
+        yield from apart(self, "ml_foundations.workloads", "workloads.csv")
 
     def manifest(self, metadata: Mapping[str, Any], deployment: str, least: int) -> dict[str, Any]:
         """The HorizontalPodAutoscaler of a Deployment, which has some pods at least."""

@@ -35,13 +35,6 @@ class CompletionsSpec(JobSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        for field in ("backoff_limit_per_index", "success_rules"):
-            if getattr(self, field) not in (None, []) and not self.indexed:
-                yield field, "requires indexed: true"
-        if self.backoff_limit_per_index is not None and self.restart_policy != "Never":
-            yield "backoff_limit_per_index", f"requires restart_policy Never, not {self.restart_policy}"
-        if self.max_failed_indexes is not None and self.backoff_limit_per_index is None:
-            yield "max_failed_indexes", "requires backoff_limit_per_index"
         if self.max_failed_indexes is not None and self.max_failed_indexes > self.completions:
             yield "max_failed_indexes", f"is {self.max_failed_indexes}, above completions ({self.completions})"
 

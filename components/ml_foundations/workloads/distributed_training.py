@@ -92,18 +92,8 @@ class DistributedTrainingSpec(AwaitedSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         yield from self.naming_errors()
-        if self.processes_per_node is not None and self.started_by != "torchrun":
-            yield "processes_per_node", f"is for torchrun, and launcher is {self.started_by}; leave it out"
-        if self.max_restarts is not None and not self.jobset:
-            yield "max_restarts", "requires jobset: true; for a Job, backoff_limit counts the failures of single pods"
-        if self.jobset and self.ignore_disruptions:
-            yield "ignore_disruptions", "leaves the other pods waiting; a JobSet restarts all, see max_restarts"
-        if self.jobset and self.wait_for_completion:
-            yield "wait_for_completion", "Pulumi does not know when a JobSet is done; leave one out"
-        if self.jobset:
-            yield from self.hostname_errors(self.nodes, f"-{_JOBSET_JOB}-0", _POD_SUFFIX)
-        else:
-            yield from self.hostname_errors(self.nodes)
+        around = (f"-{_JOBSET_JOB}-0", _POD_SUFFIX) if self.jobset else ()
+        yield from self.hostname_errors(self.nodes, *around)
 
     @override
     def advice(self) -> Iterator[str]:
@@ -150,7 +140,7 @@ class DistributedTraining(Component[DistributedTrainingSpec, DistributedTraining
 def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:
     """The headless Service. It publishes pods before they are ready: they become ready by finding each other."""
     metadata = spec.metadata(name=spec.headless_service, labels=spec.app_labels, annotations=NOT_AWAITED)
-    selector = {labels.JOB_NAME: spec.job_name}
+    selector = {labels.JOB_NAME: spec.job_name} | spec.selector_labels
     service = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}
     return api_object("v1", "Service", metadata, spec=service)
 

@@ -101,22 +101,15 @@ class InferenceServiceSpec(ServerSpec):
             yield "autoscaling", f"max_replicas is {self.autoscaling.max_replicas}, below replicas ({self.replicas})"
         stopping = self.deregister_seconds + self.drain_seconds
         if stopping >= self.grace_seconds:
-            yield (
-                "grace_seconds",
-                f"is {self.grace_seconds}, and a pod needs {stopping} to stop "
-                f"(deregister_seconds {self.deregister_seconds}, drain_seconds {self.drain_seconds}): make it more",
-            )
+            both = f"deregister_seconds {self.deregister_seconds}, drain_seconds {self.drain_seconds}"
+            reason = f"is {self.grace_seconds}, and a pod needs {stopping} to stop ({both}): make it more"
+            yield "grace_seconds", reason
         if self.progress < self.load_seconds:
-            yield (
-                "progress_seconds",
-                f"is {self.progress}, but the model may load for {self.load_seconds} s (load_seconds): make it more",
-            )
+            needed = f"the model may load for {self.load_seconds} s (load_seconds)"
+            yield "progress_seconds", f"is {self.progress}, but {needed}: make it more"
         if self.timeout < self.progress:
-            yield (
-                "timeout_seconds",
-                f"is {self.timeout}, but a rollout may stand still for {self.progress} s (progress_seconds): "
-                "make it more",
-            )
+            needed = f"a rollout may stand still for {self.progress} s (progress_seconds)"
+            yield "timeout_seconds", f"is {self.timeout}, but {needed}: make it more"
 
     @override
     def parts(self) -> Iterator[Part]:

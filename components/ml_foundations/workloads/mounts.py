@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.component.errors import apart
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf, Name, Quantity
 from ml_foundations.kubernetes import labels
@@ -52,15 +53,7 @@ class Mount(Spec):
         given = [source for source in _SOURCES if getattr(self, source) is not None]
         if len(given) != 1:
             yield "path", f"has {' and '.join(given) or 'no source'}: give exactly one of {', '.join(_SOURCES)}"
-        if self.volume is not None and self.name is None:
-            yield "name", "is required beside volume"
-        if self.path is None and self.sub_path is not None:
-            yield "sub_path", "is of a path, and there is none"
-        if self.fuse and self.claim is None:
-            yield "fuse", "is of a claim, and there is none; leave it out"
-        for field in ("mount_options", "attributes"):
-            if getattr(self, field) and self.bucket is None:
-                yield field, f"are {field.removeprefix('mount_')} of a bucket, and there is none"
+        yield from apart(self, "ml_foundations.workloads", "workloads.csv")
 
     @property
     def volume_name(self) -> str:

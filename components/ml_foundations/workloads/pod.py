@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.component.errors import apart
 from ml_foundations.component.overrides import Affinity, Container, PodFields, container_errors
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
@@ -125,6 +126,8 @@ class WorkloadSpec(ComponentSpec):
     """Seconds that a pod has to finish when it is stopped."""
     labels: dict[str, InputText] = {}
     """Further labels of its pods."""
+    selector_labels: dict[str, str] = {}
+    """Labels of its pods by which its selectors know them too, such as {"app": "chat"}; they cannot change."""
     object_labels: dict[str, InputText] = {}
     """Further labels of the objects that it makes."""
     annotations: dict[str, InputText] = {}
@@ -197,19 +200,23 @@ class WorkloadSpec(ComponentSpec):
     @property
     def own_mounts(self) -> list[dict[str, Any]]:
         """What the component mounts by itself, as volumeMounts."""
-        memory = [{"name": _SHARED_MEMORY, "mountPath": "/dev/shm"}] if self.shared_memory else []
-        home = [{"name": files.HOME_VOLUME, "mountPath": files.HOME}] if self.has_home else []
-        tmp = [{"name": files.TMP_VOLUME, "mountPath": files.TMP}] if self.has_tmp else []
-        return [*memory, *home, *tmp, *files.files_mounts(self.files)]
+        made = [{"name": name, "mountPath": path} for name, path, _ in self._empty_volumes()]
+        return [*made, *files.files_mounts(self.files)]
+
+    def _empty_volumes(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """The volumes that the component makes empty: name, path and fields of its emptyDir."""
+        if self.shared_memory:
+            # It counts against the container's memory limit.
+            yield _SHARED_MEMORY, "/dev/shm", {"medium": "Memory", "sizeLimit": self.shared_memory}
+        if self.has_home:
+            yield files.HOME_VOLUME, files.HOME, {}
+        if self.has_tmp:
+            yield files.TMP_VOLUME, files.TMP, {}
 
     @property
     def own_volumes(self) -> list[dict[str, Any]]:
         """The volumes of the pod that the component makes by itself."""
-        # A memory-backed volume counts against the container's memory limit.
-        memory = {"medium": "Memory", "sizeLimit": self.shared_memory}
-        made: list[dict[str, Any]] = [{"name": _SHARED_MEMORY, "emptyDir": memory}] if self.shared_memory else []
-        empty = {files.HOME_VOLUME: self.has_home, files.TMP_VOLUME: self.has_tmp}
-        made += [{"name": name, "emptyDir": {}} for name, needed in empty.items() if needed]
+        made: list[dict[str, Any]] = [{"name": name, "emptyDir": empty} for name, _, empty in self._empty_volumes()]
         config_map = self.files_config_map()
         return made + ([files.files_volume(config_map["metadata"]["name"])] if config_map else [])
 
@@ -219,8 +226,7 @@ class WorkloadSpec(ComponentSpec):
             yield "gpus", f"is 0, but gpu is {' or '.join(self.models)}; say how many each pod needs"
         elif self.gpu_claim is not None and not self.gpus:
             yield "gpus", "is 0, but there is a gpu_claim; say how many each pod needs"
-        if self.queue_priority is not None and self.queue is None:
-            yield "queue_priority", "ranks a workload in its queue, and there is no queue"
+        yield from apart(self, "ml_foundations.workloads", "workloads.csv")
         yield from self._amount_errors()
         yield from files.file_errors(self.files)
         if self.image_user and "run_as_user" in self.model_fields_set and not self.run_as_user:
@@ -261,7 +267,7 @@ class WorkloadSpec(ComponentSpec):
     @property
     def app_labels(self) -> dict[str, str]:
         """The labels by which its pods are known."""
-        return {"app.kubernetes.io/name": self.workload_name}
+        return {"app.kubernetes.io/name": self.workload_name} | self.selector_labels
 
     @property
     def queue_labels(self) -> dict[str, str]:

@@ -99,10 +99,8 @@ class ShardedSetSpec(ServerSpec):
         yield from super().errors()
         yield from self.naming_errors()
         if self.timeout < self.load_seconds:
-            yield (
-                "timeout_seconds",
-                f"is {self.timeout}, but a shard may load for {self.load_seconds} s (load_seconds): make it more",
-            )
+            needed = f"a shard may load for {self.load_seconds} s (load_seconds)"
+            yield "timeout_seconds", f"is {self.timeout}, but {needed}: make it more"
         if self.rendezvous_port in self.port_numbers.values():
             yield "rendezvous_port", f"is {self.rendezvous_port}, which serves already; choose another"
         yield from taken("services[{}].name", [service.name for service in self.services], [self.headless_service])

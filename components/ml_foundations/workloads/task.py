@@ -30,12 +30,6 @@ class TaskSpec(WorkloadSpec):
     """Whether pulumi up waits until it has succeeded; default false: it goes on once the Pod is accepted."""
 
     @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        yield from super().errors()
-        if self.wait_for_completion and self.queue is not None:
-            yield "wait_for_completion", "a queued Task starts when there is room, which may be days; leave one out"
-
-    @override
     def parts(self) -> Iterator[Part]:
         before = self.parts_before()
         yield from before

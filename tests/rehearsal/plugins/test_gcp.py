@@ -537,6 +537,12 @@ def test_inputs_that_exclude_each_other(offline: GcpProvider, token: str, given:
         offline.check(resource(token), {}, {**given, key: UNKNOWN}, b"seed")
 
 
+def test_a_pool_with_labels_that_google_refuses_is_refused(offline: GcpProvider) -> None:
+    for config in ({"labels": {"node-role.kubernetes.io/gpu": ""}}, {"resourceLabels": {"Team": "ml"}}):
+        with pytest.raises(CheckError, match=r"nodeConfig\.\w+\.(node-role|Team)"):
+            offline.check(resource(container.NODE_POOL), {}, pool_inputs() | {"nodeConfig": config}, b"seed")
+
+
 def test_conflicts_and_missing_clusters(live: GcpProvider) -> None:
     with pytest.raises(GoogleApiError, match=f"Error 404: Not found: {CLUSTER_ID}"):
         live.create(resource(container.NODE_POOL), pool_inputs())
@@ -654,7 +660,7 @@ def test_a_cluster_is_looked_up(offline: GcpProvider, tmp_path: Path) -> None:
     there = configuration.Credentials("https://1.2.3.4", tmp_path / "ca.crt", tmp_path, tmp_path)
     config = {"machineType": "e2-medium", "taints": [{"key": "k", "value": "v", "effect": "NO_SCHEDULE"}]}
     outputs = container.cluster_outputs({**CLUSTER, "nodeConfig": config}, PLACE, there)
-    offline._store.save_cluster({"type": container.CLUSTER, "id": CLUSTER_ID, "outputs": outputs})
+    offline._store.save("clusters", CLUSTER_ID, {"type": container.CLUSTER, "id": CLUSTER_ID, "outputs": outputs})
     found = read_by_the_sdk(
         "container/getCluster", offline.invoke("gcp:container/getCluster:getCluster", {"name": "ml"})
     )

@@ -43,7 +43,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: T
 
 
 CONFIG_MAP = """
-k8s.core.v1.ConfigMap("settings", metadata={{"name": "settings", "labels": {{"level": "{level}"}}}}, data={{"a": "1"}},
+k8s.core.v1.ConfigMap("settings", metadata={{"name": "settings", "labels": {{"level": "{level}"}}}}, data={{"a": "ü 🚀"}},
                       opts=here)
 """
 
@@ -55,7 +55,7 @@ def level_of(project: Project) -> str:
 def test_create_unchanged_update_and_delete(project: Project) -> None:
     project.up(CONFIG_MAP.format(level="1"))
     made = project.kubectl("get", "configmap", "settings")
-    assert (level_of(project), made["data"]) == ("1", {"a": "1"})
+    assert (level_of(project), made["data"]) == ("1", {"a": "ü 🚀"})
     assert "3 unchanged" in project.up(CONFIG_MAP.format(level="1"))
     assert "1 updated" in project.up(CONFIG_MAP.format(level="2"))
     assert level_of(project) == "2"

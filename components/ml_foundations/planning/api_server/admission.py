@@ -1,8 +1,8 @@
 """Workloads on their way into the cluster: what the API server makes of their pods, and what it refuses."""
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
@@ -23,16 +23,17 @@ from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluste
 from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defaults, with_gcsfuse
 from ml_foundations.planning.api_server.limits import claim_refusals, invalid_resources, out_of_range
 from ml_foundations.planning.api_server.quotas import Quota
+from ml_foundations.planning.model.alike import job_key
 from ml_foundations.planning.model.decisions import Candidate, GrowthStops, InTurns, Verdict, needed_claims
-from ml_foundations.planning.model.nodes import SHARED_HOSTNAME, NodeClass, comes_on_request
+from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, SHARED_HOSTNAME, NodeClass, comes_on_request
 from ml_foundations.planning.model.places import PodClass
-from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.workloads import PodSet, Workload, is_stored, one_by_one, told_apart
+from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload, is_stored, one_by_one, told_apart
 
 _DEFAULT_SCHEDULER = "default-scheduler"
 _NodeRefusals = Callable[[NodeClass], list[Refusal]]
-_LONGEST_NAMES = {"StatefulSet": 52, "Deployment": 242}
-"""With a dash and a hash of 10 digits they are a label, which has 63 characters, or the name of an object."""
+_LONGEST_NAME = 52
+"""With a dash and a hash of 10 digits (of one: 61), the name of a StatefulSet is a label of its pods: 63 characters."""
 _LEVEL = "pod-security.kubernetes.io/enforce"
 _SECRETS_OF_ACCOUNT = "kubernetes.io/enforce-mountable-secrets"
 _DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
@@ -44,6 +45,8 @@ _DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
     for key in keys
 )
 """What the DaemonSet controller lets its pods tolerate."""
+_NOT_BESIDE = frozenset({*WORKLOAD_KINDS, "Node", "PersistentVolumeClaim", "ResourceQuota"})
+"""What quotas count otherwise, or not."""
 _ON_HOST_NETWORK = ({"key": "node.kubernetes.io/network-unavailable", "operator": "Exists", "effect": "NoSchedule"},)
 """What else it lets them tolerate on the network of their nodes."""
 
@@ -55,7 +58,7 @@ class Admission:
         quotas: The ResourceQuotas by namespace.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, objects: Sequence[Manifest]) -> None:
         self._cluster = cluster
         self._adoptions = adoptions(cluster)
         self._namespaces = {*map(name_of, cluster.by_kind["Namespace"])}
@@ -69,38 +72,49 @@ class Admission:
         apart = [(each, found) for each in cluster.workloads if (found := told_apart(each) & mentioned)]
         self._one_by_one = {id(workload): sets for workload, _ in apart if (sets := one_by_one(workload))}
         self._not_apart = {key for each, found in apart if id(each) not in self._one_by_one for key in found}
+        there = chain(*cluster.running.values(), cluster.replaced)
+        self._selected = {labels.KUEUE_QUEUE, *mentioned, *(key for pod in there for key in _selector_keys(pod.spec))}
+        self._jobs: dict[str | None, Candidate] = {}
+        objects = [each for each in objects if each["kind"] not in _NOT_BESIDE]
         self.quotas: dict[str, list[Quota]] = {}
-        running = [pod for pods in cluster.running.values() for pod in pods]
         for manifest in cluster.by_kind["ResourceQuota"]:
-            quota = Quota(manifest, running, cluster.replaced, cluster.volumes.claims)
-            self.quotas.setdefault(namespace_of(manifest), []).append(quota)
+            self.quotas.setdefault(namespace_of(manifest), []).append(Quota(manifest, cluster, objects))
 
     def admit(self, workload: Workload) -> Candidate:
         """Make the pods' classes, or decide what the API server and values that are not known decide."""
+        is_told_apart = str(workload) in self._adoptions or id(workload) in self._one_by_one
+        key = None if is_told_apart or workload.unknown else job_key(workload, self._selected)
+        if key in self._jobs:
+            return self._jobs[key].again(workload)
+        candidate = self._admit(workload)
+        if key and candidate.is_plain:
+            self._jobs[key] = candidate
+        return candidate
+
+    def _admit(self, workload: Workload) -> Candidate:
         volumes = self._cluster.volumes
         candidate = Candidate(workload, claims=volumes.claims_of(workload), kept=volumes.own_claims(workload))
         if workload.unknown:
-            candidate.refuse(map(_unknown_value, workload.unknown))
+            about = [("unknown-value", path, f"{path} is not known yet") for path in workload.unknown]
+            candidate.refuse(Refusal(*each, f"Give {each[1]} a plain value.", certain=False) for each in about)
             return candidate
         if id(workload) in self._cluster.settled:
             candidate.decide(Verdict.FITS)
             return candidate
         limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
         invalid = [each for pod_set in workload.pods for each in validation.refusals(workload, pod_set)]
-        candidate.refuse(invalid)
+        candidate.refuse(dict.fromkeys(invalid))
         if any("ffinity" in each.path or "topologySpread" in each.path for each in invalid):
             return candidate  # such a selector may be no selector at all
         for pod_set in self._one_by_one.get(id(workload), workload.pods):
             self._admit_pods(candidate, pod_set, limit_ranges)
-        taken, remedy = self._adoptions.get(str(workload), ()), "Give them labels of their own."
-        candidate.refuse(_beyond("metadata.labels", message, remedy) for message in taken)
+        taken = self._adoptions.get(str(workload), ())
+        candidate.refuse(told("taken-over", "metadata.labels", message=message) for message in taken)
         if workload.queue is not None:
             self._queue(candidate, workload.queue)
         if ambiguous := ambiguous_defaults(limit_ranges):
-            message = f"LimitRanges of {workload.namespace} give different defaults for {', '.join(ambiguous)}"
-            message += "; which one wins is undefined"
-            about = ("LimitRange.spec.limits", message, "Keep one LimitRange that gives defaults.")
-            candidate.refuse([Refusal("limit-range-defaults", *about, certain=False)])
+            values = {"namespace": workload.namespace, "names": ", ".join(ambiguous)}
+            candidate.refuse([told("several-defaults", "LimitRange.spec.limits", certain=False, **values)])
         made = {id(claim): claim for _, pod in candidate.sets for claim in pod.made_claims}
         for claim in (*made.values(), *candidate.claims):
             prefix = f"the API server refuses the claim {name_of(claim)}: "
@@ -111,8 +125,8 @@ class Admission:
                     candidate.refuse([each])
                 else:  # the volume is larger than the claim
                     candidate.warnings.append(each)
-        if workload.kind != "DaemonSet":
-            candidate.refuse(self._cluster.volumes.shortage(needed_claims([candidate])))
+        if workload.kind != "DaemonSet" and (needed := needed_claims([candidate])):
+            candidate.refuse(self._cluster.volumes.shortage(needed))
         for quota in self.quotas.get(workload.namespace, []):
             exceeded = quota.exceeded(quota.objects_charge([candidate]))
             candidate.refuse(exceeded)
@@ -172,6 +186,8 @@ class Admission:
     def _node_refusals(self, spec: Manifest, workload: Workload, pods: PodSet) -> _NodeRefusals | None:
         """What the scheduler does not look at: disks that do not attach, and nodes that nobody asks for."""
         of_volumes = self._cluster.volumes.refusals(spec, workload)
+        if self._cluster.priority(spec)[0] < EXPENDABLE_BELOW and workload.kind != "DaemonSet":
+            return lambda node: [*(of_volumes(node) if of_volumes else ()), *_not_made(node)]
         annotations = section(pods.template, "metadata", "annotations")
         asks = any(key.endswith("/consume-provisioning-request") for key in annotations)
         if asks or workload.kind == "DaemonSet" or not self._some_come_on_request:
@@ -194,58 +210,45 @@ class Admission:
         """What decides about the pods and is beyond these rules."""
         spec, cluster = pod.spec, self._cluster
         if spec.get("schedulingGates"):
-            message = "its scheduling gates are lifted by somebody else"
-            yield _beyond("schedulingGates", message, "Remove the gates to have it judged.")
+            yield told("gates", "schedulingGates")
         node = spec.get("nodeName")
         if workload.kind != "DaemonSet" and node and any(name_of(each) == node for each in cluster.by_kind["Node"]):
-            message = f"it names the node {node}, whose kubelet decides, and no scheduler"
-            yield _beyond("nodeName", message, "Select the node by its labels to have it judged.")
+            yield told("named-node", "nodeName", node=node)
         scheduler = spec.get("schedulerName", _DEFAULT_SCHEDULER)
         if scheduler != _DEFAULT_SCHEDULER:
-            message = f"the scheduler {scheduler} follows rules of its own"
-            yield _beyond("schedulerName", message, "Use the default scheduler to have it judged.")
+            yield told("other-scheduler", "schedulerName", scheduler=scheduler)
         if spec.get("resourceClaims"):
-            message = "resource claims are allocated by drivers"
-            yield _beyond("resourceClaims", message, "Request the device as an extended resource.")
+            yield told("device-claims", "resourceClaims")
         runtime = spec.get("runtimeClassName")
         if runtime and runtime not in cluster.runtime_classes:
-            message = f"the runtime class {runtime} may add overhead and a node selector"
-            yield _beyond("runtimeClassName", message, f"Declare the RuntimeClass {runtime}.")
+            yield told("unknown-runtime-class", "runtimeClassName", runtime=runtime)
         priority = spec.get("priorityClassName")
         if priority and priority not in cluster.priority_classes and priority not in SYSTEM_PRIORITIES:
-            message = f"the priority class {priority} is not declared"
-            yield _beyond("priorityClassName", message, f"Declare the PriorityClass {priority}.")
+            yield told("unknown-priority-class", "priorityClassName", priority=priority)
         given = section(pod_set.template, "spec")
         account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
         found = cluster.service_accounts.get((workload.namespace, account))
         if found is None and account not in ("default", UNKNOWN):
-            message = f"the service account {account} is not declared"
-            yield _beyond("serviceAccountName", message, f"Declare the ServiceAccount {account}.")
+            yield told("unknown-account", "serviceAccountName", account=account)
         if found and annotations_of(found).get(_SECRETS_OF_ACCOUNT) == "true":
-            message = f"the service account {account} lets its pods use some secrets only"
-            yield _beyond("serviceAccountName", message, f"Drop the annotation {_SECRETS_OF_ACCOUNT}.")
-        if len(str(workload.name)) > (longest := _LONGEST_NAMES.get(workload.kind, math.inf)):
-            message = "its name and a hash may be too long for what its controller makes"
-            yield _beyond("", message, f"Give it a name of at most {longest} characters.")
+            yield told("some-secrets", "serviceAccountName", account=account, annotation=_SECRETS_OF_ACCOUNT)
+        if workload.kind == "StatefulSet" and len(str(workload.name)) > _LONGEST_NAME:
+            yield told("too-long-name" if len(str(workload.name)) > 61 else "long-name", longest_name=_LONGEST_NAME)
         if section(workload.manifest, "metadata").get("ownerReferences") and not is_stored(workload.manifest):
-            message = "it has an owner, without which it is removed"
-            yield _beyond("metadata.ownerReferences", message, "Leave them out to have it judged.")
+            yield told("owner", "metadata.ownerReferences")
         if workload.deadline == 0:
-            yield _beyond("", "its deadline is over at once", "Give it more activeDeadlineSeconds.")
+            yield told("no-time")
         own = labels_of(pod_set.template)
         if taken := {key for key in own if pod_set.labels.get(key) != own[key]} | (own.keys() & told_apart(workload)):
-            message = f"its controller gives the label {min(taken)} itself"
-            yield _beyond("metadata.labels", message, "Leave it out of the template.")
+            yield told("own-label", "metadata.labels", taken=min(taken))
         if not self._not_apart.isdisjoint(_selector_keys(spec)):
-            message = "a selector tells the pods of one workload apart"
-            yield _beyond("affinity", message, "Select the pods by a common label.")
+            yield told("told-apart", "affinity")
         keys = {each.key for each in (*pod.affinity, *pod.anti_affinity, *pod.spread)}
         if keys & {labels.HOSTNAME, SHARED_HOSTNAME} and cluster.lacks_host_names:
-            message = f"some Nodes lack the label {labels.HOSTNAME}, which kubelets give them"
-            yield _beyond("affinity", message, "Give all Nodes the label.")
+            yield told("no-host-names", "affinity", hostname=labels.HOSTNAME)
         for key in keys - {labels.HOSTNAME}:
             if any(place.node.labels.get(key) is UNKNOWN and not place.node.zones for place in cluster.places):
-                yield _beyond("affinity", f"the label {key} of some nodes is not known", "Declare the pools' zones.")
+                yield told("unknown-label", "affinity", label=key)
         yield from cluster.volumes.not_known(spec, workload)
 
     def _beyond_namespace(self, workload: Workload, pods: PodSet, pod: PodClass) -> Iterable[Refusal]:
@@ -261,11 +264,10 @@ class Admission:
             yield broken._replace(message=message, remedy=remedy, certain=False)
         quotas = self.quotas.get(namespace, [])
         if self._cluster.is_gke and name in SYSTEM_PRIORITIES and not any(q.is_for_class_of(pod) for q in quotas):
-            message = f"GKE admits pods of {name} in {namespace} under a quota for that class only, and there is none"
-            remedy = f"Declare a ResourceQuota there whose scopeSelector names {name}, or choose another class."
             # What was exported of a cluster may leave out its quotas: GKE's own is among them.
             has_quotas = self._is_new(namespace) or "kube-system" in self.quotas
-            yield Refusal("critical-pods", "priorityClassName", message, remedy, certain=has_quotas)
+            values = {"priority": name, "namespace": namespace}
+            yield told("no-critical-quota", "priorityClassName", certain=has_quotas, **values)
 
     def _is_new(self, namespace: str) -> bool:
         """Whether a namespace is declared, and not there yet: then all quotas of it are declared too."""
@@ -282,8 +284,7 @@ class Admission:
             policy = found.get("preemptionPolicy") or "PreemptLowerPriority"
             for key, wanted in (("priority", value), ("preemptionPolicy", policy)):
                 if spec.get(key) not in (None, wanted):
-                    message = f"{key} is {spec[key]}, and its priority class gives {wanted}"
-                    yield Refusal("priority-class", key, message, f"Leave {key} to the PriorityClass.")
+                    yield told("against-priority-class", key, field=key, spec=spec[key], wanted=wanted)
         runtime = cluster.runtime_classes.get(spec.get("runtimeClassName") or "", {})
         fixed = millis(section(runtime, "overhead", "podFixed"))
         if (
@@ -291,38 +292,34 @@ class Admission:
             and millis(section(given, "overhead")) != fixed
             and (runtime or not spec.get("runtimeClassName"))
         ):
-            message = "its overhead is not that of its runtime class"
-            yield Refusal("runtime-class", "overhead", message, "Leave overhead to the RuntimeClass.")
+            yield told("against-overhead", "overhead")
         for key, value in section(runtime, "scheduling", "nodeSelector").items():
             if section(given, "nodeSelector").get(key, value) != value:
-                message = f"its runtime class selects nodes with {key}={value}"
-                yield Refusal("runtime-class", f"nodeSelector.{key}", message, f"Leave {key} to the RuntimeClass.")
+                yield told("against-node-selector", f"nodeSelector.{key}", field=key, value=value)
 
     def _queue(self, candidate: Candidate, name: str) -> None:
         """Ask the quotas of the queue that the workload waits in."""
         namespace, queues = candidate.workload.namespace, self._cluster.queues
         queue = queues.cluster_queue(namespace, name)
         if queue is None:
-            message = (
-                f"it waits in the queue {name}, and there is no LocalQueue {namespace}/{name} with its ClusterQueue"
-            )
-            remedy = f"Declare LocalQueue {name} in namespace {namespace}."
-            candidate.refuse([Refusal("queue", "metadata.labels", message, remedy, certain=False)])
+            candidate.refuse([told("no-queue", "metadata.labels", certain=False, queue=name, namespace=namespace)])
             return
         if not queues.takes(queue, self._cluster.namespaces[namespace]):
-            message = f"ClusterQueue {name_of(queue)} takes no workloads of namespace {namespace}"
-            remedy = "Let its namespaceSelector select the namespace."
-            about = ("queue", "metadata.labels", message, remedy)
-            candidate.refuse([Refusal(*about, certain=namespace in self._namespaces)])
-        for index, (pod_set, pod) in enumerate(candidate.sets):
-            requests = {name: amount * pod_set.count for name, amount in pod.requests.items()}
-            candidate.refuse(
-                each._replace(path=pod_set.count_path) for each in queues.refusals(queue, pod_set.spec, requests)
-            )
-            candidate.sets[index] = (
-                pod_set,
-                replace(pod, spec=queues.admitted(pod.spec, queue, pod_set.spec, requests)),
-            )
+            is_known, values = namespace in self._namespaces, {"queue": name_of(queue), "namespace": namespace}
+            candidate.refuse([told("closed-queue", "metadata.labels", certain=is_known, **values)])
+        candidate.refuse(queues.not_known(queue))
+        candidate.draws = [
+            (queue, pods.count_path, pods.spec, {name: each * pods.count for name, each in pod.requests.items()})
+            for pods, pod in candidate.sets
+        ]
+        candidate.refuse(queues.refusals(candidate.draws))
+        for index, ((pods, pod), draw) in enumerate(zip(candidate.sets, candidate.draws, strict=True)):
+            ways = [replace(pod, spec=spec) for spec in queues.admitted(pod.spec, draw)]
+            room = min(sum(place.count * place.room(way) for place in self._cluster.accepting(way)) for way in ways)
+            if len(ways) == 1:
+                candidate.sets[index] = pods, ways[0]
+            elif room < (min(pods.count, 1) if candidate.workload.is_partial else pods.count):
+                candidate.refuse([told("several-flavors", "metadata.labels")])
 
 
 def _charge_pods(candidate: Candidate, quota: Quota) -> None:
@@ -359,9 +356,7 @@ def _below(path: str, refusal: Refusal, prefix: str = "") -> Refusal:
     return refusal._replace(path=f"{path}.{refusal.path}", message=f"{prefix}{refusal.message}")
 
 
-def _unknown_value(path: str) -> Refusal:
-    return Refusal("unknown-value", path, f"{path} is not known yet", f"Give {path} a plain value.", certain=False)
-
-
-def _beyond(path: str, message: str, remedy: str) -> Refusal:
-    return Refusal("beyond-planning", path, message, remedy, certain=False)
+def _not_made(node: NodeClass) -> Iterable[Refusal]:
+    """Nodes that the autoscaler makes, but not for pods of so low a priority."""
+    if node.is_template and node.fewest < node.count:
+        yield told("no-node-is-made", "priorityClassName", certain=not node.fewest, least=EXPENDABLE_BELOW)

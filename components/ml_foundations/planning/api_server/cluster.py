@@ -121,7 +121,8 @@ class Cluster:
                 continue
             if not _owners(document) & declared:
                 found = workload(document, self.scalers)
-                found = replace(found, claims=tuple(map(self.volumes.with_default_class, found.claims)))
+                if found.claims:
+                    found = replace(found, claims=tuple(map(self.volumes.with_default_class, found.claims)))
                 if is_stored(document) and not found.unknown:
                     up = self._up[found.kind, found.namespace, found.name]
                     found = beside(found, up)
@@ -185,10 +186,9 @@ class Cluster:
 
     def _mentioned(self) -> frozenset[str]:
         """What can tell nodes apart: pods that run already do so by their anti-affinity alone."""
-        declared = [
-            document for kind, found in self.by_kind.items() if kind not in ("Node", "Pod") for document in found
-        ]
-        pending = [pods.spec for each in self.workloads if each.kind == "Pod" for pods in each.pods]
+        kinds = (found for kind, found in self.by_kind.items() if kind not in ("Node", "Pod", "Job"))
+        declared = [document for found in kinds for document in found]
+        pending = [pods.spec for each in self.workloads if each.kind in ("Pod", "Job") for pods in each.pods]
         repelling = [
             section(pod.spec, "affinity").get("podAntiAffinity") for pods in self.running.values() for pod in pods
         ]
@@ -198,7 +198,7 @@ class Cluster:
         self, name: str, namespace: str, own_labels: Mapping[str, Any], spec: Manifest, **others: Any
     ) -> PodClass:
         """The class of pods with an admitted spec: their priority and their claims are looked up."""
-        priority, preempts = self._priority(spec)
+        priority, preempts = self.priority(spec)
         claims = self.volumes.exclusive_claims(spec, namespace)
         devices = self.devices.charge(spec, namespace)
         others |= {"priority": priority, "preempts": preempts, "exclusive_claims": claims, "devices": devices}
@@ -214,7 +214,8 @@ class Cluster:
         }
         return replace(found, **rules)
 
-    def _priority(self, spec: Manifest) -> tuple[int, bool]:
+    def priority(self, spec: Manifest) -> tuple[int, bool]:
+        """The priority of pods, and whether they preempt others."""
         name = spec.get("priorityClassName")
         if name in SYSTEM_PRIORITIES:
             return SYSTEM_PRIORITIES[name], spec.get("preemptionPolicy") != "Never"

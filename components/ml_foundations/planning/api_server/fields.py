@@ -15,21 +15,11 @@ from typing_extensions import override
 
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.cron import is_schedule
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, joined
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, items, joined, section, unknown_paths
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED
 
-_RESTRICTED_VOLUMES = {
-    *("name", "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim"),
-    *("projected", "secret"),
-}
-_DIVISORS = (
-    "0",
-    "1m",
-    "1",
-    *(f"1{unit}{kind}" for unit in "kMGTPE" for kind in ("", "i") if unit + kind != "ki"),
-    "1Ki",
-)
+_DIVISORS = ("0", "1", *(f"1{unit}{kind}" for unit in "kMGTPE" for kind in ("", "i") if unit + kind != "ki"), "1Ki")
 _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "anything": lambda value: True,
     "left out": lambda value: value in ("", []),
@@ -37,7 +27,8 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "true": lambda value: value is True,
     "false": lambda value: not value,
     "labels": lambda value: all(
-        _is_qualified(key) and (item is UNKNOWN or _FORMATS["the value of a label"].fullmatch(item))
+        _FORMATS["a qualified name"].fullmatch(key)
+        and (item is UNKNOWN or _FORMATS["the value of a label"].fullmatch(item))
         for key, item in value.items()
     ),
     "annotations": lambda value: (
@@ -45,12 +36,14 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
         and sum(len(key.encode()) + len(value[key].encode()) for key in value if value[key] is not UNKNOWN) <= 2**18
     ),
     "config keys": lambda value: all(is_valid("a config key", key) for key in value),
+    "at most 1 MiB": lambda value: sum(len(each.encode()) for each in value.values() if isinstance(each, str)) <= 2**20,
     "an IP address": lambda value: ipaddress.ip_address(value),
     "a network": lambda value: "/" in value and ipaddress.ip_interface(value),
     "a port": lambda value: is_valid("the name of a port", value) or is_valid("from 1 to 65535", value),
     "a port or 0": lambda value: value == 0 or is_valid("a port", value),
     "a quantity": lambda value: parse_quantity(value) >= 0,
     "a divisor": lambda value: parse_quantity(value) in map(parse_quantity, _DIVISORS),
+    "a divisor for cpu": lambda value: parse_quantity(value) in map(parse_quantity, ("0", "1m", "1")),
     "a quantity above 0": lambda value: parse_quantity(value) > 0,
     "a number or a percentage": lambda value: _share(value) >= 0,
     "a number or at most 100%": lambda value: 0 <= _share(value) <= (100 if isinstance(value, str) else 2**31),
@@ -61,14 +54,18 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "alone where it holds ReadWriteOncePod": lambda value: "ReadWriteOncePod" not in value or len({*value}) == 1,
     "without more than storage": lambda value: {*value} == {"storage"},
     "at least minReplicas": lambda held: held.get("maxReplicas", 1) >= held.get("minReplicas", 1),
+    "with a label or an expression": lambda held: held.get("matchLabels") or held.get("matchExpressions"),
+    "without a path twice": lambda sources: _differ([*_paths(sources)]),
+    "a stopSignal alone": lambda held: {*held} == {"stopSignal"},
     "a list with ALL": lambda value: "ALL" in value,
     "of one type": lambda held: sum(held[key] is not None for key in held if key != "name") <= 1,
-    "of a type that restricted pods may have": lambda held: all(
-        key in _RESTRICTED_VOLUMES for key in held if held[key] is not None
-    ),
-    "without a key in both of matchLabelKeys and mismatchLabelKeys": lambda held: (
-        not {*(held.get("matchLabelKeys") or ())} & {*(held.get("mismatchLabelKeys") or ())}
-    ),
+    "named where there are several": lambda ports: len(ports) < 2 or all(port.get("name") for port in ports),
+    "a node port or 0": lambda value: value == 0 or is_valid("from 30000 to 32767", value),
+    "a network alone": lambda value: "/" in value and ipaddress.ip_network(value),
+    "without an item twice": lambda value: len({*value}) == len(value),
+    "without an empty key": lambda value: "" not in value,
+    "with 1 MiB of base64 at most": lambda value: sum(len(each or "") for each in value.values()) <= 1398104,
+    "with an endPort from its port on": lambda held: held.get("endPort", 2**16) >= (held.get("port") or -1),
     "with a maxSurge or a maxUnavailable above 0": lambda held: any(
         _share(held.get(key, 1)) > 0 for key in ("maxSurge", "maxUnavailable")
     ),
@@ -79,11 +76,6 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
         held.get("progressDeadlineSeconds", 600) > held.get("minReadySeconds", 0)
     ),
 }
-
-
-@lru_cache(maxsize=65536)
-def _is_qualified(key: str) -> bool:
-    return is_valid("a qualified name", key)
 
 
 @cache
@@ -145,7 +137,8 @@ class Rules:
                 found.append(Broken("", f"must be {rule}{shown}"))
         if is_mapping(value):
             for condition, rules in self.when.items():
-                if all(_holds(term, value) for term in _terms(condition)):
+                key, terms = _terms(condition)
+                if (not key or key in value) and all(_holds(term, value) for term in terms):
                     found += rules.broken(value)
             for key in self.needed:
                 is_empty = value.get(key) in ("", [], {}) and self.below[key].given == "always"
@@ -209,9 +202,10 @@ def _rules(rows: Iterable[Mapping[str, str]]) -> Rules:
 
 
 @cache
-def _terms(condition: str) -> list[tuple[str, ...]]:
-    """The terms of a condition: field, !field, field=value or field!=value."""
-    return re.findall(r"(!?)([\w.]+)(?:(!?)=(\S*))?", condition)
+def _terms(condition: str) -> tuple[str, list[tuple[str, ...]]]:
+    """A field that a condition needs, if it does, and its terms: field, !field, field=value or field!=value."""
+    terms: list[tuple[str, ...]] = re.findall(r"(!?)([\w.]+)(?:(!?)=(\S*))?", condition)
+    return next((path.partition(".")[0] for out, path, differs, _ in terms if not (out or differs)), ""), terms
 
 
 def _holds(term: tuple[str, ...], held: Manifest) -> bool:
@@ -228,13 +222,13 @@ def _holds(term: tuple[str, ...], held: Manifest) -> bool:
 
 
 def is_valid(rule: str, value: Any) -> bool:
-    """Whether a value is as a rule of the tables wants it; one of another type is not."""
+    """Whether a value is as a rule of the tables wants it, or may be: one of another type is not."""
     try:
         return bool(_check(rule)(value))
     except _UnknownError:
         return True
     except (AttributeError, TypeError, ValueError, LookupError, OSError):
-        return False
+        return any(unknown_paths(value))
 
 
 @cache
@@ -257,6 +251,11 @@ def _check(rule: str) -> Callable[[Any], Any]:
             return lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
         case "different":
             return lambda value: _differ([tuple(item.get(option) for option in options[1:]) for item in value])
+        case "with":
+            given = ("data", "stringData")
+            return lambda held: any(held.get(key) is UNKNOWN or {*options} & {*section(held, key)} for key in given)
+        case "without a key in both":
+            return lambda value: not {*(value.get(options[0]) or ())} & {*(value.get(options[2]) or ())}
         case "exactly":
             return lambda value: len(value) == int(options[0])
         case _:
@@ -265,6 +264,13 @@ def _check(rule: str) -> Callable[[Any], Any]:
 
 def _differ(seen: list[tuple[Any, ...]]) -> bool:
     return all(seen.count(each) == 1 for each in seen if any(each) and UNKNOWN not in each)
+
+
+def _paths(sources: Iterable[Manifest]) -> Iterable[tuple[Any]]:
+    """Where the sources of a projected volume put files, tokens apart."""
+    found = [section(each, key) for each in sources for key in each if key != "serviceAccountToken"]
+    for held in (*found, *(item for each in found for item in items(each, "items"))):
+        yield from ((held[key],) for key in held if key.lower().endswith("path"))
 
 
 class _UnknownError(Exception):

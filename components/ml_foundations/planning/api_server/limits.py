@@ -6,7 +6,7 @@ from functools import lru_cache
 from ml_foundations.kubernetes.manifests import ByContent, Manifest, items, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, format_milli, milli, millis
 from ml_foundations.planning.api_server.fields import is_valid
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import (
     HUGE_PAGES,
     Field,
@@ -20,12 +20,11 @@ from ml_foundations.planning.model.resources import (
 
 def invalid_resources(spec: Manifest) -> tuple[Refusal, ...]:
     """Resources of a pod or a template that the API server refuses whatever the namespace."""
-    read = {key: [_read(container) for container in items(spec, key)] for key in ("containers", "initContainers")}
+    read = {
+        key: [{name: container.get(name) for name in ("resources", "restartPolicy")} for container in items(spec, key)]
+        for key in ("containers", "initContainers")
+    }
     return _invalid_resources(ByContent({**read, "resources": section(spec, "resources")}))
-
-
-def _read(container: Manifest) -> Manifest:
-    return {key: container.get(key) for key in ("resources", "restartPolicy")}
 
 
 @lru_cache(maxsize=16384)
@@ -98,23 +97,18 @@ def _of_pod(spec: Manifest, field: Field) -> Amounts:
 
 
 def _invalid(path: str, requests: Amounts, limits: Amounts, *, of_pod: bool = False) -> Iterable[Refusal]:
-    for name, amount in {*limits.items(), *requests.items()}:
+    for name, amount in dict.fromkeys((*limits.items(), *requests.items())):
         size = name.removeprefix(HUGE_PAGES)
         if not _may_have(name, of_pod) or amount < 0 or (size != name and not _is_multiple(amount, size)):
-            message = f"has {format_milli(amount)} of {name}, which is no amount of a resource that it can have"
-            yield Refusal("invalid", f"{path}.limits.{name}", message, "Correct the name or the amount.")
+            yield told("no-such-resource", f"{path}.limits.{name}", amount=format_milli(amount), name=name)
     if any(name.startswith(HUGE_PAGES) for name in requests | limits) and not {"cpu", "memory"} & {*requests, *limits}:
         yield Refusal("invalid", path, "has huge pages without cpu or memory", "Request cpu or memory as well.")
     for name, wanted in sorted((limits | requests).items()):
         shown, limit = format_milli(wanted), limits.get(name)
         if is_extended(name) and wanted % WHOLE:
-            message = f"requests {shown} of {name}, which comes in whole units only"
-            remedy = f"Request a whole number of {name}."
-            yield Refusal("extended-resource-fraction", f"{path}.requests.{name}", message, remedy)
+            yield told("fraction", f"{path}.requests.{name}", shown=shown, name=name)
         if limit is None and not is_overcommitted(name):
-            message = f"requests {shown} of {name} without a limit, which the API server refuses"
-            remedy = f"Set limits.{name} to {shown}."
-            yield Refusal("extended-resource-limit", f"{path}.limits.{name}", message, remedy)
+            yield told("no-limit", f"{path}.limits.{name}", shown=shown, name=name)
         elif limit is not None and wanted != limit and (wanted > limit or not is_overcommitted(name)):
             rules = {True: ("request-above-limit", "at most"), False: ("extended-resource-limit", "exactly")}
             rule, relation = rules[is_overcommitted(name)]

@@ -1,5 +1,6 @@
 """Kueue's queues: whether the nominal quotas of a ClusterQueue can ever admit a workload, and where it is sent then."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,8 @@ from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namesp
 from ml_foundations.kubernetes.quantities import Amounts, format_milli, milli
 from ml_foundations.kubernetes.selectors import REQUIRED, required_node_affinity, selects, selects_node
 from ml_foundations.kubernetes.tolerations import untolerated_taints
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.decisions import Draw
+from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import PODS, pod_requests
 
 _REQUESTER = "kueue.x-k8s.io/provisioning-request"
@@ -37,11 +39,10 @@ class Queues:
         nothing = _no_request("nothing declared makes one", remedy, certain=not name or queue is not None)
         return min(filter(None, found), key=lambda each: each.certain, default=nothing) if all(found) else None
 
-    def _checks_of(self, queue: Manifest, template: Manifest) -> Iterable[str]:
-        """The AdmissionChecks of a ClusterQueue for flavors that take pods of a template."""
-        spec = section(queue, "spec")
-        flavors = [(each["name"], group) for group in items(spec, "resourceGroups") for each in items(group, "flavors")]
-        taken = {name for name, group in flavors if self._takes_pods(name, group, template)}
+    def _checks_of(self, queue: Manifest, template: Manifest | None = None) -> Iterable[str]:
+        """The AdmissionChecks of a ClusterQueue; those for flavors that take pods of a template."""
+        spec, flavors = section(queue, "spec"), [(flavor["name"], group) for group, flavor in _flavors_of(queue)]
+        taken = {name for name, group in flavors if template is None or self._takes_pods(name, group, template)}
         checks = items(section(spec, "admissionChecksStrategy"), "admissionChecks")
         named = (each["name"] for each in checks if not each.get("onFlavors") or taken & {*each["onFlavors"]})
         return *(spec.get("admissionChecks") or ()), *named
@@ -64,35 +65,48 @@ class Queues:
         """Whether a ClusterQueue takes workloads of a namespace with these labels; without a selector, of none."""
         return selects(section(queue, "spec").get("namespaceSelector"), namespace)
 
-    def refusals(self, queue: Manifest, spec: Manifest, requests: Amounts) -> Iterable[Refusal]:
-        """Resources of which no flavor that takes a template ever has enough; their path is left empty."""
-        covered: set[str] = set()
-        for group in items(section(queue, "spec"), "resourceGroups"):
-            names = _covered(group, requests)
-            covered.update(names)
-            flavors = [flavor for flavor in items(group, "flavors") if self._takes_pods(flavor["name"], group, spec)]
-            if names and not flavors:
-                yield _taken_by_none(queue)
-            elif names and not self._usable(queue, group, spec, requests):
-                most = {name: max((self._most(queue, f, name) for f in flavors), default=0) for name in names}
-                name = max(names, key=lambda each: requests[each] / max(most[each], 1))
-                yield _refused(queue, name, requests[name], most[name])
-        for name in sorted(requests.keys() - covered - {PODS}):
-            yield _refused(queue, name, requests[name], 0)
+    def not_known(self, queue: Manifest) -> Iterable[Refusal]:
+        """What a ClusterQueue admits nothing without, where it is not declared: flavors, and checks of Kueue's own."""
+        flavors = {flavor["name"]: group for group, flavor in _flavors_of(queue)}
+        known = {n for n, check in self._checks.items() if section(check, "spec").get("controllerName") == _REQUESTER}
+        missing = [f"ResourceFlavor {name}" for name in flavors if name not in self._flavors]
+        missing += [f"AdmissionCheck {name} of {_REQUESTER}" for name in self._checks_of(queue) if name not in known]
+        for what in missing if flavors else ["resource group"]:
+            yield told("inactive-queue", "metadata.labels", certain=False, queue=name_of(queue), what=what)
 
-    def admitted(self, spec: Manifest, queue: Manifest, template: Manifest, requests: Amounts) -> Manifest:
-        """A pod's spec as Kueue admits it, where one flavor alone can: with the flavor's labels and tolerations."""
+    def refusals(self, draws: Iterable[Draw]) -> Iterable[Refusal]:
+        """Resources of which no flavor that takes a template has enough, beside what the draws before it take."""
+        taken = Counter[tuple[str, str, str]]()
+        certain = True
+        for queue, path, spec, requests in draws:
+            covered: set[str] = set()
+            for group in items(section(queue, "spec"), "resourceGroups"):
+                names = _covered(group, requests)
+                covered.update(names)
+                flavors = [
+                    f["name"] for f in items(group, "flavors") if names and self._takes_pods(f["name"], group, spec)
+                ]
+                left = {(f, name): self._left(queue, f, name, taken) for f in flavors for name in names}
+                fitting = [f for f in flavors if all(requests[name] <= left[f, name] for name in names)]
+                certain &= len(flavors) < 2 or not taken  # else those before it may have taken another flavor
+                if names and not flavors:
+                    yield told("no-flavor", path, queue=name_of(queue))
+                elif names and not fitting:
+                    most = {name: max(left[f, name] for f in flavors) for name in names}
+                    name = max(names, key=lambda each: requests[each] / max(most[each], 1))
+                    yield _refused(queue, path, name, requests[name], most[name], certain=certain)
+                taken.update({(name_of(queue), f, name): requests[name] for f in fitting[:1] for name in names})
+            for name in sorted(requests.keys() - covered - {PODS}):
+                yield _refused(queue, path, name, requests[name], 0)
+
+    def admitted(self, spec: Manifest, draw: Draw) -> list[Manifest]:
+        """A pod's spec as Kueue may admit it: with the labels and tolerations of each flavor that has enough."""
+        found, (queue, _, template, requests) = [spec], draw
         for group in items(section(queue, "spec"), "resourceGroups"):
-            usable = self._usable(queue, group, template, requests)
-            if len(usable) != 1 or usable[0] not in self._flavors:
-                continue
-            flavor = section(self._flavors[usable[0]], "spec")
-            spec = {
-                **spec,
-                "nodeSelector": {**section(spec, "nodeSelector"), **section(flavor, "nodeLabels")},
-                "tolerations": [*items(spec, "tolerations"), *items(flavor, "tolerations")],
-            }
-        return spec
+            usable = self._usable(queue, group, template, requests) if _covered(group, requests) else ()
+            flavors = [section(self._flavors[name], "spec") for name in usable if name in self._flavors]
+            found = [_with(flavor, each) for each in found for flavor in flavors] or found
+        return found
 
     def _takes_pods(self, name: str, group: Manifest, spec: Manifest) -> bool:
         """Whether a flavor takes pods of a template: by its taints, and by labels that flavors of its group have.
@@ -113,25 +127,33 @@ class Queues:
             flavor["name"]
             for flavor in items(group, "flavors")
             if self._takes_pods(flavor["name"], group, template)
-            and all(requests[name] <= self._most(queue, flavor, name) for name in _covered(group, requests))
+            and all(requests[name] <= self._left(queue, flavor["name"], name, {}) for name in _covered(group, requests))
         ]
 
-    def _most(self, queue: Manifest, flavor: Manifest, resource: str) -> int:
-        """What a queue may use of a flavor at most: its own, and what the others of its cohort lend."""
-        own, limit, _ = quota_of(flavor, resource)
-        cohort = _cohort(queue)
-        if cohort is None:
-            return own
-        lent = 0
-        for other in self._cluster.values():
-            if other is queue or _cohort(other) != cohort:
-                continue
-            for group in items(section(other, "spec"), "resourceGroups"):
-                for offered in items(group, "flavors"):
-                    if offered["name"] == flavor["name"]:
-                        nominal, _, lending = quota_of(offered, resource)
-                        lent += nominal if lending is None else min(nominal, lending)
-        return own + (lent if limit is None else min(lent, limit))
+    def _left(self, queue: Manifest, flavor: str, resource: str, taken: Mapping[tuple[str, str, str], int]) -> int:
+        """What a queue has left of a flavor at most: its own, and what the others of its cohort lend."""
+        near = [q for q in self._cluster.values() if q is queue or (_cohort(q) and _cohort(q) == _cohort(queue))]
+        quotas = {name_of(q): quota_of(f, resource) for q in near for _, f in _flavors_of(q) if f["name"] == flavor}
+        used = {name: taken.get((name, flavor, resource), 0) for name in quotas}
+        free = sum(own for own, _, _ in quotas.values()) - sum(used.values())
+        own, limit, _ = quotas.pop(name_of(queue))
+        lent = sum(nominal if lending is None else min(nominal, lending) for nominal, _, lending in quotas.values())
+        most = own + (lent if limit is None else min(lent, limit))
+        return max(0, most - sum(used.values()), min(free, own - used[name_of(queue)]))
+
+
+def _flavors_of(queue: Manifest) -> list[tuple[Manifest, Manifest]]:
+    groups = items(section(queue, "spec"), "resourceGroups")
+    return [(group, flavor) for group in groups for flavor in items(group, "flavors")]
+
+
+def _with(flavor: Manifest, spec: Manifest) -> Manifest:
+    selector = {**section(spec, "nodeSelector"), **section(flavor, "nodeLabels")}
+    return {
+        **spec,
+        "nodeSelector": selector,
+        "tolerations": [*items(spec, "tolerations"), *items(flavor, "tolerations")],
+    }
 
 
 def _about(keys: set[str], spec: Manifest) -> Manifest:
@@ -150,22 +172,9 @@ def _no_request(why: str, remedy: str, *, certain: bool = True) -> Refusal:
     return Refusal("queued-nodes", "tolerations", message, remedy, certain)
 
 
-def _taken_by_none(queue: Manifest) -> Refusal:
-    message = (
-        f"no flavor of ClusterQueue {name_of(queue)} has the labels that its pods select and the taints they tolerate"
-    )
-    remedy = "Correct the node selector or the tolerations, or add a flavor for such nodes."
-    return Refusal("queue", "", message, remedy)
-
-
-def _refused(queue: Manifest, resource: str, wanted: int, most: int) -> Refusal:
-    short = format_milli(wanted - most)
-    message = (
-        f"it needs {format_milli(wanted)} {resource} at once, and one flavor of ClusterQueue {name_of(queue)} has "
-        f"{format_milli(most)} at most, borrowed ones included: {short} too few"
-    )
-    remedy = f"Raise nominalQuota of {resource} in ClusterQueue {name_of(queue)} by {short}, or ask for less."
-    return Refusal("queue-quota", "", message, remedy)
+def _refused(queue: Manifest, path: str, resource: str, wanted: int, most: int, *, certain: bool = True) -> Refusal:
+    amounts = {"wanted": format_milli(wanted), "most": format_milli(most), "short": format_milli(wanted - most)}
+    return told("queue-quota", path, certain=certain, resource=resource, queue=name_of(queue), **amounts)
 
 
 def _cohort(queue: Manifest) -> str | None:

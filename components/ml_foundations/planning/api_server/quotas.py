@@ -1,11 +1,13 @@
 """ResourceQuotas as the API server charges them: what a workload counts against, and what is left."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import Manifest, api_object, items, name_of, namespace_of, plural, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, total
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
-from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded
+from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded, Verdict
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import is_extended, is_pod_level, pod_limits, pod_requests
@@ -24,6 +26,8 @@ _MADE_COUNTS: Mapping[str, str] = {
     "JobSet": "count/jobs.batch",
 }
 """What the objects count against that a workload's controller makes before its pods."""
+_OF_NAMESPACE = api_object("v1", "ConfigMap", {"name": "kube-root-ca.crt"})
+"""Every namespace has it."""
 
 
 class Quota:
@@ -33,20 +37,24 @@ class Quota:
         manifest: The ResourceQuota.
         hard: What it allows, in thousandths.
         taken: What is used of it.
+        beside: What each other object counts against.
     """
 
-    def __init__(
-        self, manifest: Manifest, running: Iterable[PodClass], replaced: Iterable[PodClass], claims: Iterable[Manifest]
-    ) -> None:
+    def __init__(self, manifest: Manifest, cluster: Cluster, objects: Iterable[Manifest]) -> None:
         self.manifest = manifest
         self.hard = millis(section(manifest, "spec", "hard"))
         self._scopes = list(_scopes(manifest))
         namespace = namespace_of(manifest)
-        mine = [claim for claim in claims if namespace_of(claim) == namespace and not self._scopes]
+        mine = [claim for claim in cluster.volumes.claims if namespace_of(claim) == namespace and not self._scopes]
         self._claims = {name_of(claim): claim for claim in mine if not section(claim, "status")}
         self._used = millis(section(manifest, "status", "used"))
+        others = [each for each in objects if namespace_of(each) == namespace and not self._scopes]
+        beside = [each for each in others if not self._used or not is_stored(each)]
+        if not self._used and any(each["kind"] == "ConfigMap" for each in beside):
+            beside.append(_OF_NAMESPACE)
+        self.beside = {f"{each['kind']} {name_of(each)}": _object_charge(each) for each in beside}
         # What is used includes pods that are charged once more with their workload.
-        counted = replaced if self._used else running
+        counted = cluster.replaced if self._used else chain.from_iterable(cluster.running.values())
         pods = total(_pod_charge(pod.spec) for pod in counted if pod.namespace == namespace and self.covers(pod))
         if self._used:
             self.taken = {name: max(0, amount - pods.get(name, 0)) for name, amount in self._used.items()}
@@ -96,7 +104,15 @@ class Quota:
     def _mounted(self, candidates: Sequence[Candidate]) -> set[str]:
         return {name_of(claim) for c in candidates for claim in (*c.claims, *c.kept)} & self._claims.keys()
 
-    def exceeded(self, charge: Mapping[str, int], workloads: Iterable[Workload] = ()) -> list[QuotaExceeded]:
+    def crowded(self, candidates: Sequence[Candidate]) -> tuple[Verdict, list[QuotaExceeded]]:
+        """What objects beside workloads are refused for; where some are counted, they may be there already."""
+        names = [name for name, charge in self.beside.items() if charge.keys() & self.hard.keys()]
+        beside = total(self.beside[name] for name in names)
+        charge = total((beside, self.objects_charge(candidates)))
+        verdict = Verdict.UNDETERMINED if self._used else Verdict.CANNOT_FIT
+        return verdict, self.exceeded({name: charge[name] for name in beside}, names)
+
+    def exceeded(self, charge: Mapping[str, int], workloads: Iterable[Workload | str] = ()) -> list[QuotaExceeded]:
         """What a charge takes too much of."""
         return [
             QuotaExceeded(self.manifest, name, amount, free, self.hard[name], tuple(workloads))
@@ -149,8 +165,17 @@ def _objects_charge(candidate: Candidate, *, is_there: bool) -> Amounts:
         objects[_MADE_COUNTS[workload.kind]] = (sum(1 if n is None else n for n in jobs) or 1) * WHOLE
     # Of a Job, one pod at a time is enough.
     devices = (_times(pod.devices, min(s.count, 1) if workload.is_partial else s.count) for s, pod in candidate.sets)
-    claims = (_times(_claim_charge(claim), count) for claim, count in candidate.made_claims)
-    return total((objects, *devices, *claims))
+    return total((objects, *devices, *(_times(_claim_charge(claim), count) for claim, count in candidate.made_claims)))
+
+
+def _object_charge(document: Manifest) -> Amounts:
+    """What an object counts against that is neither a workload nor a claim."""
+    spec, name = section(document, "spec"), plural(document["kind"])
+    group = str(document.get("apiVersion")).rpartition("/")[0]
+    charge = dict.fromkeys((name, f"count/{name}.{group}".rstrip(".")), WHOLE)
+    if spec.get("type") in ("LoadBalancer", "NodePort") and spec.get("allocateLoadBalancerNodePorts") is not False:
+        charge["services.nodeports"] = len(items(spec, "ports")) * WHOLE
+    return charge | ({"services.loadbalancers": WHOLE} if spec.get("type") == "LoadBalancer" else {})
 
 
 def _pod_charge(spec: Manifest) -> Amounts:

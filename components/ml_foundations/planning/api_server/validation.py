@@ -23,6 +23,7 @@ from ml_foundations.kubernetes.manifests import (
 from ml_foundations.kubernetes.quantities import WHOLE, milli, millis
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.api_server.fields import is_valid, of_object, pod_spec
+from ml_foundations.planning.input import known
 from ml_foundations.planning.model.refusals import Refusal, invalid
 from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload, is_indexed, is_stored
@@ -54,9 +55,8 @@ def refusals(workload: Workload, pods: PodSet) -> list[Refusal]:
     spec = section(pods.template, "spec")
     if is_stored(workload.manifest):
         return []  # the API server has stored it
-    found = [*_of_spec(ByContent(spec))]
-    found += _mounts(spec, [name_of(claim) for claim in workload.claims])
-    found = [(f"{pods.path}.{path}", wrong) for path, wrong in found]
+    of_spec = _of_spec(ByContent(spec), tuple(map(name_of, workload.claims)))
+    found = [(f"{pods.path}.{path}", wrong) for path, wrong in of_spec]
     found += [(path, rule) for path, rule, known in of_object(workload.kind).broken(workload.manifest) if known]
     found += _of_workload(workload, pods, spec)
     return [invalid(*each) for each in dict.fromkeys(found)]
@@ -69,7 +69,8 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
         if document["kind"] not in WORKLOAD_KINDS and not is_stored(document):
             about = f"{document['kind']} {name_of(document)}"
             broken = of_object(document["kind"]).broken(document)
-            told = dict.fromkeys((path, rule) for path, rule, known in broken if known)
+            notes = () if known.is_judged(document) else known.notes(document)
+            told = dict.fromkeys((path, rule) for path, rule, is_certain in (*broken, *notes) if is_certain)
             if check := _AGAINST_EACH_OTHER.get(document["kind"]):
                 told |= dict.fromkeys(check(document))
             found += [invalid(path, rule, about) for path, rule in told]
@@ -79,10 +80,10 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
 
 
 @lru_cache(maxsize=16384)
-def _of_spec(spec: ByContent) -> tuple[tuple[str, str], ...]:
+def _of_spec(spec: ByContent, claims: Sequence[str]) -> tuple[tuple[str, str], ...]:
     checks = (_container_names, _host_ports, _device_claims, _host_processes, _sleeps)
     broken = [(path, rule) for path, rule, known in pod_spec().broken(spec.tree) if known]
-    return *broken, *(each for check in checks for each in check(spec.tree))
+    return *broken, *(each for check in checks for each in check(spec.tree)), *_mounts(spec.tree, claims)
 
 
 def _listed(holder: Any, key: str) -> list[tuple[str, Manifest]]:
@@ -171,8 +172,8 @@ def _mounts(spec: Manifest, claims: Iterable[str]) -> _Wrong:
         for inner, variable in _listed(container, "env"):
             if key := section(variable, "valueFrom", "fileKeyRef"):
                 named.append((f"{inner}.valueFrom.fileKeyRef.volumeName", key.get("volumeName"), names))
-        for inner, name, known in named:
-            if UNKNOWN not in (*names, name) and name not in known:
+        for inner, name, right in named:
+            if UNKNOWN not in (*names, name) and name not in right:
                 yield f"{path}.{inner}", f"must be the name of a volume of the right type, not {name}"
         for inner, device in devices:
             if device.get("name") in mounted and device.get("name") is not UNKNOWN:
@@ -198,6 +199,8 @@ def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
 
     A template, which has no labels here, is refused where its selector names such a key twice.
     """
+    if not (spec.get("affinity") or spec.get("topologySpreadConstraints")):
+        return
     affinity = section(spec, "affinity")
     holders = [("", each) for each in _listed(spec, "topologySpreadConstraints")]
     for kind in ("podAffinity", "podAntiAffinity"):
@@ -289,11 +292,18 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
     path = "spec.jobTemplate.spec" if workload.kind == "CronJob" else "spec"
     job = section(workload.manifest, *path.split("."))
     yield from ((f"{path}.{below}", wrong) for below, wrong in _of_job(job, spec))
+    for at, each in _listed(own, "replicatedJobs") if workload.kind == "JobSet" else ():
+        job = section(each, "template", "spec")
+        count, is_of_indexes = job.get("completions"), (job.get("completionMode") or "Indexed") == "Indexed"
+        pod = (f"-{count - 1}-xxxxx" if isinstance(count, int) else "-0") if is_of_indexes else ""
+        longest = f"{workload.name}-{each.get('name')}-{(each.get('replicas') or 1) - 1}{pod}"
+        if workload.name is not UNKNOWN and not is_valid("a DNS label that begins with a letter", longest):
+            yield f"spec.{at}.name", f"must make names of at most 63 letters, digits and dashes, not {longest}"
     for key in labels if workload.kind in ("Job", "CronJob") else ():
         if labels[key] not in (pods.labels[key], UNKNOWN):
             yield f"{pods.path.removesuffix('spec')}metadata.labels.{key}", "must be left out: Jobs have their own"
-    known = selector and workload.kind in _SELECTING and not any(unknown_paths([selector, labels]))
-    if known and not selects(selector, labels):
+    is_plain = selector and workload.kind in _SELECTING and not any(unknown_paths([selector, labels]))
+    if is_plain and not selects(selector, labels):
         yield "spec.selector", "must select the labels of the template"
     completions = own.get("completions")
     if is_indexed(workload) and isinstance(completions, int) and completions > 0:

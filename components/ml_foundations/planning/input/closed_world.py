@@ -24,7 +24,8 @@ from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Work
 _REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
 _PODS = ("/pods", "/pods/binding", "/serviceaccounts")
 """What must be created before any pod is on its node: group and resource."""
-_READ = ("APIService", "AutoscalingMetric", "ServiceAccount", "AdmissionCheck", "ProvisioningRequestConfig")
+_ASK = ("AdmissionCheck", "ProvisioningRequestConfig")
+_READ = ("APIService", "AutoscalingMetric", "NetworkPolicy", "ServiceAccount", *_ASK)
 """Harmless kinds that decide by their names, ask for nodes, or are advised by."""
 _MAKES: Mapping[str, Sequence[str]] = {
     "Deployment": ("apps/replicasets",),
@@ -179,7 +180,8 @@ class World:
         spec = section(document, "spec")
         match document["kind"]:
             case "CustomResourceDefinition":
-                return section(spec, "names").get("kind") == workload.kind and spec.get("group") == _group(workload)
+                group = str(workload.manifest.get("apiVersion")).rpartition("/")[0]
+                return section(spec, "names").get("kind") == workload.kind and spec.get("group") == group
             case "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration":
                 return any(self._is_about(hook, "rules", workload) for hook in items(document, "webhooks"))
             case "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy":
@@ -251,10 +253,6 @@ def _has_claims(workload: Workload) -> bool:
     known_volumes = [each for some in volumes if isinstance(some, list) for each in cast("list[Any]", some)]
     mounted = (is_mapping(each) and each.keys() & {"persistentVolumeClaim", "ephemeral"} for each in known_volumes)
     return bool(workload.claims) or any(mounted)
-
-
-def _group(workload: Workload) -> str:
-    return str(workload.manifest.get("apiVersion")).rpartition("/")[0]
 
 
 def _resource(document: Manifest) -> str:

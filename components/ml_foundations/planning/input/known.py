@@ -1,10 +1,11 @@
 """What planning knows of Kubernetes: its kinds and fields, by ``fields.yaml`` and, for their types, ``schema.json``."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -43,6 +44,7 @@ class _Field:
         values: Those that planning follows, where there are others.
         keys: Those that decide, and those that planning does not follow.
         least: The smallest number.
+        decides: Whether it decides: of other fields, and of those below them, only the types are checked.
         check: What is wrong with a value; None of a type that has fields.
     """
 
@@ -52,6 +54,7 @@ class _Field:
     values: frozenset[Any] = field(default_factory=frozenset[Any])
     keys: str = ""
     least: int = 0
+    decides: bool = True
     check: Callable[[Any, int], str] | None = None
 
     @cached_property
@@ -59,20 +62,15 @@ class _Field:
         """Whether it holds one value, which decides."""
         return not self.shape and not self.unknown
 
-
-def _string(value: Any, _least: int) -> str:
-    return "" if isinstance(value, str) else f"must be a string, not {shown(value)}; put it in quotes"
-
-
-def _boolean(value: Any, _least: int) -> str:
-    return "" if isinstance(value, bool) else f"must be true or false, not {shown(value)}"
+    @cached_property
+    def fine(self) -> Any:
+        """The Python type of which all values, items or values of a map are right: most are of it."""
+        return None if self.unknown or self.values else {"string": str, "boolean": bool}.get(self.type)
 
 
-_HARMLESS = {"string": _Field("string", check=_string), "boolean": _Field("boolean", check=_boolean)}
-"""Fields that decide nothing, and are refused where they hold something else."""
 _NO_FIELD = _Field("any", unknown="Kubernetes has no such field")
 _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
-"""The fields of a type, None for harmless ones, and those that are required."""
+"""The fields of a type, None for those that nobody reads, and those that are required."""
 
 
 @cache
@@ -111,8 +109,9 @@ def is_judged(manifest: Manifest) -> bool:
 
 
 def notes(manifest: Manifest) -> list[Note]:
-    """What is wrong with the fields of a judged object, and what planning does not know of them."""
-    return notes_of(schema()["kinds"][f"{manifest['apiVersion']} {manifest['kind']}"], manifest)
+    """What is wrong with the fields of an object, and what planning does not know of those of a judged one."""
+    type_ = schema()["kinds"].get(f"{manifest.get('apiVersion')} {manifest['kind']}")
+    return notes_of(type_, manifest, decides=is_judged(manifest)) if type_ in schema()["types"] else []
 
 
 @cache
@@ -122,40 +121,50 @@ def types() -> Mapping[str, _Type]:
 
 
 def _type(name: str, rules: Mapping[str, Any]) -> _Type:
-    own: Mapping[str, str] = schema()["types"][name]
     harmless = [key for keys in rules.get("harmless", {}).values() for key in keys]
-    found: dict[str, _Field | None] = {key: _HARMLESS.get(own.get(key, "")) for key in harmless}
+    shapes, _ = _shapes(name)
+    # The API server drops what is said of an object's status.
+    found = {key: None if name.endswith("Status") else shapes.get(key) for key in harmless}
     unknown = {key: reason for reason, keys in rules.get("unknown", {}).items() for key in keys}
     for key in (*rules.get("decided", ()), *unknown):
-        if key in own:
-            type_, shape = own[key].partition(":")[0].strip("[]{}"), own[key][0].strip("abcdefghijklmnopqrstuvwxyz")
-            found[key] = _Field(
-                type_,
+        if shape := shapes.get(key):
+            found[key] = replace(
                 shape,
-                unknown.get(key, ""),
-                frozenset(rules.get("values", {}).get(key, ())),
-                rules.get("keys", {}).get(key, ""),
-                rules.get("least", {}).get(key, 0),
-                _CHECKS[type_] if type_ not in schema()["types"] else None,
+                type=(type_ := shape.type.partition(":")[0]),
+                decides=True,
+                unknown=unknown.get(key, ""),
+                values=frozenset(rules.get("values", {}).get(key, ())),
+                keys=rules.get("keys", {}).get(key, ""),
+                least=rules.get("least", {}).get(key, 0),
+                check=_CHECKS.get(type_),
             )
     return found, rules.get("required", ())
 
 
-def notes_of(type_name: str, value: Any) -> list[Note]:
+@cache
+def _shapes(name: str) -> _Type:
+    """The fields of a type that decides nothing."""
+    found: dict[str, _Field | None] = {}
+    for key, text in schema()["types"][name].items():
+        type_, shape = text.strip("[]{}"), text[0].strip("abcdefghijklmnopqrstuvwxyz")
+        values = type_.partition(": ")[2].split()
+        check = _CHECKS.get("integer or any string" if type_ == "integer or string" else type_)
+        check = partial(_one_of, values) if values else check
+        found[key] = _Field(type_, shape, decides=False, least=-(2**63), check=check)
+    return found, ()
+
+
+def notes_of(type_name: str, value: Any, *, decides: bool = True) -> list[Note]:
     """What is wrong with the fields of a value of a type, and what planning does not know of them."""
     if not is_mapping(value):
         return [Note("", f"must be a mapping, not {shown(value)}", is_error=True)]
-    fields, required = types()[type_name]
-    found: list[Note] = []
-    for key in required:
-        if value.get(key) is None:
-            found.append(Note(key, "is required", is_error=True))
+    fields, required = types()[type_name] if decides else _shapes(type_name)
+    found = [Note(key, "is required", is_error=True) for key in required if value.get(key) is None]
     for key, item in value.items():
-        rule = fields.get(key, _NO_FIELD)
-        is_open = item is UNKNOWN and rule is not None and (type_name == _METADATA or _HARMLESS.get(rule.type) is rule)
-        if rule is None or item is None or is_open:
+        rule = fields.get(key, _NO_FIELD if decides else None)
+        if rule is None or item is None or (item is UNKNOWN and (type_name == _METADATA or not rule.decides)):
             continue
-        if notes := _in_field(rule, item):
+        if (type(item) is not rule.fine or rule.shape) and (notes := _in_field(rule, item)):
             found += _below(key, notes)
     return found
 
@@ -174,13 +183,13 @@ def _in_field(rule: _Field, value: Any) -> list[Note]:
     found: list[Note] = []
     if rule.shape == "[" and isinstance(value, list):
         for index, item in enumerate(cast("list[Any]", value)):
-            empty = [Note("", "must not be empty", is_error=True)]
+            empty = [Note("", "must not be empty", is_error=True)] if rule.decides else []
             found += _below(f"[{index}]", empty if item is None else _in_value(rule, item))
     elif rule.shape == "{" and is_mapping(value):
         for key, item in value.items():
-            is_read = item is not UNKNOWN or not rule.keys or decides(rule.keys, key)
-            if item is not None and is_read and (notes := _in_value(rule, item)):
-                found += _below(key, notes)
+            if type(item) is not rule.fine and item is not None:
+                is_read = item is not UNKNOWN or not rule.keys or decides(rule.keys, key)
+                found += _below(key, _in_value(rule, item)) if is_read else ()
             if rule.keys and not is_known(rule.keys, key):
                 found.append(Note(key, "planning does not know what it decides", is_error=False))
     else:
@@ -191,9 +200,9 @@ def _in_field(rule: _Field, value: Any) -> list[Note]:
 
 def _in_value(rule: _Field, value: Any) -> list[Note]:
     if value is UNKNOWN:
-        return [Note("", NOT_YET, is_error=False)]
+        return [Note("", NOT_YET, is_error=False)] if rule.decides else []
     if rule.check is None:
-        return notes_of(rule.type, value)
+        return notes_of(rule.type, value, decides=rule.decides)
     if problem := rule.check(value, rule.least):
         return [Note("", problem, is_error=True)]
     if rule.values and value not in rule.values and value != "":
@@ -205,8 +214,8 @@ def _in_value(rule: _Field, value: Any) -> list[Note]:
 def is_known(table_name: str, key: str) -> bool:
     """Whether planning knows what a key of a map decides: an annotation, a label or a resource of a quota."""
     # A pattern without a wildcard goes before one with it.
-    is_harmless = key not in table()["keys"][table_name]["unknown"] and _is_listed(table_name, "harmless", key)
-    return decides(table_name, key) or is_harmless or not _is_listed(table_name, "unknown", key)
+    is_told = decides(table_name, key) or _is_listed(table_name, "harmless", key)
+    return key not in table()["keys"][table_name]["unknown"] and (is_told or not _is_listed(table_name, "unknown", key))
 
 
 def decides(table_name: str, key: str) -> bool:
@@ -233,6 +242,10 @@ def _integer(value: Any, least: int) -> str:
     return "" if is_integer(value, least) else f"must be a whole number of at least {least}, not {shown(value)}"
 
 
+def _one_of(values: Sequence[str], value: Any, _least: int) -> str:
+    return "" if value in values or value == "" else f"must be one of {', '.join(values)}, not {shown(value)}"
+
+
 def _percentage(value: Any, _least: int) -> str:
     is_share = isinstance(value, str) and value.endswith("%") and value[:-1].isdigit()
     wanted = 'a whole number or a percentage such as "25%"'
@@ -253,10 +266,15 @@ def _wrong_quantity(value: str | float) -> str:
         return str(error)
 
 
+_BASE64 = re.compile(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
 _CHECKS: Mapping[str, Callable[[Any, int], str]] = {
-    "boolean": _boolean,
+    "any": lambda value, _: "",
+    "boolean": lambda value, _: "" if isinstance(value, bool) else f"must be true or false, not {shown(value)}",
+    "byte": lambda value, _: "" if _BASE64.fullmatch(re.sub("[\r\n]", "", value)) else "must be base64",
+    "int32": lambda value, least: _integer(value, least) or ("" if value < 2**31 else f"must be below {2**31}"),
     "integer": _integer,
+    "integer or any string": lambda value, least: "" if isinstance(value, str) else _CHECKS["int32"](value, least),
     "integer or string": _percentage,
     "quantity": _quantity,
-    "string": _string,
+    "string": lambda value, _: "" if isinstance(value, str) else f"must be a string in quotes, not {shown(value)}",
 }

@@ -42,13 +42,8 @@ def from_node_pool(
     return NodeClass(name, pool.node(known), most, fewest, allocatable, zones, pool.most_per_zone)
 
 
-def _effect(declared: str) -> str:
-    """A taint's effect as Kubernetes spells it, from either spelling."""
-    return TAINT_EFFECTS.get(declared, declared)
-
-
 _MACHINE = ("machineType", "guestAccelerators", "imageType", "bootDisk", "diskSizeGb", "ephemeralStorageLocalSsdConfig")
-_NODE = ("labels", "taints", "spot", "preemptible", "flexStart", "reservationAffinity")
+_NODE = ("labels", "taints", "spot", "preemptible", "flexStart", "reservationAffinity", "linuxNodeConfig")
 _POOL = ("autoscaling", "initialNodeCount", "maxPodsPerNode", "nodeCount", "nodeLocations", "queuedProvisioning")
 _DECIDING_FIELDS = (*(f"nodeConfig.{field}" for field in (*_MACHINE, *_NODE)), *_POOL)
 _RESERVATION = "nodeConfig.reservationAffinity.values"
@@ -149,8 +144,9 @@ class _Pool:
             machine_type=self.machine.name,
             labels=section(config, "labels"),
             taints=tuple(
-                {"key": taint["key"], "value": taint.get("value") or "", "effect": _effect(taint["effect"])}
+                {"key": taint["key"], "value": taint.get("value") or "", "effect": TAINT_EFFECTS.get(effect, effect)}
                 for taint in items(config, "taints")
+                for effect in [str(taint["effect"])]  # in either spelling
             ),
             gpu=self._gpu,
             automatic_gpu_taint=self._gpu is not None,
@@ -198,7 +194,8 @@ class _Pool:
 
     def allocatable(self, operator: Operator | None) -> Amounts:
         """What a node offers once GKE has reserved its part and its own DaemonSets run, in thousandths."""
-        free = node_resources.allocatable(self.machine, self.traits.max_pods)
+        huge = self.traits.hugepages
+        free = node_resources.allocatable(self.machine, self.traits.max_pods, sum(huge.values()))
         disk = self._config.get("diskSizeGb") or section(self._config, "bootDisk").get("sizeGb") or 100
         ssds = section(self._config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0
         _, storage = node_resources.ephemeral_storage_gib(int(disk), int(ssds))
@@ -206,7 +203,8 @@ class _Pool:
             "cpu": free.cpu_millis,
             "memory": free.memory_kib * node_resources.KIB * WHOLE,
             "ephemeral-storage": int(storage * node_resources.GIB) * WHOLE,
-            PODS: free.pods * WHOLE,
+            PODS: self.traits.max_pods * WHOLE,
+            **{name: kib * node_resources.KIB * WHOLE for name, kib in huge.items()},
         }
         if devices := advertised_gpus(self.traits, operator):
             offered[labels.GPU_RESOURCE] = devices * WHOLE

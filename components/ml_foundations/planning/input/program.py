@@ -31,7 +31,8 @@ Resource = tuple[str, Manifest]
 """Type token and inputs."""
 
 NETWORK, CONNECTION = "gcp:compute/network:Network", "gcp:servicenetworking/connection:Connection"
-"""A network, and its private services access."""
+SUBNETWORK, NAT = "gcp:compute/subnetwork:Subnetwork", "gcp:compute/routerNat:RouterNat"
+"""A network, its private services access, its addresses in a region, and its way to the internet."""
 _CHARTS = frozenset(each.name for each in vars(versions).values() if isinstance(each, versions.Chart))
 """The charts of our components: what they run is taken off the nodes, or runs beside them."""
 _CONTROLLERS = {"jobset.x-k8s.io": ("jobset", "JobSetController"), "kueue.x-k8s.io": ("kueue", "TrainingQueue")}
@@ -42,7 +43,7 @@ _DEFAULT_POOL_NODES = 1
 
 def is_judged(type_: str) -> bool:
     """Whether resources of a type matter to planning."""
-    return type_ in (CLUSTER, NODE_POOL, NETWORK, CONNECTION) or type_.startswith("kubernetes:")
+    return type_ in (CLUSTER, NODE_POOL, NETWORK, CONNECTION, SUBNETWORK, NAT) or type_.startswith("kubernetes:")
 
 
 def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
@@ -131,7 +132,15 @@ def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[
     cluster = clusters[0]
     if len(clusters) > 1 or cluster.get("enableAutopilot"):
         return [_unknown_nodes("the cluster's nodes")]
-    return [from_node_pool(pool, cluster, operator) for pool in [*_own_pools(cluster), *pools]]
+    own = [from_node_pool(pool, cluster, operator) for pool in [*_own_pools(cluster), *pools]]
+    return [*own, _unknown_nodes("nodes of pools that GKE makes")] if makes_pools(cluster, resources) else own
+
+
+def makes_pools(cluster: Manifest, resources: Iterable[Resource]) -> bool:
+    """Whether GKE makes node pools by itself, for pods that need them or as a ComputeClass asks for them."""
+    classes = (section(each, "spec", "nodePoolAutoCreation") for each in objects_of(resources))
+    may = cluster.get("clusterAutoscaling") is UNKNOWN
+    return may or any(each.get("enabled") for each in (section(cluster, "clusterAutoscaling"), *classes))
 
 
 def _own_pools(cluster: Manifest) -> Iterable[Manifest]:

@@ -20,20 +20,16 @@ _SCALAR = (
     "|[0-9]{4}-[0-9][0-9]?-[0-9][^#\n]*?)"  # dates
 )
 _END = " *\r?(?: #.*)?$"
-_OTHERWISE = [
-    re.compile(pattern, re.MULTILINE) for pattern in (f": {_SCALAR}{_END}", f"- {_SCALAR}{_END}", "<<", "!!", "\n%")
-]
+_OTHERWISE = [re.compile(pattern, re.MULTILINE) for pattern in (f": {_SCALAR}{_END}", f"- {_SCALAR}{_END}", "<<", "!!")]
 """Values that YAML 1.1, as kubectl reads it, and YAML 1.2 read otherwise. Each begins with a literal: that is fast."""
-_LIST = re.compile(r"\A(?:---\s*\n)?apiVersion: v1\nitems:\n(?=- )")
-"""How kubectl begins a list."""
+_LIST = re.compile(r"\A(?:---\s*\n)?(?:(?:apiVersion|kind): \w+\n)*items:\n(?P<indent> *)(?=- )")
+"""How kubectl, and others, begin a list."""
 _UNREAD = (("metadata", "managedFields"), ("status", "images"))
 """Fields that decide nothing and are the larger part of what a live cluster prints."""
 _DEEPEST = 500
 """Levels of nesting: far more would end the process, in its parsers. No object of Kubernetes has a tenth of them."""
 _MOST_ALIASED = 100_000
 """Values that aliases may stand for: aliases of aliases come to billions in a few lines."""
-_NESTS = re.compile(rf"\n {{{_DEEPEST}}}|(?:[-?:][ \t]+){{{_DEEPEST}}}|[ \t\[,]\*\w")
-"""Indentation or dashes that may nest too deeply, and aliases."""
 _Loader: Any = type("Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
 
 
@@ -61,13 +57,24 @@ def parse(text: str) -> list[tuple[int, str, Any]]:
             return list(_flattened([json.loads(text)]))
         except (ValueError, RecursionError):
             pass
-    require_bounded(text)
-    if len(text) > _LARGE and not any(pattern.search(text) for pattern in _OTHERWISE):
+    if len(text) > _LARGE and "\n%" not in text:
         try:
-            return list(_of_list(text, match.end()) if (match := _LIST.match(text)) else _of_parts(text))
-        except ValueError:
+            seen: dict[str, str] = {}
+            parsed = _of_list(text, match) if (match := _LIST.match(text)) else _flattened(_of_parts(text))
+            return [(number, path, _compact(document, seen)) for number, path, document in parsed]
+        except (ValueError, yaml.YAMLError):
             pass
+    require_bounded(text)
     return list(_flattened(yaml.load_all(text, Loader=_Loader)))
+
+
+def _compact(tree: Any, seen: dict[str, str]) -> Any:
+    """A tree with one object for equal keys and strings, which takes two thirds of the memory."""
+    if isinstance(tree, dict):
+        return {_compact(key, seen): _compact(value, seen) for key, value in cast("dict[str, Any]", tree).items()}
+    if isinstance(tree, list):
+        return [_compact(each, seen) for each in cast("list[Any]", tree)]
+    return seen.setdefault(tree, tree) if isinstance(tree, str) else tree
 
 
 def require_bounded(text: str) -> None:
@@ -76,9 +83,12 @@ def require_bounded(text: str) -> None:
     Raises:
         yaml.YAMLError: It nests too deeply, its aliases stand for too much, or it is no YAML.
     """
-    brackets = re.findall(r"[\[\]{}]", text) if text.count("[") + text.count("{") >= _DEEPEST else []
+    opening = sum(text.count(bracket) for bracket in "[{") - text.count("[]") - text.count("{}")
+    brackets = re.findall(r"[\[\]{}]", text) if opening >= _DEEPEST else []
     depths = accumulate(1 if each in "[{" else -1 for each in brackets)
-    if not _NESTS.search(text) and max(depths, default=0) < _DEEPEST:
+    is_long = f"\n{' ' * _DEEPEST}" in text or max(map(len, text.split("\n"))) >= 2 * _DEEPEST
+    nests = is_long and re.search(rf"\n {{{_DEEPEST}}}|(?:[-?:][ \t]+){{{_DEEPEST}}}", text)
+    if not nests and not re.search(r"\*(?<=[ \t\[,]\*)\w", text) and max(depths, default=0) < _DEEPEST:
         return
     sizes: dict[Any, int] = {}
     opened: list[list[Any]] = [["", 0]]
@@ -101,28 +111,38 @@ def require_bounded(text: str) -> None:
             raise yaml.YAMLError(f"it {what}")
 
 
-def _of_list(text: str, start: int) -> Iterator[tuple[int, str, Any]]:
-    """The items of a list as kubectl prints it: each begins with a dash in the first column, where nothing else may."""
-    end, index = _next(text, start, r"\n[^\s-]"), 0
+def _of_list(text: str, beginning: re.Match[str]) -> Iterator[tuple[int, str, Any]]:
+    """The items of a list: each begins with a dash in the same column, where nothing else may, nor before it."""
+    dash = rf"\n{beginning['indent']}- "
+    start, index = beginning.start("indent"), 0
+    end = _next(text, start, r"\n[^\s-]")
     while start < end:
-        cut = min(end, _next(text, min(start + _AT_ONCE, end), r"\n- "))
-        for item in cast("list[Any]", yaml12.parse_yaml(text[start:cut])):
+        cut = min(end, _next(text, min(start + _AT_ONCE, end), dash))
+        [items] = _documents(text[start:cut])
+        for item in items:
             yield from ((1, path, each) for path, each in _below(item, f"items[{index}]."))
             index += 1
         start = cut
-    rest = cast("dict[str, Any]", yaml12.parse_yaml(text[end:]))
+    [rest] = _documents(text[: beginning.start("indent")] + text[end:])
     if not str(rest.get("kind", "")).endswith("List"):
         raise ValueError("no list")
 
 
-def _of_parts(text: str) -> Iterator[tuple[int, str, Any]]:
+def _of_parts(text: str) -> Iterator[Any]:
     """The documents of a stream: each begins with three dashes in the first column, where nothing else may."""
-    start, number = 0, 0
+    start = 0
     while start < len(text):
-        cut = _next(text, start, r"\n---\s")
-        documents = cast("list[Any]", yaml12.parse_yaml(text[start:cut], multi=True))
-        yield from _flattened(documents, number + 1)
-        start, number = cut, number + len(documents)
+        cut = _next(text, min(start + _AT_ONCE, len(text)), r"\n---\s")
+        yield from _documents(text[start:cut])
+        start = cut
+
+
+def _documents(text: str) -> Iterator[Any]:
+    """The documents of a part of a large stream."""
+    require_bounded(text)
+    if any(pattern.search(text) for pattern in _OTHERWISE):
+        return yaml.load_all(text, Loader=_Loader)
+    return iter(yaml12.parse_yaml(text, multi=True))
 
 
 def _next(text: str, start: int, pattern: str) -> int:
@@ -131,8 +151,8 @@ def _next(text: str, start: int, pattern: str) -> int:
     return found.start() + 1 if found else len(text)
 
 
-def _flattened(documents: Iterable[Any], first: int = 1) -> Iterator[tuple[int, str, Any]]:
-    for number, document in enumerate(documents, start=first):
+def _flattened(documents: Iterable[Any]) -> Iterator[tuple[int, str, Any]]:
+    for number, document in enumerate(documents, start=1):
         yield from ((number, path, item) for path, item in _below(document, ""))
 
 

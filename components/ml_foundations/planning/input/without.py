@@ -41,7 +41,8 @@ def without(documents: Iterable[Manifest], names: Sequence[str]) -> Without:
     """
     found = list(documents)
     nodes = [document for document in found if document["kind"] == "Node"]
-    gone = {name: [name_of(node) for node in nodes if _is_named(node, name)] for name in names}
+    named = [(name_of(node), (name_of(node), f"{_POOL}{_pool(node)}", f"{_POOL}{name_of(node)}")) for node in nodes]
+    gone = {name: [own for own, its in named if name in its] for name in names}
     if missing := [name for name, matches in gone.items() if not matches]:
         known = [*map(name_of, nodes), *(f"{_POOL}{pool}" for pool in sorted(set(filter(None, map(_pool, nodes)))))]
         near = {name: " or ".join(get_close_matches(name, known)) for name in missing}
@@ -58,10 +59,6 @@ def without(documents: Iterable[Manifest], names: Sequence[str]) -> Without:
             spec = {key: value for key, value in section(document, "spec").items() if key != "nodeName"}
             moved.append({**document, "spec": spec, "status": {}})
     return Without([*left, *moved], sorted(removed), moved)
-
-
-def _is_named(node: Manifest, name: str) -> bool:
-    return name in (name_of(node), f"{_POOL}{_pool(node)}", f"{_POOL}{name_of(node)}")
 
 
 def _pool(node: Manifest) -> str | None:

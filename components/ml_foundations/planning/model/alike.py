@@ -1,18 +1,26 @@
-"""Nodes that nothing tells apart, taken together: a live cluster has thousands, of a few kinds."""
+"""Nodes and Jobs that nothing tells apart: there may be thousands, of a few kinds."""
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, cast
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import is_mapping, items, name_of, section
+from ml_foundations.kubernetes.manifests import Manifest, is_mapping, items, labels_of, name_of, section
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import PodClass
+from ml_foundations.planning.model.workloads import OF_JOB, Workload, is_stored
 
 _READ_LABELS = frozenset(value for value in vars(labels).values() if isinstance(value, str)) - {labels.HOSTNAME}
 """The labels that planning itself reads."""
 _COMPARISONS = {"Gt", "Lt"}
+_LISTS = ("containers", "initContainers")
+_PLAIN_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", re.ASCII)
+"""A Job's name that is valid, and so is every name that is made of it."""
+_WORDS = "[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*"
+_PLAIN_LABEL = re.compile(rf"(?=.{{1,63}}\Z)(app\.kubernetes\.io/)?{_WORDS}={_WORDS}")
+"""A label that is valid, and that no controller reads."""
 
 
 def mentions(trees: Iterable[Any]) -> frozenset[str]:
@@ -73,3 +81,43 @@ def _pod_key(pod: PodClass, mentioned: frozenset[str]) -> str:
     anti_affinity = section(pod.spec, "affinity").get("podAntiAffinity")
     others = [pod.requests, sorted(pod.ports), pod.priority, pod.recreated, sorted(pod.exclusive_claims)]
     return json.dumps([pod.namespace, own, volumes, anti_affinity, *others], sort_keys=True, default=str)
+
+
+def job_key(workload: Workload, selected: Set[str]) -> str | None:
+    """The same text for Jobs that differ by what decides nothing: names, labels, arguments and values of variables.
+
+    None for what is no Job, for one that is in a cluster, and where a name may be wrong.
+
+    Args:
+        workload: The workload.
+        selected: The keys of labels that any pod's affinity or spreading looks at.
+    """
+    manifest = workload.manifest
+    if workload.kind != "Job" or is_stored(manifest) or not _PLAIN_NAME.fullmatch(str(workload.name)):
+        return None
+    [pods] = workload.pods
+    told = {key: value for key, value in pods.labels.items() if key in selected}
+    own = [_metadata(holder, {*selected, *OF_JOB}) for holder in (manifest, pods.template)]
+    job, spec = section(manifest, "spec"), section(pods.template, "spec")
+    containers = [[_shape(each) for each in items(spec, key)] for key in _LISTS]
+    parts = [own, told, _without(job, ("template",)), _without(spec, _LISTS), containers]
+    return repr([manifest.get("apiVersion"), workload.ceiling, *parts])
+
+
+def _without(fields: Manifest, left_out: Collection[str]) -> Manifest:
+    return {key: value for key, value in fields.items() if key not in left_out}
+
+
+def _metadata(holder: Manifest, read: Set[str]) -> Manifest:
+    """An object's metadata without its name and the labels that say nothing to anybody here."""
+    own = labels_of(holder).items()
+    kept = {key: value for key, value in own if key in read or not _PLAIN_LABEL.fullmatch(f"{key}={value}")}
+    return {**section(holder, "metadata"), "name": "", "labels": kept}
+
+
+def _shape(container: Manifest) -> Any:
+    """A container without its arguments, and of its variables only whether they have a value."""
+    env = container.get("env")
+    listed = cast("list[Any]", env) if isinstance(env, list) else [env]
+    shapes = [{**each, "value": bool(each.get("value"))} if is_mapping(each) else each for each in listed]
+    return _without(container, ("args", "command", "env")), shapes

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ml_foundations.kubernetes.manifests import Manifest, name_of
+from ml_foundations.kubernetes.quantities import Amounts
 from ml_foundations.planning.model.places import Demand, Place, PodClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.workloads import PodSet, Workload, ordinals
@@ -39,7 +40,7 @@ class QuotaExceeded:
     wanted: int
     free: int
     hard: int
-    workloads: Sequence[Workload] = ()
+    workloads: Sequence[Workload | str] = ()
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,10 @@ Reason = Refusal | QuotaExceeded | GrowthStops | InTurns | Shortage | Competitio
 """Why something does not fit, or perhaps not."""
 
 
+Draw = tuple[Manifest, str, Manifest, Amounts]
+"""What pods draw from a ClusterQueue of Kueue: it, the path of their number, their template's spec, their requests."""
+
+
 @dataclass(eq=False)
 class Candidate:
     """A workload with its pods as the scheduler would see them, and what is decided about it.
@@ -122,6 +127,8 @@ class Candidate:
         kept: The claims that are there already, of those that are made for its pods.
         is_refused: Whether the API server refuses some of its pods.
         gaps: What planning does not know of it: nothing is certain then.
+        draws: What it draws from the queue that it waits in.
+        like: The one before it that nothing tells it apart from.
     """
 
     workload: Workload
@@ -133,6 +140,20 @@ class Candidate:
     warnings: list[Reason] = field(default_factory=list[Reason])
     is_refused: bool = False
     gaps: Sequence[Refusal] = ()
+    draws: Sequence[Draw] = ()
+    like: "Candidate | None" = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is said of it, and its pods have nothing of their own."""
+        said = self.verdict or self.reasons or self.warnings or self.claims or self.kept
+        return not said and all(pod.volume_refusals is None and not pod.made_claims for _, pod in self.sets)
+
+    def again(self, workload: Workload) -> "Candidate":
+        """The same of another workload that nothing tells apart."""
+        pods = zip(workload.pods, self.sets, strict=True)
+        sets = [(own, pod.of(str(workload), own.labels)) for own, (_, pod) in pods]
+        return Candidate(workload, sets, like=self, draws=self.draws)
 
     @property
     def made_claims(self) -> Iterable[tuple[Manifest, int]]:

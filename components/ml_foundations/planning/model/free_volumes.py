@@ -17,7 +17,7 @@ from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import Workload
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -42,7 +42,8 @@ class FreeVolumes:
 
     def __init__(self, volumes: Iterable[Manifest], classes: Mapping[str, Manifest]) -> None:
         self._classes = classes
-        self._volumes = {name_of(volume): volume for volume in volumes if _is_free(volume)}
+        free = (v for v in volumes if section(v, "status").get("phase", "Available") == "Available")
+        self._volumes = {name_of(volume): volume for volume in free if claim_of(volume) is None}
         self._needs: list[tuple[Need, frozenset[str]]] = []
         self._of_node: dict[frozenset[str], str] = {}
 
@@ -83,8 +84,7 @@ class FreeVolumes:
         for volumes in (*needed, frozenset[str]().union(*needed)):
             wanted = sum(count for theirs, count in needed.items() if theirs and theirs <= volumes)
             if wanted > len(volumes):
-                message = f"{wanted} claims need one of the free volumes {', '.join(sorted(volumes))} each"
-                yield Refusal("volume-binding", "volumes", message, "Declare a PersistentVolume for each claim.")
+                yield told("scarce-volumes", "volumes", wanted=wanted, volumes=", ".join(sorted(volumes)))
                 return
 
     def satisfying(self, claim: Manifest) -> frozenset[str]:
@@ -121,9 +121,7 @@ class FreeVolumes:
         is_shared = any(need.is_shared and need.claim is claim for need, _ in self._needs)
         is_near = here == found or (waits and not is_shared)
         if not is_near or not (is_made or found in self._of_node or self._go_round(here, workload)):
-            message = f"claim {name} may get a volume that the node reaches, or not"
-            remedy = f"Keep a volume for {name}: name the claim in its claimRef."
-            yield Refusal("volume-binding", "volumes", message, remedy, certain=False)
+            yield told("open-volume", "volumes", certain=False, name=name)
 
     def _class_of(self, claim: Manifest) -> Manifest:
         return self._classes.get(section(claim, "spec").get("storageClassName") or "", {})
@@ -189,8 +187,7 @@ def is_large_enough(volume: Manifest, claim: Manifest) -> bool:
 def out_of_reach(volume: Manifest, node: NodeClass, claim: str) -> Iterable[Refusal]:
     """Why a node does not reach a volume."""
     if not _selects(volume, node):
-        message = f"the volume {name_of(volume)} of claim {claim} is out of the node's reach"
-        yield Refusal("volume-zone", "volumes", message)
+        yield told("volume-out-of-reach", "volumes", volume=name_of(volume), claim=claim)
     if _TOPOLOGY_LABELS.isdisjoint(node.labels):
         return
     for key, value in labels_of(volume).items():
@@ -203,10 +200,6 @@ def _selects(volume: Manifest, node: NodeClass) -> bool:
     """Whether a volume's node affinity selects a node."""
     required = section(volume, "spec", "nodeAffinity").get("required")
     return selects_node({"affinity": {"nodeAffinity": {REQUIRED: required}}}, node.manifest)
-
-
-def _is_free(volume: Manifest) -> bool:
-    return claim_of(volume) is None and section(volume, "status").get("phase", "Available") == "Available"
 
 
 def _satisfies(volume: Manifest, claim: Manifest) -> bool:

@@ -99,6 +99,10 @@ def node_class(node: Manifest) -> NodeClass:
     return NodeClass(name_of(node), anonymous, count, fewest, allocatable)
 
 
+EXPENDABLE_BELOW = -10
+"""For pods of a lower priority no node is made (kubernetes/autoscaler, FAQ, expendable-pods-priority-cutoff)."""
+
+
 def comes_on_request(node: NodeClass) -> bool:
     """Whether nodes are not there yet, and come for a ProvisioningRequest only."""
     return node.is_template and any(taint.get("key") == labels.GKE_QUEUED for taint in node.taints)

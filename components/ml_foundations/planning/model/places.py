@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -125,6 +126,12 @@ class PodClass:
         affinity = section(self.spec, "affinity").get("nodeAffinity")
         return repr([self.most_gpus, affinity, *(self.spec.get(key) for key in fields)])
 
+    def of(self, name: str, own_labels: Mapping[str, Any]) -> PodClass:
+        """The same for other pods that nothing tells apart, with what is known of these already."""
+        found = copy(self)
+        vars(found).update(name=name, labels=own_labels, requests=self.requests, node_key=self.node_key)
+        return found
+
     @property
     def is_simple(self) -> bool:
         """Whether nothing but the room on a node decides, once the node accepts the pod at all."""
@@ -145,7 +152,7 @@ class PodClass:
         return (
             (self is other and self.one_per_node)
             or _collide(self.ports, other.ports)
-            or _conflict(self.disks, other.disks)
+            or any(one == two and not (read and reads) for *one, read in self.disks for *two, reads in other.disks)
             or any(term.key == HOSTNAME and term.matches(other) for term in self.anti_affinity)
             or any(term.key == HOSTNAME and term.matches(self) for term in other.anti_affinity)
         )
@@ -311,10 +318,6 @@ def _disks(spec: Manifest) -> Iterable[_Disk]:
                 names = [disk.get(name) or "rbd" for name in fields]  # the default of rbd's pool
                 for monitor in disk.get("monitors") or [None]:
                     yield kind, *names, monitor, kind != "awsElasticBlockStore" and bool(disk.get("readOnly"))
-
-
-def _conflict(one: frozenset[_Disk], other: frozenset[_Disk]) -> bool:
-    return any(disk == taken and not (is_read and reads) for *disk, is_read in one for *taken, reads in other)
 
 
 def _collide(one: frozenset[_Port], other: frozenset[_Port]) -> bool:

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from ml_foundations.catalog.tables import rows
+
 
 class Refusal(NamedTuple):
     """Why the API server refuses an object, a node a pod, or something else keeps pods from running."""
@@ -15,6 +17,17 @@ class Refusal(NamedTuple):
     """Whether it is refused; otherwise something that is not known decides."""
     object: str = ""
     """What it is about, where that is not the workload."""
+
+
+_TEXTS = {row["name"]: row for row in rows("refusals.csv", "ml_foundations.planning.model", delimiter=";")}
+
+
+def told(name: str, path: str = "", /, *, certain: bool | None = None, object: str = "", **values: object) -> Refusal:
+    """A refusal in the words of the table beside this module; what is beyond planning is not certain."""
+    row = _TEXTS[name]
+    message, remedy = row["message"].format_map(values), row["remedy"].format_map(values)
+    is_certain = row["rule"] != "beyond-planning" if certain is None else certain
+    return Refusal(row["rule"], path, message, remedy, is_certain, object)
 
 
 def invalid(path: str, wrong: str, about: str = "") -> Refusal:

@@ -25,12 +25,14 @@ from ml_foundations.planning.model.free_volumes import (
     out_of_reach,
 )
 from ml_foundations.planning.model.nodes import NodeClass, machine_of
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import Workload, ordinals
 
 _OPTS_IN = "hostNetworkPodKSA"
 """The attribute by which a bucket is mounted by the pod's account on the node's network."""
-_BILLED_BY_SPEED = "hyperdisk-ml"
+BILLED_BY_SPEED = "hyperdisk-ml"
+"""The type of disk whose speed has a price of its own, for a MiB/s (Compute Engine, "Hyperdisk ML")."""
+_IN_EVERY_ZONE = "enable-multi-zone-provisioning"
 _ZONAL_PROVISIONERS = (PD_CSI, "kubernetes.io/gce-pd")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
@@ -52,6 +54,8 @@ class Volumes:
         self._default = defaults[0] if len(defaults) == 1 else None  # of several, the one that was created last
         self.claims = [self.with_default_class(claim) for claim in by_kind.get("PersistentVolumeClaim", ())]
         self._claims = {(namespace_of(claim), name_of(claim)): claim for claim in self.claims}
+        kept = filter(None, map(claim_of, self._volumes.values()))
+        self._kept = {key: {"metadata": {"namespace": key[0], "name": key[1]}} for key in kept} | self._claims
         self._free = FreeVolumes(self._volumes.values(), self._classes)
 
     def settle(self, workloads: Sequence[Workload], nodes: Sequence[NodeClass]) -> list[NodeClass]:
@@ -76,7 +80,7 @@ class Volumes:
 
     def requests(self, spec: Manifest, workload: Workload) -> Amounts:
         """What each pod takes of the free volumes that only one node reaches, by their names as a resource."""
-        return self._free.requests(self._unbound(spec, workload))
+        return {} if self.own_claims(workload) else self._free.requests(self._unbound(spec, workload))
 
     def shortage(self, claims: Iterable[tuple[Manifest, int]]) -> Iterable[Refusal]:
         """Claims that get no volume for certain, where so many of each kind need one at once."""
@@ -109,10 +113,9 @@ class Volumes:
         return self._volume_of(claim) is None and self._free.waits(claim) and provisioner in _ZONAL_PROVISIONERS
 
     def own_claims(self, workload: Workload) -> list[Manifest]:
-        """The claims of a StatefulSet's pods that are there already."""
-        templates = [name_of(claim) for claim in workload.claims]
-        names = [f"{name}-{workload.name}-{number}" for name in templates for number in ordinals(workload)]
-        return [found for name in names if (found := self._claims.get((workload.namespace, name)))]
+        """The claims of a StatefulSet's pods that are there already, or for which a volume is kept."""
+        own = (f"{name_of(each)}-{workload.name}-{number}" for each in workload.claims for number in ordinals(workload))
+        return [self._kept[key] for name in own if (key := (workload.namespace, name)) in self._kept]
 
     def refusals(self, spec: Manifest, workload: Workload) -> Callable[[NodeClass], list[Refusal]] | None:
         """Why volumes keep pods from nodes, as a function of the node; None for pods without such volumes."""
@@ -122,8 +125,9 @@ class Volumes:
             return None
         # Each volume that is there already is of one pod, and which one a node takes is not known.
         return lambda node: [
-            *(_as_known(r, node) for claim in claims for r in self._refused(claim, workload, node)),
-            *(r._replace(certain=False) for claim in own for r in self._refused(claim, workload, node)),
+            refusal._replace(certain=False) if own else _as_known(refusal, node)
+            for claim in (*claims, *own)
+            for refusal in self._refused(claim, workload, node)
         ]
 
     def without_sidecar(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
@@ -156,9 +160,7 @@ class Volumes:
         for path, what, found in self._csi_volumes(section(template, "spec"), namespace):
             buckets = [each for each in found if each.get("driver") == labels.GCS_FUSE_DRIVER]
             if any(section(each, "volumeAttributes").get(_OPTS_IN) not in ("true", UNKNOWN) for each in buckets):
-                message = f"{what} is a bucket, which pods with hostNetwork do not mount by their own service account"
-                remedy = f'Say {_OPTS_IN}: "true" in its volumeAttributes, or leave hostNetwork out.'
-                yield Refusal("bucket-identity", path, message, remedy)
+                yield told("bucket-on-host-network", path, what=what, opts_in=_OPTS_IN)
 
     def without_driver(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
         """Volumes that a pod never mounts, since the cluster lacks their driver."""
@@ -177,22 +179,24 @@ class Volumes:
             yield f"volumes[{index}]", what, [section(source, "csi") for source in sources]
 
     def _lacking(self, driver: str, path: str, what: str, about: str = "") -> Refusal:
-        message = f"{what} needs the driver {driver}, which the cluster has with {self._lacks[driver]} only"
-        remedy = f"Enable {self._lacks[driver]}, or take another kind of volume."
-        return Refusal("csi-driver", path, message, remedy, object=about)
+        return told("missing-driver", path, object=about, what=what, driver=driver, lacks=self._lacks[driver])
 
     def unused(self, workloads: Iterable[Workload]) -> list[Manifest]:
         """The declared claims that no pod of some workloads mounts."""
         used = {id(claim) for workload in workloads for claim in self.claims_of(workload)}
         return [claim for claim in self.claims if id(claim) not in used]
 
-    def billed_by_speed(self, workloads: Iterable[Workload]) -> Iterator[str]:
-        """The speed of disks that is billed apart from size (Compute Engine, "Hyperdisk ML"), and their claims."""
-        for claim in (*self.claims, *(claim for workload in workloads for claim in workload.claims)):
-            parameters = section(self._class_of(claim) or {}, "parameters")
-            if parameters.get("type") == _BILLED_BY_SPEED:
-                speed = parameters.get("provisioned-throughput-on-create", "the speed")
-                yield f"{speed} per second of {_BILLED_BY_SPEED} for claim {name_of(claim)}"
+    def billed_by_speed(self, workloads: Iterable[Workload]) -> Iterator[tuple[str, int, int]]:
+        """The disks that are billed by their speed: what they are, the MiB/s of one, and their number."""
+        own = ((claim, found.pods[0].count) for found in workloads for claim in found.claims)
+        for claim, count in (*((claim, 1) for claim in self.claims), *own):
+            storage_class = self._class_of(claim) or {}
+            parameters = section(storage_class, "parameters")
+            if parameters.get("type") == BILLED_BY_SPEED:
+                speed = parameters.get("provisioned-throughput-on-create") or "0"
+                zones = allowed_zones(storage_class) if _IN_EVERY_ZONE in parameters else ()
+                what = f"{speed} per second of {BILLED_BY_SPEED} for claim {name_of(claim)}"
+                yield what, milli(speed) // (1000 << 20), count * max(len(zones), 1)
 
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
         """Why the driver of a claim's class gives it no volume; where it gives a larger one, that is not certain."""
@@ -227,20 +231,25 @@ class Volumes:
             message = f"the claim {name} asks for {wanted}, and {of_class} have multiples of {facts.step}"
             times = -(-milli(wanted) // milli(facts.step))
             remedy = f"Ask for {times} times {facts.step}, or for another class."
-            yield Refusal("volume-class", path, message, remedy, object=about)
+            yield Refusal("volume-class", path, message, remedy, certain=not facts.raises, object=about)
 
     def not_known(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
         """What is not declared of a pod's volumes, and would decide."""
         own = {name_of(claim) for claim in workload.claims}
         for name in claim_names(spec):
             if (workload.namespace, name) not in self._claims and name not in own:
-                yield _not_known(f"the claim {name} is not declared", f"Declare the PersistentVolumeClaim {name}.")
+                yield told("unknown-claim", "volumes", claim=name)
+        # The scheduler waits for ever where the claim of a pod's own volume is another's.
+        for made in _ephemeral_claims(spec) if workload.kind == "Pod" else ():
+            name = name_of(made).replace("<pod>", str(workload.name))
+            claim = self._claims.get((workload.namespace, name))
+            if claim and not section(claim, "metadata").get("ownerReferences"):
+                yield told("claim-declared-too", "volumes", claim=name)
         for claim in self._unbound(spec, workload):
             yield from self._not_known_of(claim)
         for claim in self.own_claims(workload):
-            if self._volume_of(claim) is None and not self._free.is_made(claim):
-                message = f"the claim {name_of(claim)} is there already, and its volume is not declared"
-                yield _not_known(message, "Declare its PersistentVolume, or leave the claim to the StatefulSet.")
+            if "spec" not in claim or (self._volume_of(claim) is None and not self._free.is_made(claim)):
+                yield told("half-a-volume", "volumes", claim=name_of(claim))
 
     def _unbound(self, spec: Manifest, workload: Workload) -> list[Manifest]:
         claims = (*self._mounted(spec, workload.namespace), *self.made_claims(spec, workload))
@@ -251,23 +260,20 @@ class Volumes:
         wanted = spec.get("storageClassName")
         found = self._classes.get(wanted or "")
         if self._volumes and (path := next(iter(unknown_paths(spec)), "")):
-            yield _not_known(f"{path} of claim {name} is not known yet", f"Give {path} a plain value.")
+            yield told("unknown-field-of-claim", "volumes", field=path, claim=name)
         elif bound := spec.get("volumeName"):
             if bound in self._volumes:
                 return
-            message = f"the volume {bound} of claim {name} is not declared"
-            yield _not_known(message, f"Declare the PersistentVolume {bound}.")
+            yield told("unknown-volume", "volumes", bound=bound, name=name)
         elif found is None and not (wanted == "" and self._volumes):
-            message = f"the storage class {wanted or '(none)'} of claim {name} is not declared"
-            yield _not_known(message, f"Declare the StorageClass {wanted}." if wanted else "Name a storage class.")
+            yield told("unknown-class" if wanted else "no-class", "volumes", wanted=wanted, claim=name)
         elif (
             found is not None
             and not self._free.satisfying(claim)
             and found.get("volumeBindingMode") != "WaitForFirstConsumer"
             and found.get("provisioner") in _ZONAL_PROVISIONERS
         ):
-            message = f"the storage class {wanted} of claim {name} picks a zone before there is a pod"
-            yield _not_known(message, "Set volumeBindingMode: WaitForFirstConsumer.")
+            yield told("zone-before-pod", "volumes", wanted=wanted, name=name)
 
     def made_claims(self, spec: Manifest, workload: Workload) -> tuple[Manifest, ...]:
         """The claims that are made for each pod: of a StatefulSet's templates, and of generic ephemeral volumes."""
@@ -320,16 +326,19 @@ def _as_known(refusal: Refusal, node: NodeClass) -> Refusal:
     return refusal._replace(certain=False) if is_open and refusal.rule == "volume-zone" else refusal
 
 
-def _not_known(message: str, remedy: str) -> Refusal:
-    return Refusal("beyond-planning", "volumes", message, remedy, certain=False)
-
-
 def _ephemeral_claims(spec: Manifest) -> Iterable[Manifest]:
     """The claims of generic ephemeral volumes, with the names of pod and volume (Kubernetes, "Ephemeral Volumes")."""
     for volume in items(spec, "volumes"):
         if template := section(volume, "ephemeral", "volumeClaimTemplate"):
             named = {**section(template, "metadata"), "name": f"<pod>-{volume.get('name')}"}
             yield {**template, "metadata": named}
+
+
+def allowed_zones(storage_class: Manifest) -> Sequence[str]:
+    """The zones that a class of disks allows; none where it allows all."""
+    parts = items(storage_class, "allowedTopologies")
+    terms = [term for part in parts for term in items(part, "matchLabelExpressions")]
+    return [zone for term in terms if term["key"] == labels.GKE_ZONE for zone in term["values"]]
 
 
 def claim_names(spec: Manifest) -> list[str]:

@@ -32,7 +32,7 @@ _COUNTED = frozenset({"Job", "Deployment", "ReplicaSet", "StatefulSet", "Replica
 _RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
 
 _POD_NAME, _POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
-_OF_JOB = (labels.JOB_NAME, "job-name", "batch.kubernetes.io/controller-uid", "controller-uid")
+OF_JOB = (labels.JOB_NAME, "job-name", "batch.kubernetes.io/controller-uid", "controller-uid")
 _JOB_SET = "jobset.sigs.k8s.io/"
 _OF_JOB_SET = ("jobset-uid", "job-index", "job-key", "job-global-index", "restart-attempt")
 """Labels that controllers give to pods (Kubernetes, "Well-known labels"; JobSet, api/jobset/v1alpha2)."""
@@ -158,7 +158,7 @@ def told_apart(workload: Workload) -> frozenset[str]:
     if workload.kind == "StatefulSet":
         return frozenset({_POD_NAME, _POD_INDEX})
     if workload.kind == "JobSet":
-        return frozenset({*_OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in _OF_JOB_SET)})
+        return frozenset({*OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in _OF_JOB_SET)})
     return frozenset({labels.JOB_INDEX} if is_indexed(workload) else ())
 
 
@@ -199,9 +199,9 @@ def _controller_labels(document: Manifest) -> Mapping[str, str]:
         case "DaemonSet":
             return {"controller-revision-hash": by_lot, "pod-template-generation": "1"}
         case "Job":
-            return dict(zip(_OF_JOB, (name_of(document),) * 2 + (by_lot,) * 2, strict=True))
+            return dict(zip(OF_JOB, (name_of(document),) * 2 + (by_lot,) * 2, strict=True))
         case "CronJob":
-            return dict.fromkeys(_OF_JOB, by_lot)
+            return dict.fromkeys(OF_JOB, by_lot)
         case _:
             return {}
 
@@ -250,7 +250,7 @@ def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Sequ
     HorizontalPodAutoscalers go by kind, namespace and name of what they scale.
     """
     kind, namespace, name = document["kind"], namespace_of(document), name_of(document)
-    unknown = tuple(_unknown(document, kind))
+    unknown = tuple(_unknown(document, kind)) if repr(UNKNOWN) in repr(document) else ()  # most hold none
     if unknown:
         return Workload(kind, namespace, name, document, (), unknown=unknown)
     match kind:
@@ -308,7 +308,7 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
     if kind == "Pod":
         return
     parent = section(document, *path.split(".")[:-1])
-    for key in ("replicas", "parallelism", "completions", "strategy", "volumeClaimTemplates"):
+    for key in ("replicas", "parallelism", "completions", "strategy", "ordinals", "volumeClaimTemplates"):
         yield from unknown_paths(parent.get(key), f"spec.{key}")
 
 

@@ -155,7 +155,10 @@ def _always_room(demands: Sequence[Demand], places: Sequence[Place]) -> bool:
     Each other pod brings a node a share of the way there; where all shares add up to less than the nodes,
     some node has room.
     """
-    if any(_depends_on_domains(demand.pod) for demand in demands):
+    # Other pods decide in which topology domains the pods may be, spreading apart.
+    pods = [demand.pod for demand in demands]
+    apart = any(term.key != HOSTNAME for pod in pods for term in pod.anti_affinity)
+    if apart or any(pod.affinity or pod.exclusive_claims for pod in pods):
         return False
     daemons = [demand for demand in demands if demand.everywhere]
     if not all(_is_left_alone(daemon, place, demands) for daemon in daemons for place in daemon.places):
@@ -168,11 +171,6 @@ def _always_room(demands: Sequence[Demand], places: Sequence[Place]) -> bool:
     ]
     shares = _Shares(others, list(occupied.values()))
     return all(shares.leave_room_for(demand) for demand in others)
-
-
-def _depends_on_domains(pod: PodClass) -> bool:
-    """Whether other pods decide in which topology domains the pods may be, spreading apart."""
-    return bool(pod.affinity or pod.exclusive_claims) or any(term.key != HOSTNAME for term in pod.anti_affinity)
 
 
 def _is_left_alone(daemon: Demand, place: Place, demands: Sequence[Demand]) -> bool:

@@ -14,7 +14,7 @@ from ml_foundations.kubernetes.selectors import required_node_affinity, unmet
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import PodClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 
 
 def refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
@@ -107,5 +107,4 @@ def _shared_gpus(pod: PodClass, node: NodeClass) -> Iterable[Refusal]:
     strategy, clients = node.labels.get(labels.GKE_SHARING_STRATEGY), node.labels.get(labels.GKE_SHARED_CLIENTS, 1)
     is_one = strategy == "mps" and node.allocatable.get(labels.GPU_RESOURCE, 0) <= int(clients) * WHOLE
     if strategy and not is_one and pod.most_gpus > WHOLE:
-        message = f"GKE gives a container one shared GPU, and it asks for {format_milli(pod.most_gpus)}"
-        yield Refusal("shared-gpu", "containers", message)
+        yield told("shared-gpus", "containers", most_gpus=format_milli(pod.most_gpus))

@@ -11,10 +11,12 @@ from ml_foundations.kubernetes.manifests import (
     annotations_of,
     is_mapping,
     items,
+    labels_of,
     name_of,
     namespace_of,
     section,
 )
+from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.nodes import comes_on_request, machine_of
@@ -31,6 +33,12 @@ _NO_ADAPTER = (
     "metric (autoscaling.gke.io AutoscalingMetric; an InferenceService: served_by gke), or scale by CPU.",
 )
 
+_WITHOUT_IPC = (
+    "GKE shares its GPU by MPS, which pods reach by the node's IPC: without it CUDA does not start",
+    "Set hostIPC (host_ipc of our workloads; the namespace must allow privileged pods), or share by TIME_SHARING.",
+)
+"""Source: GKE, "Share GPUs with multiple workloads using NVIDIA MPS"; NVIDIA/k8s-device-plugin issue 843."""
+
 
 def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
     """Warn the owners of workloads, whether they fit or not."""
@@ -42,8 +50,41 @@ def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
         for pod_set, pod in candidate.sets if cluster.is_gke else ():
             if pod.spec.get("hostNetwork"):
                 candidate.warnings += cluster.volumes.by_the_nodes_account(pod_set.template, workload.namespace)
+            shared = (place.node.labels.get(labels.GKE_SHARING_STRATEGY) == "mps" for place in cluster.accepting(pod))
+            if pod.most_gpus and not section(pod_set.template, "spec").get("hostIPC") and any(shared):
+                candidate.warnings.append(Refusal("mps-ipc", "hostIPC", *_WITHOUT_IPC))
+            candidate.warnings += _cut_off(cluster, workload, pod_set.template)
         for scaler in cluster.scalers.get((workload.kind, workload.namespace, workload.name), ()):
             candidate.warnings += _unmeasured(candidate, scaler)
+
+
+def _cut_off(cluster: Cluster, workload: Workload, template: Manifest) -> Iterator[Refusal]:
+    """Pods with a bucket whose network policies close the way to the metadata server, and so to any token.
+
+    It is at one address or the other, by the cluster's dataplane (GKE, "Workload Identity Federation for GKE").
+    """
+    near = (
+        section(each, "spec") for each in cluster.by_kind["NetworkPolicy"] if namespace_of(each) == workload.namespace
+    )
+    mine = [each for each in near if selects(section(each, "podSelector"), labels_of(template))]
+    mine = [each for each in mine if "Egress" in (each.get("policyTypes") or ["Egress"] * ("egress" in each))]
+    mounts = labels.GCS_FUSE_VOLUMES in annotations_of(template) and not section(template, "spec").get("hostNetwork")
+    if mounts and mine and not any(_reaches_metadata(rule) for each in mine for rule in items(each, "egress")):
+        message = (
+            "network policies keep its pods from the metadata server, where the sidecar of a bucket gets its token"
+        )
+        remedy = "Allow egress to 169.254.169.252/32, port 988, and to 169.254.169.254/32, port 80."
+        yield Refusal("bucket-identity", "metadata.labels", message, remedy)
+
+
+def _reaches_metadata(rule: Manifest) -> bool:
+    """Whether a rule for egress may let through what goes to the metadata server."""
+    blocks = [section(each, "ipBlock") for each in items(rule, "to")]
+    near = [str(each.get("cidr")) for each in blocks if "169.254." not in str(each.get("except"))]
+    ports = [(each.get("port"), each.get("endPort") or each.get("port")) for each in items(rule, "ports")]
+    numbers = [(low, high) for low, high in ports if isinstance(low, int) and isinstance(high, int)]
+    is_open = len(numbers) == 0 or any(low <= port <= high for low, high in numbers for port in (80, 988))
+    return is_open and (not blocks or any(each.startswith("169.254.") or each.endswith("/0") for each in near))
 
 
 def _has_ranks(workload: Workload) -> bool:

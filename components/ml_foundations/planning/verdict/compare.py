@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, TypeVar
 
 from ml_foundations.planning.model.decisions import RANKS, Verdict
 from ml_foundations.planning.verdict import report
-from ml_foundations.planning.verdict.cost import Cost
+from ml_foundations.planning.verdict.cost import range_text
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.report import SHOWN, sentence
-from ml_foundations.planning.verdict.verdicts import Verdicts, WorkloadVerdict
+from ml_foundations.planning.verdict.verdicts import NOTHING_TO_JUDGE, Verdicts, WorkloadVerdict
 
+LOSES_DATA = 5
 _T = TypeVar("_T")
 
 
@@ -54,6 +54,7 @@ class Comparison:
         after: What was judged then.
         notes: What else there is to tell.
         absent: What was before of a workload that is only judged then.
+        lost: What loses its data.
     """
 
     title: str
@@ -61,6 +62,7 @@ class Comparison:
     after: Verdicts
     notes: tuple[str, ...] = ()
     absent: str = "is not there"
+    lost: tuple[str, ...] = ()
 
     @property
     def changes(self) -> list[Change]:
@@ -75,6 +77,15 @@ class Comparison:
         return any(change.is_worse for change in self.changes) or RANKS[self.after.stack] > RANKS[self.before.stack]
 
     @property
+    def exit_code(self) -> int:
+        """As of the verdicts where something fares worse; 5 where else nothing but data is lost."""
+        if self.is_worse:
+            return self.after.exit_code
+        if self.lost:
+            return LOSES_DATA
+        return NOTHING_TO_JUDGE if self.before.is_empty and self.after.is_empty else 0
+
+    @property
     def findings(self) -> list[Finding]:
         """What is found of the stack that was not before."""
         known = {(each.rule, each.object, each.message) for each in self.before.reasons}
@@ -85,27 +96,24 @@ class Comparison:
         """The comparison in one sentence."""
         worse = [change for change in self.changes if change.is_worse]
         count = len(self.after.workloads)
+        title = self.title + (f", which loses data of {', '.join(self.lost)}" if self.lost else "")
         if worse:
             of = f"{len(worse)} of {count} workload{'' if count == 1 else 's'}"
-            return f"{self.title}: {of} {'fares' if len(worse) == 1 else 'fare'} worse."
+            return f"{title}: {of} {'fares' if len(worse) == 1 else 'fare'} worse."
         if self.is_worse:
-            return f"{self.title}: alone, each fares as before, and all together {SHOWN[self.after.stack]}."
-        return f"{self.title}: nothing fares worse."
+            return f"{title}: alone, each fares as before, and all together {SHOWN[self.after.stack]}."
+        return f"{title}: {'no workload' if self.lost else 'nothing'} fares worse."
 
     def costs(self) -> list[tuple[str, str, str]]:
         """What costs otherwise per hour: of all nodes, of each pool, of the GPUs of each team."""
         costs: list[dict[str, str]] = []
         for each in (self.before, self.after):
-            rows = {"all nodes": total_text(each.cost)}
-            rows |= {f"nodes of {pool.name}": _range(pool.per_hour_min, pool.per_hour_max) for pool in each.cost.pools}
-            rows |= {f"GPUs of team {name}": f"{_money(c.per_hour)} ({c.count})" for name, c in each.teams.items()}
+            rows = {"all nodes": each.cost.text}
+            priced = (pool for pool in each.cost.pools if pool.per_node is not None)
+            rows |= {f"nodes of {pool.name}": range_text(pool.per_hour_min, pool.per_hour_max) for pool in priced}
+            rows |= {f"GPUs of team {name}": f"{range_text(c.per_hour)} ({c.count})" for name, c in each.teams.items()}
             costs.append(rows)
         return [(name, old or "none", new or "none") for name, old, new in _pairs(*costs) if old != new]
-
-
-def total_text(cost: Cost) -> str:
-    """What all nodes cost at least and at most, without those whose price is not known."""
-    return f"at least {_range(*cost.at_least)}" if cost.unknown else _range(*cost.at_least)
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -122,6 +130,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             for change in comparison.changes
         ],
         "notes": list(comparison.notes),
+        "loses_data": list(comparison.lost),
         "before": report.as_json(comparison.before),
         "after": report.as_json(comparison.after),
     }
@@ -153,11 +162,3 @@ def _shown(item: WorkloadVerdict | None, absent: str) -> str:
     if item is None:
         return absent
     return f"{SHOWN[item.verdict]} with {item.gpus.count}" if item.gpus else SHOWN[item.verdict]
-
-
-def _range(least: Decimal | None, most: Decimal | None) -> str:
-    return _money(least) if least == most else f"{_money(least)} to {_money(most)}"
-
-
-def _money(amount: Decimal | None) -> str:
-    return "unknown" if amount is None else f"{amount:,.2f}"

@@ -17,7 +17,7 @@ from ml_foundations.planning.model.decisions import (
 )
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import Place, PodClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.verdict import shortage
@@ -96,16 +96,12 @@ def _growth_stops(reason: GrowthStops) -> Refusal:
 def _in_turns(reason: InTurns) -> Refusal:
     path, count = reason.pods.count_path, reason.pods.count
     limit = "the nodes" if reason.quota is None else f"ResourceQuota {name_of(reason.quota)}"
-    message = f"{reason.most} of {count} pods run at a time: {limit} allow no more"
-    remedy = f"Lower {path} to {reason.most}, or make room for {count}."
-    return Refusal("runs-in-turns", path, message, remedy)
+    return told("in-turns", path, most=reason.most, count=count, limit=limit, field=path)
 
 
 def runs_nowhere(pods: PodSet) -> Refusal:
     """A DaemonSet without nodes."""
-    message = "no node matches its node selector, affinity and tolerations, so it runs nowhere"
-    remedy = "Check the node selector against the labels of the pools."
-    return Refusal("daemon-set-without-nodes", pods.path, message, remedy)
+    return told("daemon-set-nowhere", pods.path)
 
 
 def node_refuses(pods: PodSet, node: NodeClass, refusal: Refusal, *, must_run: bool = False) -> Refusal:
@@ -118,6 +114,8 @@ def node_refuses(pods: PodSet, node: NodeClass, refusal: Refusal, *, must_run: b
     remedy = refusal.remedy or "Select nodes by labels that the pool declares."
     if rule == "unknown-value":
         remedy = "Give it as a plain value, which is known at preview."
+        if "list of node pools" in message:
+            remedy = "Declare its node pools here, or describe the GPU pools of a cluster that exists."
         if "not in the catalog" in message:
             remedy = f"Declare its shape by the labels {labels.VCPUS} and {labels.MEMORY_GIB} of its nodes."
     return Refusal(rule, path, f'"{node.name}" may take the pods or not: {message}', remedy)
@@ -134,33 +132,23 @@ def node_is_full(pods: PodSet, pod: PodClass, place: Place) -> Refusal:
 def kept_apart(pods: PodSet, verdict: Verdict) -> Refusal:
     """A DaemonSet's pods keep each other off."""
     certain = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
-    message = f"its pods {certain} be on every node: affinity or spreading keeps them apart"
-    remedy = "Remove affinity and topologySpreadConstraints from the DaemonSet."
-    return Refusal("daemon-set-spread", pods.path, message, remedy)
+    return told("daemon-set-apart", pods.path, verb=certain)
 
 
 def eviction(pods: PodSet, pod: PodClass) -> Refusal:
     """The pods take the place of pods with a lower priority."""
-    message = f"its pods find room only by evicting running pods of a priority below {pod.priority}"
-    remedy = "Make room for both, or lower the priority."
-    return Refusal("preemption", f"{pods.path}.priorityClassName", message, remedy)
+    return told("by-eviction", f"{pods.path}.priorityClassName", priority=pod.priority)
 
 
 def company(pods: PodSet) -> Refusal:
     """Whether the pods fit depends on where other workloads' pods are."""
-    message = "whether its pods find a place depends on where the pods of other workloads are"
-    remedy = "Select nodes by labels instead of by pods."
-    return Refusal("pod-affinity", f"{pods.path}.affinity", message, remedy)
+    return told("near-others", f"{pods.path}.affinity")
 
 
 def shared_claim(claim: str, workloads: Sequence[Workload]) -> Refusal:
     """Pods on several nodes may mount a claim that one node at a time may attach."""
     mounting = f"{names(map(str, workloads))} mount" if len(workloads) > 1 else "several pods mount"
-    message = (
-        f"{mounting} the claim {claim}, which one node at a time may attach (ReadWriteOnce): pods on another one wait"
-    )
-    remedy = f"Give {claim} the access mode ReadWriteMany, or run the pods one after the other."
-    return Refusal("volume-access", "volumes", message, remedy)
+    return told("one-node-claim", "volumes", mounting=mounting, claim=claim)
 
 
 def member(workload: Workload, verdict: Verdict) -> Refusal:
@@ -184,9 +172,7 @@ def _competition(reason: Competition, verdict: Verdict) -> Refusal:
     if verdict is Verdict.CANNOT_FIT:
         missing = missing or f"no way of placing them on {pools} has room for all"
     missing = missing or f"on {pools} they may take each other's room, as the scheduler's choices fall"
-    message = f"{competing} run at the same time: {missing}"
-    remedy = f"Raise the maximum of {pools}, or give the workloads pools of their own."
-    return Refusal("competition", "", message, remedy)
+    return told("pools-too-small", "", competing=competing, missing=missing, pools=pools)
 
 
 def _missing(reason: Competition) -> str:

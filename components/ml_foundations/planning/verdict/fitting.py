@@ -19,7 +19,7 @@ from ml_foundations.planning.model.decisions import (
 )
 from ml_foundations.planning.model.free_volumes import access_modes
 from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.competition import judge_together
 from ml_foundations.planning.scheduler.every_order import search
@@ -74,7 +74,10 @@ class Fitting:
 
     def place(self, candidate: Candidate) -> None:
         """Give a workload's verdict."""
-        if candidate.workload.kind == "DaemonSet":
+        like = candidate.like
+        if like and like.verdict is Verdict.FITS and not like.warnings and like.sets[0][1].is_simple:
+            candidate.decide(Verdict.FITS)
+        elif candidate.workload.kind == "DaemonSet":
             self._place_daemons(candidate)
         elif len(candidate.sets) == 1:
             self._place_one_set(candidate)
@@ -108,10 +111,8 @@ class Fitting:
             zones = {zone for place in places for zone in place.node.zones or (place.node.labels.get(labels.ZONE),)}
             is_split = len(candidates) > 1 or not candidates[0].workload.is_partial
             if is_split and len(zones) > 1 and self._cluster.volumes.gets_a_zone(claim):
-                message = f"the first pod decides the zone of claim {name_of(claim)}, and all others must be in it"
-                remedy = "Keep the pods in one zone by a node selector."
                 for candidate in candidates:
-                    candidate.refuse([Refusal("volume-zone", "volumes", message, remedy, certain=False)])
+                    candidate.refuse([told("zone-of-the-first", "volumes", certain=False, claim=name_of(claim))])
 
     def _place_daemons(self, candidate: Candidate) -> None:
         """A DaemonSet runs on every node that takes it."""
@@ -189,8 +190,7 @@ class Fitting:
         return outcome.least[index], outcome.most[index]
 
     def _capacity(self, pod: PodClass, occupied: Sequence[Place]) -> Capacity:
-        rooms = [(place, place.room(pod)) for place in self._cluster.accepting(pod, occupied)]
-        return capacity(pod, rooms, occupied)
+        return capacity(pod, [(place, place.room(pod)) for place in self._cluster.accepting(pod, occupied)], occupied)
 
     def _decide_shortage(
         self, candidate: Candidate, pod_set: PodSet, pod: PodClass, found: Capacity, wanted: int

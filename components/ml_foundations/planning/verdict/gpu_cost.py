@@ -5,7 +5,6 @@ from decimal import Decimal
 
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
-from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.verdict.cost import HOURS_PER_MONTH, price_of, sum_known
@@ -62,13 +61,7 @@ class GpuPrices:
     def _price(self, pod: PodClass) -> Decimal | None:
         key = pod.node_key if pod.volume_refusals is None else f"{pod.name} {pod.node_key}"
         if key not in self._known:
-            prices = (gpu_price(place.node) for place in self._cluster.accepting(pod))
-            self._known[key] = min((price for price in prices if price is not None), default=None)
+            nodes = [(place.node, gpus(place.node.allocatable)) for place in self._cluster.accepting(pod)]
+            prices = (price / count for node, count in nodes if count and (price := price_of(node)) is not None)
+            self._known[key] = min(prices, default=None)
         return self._known[key]
-
-
-def gpu_price(node: NodeClass) -> Decimal | None:
-    """The part of a node's hourly price that each of its GPUs has; None where it has none, or no price is known."""
-    count = gpus(node.allocatable)
-    price = price_of(node) if count else None
-    return None if price is None else price / count

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from ml_foundations.kubernetes.manifests import Manifest, name_of
 from ml_foundations.kubernetes.quantities import total
@@ -60,7 +61,7 @@ def _uncollected() -> Generator[None]:
 
 def _judge(world: World, cluster: Cluster, gke: Manifest | None, roomier: Sequence[Verdicts] = ()) -> Verdicts:
     """The verdicts on a cluster; ``cannot-fit`` is not certain where it is so in none of some roomier ones."""
-    admission = Admission(cluster)
+    admission = Admission(cluster, [*world.harmless, *world.judged])
     candidates = [admission.admit(workload) for workload in (*cluster.workloads, *world.foreign)]
     refused, beside = [*world.refused, *refused_objects(world.judged)], refused_objects(world.harmless)
     for candidate in candidates:
@@ -145,54 +146,52 @@ def _run_cost(fitting: Fitting, candidate: Candidate) -> RunCost | None:
     return None
 
 
+@dataclass
 class _Together:
     """All workloads at once: each alone, quotas summed, and all that keep their places."""
 
-    def __init__(
-        self, cluster: Cluster, admission: Admission, fitting: Fitting, candidates: Sequence[Candidate]
-    ) -> None:
-        self._places = cluster.places
-        self._quotas = admission.quotas
-        self._volumes = cluster.volumes
-        self._fitting = fitting
-        self._candidates = candidates
-        self._reasons: _Reasons = []
+    cluster: Cluster
+    admission: Admission
+    fitting: Fitting
+    candidates: Sequence[Candidate]
+    reasons: _Reasons = field(default_factory=list[tuple[Verdict, Reason]])
 
     def judge(self) -> tuple[Verdict, _Reasons]:
         """The verdict on all workloads, and why."""
-        for candidate in self._candidates:
+        for candidate in self.candidates:
             if candidate.verdict is not Verdict.FITS:
                 verdict = candidate.verdict or Verdict.UNDETERMINED
                 self._decide(verdict, explain.member(candidate.workload, verdict))
         if self._verdict is not Verdict.CANNOT_FIT:
             self._sum_quotas()
-            counted = [c for c in self._candidates if c.workload.kind != "DaemonSet" and not c.workload.takes_turns]
-            self._decide(Verdict.CANNOT_FIT, *self._volumes.shortage(needed_claims(counted)))
+            self._sum_queues()
+            counted = [c for c in self.candidates if c.workload.kind != "DaemonSet" and not c.workload.takes_turns]
+            self._decide(Verdict.CANNOT_FIT, *self.cluster.volumes.shortage(needed_claims(counted)))
             # Pods that name their node take no room from others: the kubelet takes them, or not.
-            judged = [c for c in self._candidates if c.sets and c.verdict is not None and not c.gaps]
+            judged = [c for c in self.candidates if c.sets and c.verdict is not None and not c.gaps]
             judged = [c for c in judged if not c.sets[0][1].spec.get("nodeName")]
             always = [c for c in judged if not c.workload.takes_turns]
-            staying = [demand for demand in self._fitting.demands(always, self._places) if demand.places]
+            staying = [demand for demand in self.fitting.demands(always, self.cluster.places) if demand.places]
             for group in groups(staying):
                 if len(group) > 1 or group[0].everywhere:
-                    verdict, shortfall = self._fitting.judge_together(group, self._places)
+                    verdict, shortfall = self.fitting.judge_together(group, self.cluster.places)
                     self._decide(self._while_all_last(verdict, group), Competition(group, shortfall))
             for candidate in judged:
                 if staying and candidate.workload.takes_turns:
                     self._wait(candidate, staying, always)
-        return self._verdict, self._reasons
+        return self._verdict, self.reasons
 
     @property
     def _verdict(self) -> Verdict:
-        return together(verdict for verdict, _ in self._reasons)
+        return together(verdict for verdict, _ in self.reasons)
 
     def _decide(self, verdict: Verdict, *reasons: Reason) -> None:
         if verdict is not Verdict.FITS:
-            self._reasons += [(verdict, reason) for reason in reasons]
+            self.reasons += [(verdict, reason) for reason in reasons]
 
     def _wait(self, job: Candidate, staying: Sequence[Demand], always: Sequence[Candidate]) -> None:
         """Whether a plain Job finds room for a pod beside what stays; Jobs make room for each other."""
-        demands = self._fitting.demands([job], self._places)
+        demands = self.fitting.demands([job], self.cluster.places)
         if not demands:
             return
         if job.workload.is_partial:
@@ -200,7 +199,7 @@ class _Together:
         group = next(group for group in groups([*staying, *demands]) if any(d is demands[0] for d in group))
         if len(group) == 1:
             return
-        verdict, shortfall = self._fitting.judge_together(group, self._places)
+        verdict, shortfall = self.fitting.judge_together(group, self.cluster.places)
         if verdict is not Verdict.FITS:
             # Whichever comes first runs: a Job that ends makes room.
             names = {demand.pod.name for demand in group}
@@ -209,19 +208,34 @@ class _Together:
 
     def _while_all_last(self, verdict: Verdict, group: Sequence[Demand]) -> Verdict:
         """The verdict on demands that compete, where pods may end and make room for the others."""
-        lasting = {str(c.workload) for c in self._candidates if not c.workload.is_pod_that_may_end}
+        lasting = {str(c.workload) for c in self.candidates if not c.workload.is_pod_that_may_end}
         rest = [demand for demand in group if demand.pod.name in lasting]
+        near_others = any(demand.pod.spread or demand.pod.affinity for demand in group)
+        if verdict is Verdict.CANNOT_FIT and near_others and any(c.gaps for c in self.candidates):
+            return Verdict.UNDETERMINED  # pods of which not all is known may be those that they wait for
         if verdict is not Verdict.CANNOT_FIT or len(rest) == len(group):
             return verdict
-        without, _ = self._fitting.judge_together(rest, self._places)
+        without, _ = self.fitting.judge_together(rest, self.cluster.places)
         return verdict if without is Verdict.CANNOT_FIT else Verdict.UNDETERMINED
 
+    def _sum_queues(self) -> None:
+        """What stays keeps what it has of a queue; a Job that needs more than the rest may wait for ever."""
+        queued = [c for c in self.candidates if c.draws and c.verdict is Verdict.FITS]
+        always = [draw for c in queued if not c.workload.takes_turns for draw in c.draws]
+        jobs = [list(c.draws) for c in queued if always and c.workload.takes_turns and c.like is None]
+        found = [
+            each for draws in (always, *(always + own for own in jobs)) for each in self.cluster.queues.refusals(draws)
+        ]
+        self._decide(Verdict.UNDETERMINED, *dict.fromkeys(found))
+
     def _sum_quotas(self) -> None:
-        for namespace, quotas in self._quotas.items():
-            mine = [c for c in self._candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
+        for namespace, quotas in self.admission.quotas.items():
+            mine = [c for c in self.candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
             always = [c for c in mine if not c.workload.takes_turns]
             for quota in quotas:
                 names = [c.workload for c in always]
+                crowded, of_objects = quota.crowded(always)
+                self._decide(crowded, *of_objects)
                 exceeded = quota.exceeded(quota.charge(always), names)
                 lasting = [c for c in always if not c.workload.is_pod_that_may_end]
                 is_certain = len(lasting) == len(always) or quota.exceeded(quota.charge(lasting))
@@ -239,6 +253,6 @@ def _quotas_left(admission: Admission, candidates: Sequence[Candidate]) -> Itera
     for namespace, quotas in admission.quotas.items():
         mine = [c for c in candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
         for quota in quotas:
-            used = total((quota.taken, quota.charge(mine), quota.other_claims(mine)))
+            used = total((quota.taken, quota.charge(mine), quota.other_claims(mine), *quota.beside.values()))
             left = {name: amount - used.get(name, 0) for name, amount in quota.hard.items()}
             yield QuotaLeft(namespace, name_of(quota.manifest), left, quota.hard)

@@ -4,13 +4,14 @@ import html
 from collections.abc import Iterable, Sequence
 
 from ml_foundations.planning.model.decisions import Verdict
-from ml_foundations.planning.verdict.compare import Comparison, total_text
+from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.report import SHOWN, as_summary, gpus_text, sentence
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 MARK = "<!-- ml-foundations plan -->"
 """The first line, by which a workflow finds its comment again."""
 _MARKS = {Verdict.FITS: "✅", Verdict.CANNOT_FIT: "❌", Verdict.UNDETERMINED: "❔"}
+_OUTCOMES = {0: "✅", 1: "❌", 3: "❔", 4: "❔", 5: "⚠️"}
 _MOST_ROWS = 50
 """A comment of GitHub holds 65,536 characters."""
 _ESCAPED = str.maketrans({"\n": " "} | {mark: f"&#{ord(mark)};" for mark in "|@`*_[#"})
@@ -29,7 +30,7 @@ def of_verdicts(verdicts: Verdicts) -> str:
         for item in sorted(verdicts.workloads, key=lambda item: item.verdict is Verdict.FITS)
     ]
     return _comment(
-        f"{_MARKS[Verdict.UNDETERMINED if verdicts.is_empty else verdicts.stack]} {answer}",
+        f"{_OUTCOMES[verdicts.exit_code]} {answer}",
         _folded(_count(rows, "workload"), _table(("workload", "verdict", "why", "its GPUs"), rows), rows),
         _findings(f"{f.object}: {sentence(f)}" for f in verdicts.of_stack),
         _folded("Quotas and cost", "\n".join(f"- {_escape(line)}" for line in rest), rest),
@@ -38,18 +39,11 @@ def of_verdicts(verdicts: Verdicts) -> str:
 
 def of_comparison(comparison: Comparison) -> str:
     """What changes from one plan to another."""
-    mark = _MARKS[comparison.after.stack] if comparison.is_worse else _MARKS[Verdict.FITS]
-    rows = [
-        (
-            change.name,
-            *change.verdicts(comparison.absent),
-            "\n".join(map(sentence, change.after.reasons)) if change.after else "",
-        )
-        for change in comparison.changes
-    ]
-    costs, same = comparison.costs(), f"Nodes cost {total_text(comparison.after.cost)} USD per hour, as before."
+    changes = [(change, change.after.reasons if change.after else ()) for change in comparison.changes]
+    rows = [(each.name, *each.verdicts(comparison.absent), "\n".join(map(sentence, why))) for each, why in changes]
+    costs, same = comparison.costs(), f"Cost of all nodes per hour in USD: {comparison.after.cost.text}, as before."
     return _comment(
-        f"{mark} {comparison.answer}",
+        f"{_OUTCOMES[comparison.exit_code]} {comparison.answer}",
         _table(("USD per hour", "before", "after"), costs) if costs else same,
         _folded(_count(rows, "changed workload"), _table(("workload", "before", "after", "why"), rows), rows),
         _findings(f"{finding.object}: {sentence(finding)}" for finding in comparison.findings),

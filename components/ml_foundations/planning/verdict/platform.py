@@ -1,21 +1,27 @@
 """What is found of the platform: whether the GPU Operator's pods run, and where nodes come from."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import yaml
 
 from ml_foundations.catalog import versions
 from ml_foundations.catalog.disks import LUSTRE_CSI
 from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES, CRITICAL_PODS_BESIDE, Operator
+from ml_foundations.catalog.pools import refused_labels
+from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, Unknown, items, name_of, namespace_of, section
 from ml_foundations.planning.input.program import (
     CLUSTER,
     CONNECTION,
+    NAT,
     NETWORK,
     NODE_POOL,
+    SUBNETWORK,
     Resource,
     is_release_of,
+    makes_pools,
     objects_of,
     operator_of,
     values_of,
@@ -24,43 +30,94 @@ from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.resources import PODS
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
+_WORDS = {row["rule"]: row for row in rows("platform.csv", "ml_foundations.planning.verdict", ";")}
+_TOLERATED_BY_GKE = ("components.gke.io/gke-managed-components", "CriticalAddonsOnly", labels.ARCH, UNKNOWN)
+"""Keys of taints that GKE's own pods tolerate, or may."""
+
+
+def _told(rule: str, about: str, **facts: Any) -> Finding:
+    """A finding of the platform, in the words of its table."""
+    row = _WORDS[rule]
+    message, remedy = row["message"].format(**facts), row["remedy"]
+    return Finding(rule, Severity(row["severity"]), about, row["path"], message, remedy)
+
 
 def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass]) -> Iterator[Finding]:
     """What keeps the GPU Operator's pods from nodes, and what it does a second time; pools that cost more than said."""
     clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
-    for pool in (inputs for type_, inputs in resources if type_ == NODE_POOL):
+    pools = [inputs for type_, inputs in resources if type_ == NODE_POOL]
+    yield from _beyond_addresses(resources, clusters, nodes)
+    private = [each for each in clusters if section(each, "privateClusterConfig").get("enablePrivateNodes") is True]
+    if private and NETWORK in dict(resources) and NAT not in dict(resources):
+        yield _told("way-out", f"Cluster {private[0].get('name')}")
+    if len(clusters) == 1 and clusters[0].get("removeDefaultNodePool") and not makes_pools(clusters[0], resources):
+        yield from _of_the_only_pools(clusters[0], pools)
+    for kind, each in [*(("Cluster", each) for each in clusters), *(("NodePool", each) for each in pools)]:
+        for path, reason in refused_labels(each):
+            yield Finding("labels", Severity.ERROR, f"{kind} {each.get('name')}", path, reason, "Rename it.")
+    for pool in pools:
         if section(pool, "nodeConfig", "reservationAffinity").get("consumeReservationType") == "ANY_RESERVATION":
-            message = "where no open reservation matches, its nodes are bought on demand, at list price"
-            remedy = "Say ANY_RESERVATION_THEN_FAIL (reservation any-or-fail) to have none of those."
-            path = "nodeConfig.reservationAffinity"
-            yield Finding("reservation", Severity.INFO, f"NodePool {pool.get('name')}", path, message, remedy)
+            yield _told("reservation", f"NodePool {pool.get('name')}")
         if _leaves_zones_open(pool) and not any(cluster.get("nodeLocations") for cluster in clusters):
-            message = "its nodes go to the zones of its cluster, and few zones have its GPUs: GKE refuses the others"
-            remedy = "Name those that have them: nodeLocations (zones)."
-            yield Finding("zones", Severity.INFO, f"NodePool {pool.get('name')}", "nodeLocations", message, remedy)
+            yield _told("zones", f"NodePool {pool.get('name')}")
     kept = [section(cluster, "monitoringConfig") for cluster in clusters]
     kept = [each for each in kept if isinstance(names := each.get("enableComponents"), list) and "DCGM" in names]
     if any(section(each, "managedPrometheus").get("enabled") is False for each in kept):
-        message = "managed collection, which collects the metrics of GPUs that GKE's DCGM exports, is off"
-        remedy = "Enable managedPrometheus, or take DCGM out of the cluster's monitoring."
-        yield Finding("metrics-collected", Severity.WARNING, "Cluster", "monitoringConfig", message, remedy)
+        yield _told("metrics-collected", "Cluster")
     yield from _without_private_access(resources)
     yield from _half_gangs(values_of(resources, versions.KUEUE))
     operator = operator_of(resources)
-    exporters = [f"DaemonSet {name_of(each)}" for each in objects_of(resources) if _exports_metrics(each)]
-    if isinstance(operator, Operator) and operator.exports_metrics:
-        exporters.append("GPU Operator")
-    for exporter in exporters if len(exporters) + bool(kept) > 1 else ():
-        message = f"{'DCGM of GKE' if kept else 'another exporter'} exports the metrics of GPUs too"
-        remedy = "Take DCGM out of the cluster's monitoring, or switch one of the exporters off."
-        yield Finding("metrics-twice", Severity.WARNING, exporter, "dcgmExporter", message, remedy)
+    exporters, plugins = ([*_running(resources, image)] for image in ("dcgm-exporter", "k8s-device-plugin"))
+    if isinstance(operator, Operator):
+        exporters += ["GPU Operator"] * operator.exports_metrics
+        plugins += ["GPU Operator"] * operator.device_plugin
+    if len(exporters) + bool(kept) > 1:
+        other = "DCGM of GKE" if kept else "another exporter"
+        yield from (_told("metrics-twice", exporter, other=other) for exporter in exporters)
+    by_gke = [node.name for node in nodes if labels.GKE_GPU_DRIVER_VERSION in node.labels]
+    yield from (_told("advertised-twice", plugin, pool=by_gke[0]) for plugin in plugins if by_gke)
     if not isinstance(operator, Operator):
         return
-    releases = [inputs for type_, inputs in resources if is_release_of(type_, inputs, versions.GPU_OPERATOR)]
-    homes = [release.get("namespace") for release in releases]
+    homes = [each.get("namespace") for type_, each in resources if is_release_of(type_, each, versions.GPU_OPERATOR)]
     for quota in objects_of(resources):
         if quota["kind"] == "ResourceQuota" and namespace_of(quota) in homes:
             yield from _beyond(quota, operator, nodes)
+
+
+def _of_the_only_pools(cluster: Manifest, pools: Sequence[Manifest]) -> Iterator[Finding]:
+    """What is certain where a program shows all pools that its cluster has."""
+    if pools and all(map(_repels_gke, pools)):
+        yield _told("system-pods", f"Cluster {cluster.get('name')}")
+    for pool in pools if not cluster.get("enableMultiNetworking") else ():
+        if items(section(pool, "networkConfig"), "additionalNodeNetworkConfigs"):
+            yield _told("multi-networking", f"NodePool {pool.get('name')}")
+
+
+def _repels_gke(pool: Manifest) -> bool:
+    """Whether taints keep GKE's own pods off (GKE, "Isolate your workloads in dedicated node pools")."""
+    taints = items(section(pool, "nodeConfig"), "taints")
+    return any(t.get("key") not in _TOLERATED_BY_GKE and "PREFER" not in str(t.get("effect")).upper() for t in taints)
+
+
+def _beyond_addresses(
+    resources: Sequence[Resource], clusters: Sequence[Manifest], nodes: Sequence[NodeClass]
+) -> Iterator[Finding]:
+    """Nodes that never come (IP_SPACE_EXHAUSTED): each takes an address, and a block of them for its pods.
+
+    It is twice their number, rounded up to a power of two (GKE, "Configure maximum Pods per node"). Of a subnetwork
+    Google keeps four addresses (VPC, "Subnets").
+    """
+    named = [section(cluster, "ipAllocationPolicy").get("clusterSecondaryRangeName") for cluster in clusters]
+    pods = [(node.count, str(node.labels.get(labels.GKE_MAX_PODS))) for node in nodes]
+    taken = sum(count * 2 << (int(most) - 1).bit_length() for count, most in pods if most.isdecimal())
+    for subnetwork in (inputs for type_, inputs in resources if type_ == SUBNETWORK):
+        blocks = [each for each in items(subnetwork, "secondaryIpRanges") if [each.get("rangeName")] == named]
+        needs = (("addresses", blocks, taken), ("node-addresses", blocks and [subnetwork], 4 + sum(n for n, _ in pods)))
+        for rule, ranges, needed in needs:
+            block = str(ranges[0].get("ipCidrRange")) if len(ranges) == 1 else ""
+            prefix = block.rpartition("/")[2]
+            if prefix.isdecimal() and needed > (free := 1 << (32 - int(prefix))):
+                yield _told(rule, "Subnetwork", block=block, free=free, taken=needed)
 
 
 def _half_gangs(kueue: Manifest | Unknown | None) -> Iterator[Finding]:
@@ -68,15 +125,15 @@ def _half_gangs(kueue: Manifest | Unknown | None) -> Iterator[Finding]:
     key = "controllerManagerConfigYaml"
     config = UNKNOWN if kueue is None or isinstance(kueue, Unknown) else section(kueue, "managerConfig").get(key)
     if config is not UNKNOWN and "waitForPodsReady" not in (yaml.safe_load(str(config or "{}")) or {}):
-        message = "waitForPodsReady is off: where Google has nodes for half of a gang, that half waits, and is paid"
-        remedy = f"Set it, with a timeout, in managerConfig.{key}, as a TrainingQueue does."
-        yield Finding("half-a-gang", Severity.WARNING, "Kueue", f"managerConfig.{key}", message, remedy)
+        yield _told("half-a-gang", "Kueue")
 
 
-def _exports_metrics(each: Manifest) -> bool:
-    """Whether pods of NVIDIA's exporter run on every node."""
-    containers = items(section(each, "spec", "template", "spec"), "containers") if each["kind"] == "DaemonSet" else []
-    return any("dcgm-exporter" in str(container.get("image")) for container in containers)
+def _running(resources: Sequence[Resource], image: str) -> Iterator[str]:
+    """The DaemonSets that run an image of NVIDIA's on every node."""
+    for each in objects_of(resources):
+        containers = items(section(each, "spec", "template", "spec"), "containers")
+        if each["kind"] == "DaemonSet" and any(image in str(container.get("image")) for container in containers):
+            yield f"DaemonSet {name_of(each)}"
 
 
 def _leaves_zones_open(pool: Manifest) -> bool:
@@ -94,10 +151,7 @@ def _without_private_access(resources: Sequence[Resource]) -> Iterator[Finding]:
         network = str(parameters.get("network")).rpartition("/")[2]
         is_private = each.get("provisioner") == LUSTRE_CSI or parameters.get("connect-mode") == "PRIVATE_SERVICE_ACCESS"
         if is_private and network in networks:
-            message = f"its instances need private services access, which the network {network} that is made lacks"
-            remedy = "Give it that (a servicenetworking Connection), leave the range out, or name a network with it."
-            where = f"StorageClass {name_of(each)}"
-            yield Finding("private-access", Severity.ERROR, where, "parameters.network", message, remedy)
+            yield _told("private-access", f"StorageClass {name_of(each)}", network=network)
 
 
 def _beyond(quota: Manifest, operator: Operator, nodes: Sequence[NodeClass]) -> Iterator[Finding]:

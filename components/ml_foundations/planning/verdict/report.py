@@ -13,7 +13,7 @@ from ml_foundations.planning.verdict.gpu_cost import GpuCost
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 _NOTHING = "There is nothing to judge: no workload is declared."
-_NOT_COUNTED = "Disks (Hyperdisk also by its speed), traffic and GKE's own fee come on top."
+_MORE = "by the list prices of their regions. Disks' size, other Hyperdisk's speed, traffic and GKE's fee come on top."
 SHOWN = {Verdict.FITS: "fits", Verdict.CANNOT_FIT: "cannot fit", Verdict.UNDETERMINED: "is undetermined"}
 """Verdicts in words."""
 
@@ -61,10 +61,8 @@ def as_text(verdicts: Verdicts) -> str:
         if item.gpus:
             lines.append(f"  {gpus_text(item.gpus)}")
         if run := item.run_cost:
-            lines.append(
-                f"  A run costs {run.amount:.2f} {verdicts.cost.currency} at most: {run.nodes} x {run.pool} "
-                f"for {run.hours:.1f} h."
-            )
+            most = f"{run.amount:.2f} {verdicts.cost.currency} at most"
+            lines.append(f"  A run costs {most}: {run.nodes} x {run.pool} for {run.hours:.1f} h.")
     lines += [f"{f.object}: {sentence(f)}" for f in verdicts.of_stack]
     return "\n".join([*lines, as_summary(verdicts)])
 
@@ -81,14 +79,10 @@ def as_summary(verdicts: Verdicts) -> str:
         if amounts:
             lines.append(f"Quota {left.namespace}/{left.name} leaves {amounts}.")
     cost = verdicts.cost
-    if cost.pools:
-        fewest, most = cost.at_least
-        at_least = f"at least {fewest:.2f} to {most:.2f}" if cost.unknown else f"{fewest:.2f} to {most:.2f}"
-        lines.append(
-            f"Nodes cost {at_least} {cost.currency} per hour, by the list prices of their regions. {_NOT_COUNTED}"
-        )
+    if cost.is_known:
+        lines.append(f"{cost.what.capitalize()} cost {cost.text} {cost.currency} per hour, {_MORE}")
     if cost.unknown:
-        lines.append(f"Not counted either: {', '.join(cost.unknown)}, of which no price is known there.")
+        lines.append(f"No price is known for {', '.join(cost.unknown)}.")
     lines += [f"Team {namespace}: {gpus_text(gpus)}" for namespace, gpus in verdicts.teams.items()]
     return "\n".join(lines)
 
@@ -100,12 +94,8 @@ def _as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:
 def _cost_as_json(cost: GpuCost | None) -> dict[str, Any] | None:
     if cost is None:
         return None
-    amounts = {"per_hour": cost.per_hour, "per_run": cost.per_run, "per_month": cost.per_month}
-    return {
-        "count": cost.gpus,
-        "at_least": cost.at_least,
-        **{name: _number(amount) for name, amount in amounts.items()},
-    }
+    amounts = {name: _number(getattr(cost, name)) for name in ("per_hour", "per_run", "per_month")}
+    return {"count": cost.gpus, "at_least": cost.at_least, **amounts}
 
 
 def gpus_text(cost: GpuCost) -> str:
@@ -113,9 +103,8 @@ def gpus_text(cost: GpuCost) -> str:
     if cost.per_hour is None or cost.per_month is None:
         return f"{cost.count}, at a price that is not known."
     run = "" if cost.per_run is None else f", {cost.per_run:.2f} per run"
-    return (
-        f"{cost.count}: {cost.per_hour:.2f} USD per hour{run}, {cost.per_month:.0f} in a month of {HOURS_PER_MONTH} h."
-    )
+    month = f"{cost.per_month:.0f} in a month of {HOURS_PER_MONTH} h"
+    return f"{cost.count}: {cost.per_hour:.2f} USD per hour{run}, {month}."
 
 
 def _number(amount: Decimal | None) -> float | None:

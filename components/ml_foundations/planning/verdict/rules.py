@@ -4,6 +4,5 @@ from collections.abc import Mapping
 
 from ml_foundations.catalog.tables import rows
 
-_ROWS = rows("rules.csv", "ml_foundations.planning.verdict")
-RULES: Mapping[str, str] = {row["rule"]: row["wants"] for row in _ROWS}
+RULES: Mapping[str, str] = {r["rule"]: r["wants"] for r in rows("rules.csv", "ml_foundations.planning.verdict")}
 """What each rule wants."""

@@ -59,8 +59,7 @@ def _nowhere(reason: Shortage) -> Refusal:
     elif short:
         rule, path = "resources", f"{pods.path}.containers[0].resources.requests.{short[0][0]}"
     message = f'each pod needs {needs(pod)}; the nearest, "{nearest.node.name}", does not take it: {"; ".join(against)}'
-    remedy = _remedy(reason, nearest, found)
-    return Refusal(rule, path, message, remedy)
+    return Refusal(rule, path, message, _remedy(reason, nearest, found))
 
 
 def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
@@ -125,8 +124,7 @@ def _too_many(reason: Shortage, able: Sequence[Place]) -> Refusal:
     more = of_pool if largest.node.is_template else f"the number of nodes by {missing}"
     room = f"room for {reason.most} of the {reason.wanted} pods that must run at once"
     message = f"each pod needs {needs(pod)}; {offers}: {room}"
-    remedy = f"Raise {more} or lower {count_path} to {reason.most}."
-    return Refusal("nodes", count_path, message, remedy)
+    return Refusal("nodes", count_path, message, f"Raise {more} or lower {count_path} to {reason.most}.")
 
 
 def _offer(pod: PodClass, place: Place, count: int) -> str:

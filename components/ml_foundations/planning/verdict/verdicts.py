@@ -35,6 +35,10 @@ class QuotaLeft:
     hard: Mapping[str, int]
 
 
+_EXIT_CODES = {Verdict.FITS: 0, Verdict.CANNOT_FIT: 1, Verdict.UNDETERMINED: 3}
+NOTHING_TO_JUDGE = 4
+
+
 @dataclass(frozen=True)
 class Verdicts:
     """All that planning has found."""
@@ -49,6 +53,11 @@ class Verdicts:
     def is_empty(self) -> bool:
         """Whether there is nothing to judge: no workload, and no object that planning does not know."""
         return not self.workloads and self.stack is Verdict.FITS
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a command that judges."""
+        return NOTHING_TO_JUDGE if self.is_empty else _EXIT_CODES[self.stack]
 
     @property
     def teams(self) -> dict[str, GpuCost]:
@@ -69,11 +78,10 @@ class Verdicts:
 
     @property
     def of_stack(self) -> list[Finding]:
-        """What is found of the stack itself, without what its workloads say already."""
+        """What is found of the stack itself, without that one of its workloads does not fit: that one says why."""
         return [finding for finding in self.reasons if finding.rule != "workload"]
 
     @property
     def findings(self) -> list[Finding]:
-        """Every finding, those of the stack last."""
-        own = [finding for item in self.workloads for finding in (*item.reasons, *item.warnings)]
-        return [*own, *self.reasons]
+        """Every finding, those of the stack itself last."""
+        return [*[finding for item in self.workloads for finding in (*item.reasons, *item.warnings)], *self.of_stack]

@@ -1,4 +1,4 @@
-"""What a GKE cluster has: the kinds of its add-ons, the classes of its disks, and the DaemonSets on its nodes."""
+"""What a GKE cluster has: kinds of add-ons, classes of disks, a quota of critical pods, DaemonSets on its nodes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,12 +17,13 @@ NAMESPACE = "kube-system"
 _MANIFESTS = Path(__file__).with_suffix(".yaml")
 _PATHS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "ResourceQuota": f"/api/v1/namespaces/{NAMESPACE}/resourcequotas",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
 }
 
 
 class Addons:
-    """Makes kinds and classes once; one that is deleted stays deleted."""
+    """Makes kinds, classes and the quota once; one that is deleted stays deleted."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

@@ -9,7 +9,7 @@ from decimal import Decimal
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, section
-from ml_foundations.planning.model.nodes import node_class
+from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, node_class
 from ml_foundations.planning.model.places import Place, PodClass, carrying, pod_of, take
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.one_pod import placeable
@@ -93,21 +93,17 @@ def plan(
     *,
     queued: bool = False,
 ) -> Plan:
-    """Fit the unschedulable pods on existing nodes, then on as few and as cheap new ones as possible.
+    """Fit the unschedulable of all pods on existing nodes, then on as few and as cheap new ones as possible.
 
-    Args:
-        pods: All pods.
-        existing: The nodes of the pools.
-        daemon_sets: The DaemonSets, whose pods take part of each node.
-        pools: The pools that may grow.
-        operator: The GPU Operator, where it is installed.
-        zones_of_disks: The zones in which a pod reaches its disks; None where any will do.
-        queued: Whether it is for a ProvisioningRequest: with new nodes only, of queued pools, which grow for no other.
+    DaemonSets take part of each node. A pod reaches its disks in some zones; None where any will do. Queued is what is
+    for a ProvisioningRequest: it gets new nodes only, of queued pools, which grow for no other.
     """
     # A pod template has the two keys of a pod that are looked at.
     daemons = [pod_of(item["spec"]["template"]) for item in daemon_sets]
     growing = [pool for pool in pools if pool.autoscaled and pool.queued is queued]
-    places = [] if queued else _existing_places(pods, existing, daemons)
+    busy = busy_by_node(pods)
+    usable = () if queued else (node for node in existing if not section(node, "spec").get("unschedulable"))
+    places = [_place(_ready(node), daemons, map(pod_of, busy.get(name_of(node), ()))) for node in usable]
     sizes = Counter(map(_pool_and_zone, existing))
     new: Counter[tuple[str, str]] = Counter()
     needed: set[str] = set()
@@ -135,7 +131,8 @@ def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozen
     kinds: dict[str, _Kind] = {}
     for pod in pods:
         # Pods that claim devices get their nodes from dra.Driver.
-        if not is_unschedulable(pod) or pod["spec"].get("resourceClaims"):
+        is_expendable = pod["spec"].get("priority", 0) < EXPENDABLE_BELOW
+        if not is_unschedulable(pod) or pod["spec"].get("resourceClaims") or is_expendable:
             continue
         found, zones = pod_of(pod), zones_of_disks(pod)
         same = [pod["spec"].get(key) for key in ("affinity", "topologySpreadConstraints")]
@@ -144,12 +141,6 @@ def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozen
         key = json.dumps([found.namespace, found.node_key, same, amounts, ports, where])
         kinds.setdefault(key, _Kind(found, zones)).count += 1
     return kinds.values()
-
-
-def _existing_places(pods: Iterable[Manifest], existing: Iterable[Manifest], daemons: list[PodClass]) -> list[Place]:
-    busy = busy_by_node(pods)
-    usable = [node for node in existing if not section(node, "spec").get("unschedulable")]
-    return [_place(_ready(node), daemons, map(pod_of, busy.get(name_of(node), ()))) for node in usable]
 
 
 def _place(node: Manifest, daemons: Iterable[PodClass], running: Iterable[PodClass] = ()) -> Place:
@@ -193,8 +184,7 @@ def _cheapest(
     def cost(place: Place) -> tuple[Decimal, int, str, str]:
         name, zone = _pool_and_zone(place.node.manifest)
         crowd = sizes[name, zone] if by_name[name].location_policy == "BALANCED" else 0
-        placed = min(left, place.room(kind.pod))
-        return price(by_name[name]) / placed, crowd, name, zone
+        return price(by_name[name]) / min(left, place.room(kind.pod)), crowd, name, zone
 
     suitable = [place for place in fresh if kind.reaches(place) and place in placeable(kind.pod, [*places, place])]
     return min(suitable, key=cost, default=None)

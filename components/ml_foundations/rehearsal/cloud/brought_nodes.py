@@ -24,9 +24,7 @@ _PASSING = "node.kubernetes.io/"
 
 
 def copy(rehearsal: Rehearsal, file: Path) -> None:
-    """Copy the nodes in a file into the replica, and remove those that an earlier file brought and this one lacks.
-
-    The replica also gets what every GKE cluster has.
+    """Copy the nodes of a file into the replica, with what every GKE cluster has; remove those of an earlier file.
 
     Raises:
         RehearsalError: the file cannot be read, or holds no node.

@@ -36,15 +36,10 @@ class Informer(threading.Thread):
         read: Callable[[Object], Object] = lambda item: item,
         removed: Callable[[Object], None] = lambda item: None,
     ) -> None:
-        """Follow a collection; ``start`` begins.
+        """Follow a collection, such as ``/api/v1/nodes``, or what a label selects of it; ``start`` begins.
 
-        Args:
-            api: The API server.
-            path: The collection's path, such as ``/api/v1/nodes``.
-            changed: Set whenever an object came, went or changed.
-            selector: A label selector.
-            read: Makes of an object what is kept.
-            removed: Told of an object as it last was when it went away.
+        ``changed`` is set whenever an object came, went or changed; ``read`` makes of an object what is kept;
+        ``removed`` is told of one that went away, as it last was.
         """
         super().__init__(name=path, daemon=True)
         self._api, self._path, self._changed = api, path, changed

@@ -20,16 +20,12 @@ _NO_SIDECAR = "rpc error: code = FailedPrecondition desc = failed to find the si
 _NO_CLIENT = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name"
 """What a kubelet says of a driver that does not run on its node (Kubernetes, pkg/volume/csi)."""
 
+_NO_PULL_SECRET = "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed."
+"""What a kubelet says then (Kubernetes, pkg/kubelet/kubelet_pods.go). Here the image counts as one that wants it."""
+
 
 class _Reference(NamedTuple):
-    """A ConfigMap or a Secret, or a key of it, that a pod does not start without.
-
-    Attributes:
-        kind: ConfigMap or Secret.
-        name: Its name.
-        key: One of its keys; empty for all.
-        volume: The volume that holds it; empty for environment variables.
-    """
+    """A ConfigMap or a Secret, or a key of it, that a pod does not start without; empty for environment: the volume."""
 
     kind: str
     name: str
@@ -104,6 +100,9 @@ def _missing(pod: Object, known: Mapping[tuple[str, str, str], set[str]]) -> tup
             return "FailedMount", _not_set_up(volume, absent if keys is None else lacking)
         lacking = f"couldn't find key {key} in {kind} {namespace_of(pod)}/{name}"
         return "Failed", f"Error: {absent if keys is None else lacking}"
+    for each in items(pod["spec"], "imagePullSecrets"):
+        if ("Secret", namespace_of(pod), each["name"]) not in known:
+            return "FailedToRetrieveImagePullSecret", _NO_PULL_SECRET.format(each["name"])
     return None
 
 

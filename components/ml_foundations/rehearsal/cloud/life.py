@@ -16,7 +16,7 @@ from ml_foundations.rehearsal.progress import RehearsalError
 
 SCALE_DOWN_VARIABLE = "ML_FOUNDATIONS_SCALE_DOWN_SECONDS"
 _MODULE = "ml_foundations.rehearsal.cloud.life"
-_START_SECONDS = 30
+_START_SECONDS = 120
 
 
 def start(rehearsal: Rehearsal) -> None:

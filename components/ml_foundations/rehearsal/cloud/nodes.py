@@ -5,7 +5,6 @@ import secrets
 import string
 import uuid
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from ml_foundations.catalog import node_resources
@@ -54,9 +53,14 @@ def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str,
 
 
 def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = "") -> dict[str, Any]:
-    """A node of a pool in a zone, with a name of its own as GKE forms it; perhaps for a ProvisioningRequest."""
+    """A node of a pool in a zone, perhaps for a ProvisioningRequest.
+
+    Its name is as GKE forms it: gke-<cluster>-<pool>-<instance group>-<4 random characters>.
+    """
     node = node_template(pool, zone, operator)
-    name = _node_name(pool, zone)
+    group = hashlib.sha256(f"{pool.cluster}/{pool.name}/{zone}".encode()).hexdigest()[:8]
+    suffix = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(4))
+    name = f"gke-{pool.cluster[:16].rstrip('-')}-{pool.name[:16].rstrip('-')}-{group}-{suffix}"
     node["metadata"] |= {"name": name}
     node["metadata"]["labels"] |= {labels.HOSTNAME: name} | ({labels.GKE_REQUEST: request} if request else {})
     node["spec"] |= {"providerID": f"gce://{pool.project or 'rehearsal'}/{zone}/{name}"}
@@ -76,31 +80,18 @@ def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = ""
     return node
 
 
-def _node_name(pool: Pool, zone: str) -> str:
-    """A new name as GKE forms it: gke-<cluster>-<pool>-<instance group>-<4 random characters>."""
-    group = hashlib.sha256(f"{pool.cluster}/{pool.name}/{zone}".encode()).hexdigest()[:8]
-    suffix = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(4))
-    return f"gke-{pool.cluster[:16].rstrip('-')}-{pool.name[:16].rstrip('-')}-{group}-{suffix}"
-
-
 def _resources(pool: Pool, machine: MachineType, gpus: int) -> dict[str, Any]:
-    whole, free = node_resources.capacity(machine), node_resources.allocatable(machine, pool.max_pods)
+    whole = node_resources.capacity(machine)
+    free = node_resources.allocatable(machine, pool.max_pods, sum(pool.hugepages.values()))
     disk, disk_free = node_resources.ephemeral_storage_gib(pool.boot_disk_gib, pool.ephemeral_local_ssds)
-    capacity = {
-        "cpu": str(machine.vcpus),
-        "memory": f"{whole.memory_kib}Ki",
-        "ephemeral-storage": str(disk * node_resources.GIB),
-        "pods": str(pool.max_pods),
+    parts = {"capacity": (str(machine.vcpus), whole, disk), "allocatable": (f"{free.cpu_millis}m", free, disk_free)}
+    both = {"pods": str(pool.max_pods)} | {name: f"{kib}Ki" for name, kib in pool.hugepages.items()}
+    both |= {labels.GPU_RESOURCE: str(gpus)} if gpus else {}
+    return {
+        part: {"cpu": cpu, "memory": f"{of.memory_kib}Ki", "ephemeral-storage": str(int(gib * node_resources.GIB))}
+        | both
+        for part, (cpu, of, gib) in parts.items()
     }
-    allocatable = {
-        "cpu": f"{free.cpu_millis}m",
-        "memory": f"{free.memory_kib}Ki",
-        "ephemeral-storage": str(int(disk_free * Fraction(node_resources.GIB))),
-        "pods": str(pool.max_pods),
-    }
-    if gpus:
-        capacity[labels.GPU_RESOURCE] = allocatable[labels.GPU_RESOURCE] = str(gpus)
-    return {"capacity": capacity, "allocatable": allocatable}
 
 
 def changes(node: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

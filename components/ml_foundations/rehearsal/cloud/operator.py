@@ -44,7 +44,6 @@ def read_release(secret: Mapping[str, Any]) -> dict[str, Any]:
 def unpacked(secret: Mapping[str, Any]) -> dict[str, Any]:
     """The Helm release that a Secret holds, as Helm writes it; empty if it cannot be read."""
     try:
-        packed = base64.b64decode(base64.b64decode(secret["data"]["release"]))
-        return json.loads(gzip.decompress(packed))
+        return json.loads(gzip.decompress(base64.b64decode(base64.b64decode(secret["data"]["release"]))))
     except (KeyError, ValueError, OSError, EOFError, zlib.error):
         return {}

@@ -70,62 +70,46 @@ class Store:
 
     def available_pools(self) -> dict[str, Pool]:
         """The declared node pools with no more nodes than Google has machines for."""
-        stock: dict[str, int] = read_json(self.root / "stock.json", {})
+        stock: dict[str, int] = self.noted("stock", {})
         pools = self.pools()
         most = {name: min(pool.max_nodes, stock.get(name, pool.max_nodes)) for name, pool in pools.items()}
         return {name: replace(pool, max_nodes=most[name]) for name, pool in pools.items()}
 
     def save_pool(self, pool: Pool) -> None:
         """Declare a node pool, or change it."""
-        write_json(self._file("node_pools", pool.name), asdict(pool))
-
-    def delete_pool(self, name: str) -> None:
-        """Delete a node pool; its nodes are drained and removed."""
-        self._file("node_pools", name).unlink(missing_ok=True)
+        self.save("node_pools", pool.name, asdict(pool))
 
     def clusters(self) -> dict[str, dict[str, Any]]:
         """The declared clusters by id: the Pulumi resource of each, as type, id, urn, inputs and outputs."""
         return {cluster["id"]: cluster for cluster in self._all("clusters")}
 
-    def save_cluster(self, resource: Mapping[str, Any]) -> None:
-        """Declare a cluster."""
-        write_json(self._file("clusters", resource["id"]), resource)
-
-    def delete_cluster(self, identity: str) -> None:
-        """Forget a cluster."""
-        self._file("clusters", identity).unlink(missing_ok=True)
-
     def recorded(self) -> list[dict[str, Any]]:
         """The resources that were only recorded."""
         return self._all("recorded")
 
-    def save_recorded(self, key: str, resource: Mapping[str, Any]) -> None:
-        """Record a resource under a key that is its own."""
-        write_json(self._file("recorded", key), resource)
+    def save(self, folder: str, key: str, resource: Mapping[str, Any]) -> None:
+        """Keep one of ``node_pools``, ``clusters`` or ``recorded``, under a key that is its own."""
+        write_json(self._file(folder, key), resource)
 
-    def delete_recorded(self, key: str) -> None:
-        """Forget a recorded resource."""
-        self._file("recorded", key).unlink(missing_ok=True)
+    def forget(self, folder: str, key: str) -> None:
+        """Forget one of those; the nodes of a pool are drained and removed."""
+        self._file(folder, key).unlink(missing_ok=True)
 
     def resources(self) -> list[Mapping[str, Any]]:
         """Every resource of the simulated Google Cloud: type, id, urn, inputs and outputs."""
         pools = (pool.resource for pool in self.pools().values())
         return [*self.clusters().values(), *filter(None, pools), *self.recorded()]
 
-    def sizes(self) -> dict[str, int]:
-        """The number of nodes that each pool is meant to have now, kept by the supervisor."""
-        return read_json(self.root / "sizes.json", {})
-
-    def scale_down_seconds(self) -> float:
-        """How long a node may idle."""
-        return read_json(self.root / "scale_down_seconds.json", SCALE_DOWN_SECONDS)
-
-    def history(self) -> list[dict[str, Any]]:
-        """Where finished pods ran."""
-        return read_json(self.root / "history.json", [])
+    def noted(self, name: str, default: Any) -> Any:
+        """What was noted under a name."""
+        return read_json(self.root / f"{name}.json", default)
 
     def note(self, name: str, data: Any) -> None:
-        """Note ``sizes``, ``scale_down_seconds``, ``history``, or ``stock``: nodes by pool, where they are scarce."""
+        """Note something, as a whole.
+
+        ``sizes``: the nodes that each pool is meant to have now; ``scale_down_seconds``: how long a node may idle;
+        ``history``: where finished pods ran; ``stock``: nodes by pool, where they are scarce.
+        """
         write_json(self.root / f"{name}.json", data)
 
     def _file(self, folder: str, key: str) -> Path:
@@ -143,7 +127,7 @@ class History:
         """Read the record in the store; ``pool_of`` gives the node pool of a node's name."""
         self._store = store
         self._pool_of = pool_of
-        self._saved = store.history()
+        self._saved: list[dict[str, Any]] = store.noted("history", [])
         self._entries = {entry["uid"]: entry for entry in self._saved}
         self._lock = threading.Lock()
 

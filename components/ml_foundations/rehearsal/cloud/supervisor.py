@@ -17,7 +17,7 @@ from ml_foundations.rehearsal.cloud import addons, autoscaler, dra, kubelet, loa
 from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, is_busy, is_finished
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.provisioning import Requests
-from ml_foundations.rehearsal.cloud.store import ASSUMED, History, Pool, Store
+from ml_foundations.rehearsal.cloud.store import ASSUMED, SCALE_DOWN_SECONDS, History, Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Supervisor:
         self._refused: set[str] = set()
         """The pools that did not get their nodes in the last round: no pod is to wait for them."""
         self._idle_since: dict[str, float] = {}
-        self._known_sizes = self._store.sizes()
+        self._known_sizes: dict[str, int] = self._store.noted("sizes", {})
         self._informers: list[Informer] = []
         self._settled: dict[str, tuple[tuple[Pool, operator.Operator | None], dict[str, Object]]] = {}
         """By pool: what its nodes were last compared with, and the nodes that were found to be so."""
@@ -99,13 +99,16 @@ class Supervisor:
         if pools.keys() <= {ASSUMED.name} and all(each.get("enableAutopilot") for each in inputs):
             self._assume_nodes(pools)
         elif ASSUMED.name in pools:
-            self._store.delete_pool(ASSUMED.name)
+            self._store.forget("node_pools", ASSUMED.name)
         cluster = next(iter(inputs), {})
         if clusters or pools:
-            with attempt("GKE's own DaemonSets"):
-                self._run_daemon_sets(cluster)
             with attempt("GKE's add-ons"):
                 self._addons.reconcile(cluster)
+            running = {name_of(item) for item in self._daemon_sets.items() if namespace_of(item) == addons.NAMESPACE}
+            for manifest in addons.daemon_sets(cluster):
+                with attempt(f"GKE's own DaemonSet {name_of(manifest)}"):
+                    if name_of(manifest) not in running:
+                        self._api.ensure(f"/apis/apps/v1/namespaces/{addons.NAMESPACE}/daemonsets", manifest)
         with attempt("the GPU Operator"):
             found = operator.find(self._rehearsal, self._releases.items())
             self._operator = found and found.beside(self._daemon_sets.items())
@@ -132,7 +135,7 @@ class Supervisor:
         """Give nodes to the pods of a program that declares none, unless copies of a cluster's nodes are there."""
         are_brought = not all(map(nodes.is_simulated, self._nodes.items()))
         if pools and are_brought:
-            self._store.delete_pool(ASSUMED.name)
+            self._store.forget("node_pools", ASSUMED.name)
         elif not pools and not are_brought and any(map(autoscaler.is_unschedulable, self._pods.items())):
             self._store.save_pool(ASSUMED)
 
@@ -176,12 +179,6 @@ class Supervisor:
             with attempt(f"pool {name}"):
                 templates[name] = {zone: nodes.node_template(pool, zone, self._operator) for zone in pool.zones}
         return templates
-
-    def _run_daemon_sets(self, cluster: Mapping[str, Any]) -> None:
-        running = {name_of(item) for item in self._daemon_sets.items() if namespace_of(item) == addons.NAMESPACE}
-        for manifest in addons.daemon_sets(cluster):
-            if name_of(manifest) not in running:
-                self._api.ensure(f"/apis/apps/v1/namespaces/{addons.NAMESPACE}/daemonsets", manifest)
 
     def _nodes_by_pool(self) -> defaultdict[str, list[Object]]:
         """The nodes that were made here: copies of a user's own nodes have pools too, which nothing declares."""
@@ -274,7 +271,7 @@ class Supervisor:
         self, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]], sizes: Counter[str], busy: Set[str]
     ) -> None:
         """Mark and then remove nodes that have been idle for long enough, and lower the sizes of their pools."""
-        now, patience = time.monotonic(), self._store.scale_down_seconds()
+        now, patience = time.monotonic(), self._store.noted("scale_down_seconds", SCALE_DOWN_SECONDS)
         names = {name_of(node) for group in by_pool.values() for node in group}
         self._idle_since = {name: self._idle_since.get(name, now) for name in names - busy}
         for pool in pools.values():

@@ -7,7 +7,7 @@ from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
-from ml_foundations.planning.model.volumes import claim_names
+from ml_foundations.planning.model.volumes import allowed_zones, claim_names
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud.events import Recorder, reference
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
@@ -76,7 +76,7 @@ class Disks:
             return next((_volume_zones(item) for item in self._volumes.items() if name_of(item) == bound), None)
         wanted = spec.get("storageClassName", "")
         found = next((item for item in self._classes.items() if claim and name_of(item) == wanted), {})
-        return (_allowed_zones(found) or None) if found.get("volumeBindingMode") == _FIRST_CONSUMER else ()
+        return (allowed_zones(found) or None) if found.get("volumeBindingMode") == _FIRST_CONSUMER else ()
 
     def _provision(
         self, claim: Object, storage_class: Object, node: Object, populated: Sequence[str], pods: Iterable[Object]
@@ -129,15 +129,8 @@ def _refusal(storage_class: Object, machine: str) -> str:
 def zones_of_disk(storage_class: Object, zone: str, populated: Sequence[str]) -> list[str]:
     """Where the driver makes a disk for a pod in a zone: there, and a replicated one in a second zone as well."""
     replicated = _is_regional(storage_class) or DISK_TYPES[_disk_of(storage_class)].always_regional
-    others = [other for other in _allowed_zones(storage_class) or populated if other != zone]
+    others = [other for other in allowed_zones(storage_class) or populated if other != zone]
     return [zone, *others[:1]] if replicated else [zone]
-
-
-def _allowed_zones(storage_class: Object) -> Sequence[str]:
-    """The zones that a class allows; none where it allows all."""
-    parts = items(storage_class, "allowedTopologies")
-    terms = [term for part in parts for term in items(part, "matchLabelExpressions")]
-    return [zone for term in terms if term["key"] == labels.GKE_ZONE for zone in term["values"]]
 
 
 def _volume_zones(volume: Object) -> Sequence[str] | None:

@@ -33,6 +33,7 @@ _KWOK_STAGES = (
 """kwok's own Stage documents that a replica uses as they are; the others are in ``control_plane/stages``."""
 _PORTS = "ports.json"
 _OWN_STAGES = Path(__file__).parent / "stages"
+_ADMISSION = Path(__file__).parent / "admission.yaml"
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,8 @@ def config_file(rehearsal: Rehearsal) -> Path:
 
 def _configuration(rehearsal: Rehearsal, tools: Tools, ports: Mapping[str, int]) -> str:
     files = {"pki": cluster_folder(rehearsal) / "pki", "tokens": rehearsal.tokens.resolve()}
-    values = {"loopback": LOOPBACK} | files | vars(tools) | dict(ports)
-    quoted = {name: json.dumps(str(value))[1:-1] for name, value in values.items()}
+    values = {"loopback": LOOPBACK, "admission": _ADMISSION} | files | vars(tools) | dict(ports)
+    quoted = {name: json.dumps(str(value), ensure_ascii=False)[1:-1] for name, value in values.items()}
     stages = [tools.kwok_stages / name for name in _KWOK_STAGES] + sorted(_OWN_STAGES.glob("*.yaml"))
     return "---\n".join([_TEMPLATE.substitute(quoted), *(stage.read_text() for stage in stages)])
 

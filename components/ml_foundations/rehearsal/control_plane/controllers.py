@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import shutil
+import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +31,15 @@ from ml_foundations.rehearsal.tools import groups, toolchain
 from ml_foundations.rehearsal.tools.groups import Group
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
-_READY_SECONDS = 180
+_READY_SECONDS = 600
 _WAIT_SECONDS = 60
 _INSTALLED = ("CustomResourceDefinition", "MutatingWebhookConfiguration", "Secret", "ValidatingWebhookConfiguration")
 """The kinds of a chart that a replica needs as they are; of the others, a process takes the place."""
 _CERTIFICATE_FILES = ("tls.key", "tls.crt")
 """The certificate comes last: a controller takes both as there when it is."""
 
-_VALUES, _CONFIG, _PORTS, _CERTIFICATES = "values.json", "config.yaml", "ports.json", "certificates"
+_VALUES, _CONFIG, _CERTIFICATES = "values.json", "config.yaml", "certificates"
+_PORTS, _PATHS = "ports.json", "paths.json"
 """The files of each controller, in its folder."""
 
 
@@ -92,7 +94,7 @@ def start(rehearsal: Rehearsal, tools: Tools, controller: Controller, values: Ma
 
     def is_ready() -> bool:
         _mount_certificate(rehearsal, controller)
-        return kwok.probe(read_json(folder / _PORTS, {})["health"], "/readyz") is None
+        return all(kwok.probe(*probe) is None for probe in _probes(folder))
 
     process = _process(rehearsal, controller)
     if not (process.is_current(version) and is_ready()):
@@ -107,6 +109,14 @@ def resume(rehearsal: Rehearsal, tools: Tools) -> None:
     for controller in CONTROLLERS:
         if _is_installed(rehearsal, controller):
             start(rehearsal, tools, controller, read_json(_folder(rehearsal, controller) / _VALUES, {}))
+
+
+def _probes(folder: Path) -> Iterator[tuple[int, str, ssl.SSLContext | None]]:
+    """What answers 200 once a controller is ready: it listens for its webhooks before it knows their paths."""
+    ports = read_json(folder / _PORTS, {})
+    yield ports["health"], "/readyz", None
+    for path in read_json(folder / _PATHS, []):
+        yield ports["webhook"], path, ssl._create_unverified_context()
 
 
 def remove(rehearsal: Rehearsal, tools: Tools, controller: Controller) -> None:
@@ -151,6 +161,8 @@ def _install(
     shutil.rmtree(folder / _CERTIFICATES, ignore_errors=True)
     chart = _rendered(tools, controller, built, folder / _VALUES, "--include-crds")
     objects = _objects(rehearsal, controller, chart, ports["webhook"])
+    webhooks = (webhook for item in objects for webhook in item.get("webhooks", ()))
+    write_json(folder / _PATHS, sorted({webhook["clientConfig"]["service"]["path"] for webhook in webhooks}))
     _kubectl(rehearsal, tools, objects, "apply", "--server-side", "--force-conflicts", "--field-manager=rehearsal")
     # A controller that starts before its kinds are served looks for them again after 10 seconds.
     kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]

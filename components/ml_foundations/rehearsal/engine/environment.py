@@ -288,12 +288,14 @@ def _link_other_stacks(rehearsal: Rehearsal) -> None:
 
 
 def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
-    """A script that copies the stack file if it was edited, then runs the real CLI."""
+    """A script that copies the stack file if it was edited, then runs the real CLI; `config set` edits the original."""
     named = shlex.quote(str(source_stack_file(rehearsal)))
     refresh = f"{_python()} -m ml_foundations.rehearsal.engine.environment {shlex.quote(str(rehearsal.root))}"
     return (
         f"if [ -e {named} ] && ! cmp -s {named} {shlex.quote(str(rehearsal.root / _SEEN))}; then\n"
         f"  {refresh} || exit 1\nfi\n"
+        # What the rehearsal's key encrypts stays with the rehearsal.
+        f'case "$*" in *--secret*) ;; "config set "*|"config rm "*) export PULUMI_OPTION_CONFIG_FILE={named} ;; esac\n'
         f'exec {shlex.quote(str(tools.pulumi))} "$@"\n'
     )
 

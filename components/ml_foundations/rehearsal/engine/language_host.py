@@ -35,7 +35,6 @@ from ml_foundations.rehearsal.tools.go_command import printed
 if TYPE_CHECKING:
     from ml_foundations.rehearsal.tools.toolchain import Tools
 
-_EXECUTOR = "pulumi-language-python-exec"
 _PLUGIN_FILE = "*/pulumi-plugin.json"
 """How an SDK says which plugin it needs, from the folder in which it is installed."""
 _LAUNCH = """
@@ -64,7 +63,7 @@ def install(rehearsal: Rehearsal, tools: Tools) -> None:
     # Programs inherit this environment: PYTHONPATH stays the user's, and -P keeps their folder from shadowing modules.
     module = "ml_foundations.rehearsal.engine.language_host"
     start = f"import sys; sys.path.insert(0, {str(SOURCE_ROOT)!r}); from {module} import main; main()"
-    executor = tools.pulumi.parent / "python" / _EXECUTOR
+    executor = tools.pulumi.parent / "python" / "pulumi-language-python-exec"
     command = shlex.join([sys.executable, "-P", "-c", start, str(executor)])
     write(folder / "pulumi-language-python", f'#!/bin/sh\nexec {command} "$@"\n', mode=0o700)
 
@@ -85,10 +84,10 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return plugin_pb2.PluginInfo(version=importlib.metadata.version("pulumi"))
 
     def GetRequiredPackages(self, request: Any, context: Any) -> Any:
-        return lang.GetRequiredPackagesResponse(packages=required_packages(_folders(request.info)))
+        return lang.GetRequiredPackagesResponse(packages=required_packages(_site_packages(interpreter(request.info))))
 
     def GetProgramDependencies(self, request: Any, context: Any) -> Any:
-        found = importlib.metadata.distributions(path=list(map(str, _folders(request.info))))
+        found = importlib.metadata.distributions(path=[*map(str, _site_packages(interpreter(request.info)))])
         dependencies = [lang.DependencyInfo(name=each.metadata["Name"], version=each.version) for each in found]
         return lang.GetProgramDependenciesResponse(dependencies=dependencies)
 
@@ -210,12 +209,8 @@ def packages_of(python: Path) -> set[str]:
     return {package.name for package in required_packages(_site_packages(python))}
 
 
-def _folders(info: Any) -> list[Path]:
-    """Where the packages lie that are installed for the program's interpreter."""
-    return _site_packages(interpreter(info))
-
-
 def _site_packages(python: Path) -> list[Path]:
+    """Where the packages lie that are installed for a Python."""
     if python == Path(sys.executable):
         return [Path(folder) for folder in sys.path if folder]
     return list(python.parent.parent.glob("lib/python*/site-packages"))

@@ -57,8 +57,7 @@ def first_preview(rehearsal: Rehearsal) -> Iterator[Callable[[], Sequence[str]]]
 def _preview(rehearsal: Rehearsal) -> list[str]:
     create(rehearsal)
     lines: list[str] = []
-    status = _each_line(rehearsal, lines.append, "preview", "--stack", rehearsal.stack)
-    return lines if status == 0 else []
+    return lines if _each_line(rehearsal, lines.append, "preview", "--stack", rehearsal.stack) == 0 else []
 
 
 def up(

@@ -82,7 +82,7 @@ class Sdk:
 
     @property
     def version(self) -> str:
-        """The version of the SDK that the data are of."""
+        """The version of the SDK that the data are of; 9999.0.0 where they are kept by hand, and serve any."""
         return self._data["version"]
 
     @property

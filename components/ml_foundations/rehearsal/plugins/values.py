@@ -11,7 +11,7 @@ from typing import Any
 
 from google.protobuf import struct_pb2
 
-from ml_foundations.kubernetes.manifests import UNKNOWN
+from ml_foundations.kubernetes.manifests import UNKNOWN, mapped
 
 Properties = dict[str, Any]
 
@@ -70,11 +70,7 @@ def kept_secret(value: Any, given: Any) -> Any:
 
 def redacted(value: Any) -> Any:
     """A value as it may be written down: without what is secret."""
-    if isinstance(value, Mapping):
-        return {key: redacted(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [redacted(item) for item in value]
-    return _REDACTED if isinstance(value, Secret) else value
+    return mapped(value, lambda part: _REDACTED if isinstance(part, Secret) else part)
 
 
 def restored(value: Any, known: Any) -> Any:

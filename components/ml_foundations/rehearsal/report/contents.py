@@ -75,7 +75,7 @@ def _of_replica(rehearsal: Rehearsal) -> Report:
     declared = store.pools()
     recorded = [{"type": entry["type"], "name": entry["name"]} for entry in store.recorded()]
     nodes, pods = api.get("/api/v1/nodes")["items"], api.get("/api/v1/pods")["items"]
-    history = store.history()
+    history = store.noted("history", [])
     pool_by_node = {entry["node"]: entry["pool"] for entry in history}
     pool_by_node |= {name_of(node): pool_of(node) for node in nodes}
     found = workloads.collect(api, pods, history, _without_operator(rehearsal, api, declared))
@@ -134,16 +134,9 @@ def _without_operator(rehearsal: Rehearsal, api: Api, declared: dict[str, Pool])
 
 
 def _quotas(api: Api) -> list[Quota]:
-    return [
-        Quota(
-            namespace_of(quota),
-            name_of(quota),
-            quota["status"].get("hard") or quota["spec"].get("hard") or {},
-            quota["status"].get("used") or {},
-        )
-        for quota in api.get("/api/v1/resourcequotas")["items"]
-        if not workloads.is_system(namespace_of(quota))
-    ]
+    found = [each for each in api.get("/api/v1/resourcequotas")["items"] if not workloads.is_system(namespace_of(each))]
+    limits = [(each, section(each, "status", "hard") or section(each, "spec", "hard")) for each in found]
+    return [Quota(namespace_of(q), name_of(q), dict(hard), dict(section(q, "status", "used"))) for q, hard in limits]
 
 
 def _recorded_releases(rehearsal: Rehearsal) -> list[dict[str, str]]:

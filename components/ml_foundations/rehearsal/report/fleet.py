@@ -128,8 +128,6 @@ def _deployed(rehearsal: Rehearsal) -> list[Resource]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [*map(_plain, value)]
     if isinstance(value, dict):
         return UNKNOWN if SIGNATURE in value else {key: _plain(each) for key, each in value.items()}
-    return value
+    return [*map(_plain, value)] if isinstance(value, list) else value

@@ -23,8 +23,8 @@ def render(report: Report, fleet: Fleet, title: str, now: datetime, reload_secon
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # No text can end the element that holds the data.
     drawn = _data(report, fleet, title, now) | {"reload": reload_seconds}
-    data = json.dumps(drawn, default=_plain).replace("<", "\\u003c")
-    return template.replace("{{hash}}", digest, 1).replace("{{data}}", data, 1)
+    plain = json.dumps(drawn, default=lambda value: float(value) if isinstance(value, Decimal) else value.isoformat())
+    return template.replace("{{hash}}", digest, 1).replace("{{data}}", plain.replace("<", "\\u003c"), 1)
 
 
 def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, Any]:
@@ -49,11 +49,11 @@ def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, 
             "now": fleet.cost.at_least[0],
             "least": least,
             "most": most,
-            "pools": [asdict(pool) for pool in verdicts.cost.pools],
+            "pools": [asdict(each) for each in (*verdicts.cost.pools, *verdicts.cost.disks)],
             "unknown": sorted({*verdicts.cost.unknown, *fleet.cost.unknown}),
         },
         "teams": {team: asdict(cost) for team, cost in verdicts.teams.items()},
-        "findings": [asdict(finding) for finding in verdicts.findings if finding.rule != "workload"],
+        "findings": [asdict(finding) for finding in verdicts.findings],
     }
 
 
@@ -65,7 +65,3 @@ def _quota(quota: Quota) -> dict[str, Any]:
         share = float(parse_quantity(used) / most * 100) if most else None
         rows.append({"resource": resource, "used": used, "hard": hard, "share": share})
     return {"title": f"{quota.namespace}/{quota.name}", "rows": rows}
-
-
-def _plain(value: Decimal | datetime) -> float | str:
-    return float(value) if isinstance(value, Decimal) else value.isoformat()

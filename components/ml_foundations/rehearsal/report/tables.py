@@ -51,8 +51,7 @@ def _tables(report: Report) -> Iterable[RenderableType]:
 
     workloads = _table("\nWorkloads", "namespace", "workload", "state", "nodes", "note")
     for row in report.workloads:
-        style = "green" if row.is_well else "red"
-        state = Text(row.state, style=style)
+        state = Text(row.state, style="green" if row.is_well else "red")
         workloads.add_row(row.namespace, f"{row.kind} {row.name}", state, _nodes(row), row.reason)
     yield workloads
 
@@ -60,8 +59,8 @@ def _tables(report: Report) -> Iterable[RenderableType]:
     for quota in report.quotas:
         cells = (f"{quota.used.get(k, '0')} / {quota.hard[k]}" if k in quota.hard else "-" for k in _QUOTA_COLUMNS)
         quotas.add_row(quota.namespace, quota.name, *cells)
-    yield quotas
-
+    if report.quotas:
+        yield quotas
     if text := _recorded_text(report):
         yield Text(f"\n{text}", style="dim")
 

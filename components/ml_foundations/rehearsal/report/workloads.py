@@ -21,7 +21,7 @@ STEADY = {"Completed", "Failed", "Ready", "Scheduled", "Suspended"}
 _GOOD = {"Completed", "Ready", "Running", "Scheduled"}
 """Workload states with which a rehearsal has succeeded."""
 
-_KEPT_FROM_STARTING = ("FailedAttachVolume", "FailedMount", "Failed")
+_KEPT_FROM_STARTING = ("FailedAttachVolume", "FailedMount", "FailedToRetrieveImagePullSecret", "Failed")
 """Reasons of events that say why a pod with a node does not start."""
 
 _SYSTEM_NAMESPACES = ("kube-", "gke-", "gmp-")

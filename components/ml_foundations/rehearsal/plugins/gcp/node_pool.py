@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ml_foundations.catalog.disks import BOOT_DISKS
 from ml_foundations.catalog.machine_types import GPUS, Gpu, MachineType, UnknownNameError, gpu_model, machine_type
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, plain_traits
 from ml_foundations.kubernetes import labels
@@ -199,9 +200,9 @@ def _label(what: str, key: str, value: Any) -> tuple[str, str]:
 def _boot_disk_type(config: Inputs, machine: MachineType) -> str:
     declared = config.get("diskType") or (config.get("bootDisk") or {}).get("diskType")
     default = "hyperdisk-balanced" if machine.attaches("pd-balanced") is False else "pd-balanced"
-    if declared and machine.attaches(declared) is False:
-        types = ", ".join(machine.disk_types)
-        raise bad_request(f"Disk type {declared} cannot be used by {machine.name}: it takes {types}")
+    fitting = [each for each in BOOT_DISKS if machine.attaches(each) is not False]
+    if declared and declared not in fitting:
+        raise bad_request(f"Disk type {declared} cannot be used by {machine.name}: it takes {', '.join(fitting)}")
     return declared or default
 
 

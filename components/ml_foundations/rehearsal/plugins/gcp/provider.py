@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
+from ml_foundations.catalog.pools import CLUSTER, NODE_POOL, refused_labels
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, unknown_paths
 from ml_foundations.rehearsal.access import Access
@@ -76,6 +76,8 @@ class GcpProvider(Provider):
         for one, other in GCP.conflicts.get(resource.type, ()):
             if all(value_at(new, path) not in (None, UNKNOWN) for path in (one, other)):
                 found.append((one, f"conflicts with {other}, whatever their values. Leave one out"))
+        if resource.type in (CLUSTER, NODE_POOL):
+            found += refused_labels(_declared(new))
         if found and self._version == GCP.version:
             raise CheckError(found)
         for path, reason in found:
@@ -140,7 +142,7 @@ class GcpProvider(Provider):
         elif resource.type == NODE_POOL:
             self._delete_pool(resource, *old.id.split("/nodePools/"))
         else:
-            self._store.delete_recorded(_record_key(resource.type, old.id))
+            self._store.forget("recorded", _record_key(resource.type, old.id))
 
     def _create_cluster(self, resource: Resource, new: Properties) -> State:
         inputs = _declared(new)
@@ -166,7 +168,7 @@ class GcpProvider(Provider):
         identity = container.cluster_id(inputs, self._place)
         outputs = container.cluster_outputs(inputs, self._place, configuration.credentials(self._of(identity)))
         state = State(identity, new, outputs)
-        Store(self._of(identity)).save_cluster(_as_resource(resource, state))
+        Store(self._of(identity)).save("clusters", identity, _as_resource(resource, state))
         return state
 
     def _of(self, cluster_id: str) -> Rehearsal:
@@ -182,13 +184,13 @@ class GcpProvider(Provider):
             )
         if (own := self._of(old.id)).cluster:
             # Without the cluster, nobody misses the processes that end.
-            Store(own).delete_cluster(old.id)
+            Store(own).forget("clusters", old.id)
             replica.delete(own)
             return
         for pool in self._store.pools().values():
             if pool.cluster_id == old.id:
                 self._delete_pool(resource, old.id, pool.name)
-        self._store.delete_cluster(old.id)
+        self._store.forget("clusters", old.id)
 
     def _apply_pool(self, resource: Resource, new: Properties, is_new: bool) -> State:
         inputs, cluster = self._pool_inputs(new)
@@ -228,7 +230,7 @@ class GcpProvider(Provider):
 
     def _delete_pool(self, resource: Resource, cluster_id: str, name: str) -> None:
         own = self._of(cluster_id)
-        Store(own).delete_pool(name)
+        Store(own).forget("node_pools", name)
         self._wait(resource, own, f"node pool {name} to be drained", lambda: not _nodes(own, name))
 
     def _record(self, resource: Resource, new: Properties, old: State | None = None) -> State:
@@ -245,7 +247,7 @@ class GcpProvider(Provider):
         with self._store.claimed():
             if old is None and not recorded.is_shared(resource.type):
                 self._refuse_second(resource, identity, _with_id(identity, self._made(resource.type)))
-            self._store.save_recorded(_record_key(resource.type, identity), entry)
+            self._store.save("recorded", _record_key(resource.type, identity), entry)
         return state
 
     def _entries(self, token: str, region: str = "") -> list[Mapping[str, Any]]:

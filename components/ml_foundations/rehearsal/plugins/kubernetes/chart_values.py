@@ -31,7 +31,7 @@ def as_options(inputs: Properties) -> Iterator[list[str]]:
     assets = inputs.get("valueYamlFiles") or []
     with ExitStack() as stack:
         files: list[Any] = []
-        for asset in [*assets, {"text": json.dumps(inputs.get("values") or {})}]:
+        for asset in [*assets, {"text": json.dumps(inputs.get("values") or {}, ensure_ascii=False)}]:
             written = stack.enter_context(private_file(asset["text"], ".yaml")) if "text" in asset else None
             files.append(written or asset.get("path") or asset["uri"])
         yield [word for file in files for word in ("--values", str(file))]

@@ -356,8 +356,8 @@ def _explained(resource: Resource, what: str) -> Iterator[None]:
     except ApiError as error:
         hint = ""
         if error.status == 409 and "conflict" in error.message:
-            force = f'{annotations.FORCE}: "true"'
-            hint = f". Leave those fields to the other manager (ignore_changes), or annotate it with {force}"
+            force = f'take them back (PULUMI_K8S_ENABLE_PATCH_FORCE=true, or annotation {annotations.FORCE}: "true")'
+            hint = f". Leave those fields to the other manager (ignore_changes), or {force}"
         elif error.status == 409:
             hint = ". Import it (pulumi import), delete it, or give this one another name"
         kind = resource.type.rpartition(":")[2]

@@ -1,0 +1,42 @@
+"""What a replica's API server says to manifests, none of which it keeps."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ml_foundations.rehearsal.api import Api, ApiError
+from ml_foundations.rehearsal.cloud.addons import Addons
+from ml_foundations.rehearsal.plugins.kubernetes.client import Client, UnknownKindError
+
+Manifest = dict[str, Any]
+
+BROUGHT = {
+    *("AdmissionCheck", "ClusterQueue", "JobSet", "LocalQueue", "ProvisioningRequestConfig", "ResourceFlavor"),
+    "ServiceMonitor",
+}
+"""Kinds of Kueue and JobSet, whose webhooks judge them in test_queue.py, and of the Prometheus Operator."""
+
+
+def prepared(api: Api) -> Client:
+    """A client of a replica that has what GKE brings, and a RuntimeClass of our examples."""
+    Addons(api).reconcile()
+    gvisor = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}}
+    api.ensure("/apis/node.k8s.io/v1/runtimeclasses", gvisor | {"handler": "gvisor"})
+    return Client(api)
+
+
+def refusals(client: Client, manifests: Iterable[Manifest]) -> list[str]:
+    """For each manifest the words in which the API server refuses it; nothing for one that it takes."""
+    manifests = list(manifests)
+    for namespace in {manifest["metadata"].get("namespace") for manifest in manifests} - {None}:
+        _refusal(client, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, dry_run=False)
+    return [_refusal(client, manifest) for manifest in manifests]
+
+
+def _refusal(client: Client, manifest: Manifest, dry_run: bool = True) -> str:
+    try:
+        client.apply(manifest, "tests", dry_run=dry_run, force=True)
+    except UnknownKindError as error:
+        return "" if manifest["kind"] in BROUGHT else str(error)
+    except ApiError as error:
+        return f"{manifest['kind']} {error}"
+    return ""

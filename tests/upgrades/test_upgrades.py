@@ -1,0 +1,65 @@
+"""A stack that an earlier version deployed: this one's preview replaces nothing that the changelog does not name."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.tools.toolchain import Tools
+
+from tests.support.checkout import CHECKOUT, Checkout
+from tests.upgrades import kept
+
+IN_PLACE = {"same", "update", "create", "read", "discard"}
+
+
+def said(rehearsal: Rehearsal, *command: str) -> str:
+    """What a pulumi command on the stack prints."""
+    done = stack.pulumi(rehearsal, *command, "--stack", rehearsal.stack, capture=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def changed(rehearsal: Rehearsal, state: dict[str, Any], tools: Tools, scratch: Path) -> dict[str, str]:
+    """What a preview would do to a stack with this state, without a cluster: by type and name of what changes."""
+    environment.install(rehearsal, tools)
+    stack.create(rehearsal)
+    # Encrypted as this stack's are: an export carries how.
+    state["deployment"]["secrets_providers"] = json.loads(said(rehearsal, "stack", "export"))["deployment"][
+        "secrets_providers"
+    ]
+    scratch.write_text(json.dumps(state))
+    said(rehearsal, "stack", "import", "--file", str(scratch))
+    steps = json.loads(said(rehearsal, "preview", "--json"))["steps"]
+    return {step["urn"].rpartition("$")[2].split("::", 2)[-1]: step["op"] for step in steps}
+
+
+def unnamed(changes: dict[str, str]) -> dict[str, str]:
+    """Changes that are not made in place, and that the changelog's newest section does not name."""
+    news = (CHECKOUT / "CHANGELOG.md").read_text().split("\n## ")[1]
+    return {what: op for what, op in changes.items() if op not in IN_PLACE and f"`{what}`" not in news}
+
+
+@pytest.mark.parametrize("name", kept.STACKS)
+@pytest.mark.parametrize("version", kept.versions())
+def test_an_upgrade_replaces_nothing_unnamed(
+    version: str, name: str, copy_checkout: Callable[[], Checkout], tools: Tools, tmp_path: Path
+) -> None:
+    checkout = copy_checkout()
+    settings, state = kept.files(version, name)
+    shutil.copy(settings, checkout.root / "stacks")
+    assert unnamed(changed(checkout.rehearsal(name), kept.read(state), tools, tmp_path / "state.json")) == {}
+
+
+def test_a_replacement_is_seen(copy_checkout: Callable[[], Checkout], tools: Tools, tmp_path: Path) -> None:
+    """As if the version before had made a pool of other machines."""
+    _, path = kept.files(kept.versions()[0], "dev")
+    state = kept.read(path)
+    pool = next(each for each in state["deployment"]["resources"] if each["type"].endswith(":NodePool"))
+    for properties in (pool["inputs"], pool["outputs"]):
+        properties["nodeConfig"]["spot"] = not properties["nodeConfig"].get("spot", False)
+    assert unnamed(changed(copy_checkout().rehearsal(), state, tools, tmp_path / "state.json"))
