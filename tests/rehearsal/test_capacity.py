@@ -111,7 +111,7 @@ def test_half_a_gang_gives_its_node_back_in_a_stockout(project: Project, cloud: 
     cloud.store.note("stock", {"h100": 1})
     project.up(gang(H100, ready_seconds=15))
     until(lambda: len(running(cloud)) == 1 and len(cloud.nodes("h100")) == 1)
-    until(lambda: not running(cloud) and not cloud.nodes("h100"), seconds=60)
+    until(lambda: not running(cloud) and not cloud.nodes("h100"))
     assert state(cloud)[0] == "Suspended"
     assert "PodsReady timeout" in state(cloud)[1]
     [queued] = project.kubectl("get", "workloads.kueue.x-k8s.io", "-n", "red")["items"]

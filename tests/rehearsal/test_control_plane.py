@@ -3,6 +3,7 @@
 import dataclasses
 import http.client
 import os
+import shlex
 import signal
 import socket
 import ssl
@@ -165,7 +166,7 @@ def test_a_start_that_was_killed_at_its_end_gets_its_kubeconfig(rehearsal: Rehea
 
 def test_kubectl_sees_the_pinned_version(rehearsal: Rehearsal, tools: Tools) -> None:
     command = [tools.kubectl, "--kubeconfig", rehearsal.kubeconfig, "version", "-o", "yaml"]
-    printed = yaml.safe_load(subprocess.run(command, capture_output=True, check=True, timeout=30).stdout)
+    printed = yaml.safe_load(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout)
     assert printed["serverVersion"]["gitVersion"] == printed["clientVersion"]["gitVersion"] == "v1.36.3"
 
 
@@ -185,7 +186,7 @@ def test_only_the_user_can_read_its_files(rehearsal: Rehearsal) -> None:
 @pytest.mark.parametrize("path", ["/api/v1/nodes", "/apis", "/readyz", "/metrics"])
 def test_nobody_gets_in_without_a_certificate(rehearsal: Rehearsal, path: str) -> None:
     address = configuration.credentials(rehearsal).server.removeprefix("https://")
-    connection = http.client.HTTPSConnection(address, context=ssl._create_unverified_context(), timeout=10)
+    connection = http.client.HTTPSConnection(address, context=ssl._create_unverified_context(), timeout=120)
     connection.request("GET", path)
     assert connection.getresponse().status == http.HTTPStatus.UNAUTHORIZED
 
@@ -194,7 +195,7 @@ def test_etcd_refuses_who_has_no_certificate(rehearsal: Rehearsal) -> None:
     etcd = psutil.Process(pids(rehearsal)["etcd"])
     for port in {c.laddr.port for c in etcd.net_connections("inet") if c.status == psutil.CONN_LISTEN}:
         connection = http.client.HTTPSConnection(
-            "127.0.0.1", port, context=ssl._create_unverified_context(), timeout=10
+            "127.0.0.1", port, context=ssl._create_unverified_context(), timeout=120
         )
         with pytest.raises(OSError):
             connection.request("GET", "/version")
@@ -397,6 +398,24 @@ def test_a_failure_names_the_process_and_shows_its_log(another: Rehearsal, tools
     with pytest.raises(RehearsalError, match=r"(?s)^kube-scheduler ended .*ml-foundations down.*out of luck"):
         kwok.start(another, dataclasses.replace(tools, kube_scheduler=broken))
     assert not any(process.running for process in kwok.processes(another))
+
+
+def test_a_controller_manager_that_gave_a_slow_api_server_up_is_started_again(
+    another: Rehearsal, tools: Tools, tmp_path: Path
+) -> None:
+    def wrapped(real: Path, before: str) -> Path:
+        wrapper = tmp_path / real.name
+        wrapper.write_text(f'#!/bin/sh\n[ "$1" = --version ] || {before}\nexec {shlex.quote(str(real))} "$@"\n')
+        wrapper.chmod(0o700)
+        return wrapper
+
+    starts = tmp_path / "starts"
+    api_server = wrapped(tools.kube_apiserver, "sleep 12")
+    manager = wrapped(tools.kube_controller_manager, f"echo >> {shlex.quote(str(starts))}")
+    slow = dataclasses.replace(tools, kube_apiserver=api_server, kube_controller_manager=manager)
+    kwok.start(another, slow)
+    assert starts.read_text() == "\n\n"
+    assert api(another).list_namespace().items
 
 
 def test_two_start_side_by_side_and_end_without_a_trace(rehearsal: Rehearsal, tools: Tools, tmp_path: Path) -> None:

@@ -538,7 +538,7 @@ def test_nodes_are_brought_again_as_the_file_says_then(cloud: Cloud, bring: Call
         assert node["status"][part] == changed["status"][part]
     assert [condition["status"] for condition in ready_conditions(cloud, node)] == ["True"]
     assert [node["metadata"]["name"] for node in cloud.nodes("default-pool")] == [kept]
-    until(lambda: not cloud.pods("run=fits"), seconds=5)
+    until(lambda: not cloud.pods("run=fits"))
 
 
 def test_a_claim_on_a_brought_node_gets_its_disk(cloud: Cloud, bring: Callable[..., None]) -> None:

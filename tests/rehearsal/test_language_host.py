@@ -453,7 +453,7 @@ def test_an_update_cut_short_leaves_no_process(project: Project, tmp_path: Path,
     try:
         until(started.exists)
         update.send_signal(number)
-        assert update.wait(timeout=30) != 0
+        assert update.wait(timeout=120) != 0
     finally:
         update.kill()
         update.wait()
@@ -471,7 +471,7 @@ def test_install_leaves_one_host(own_tools: Tools, tmp_path: Path) -> None:
         assert process.stdout is not None and process.stderr is not None
         assert int(process.stdout.readline()) > 0
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=120) == 0
         assert process.stderr.read() == ""
 
 

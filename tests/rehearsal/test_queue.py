@@ -460,7 +460,7 @@ def test_the_controller_does_as_the_releases_values_say(project: Project) -> Non
     body = queue(red=40, borrowing=False, ready_seconds=3) + job("half", pods=5)
     project.up(body)
     until(lambda: len(running(project, "half")) == 3)
-    until(lambda: is_suspended(project, "half") and not running(project, "half"), seconds=60)
+    until(lambda: is_suspended(project, "half") and not running(project, "half"))
     assert "PodsReady timeout" in messages(project, "red")
     before = {process.name: process.pid for process in controllers.processes(project.cluster.rehearsal)}
     project.up(queue(red=40, borrowing=False, ready_seconds=600) + job("half", pods=5))

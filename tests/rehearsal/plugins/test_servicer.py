@@ -237,4 +237,4 @@ def test_a_plugin_ends_when_its_engine_was_killed() -> None:
     plugin = psutil.Process(int(first))
     engine.kill()
     engine.wait()
-    assert not psutil.wait_procs([plugin], timeout=10)[1]
+    assert not psutil.wait_procs([plugin], timeout=120)[1]

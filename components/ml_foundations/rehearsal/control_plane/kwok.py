@@ -11,6 +11,7 @@ import shutil
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -24,7 +25,7 @@ from ml_foundations.rehearsal.tools.toolchain import Tools
 
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 _PORT_ATTEMPTS = 3
-_READY_SECONDS = 60
+_READY_SECONDS = 300
 
 
 class _PortTakenError(Exception):
@@ -66,7 +67,9 @@ def stop(rehearsal: Rehearsal) -> None:
     # kwokctl first: it would go on starting processes.
     kwokctl = _kwokctl(rehearsal)
     if found := kwokctl.find():
-        end([found, *found.children(recursive=True)])
+        with suppress(psutil.NoSuchProcess):
+            found.suspend()  # or it might start another kubectl meanwhile
+            end([found, *found.children(recursive=True)])
     kwokctl.stop()
     while found := list(_started(rehearsal)):
         end(found)
@@ -107,12 +110,17 @@ def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
     """Run kwokctl, and watch what it starts: alone, it would wait for minutes for an API server that has died."""
     kwokctl = _kwokctl(rehearsal)
     config = configuration.config_file(rehearsal)
+    environment = _environment(rehearsal, tools)
     command = [tools.kwokctl, "create", "cluster", "--config", config, "--kubeconfig", ""]
-    running = kwokctl.launch(command, env=_environment(rehearsal, tools))
+    running = kwokctl.launch(command, env=environment)
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         _record(rehearsal)
-        _require_alive(rehearsal)
+        impatient = _require_alive(rehearsal)
+        if impatient and running.poll() == 0:
+            for file in (impatient.file, impatient.file.with_suffix(".pid")):
+                file.unlink(missing_ok=True)
+            running = kwokctl.launch([tools.kwokctl, "start", "cluster"], env=environment)
         if running.poll():
             raise RehearsalError(f"kwokctl could not set the control plane up. {kwokctl.end_of_log}")
         missing = _missing(rehearsal)
@@ -141,17 +149,23 @@ def _environment(rehearsal: Rehearsal, tools: Tools) -> dict[str, str]:
     return ambient | {"HOME": str(rehearsal.cluster_dir.resolve()), "PATH": path}
 
 
-def _require_alive(rehearsal: Rehearsal) -> None:
-    """Fail where a process that kwokctl started has ended: the first one, since the others depend on it."""
+def _require_alive(rehearsal: Rehearsal) -> Process | None:
+    """Fail where a process that kwokctl started has ended: the first one, since the others depend on it.
+
+    But the one that gave an API server on a busy machine up too soon, which it does after 10 s, is to start again.
+    """
     for process in processes(rehearsal):
         if not process.has_ended:
             continue
         if "address already in use" in read_text(process.log):
             raise _PortTakenError
+        if "failed to wait for apiserver" in process.end_of_log:
+            return process
         raise RehearsalError(
             f"{process.name} ended as soon as it was started. If its log does not tell you what to change, start "
             f"afresh: {rehearsal.command('down')}, then {rehearsal.command('up')}. {process.end_of_log}"
         )
+    return None
 
 
 def _missing(rehearsal: Rehearsal) -> dict[str, str]:
