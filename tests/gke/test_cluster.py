@@ -24,6 +24,9 @@ REFUSED = {
     "overlapping addresses": ({"node_cidr": "10.16.0.0/20"}, "pod_cidr", "overlaps with node_cidr"),
     "addresses that are none": ({"node_cidr": "10.0.0.1/20"}, "node_cidr", "IPv4"),
     "a control plane of another size": ({"control_plane_cidr": "172.16.0.0/27"}, "control_plane_cidr", "/28"),
+    "addresses that GKE keeps": ({"pod_cidr": "172.16.0.0/14"}, "pod_cidr", "overlaps with 172.17.0.0/16"),
+    "services without room": ({"service_cidr": "10.30.0.0/28"}, "service_cidr", "/27 or larger"),
+    "nodes without room": ({"node_cidr": "10.30.0.0/30"}, "node_cidr", "/29 or larger"),
     "addresses of a network that exists": ({"network": BROUGHT, "pod_cidr": "10.8.0.0/14"}, "pod_cidr", "leave one"),
     "half of the ranges": (
         {"network": {"network": "n", "subnetwork": "s", "pod_range": "pods"}},

@@ -55,6 +55,7 @@ REFUSED = {
         "limits",
         "total",
     ),
+    "a tag with an underscore": (L4, {"network_tags": ["gpu_nodes"]}, "network_tags[0]", "lower case letters"),
     "flex-start with repair": (L4, {"flex_start": True, "auto_repair": True}, "auto_repair", "leave it out"),
     "queued with repair": (L4, {"queued_provisioning": True, "auto_repair": True}, "auto_repair", "leave it out"),
     "flex-start with a minimum": (L4, {"flex_start": True, "min_nodes": 1}, "min_nodes", "say 0"),
@@ -574,6 +575,33 @@ def test_a_machine_that_gke_does_not_support_is_refused() -> None:
         ):
             given = {"machine_type": f"m4-hypermem-{size}", "max_nodes": 1, "pool_name": "p"}
             check(CpuNodePoolSpec, "p", COMMON | given)
+
+
+@pytest.mark.parametrize(
+    ("machine", "changes", "field"),
+    [
+        ("n2-standard-8", {"flex_start": True}, "flex_start"),
+        ("n1-standard-8", {"flex_start": True}, "flex_start"),
+        ("h4d-standard-192", {"flex_start": True}, None),
+        ("h4d-standard-192", {"queued_provisioning": True}, "queued_provisioning"),
+        ("n2-standard-8", {"queued_provisioning": True}, "queued_provisioning"),
+        ("x9-standard-8", {"flex_start": True, "machine": {"vcpus": 8, "memory_gib": 32}}, None),
+        ("n2-standard-8", {"threads_per_core": 1}, None),
+        ("e2-medium", {"threads_per_core": 1}, "threads_per_core"),
+        ("n1-standard-1", {"threads_per_core": 2}, "threads_per_core"),
+        ("t2d-standard-8", {"threads_per_core": 1}, "threads_per_core"),
+        ("c4a-standard-8", {"threads_per_core": 1}, "threads_per_core"),
+        ("h3-standard-88", {"threads_per_core": 1}, "threads_per_core"),
+        ("h4d-standard-192", {"threads_per_core": 1}, "threads_per_core"),
+    ],
+)
+def test_a_pool_without_gpus_has_what_its_machines_have(machine: str, changes: Any, field: str | None) -> None:
+    given = COMMON | {"machine_type": machine, "max_nodes": 1, "pool_name": "p"} | changes
+    if field is None:
+        assert check(CpuNodePoolSpec, "p", given)
+        return
+    with pytest.raises(pulumi.InputPropertiesError, match=f"{field}: .*{machine}.*leave it out"):
+        check(CpuNodePoolSpec, "p", given)
 
 
 def test_compact_placement_is_for_the_families_that_take_it() -> None:

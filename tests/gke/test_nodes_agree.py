@@ -33,6 +33,7 @@ OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside([driver_ins
         {"machine_type": "a9-highgpu-1g", "gpu": "A100", "gpus": 1, "machine": {"vcpus": 24, "memory_gib": 170.5}},
         {"taints": [{"key": "team", "value": "a"}], "labels": {"team": "a"}},
         {"linux": {"hugepages": {"2Mi": 512, "1Gi": 2}}},
+        {"threads_per_core": 1},
     ],
     ids=str,
 )
@@ -47,4 +48,5 @@ def test_they_agree(changes: Any, operator: Operator | None) -> None:
     free = simulated["status"]["allocatable"]
     for resource in (GPU_RESOURCE, "hugepages-2Mi", "hugepages-1Gi"):
         assert planned.allocatable.get(resource, 0) == milli(free.get(resource, 0))
+    assert planned.allocatable["cpu"] <= milli(free["cpu"]) <= planned.allocatable["cpu"] + milli("1")
     assert planned.allocatable["memory"] <= milli(free["memory"]) <= planned.allocatable["memory"] + milli("2Gi")

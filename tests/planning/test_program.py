@@ -521,6 +521,14 @@ def test_huge_pages_are_taken_off_the_memory_of_their_nodes(asked: dict[str, str
 
 
 @pytest.mark.parametrize(
+    ("threads", "expected"), [(None, FITS), (2, FITS), (1, CANNOT), ("1", CANNOT), (UNKNOWN, OPEN)], ids=str
+)
+def test_nodes_with_one_thread_on_a_core_have_half_the_cpus(threads: Any, expected: Verdict) -> None:
+    features = {"advancedMachineFeatures": {"threadsPerCore": threads}} if threads else {}
+    assert judge_program([cluster(), pool(**features), web(5)]).stack is expected
+
+
+@pytest.mark.parametrize(
     ("kind", "field", "size", "expected"),
     [
         ("ConfigMap", "data", 2**20, FITS),

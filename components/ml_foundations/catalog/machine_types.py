@@ -73,6 +73,8 @@ class _DiskSupport:
 
     family: str
     disk_types: tuple[str, ...]
+    from_vcpus: Mapping[str, int]
+    """Of types that attach to large machines only: the fewest vCPUs."""
     regional_pd: bool
     complete: bool
     """Whether ``disk_types`` lists every type: otherwise a type that is not listed is undetermined."""
@@ -146,13 +148,8 @@ class MachineType:
     def disk_types(self) -> tuple[str, ...]:
         """The zonal disk types that are known to attach."""
         support = DISKS.get(self.family)
-        return tuple(disk for disk in support.disk_types if disk not in self._excluded_disks) if support else ()
-
-    @property
-    def _excluded_disks(self) -> frozenset[str]:
-        small_a3 = self.name in ("a3-highgpu-1g", "a3-highgpu-2g")
-        small_g4 = self.family == "g4" and self.gpu_count < 2
-        return frozenset({"hyperdisk-extreme"}) if small_a3 or small_g4 else frozenset()
+        known = support.disk_types if support else ()
+        return tuple(disk for disk in known if support and self.vcpus >= support.from_vcpus.get(disk, 0))
 
     def attaches(self, disk_type: str, *, regional: bool = False) -> bool | None:
         """Whether a type of disk, such as pd-ssd, attaches to this machine type; None where the catalog cannot tell.
@@ -169,7 +166,7 @@ class MachineType:
             return True
         # A family of which Persistent Disks are known is one of Hyperdisk only where none of them is.
         only_hyperdisk = is_persistent and not any(known.startswith("pd-") for known in support.disk_types)
-        return False if support.complete or only_hyperdisk or disk_type in self._excluded_disks else None
+        return False if support.complete or only_hyperdisk or disk_type in support.from_vcpus else None
 
     def price(self, region: str, gpu: str | None = None, gpu_count: int = 0, *, spot: bool = False) -> Decimal | None:
         """The hourly list price of a node in a region, attached GPUs included; None where the list has none."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ml_foundations.catalog.machine_types import GPUS, MAX_PODS, Gpu, MachineType, gpu_model, machine_type
@@ -74,13 +74,16 @@ class PoolTraits:
     boot_disk_type: str = "pd-balanced"
     max_pods: int = MAX_PODS
     workload_identity: bool = False
+    one_thread: bool = False
+    """Whether a core runs one thread in place of two, and so the nodes have half the CPUs of their machine type."""
     hugepages: Mapping[str, int] = field(default_factory=dict[str, int])
     """What is set aside for huge pages, in KiB by their resource."""
 
     @property
     def machine(self) -> MachineType:
-        """The machine type of the nodes."""
-        return machine_type(self.machine_type, self.labels)
+        """The machine type of the nodes, with the CPUs that they have (Compute Engine, "Set the number of threads")."""
+        found = machine_type(self.machine_type, self.labels)
+        return replace(found, vcpus=found.vcpus // 2) if self.one_thread else found
 
     @property
     def gpu_model(self) -> Gpu | None:
@@ -138,5 +141,6 @@ def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[
         "max_pods": int(inputs.get("maxPodsPerNode") or cluster.get("defaultMaxPodsPerNode") or MAX_PODS),
         "workload_identity": bool(cluster.get("workloadIdentityConfig"))
         and metadata_server in ("GKE_METADATA", UNKNOWN),
+        "one_thread": section(config, "advancedMachineFeatures").get("threadsPerCore") in (1, "1"),
         "hugepages": {name: int(pages[key]) * kib for key, (name, kib) in _HUGEPAGES.items() if pages.get(key)},
     }

@@ -24,7 +24,7 @@ _ANY = {"any": "ANY_RESERVATION", "any-or-fail": "ANY_RESERVATION_THEN_FAIL"}
 _FLEX_START_SECONDS = 7 * 86400
 """The longest that a node of flex-start runs (GKE, "About GPU provisioning with flex-start")."""
 
-_COMPACT_WITH_FLEX_START = ("a3-ultragpu", "a4-highgpu")
+_COMPACT_WITH_FLEX_START = ("a3-ultragpu", "a4-highgpu", "h4d")
 """Families that are placed compactly with flex-start (cluster-toolkit, gke-node-pool)."""
 
 _COMPACT_GPUS = {"a2", "a3-edgegpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu", "g2", "g4"}
@@ -139,8 +139,6 @@ class CapacitySpec(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        if self.machine and self.machine_type in MACHINE_TYPES:
-            yield "machine", f"declares {self.machine_type}, which is in the catalog; leave it out"
         if self.min_nodes > self.max_nodes:
             yield "min_nodes", f"is {self.min_nodes}, above max_nodes ({self.max_nodes})"
         if self.flex_start and (self.max_run_seconds or 0) > _FLEX_START_SECONDS:

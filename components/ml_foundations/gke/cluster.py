@@ -116,17 +116,13 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
         yield from self._account_errors()
-        if self.endpoint == "public" and not self.authorized_networks:
-            yield "authorized_networks", "are needed: the public endpoint is closed to all others, yours included"
         for zone in self.node_zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "node_zones", f"{zone} is not in {self.location}"
-        if self.maintenance_exclusions and self.maintenance_window is None:
-            yield "maintenance_exclusions", "are exceptions from a maintenance_window; give one"
         freezes = [name for name, item in self.maintenance_exclusions.items() if item.scope == "NO_UPGRADES"]
         if len(freezes) > MOST_FREEZES:
             reason = (
-                f"have {len(freezes)} of the scope NO_UPGRADES; GKE takes {MOST_FREEZES}: give others another scope"
+                f"have {len(freezes)} of the scope NO_UPGRADES, of which GKE takes {MOST_FREEZES}; take another scope"
             )
             yield "maintenance_exclusions", reason
         if isinstance(self.secrets_key, str):
@@ -136,12 +132,8 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
                 yield "secrets_key", f"is {self.secrets_key}; write {form}: a key in the cluster's region"
 
     def _account_errors(self) -> Iterator[tuple[str, str]]:
-        if self.node_service_account is not None:
-            if self.node_roles:
-                yield "node_roles", "are those of an account that is made, and node_service_account is given"
-            return
         try:
-            _ = self.account_id
+            _ = self.account_id if self.node_service_account is None else ""
         except ValueError as error:
             yield "name", f"is also part of its nodes' service account: {error}"
 

@@ -16,12 +16,6 @@ class CpuNodePoolSpec(NodePoolSpec):
     """Arguments of a CpuNodePool."""
 
     @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        if self.shape.gpu or (self.machine and self.machine.gpu):
-            yield "machine_type", f"{self.machine_type} has GPUs; take a GpuNodePool"
-        yield from super().errors()
-
-    @override
     def parts(self) -> Iterator[Part]:
         yield pool_part(self, node_arguments(self), spare=True)
 

@@ -10,12 +10,18 @@ import pulumi_gcp as gcp
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.component.errors import apart
 from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf, InputStr, InputText, Name
 
 _POD_RANGE, _SERVICE_RANGE = "pods", "services"
 """Names of the secondary ranges of a subnetwork that is made here."""
+
+_RESERVED = IPv4Network("172.17.0.0/16")
+"""What neither nodes, pods nor services may have (GKE, "Setting up a private cluster": restrictions)."""
+_PREFIXES = {"node_cidr": (8, 29), "service_cidr": (8, 27), "control_plane_cidr": (28, 28)}
+"""The largest and the smallest that ranges may be (VPC, "Subnets"; Cloud Composer, "Shared VPC", of GKE's ranges)."""
 
 _SERVICES_PREFIX = 20
 """The range of addresses for Google's services, as Managed Lustre asks for it ("Configure a VPC network")."""
@@ -38,9 +44,7 @@ class Network(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        if (self.pod_range is None) != (self.service_range is None):
-            field, other = ("service_range", "pod_range")[:: 1 if self.pod_range else -1]
-            yield field, f"is needed with {other}"
+        yield from apart(self, "ml_foundations.gke", "cluster.csv")
 
 
 class ClusterNetworkSpec(Spec):
@@ -72,13 +76,18 @@ class ClusterNetworkSpec(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
+        yield from apart(self, "ml_foundations.gke", "cluster.csv")
         fields = ("node_cidr", "pod_cidr", "service_cidr", "control_plane_cidr")
         ranges = [(field, block) for field in fields if (block := getattr(self, field)) is not None]
         for (other, taken), (field, block) in combinations(ranges, 2):
             if block.overlaps(taken):
                 yield field, f"{block} overlaps with {other} ({taken})"
-        if self.control_plane_cidr is not None and self.control_plane_cidr.prefixlen != 28:
-            yield "control_plane_cidr", f"is {self.control_plane_cidr}; GKE takes a /28"
+        for field, block in ranges:
+            if field != "control_plane_cidr" and block.overlaps(_RESERVED):
+                yield field, f"{block} overlaps with {_RESERVED}, which GKE keeps for itself; take another"
+            largest, smallest = _PREFIXES.get(field, (8, 32))
+            if not largest <= block.prefixlen <= smallest:
+                yield field, f"is {block}; GKE takes a /{smallest}{' or larger' * (largest < smallest)}"
         if self.network is not None:
             for field in ("node_cidr", "pod_cidr", "service_cidr", "mtu", "flow_logs"):
                 if field in self.model_fields_set:

@@ -13,7 +13,7 @@ from ml_foundations.catalog.pools import TAINT_EFFECTS
 from ml_foundations.component.errors import apart
 from ml_foundations.component.parts import Cloud, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
-from ml_foundations.component.types import InputStr, InputText, Name
+from ml_foundations.component.types import InputName, InputStr, InputText, Name
 from ml_foundations.gke.capacity import CapacitySpec, capacity_arguments, purchase_arguments
 from ml_foundations.gke.disks import LocalSsd, SecondaryBootDisk, secondary_disk_arguments, ssd_arguments, ssd_errors
 from ml_foundations.gke.tuning import Kubelet, Linux, tuning_arguments
@@ -100,7 +100,7 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
     """Taints of the nodes; GPU pools have the GPU taint anyway."""
     resource_labels: dict[str, InputText] = {}
     """Labels of the machines in Compute Engine and on the bill."""
-    network_tags: list[InputText] = []
+    network_tags: list[InputName] = []
     """Tags of the machines, for firewall rules."""
 
     @property

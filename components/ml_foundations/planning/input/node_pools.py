@@ -42,10 +42,11 @@ def from_node_pool(
     return NodeClass(name, pool.node(known), most, fewest, allocatable, zones, pool.most_per_zone)
 
 
-_MACHINE = ("machineType", "guestAccelerators", "imageType", "bootDisk", "diskSizeGb", "ephemeralStorageLocalSsdConfig")
+_MACHINE = ("machineType", "guestAccelerators", "advancedMachineFeatures", "imageType")
+_DISKS = ("bootDisk", "diskSizeGb", "ephemeralStorageLocalSsdConfig")
 _NODE = ("labels", "taints", "spot", "preemptible", "flexStart", "reservationAffinity", "linuxNodeConfig")
 _POOL = ("autoscaling", "initialNodeCount", "maxPodsPerNode", "nodeCount", "nodeLocations", "queuedProvisioning")
-_DECIDING_FIELDS = (*(f"nodeConfig.{field}" for field in (*_MACHINE, *_NODE)), *_POOL)
+_DECIDING_FIELDS = (*(f"nodeConfig.{field}" for field in (*_MACHINE, *_DISKS, *_NODE)), *_POOL)
 _RESERVATION = "nodeConfig.reservationAffinity.values"
 """The name of a reservation, which decides nothing but a label."""
 _FULL_CLUSTER: Mapping[str, Any] = {
@@ -195,7 +196,7 @@ class _Pool:
     def allocatable(self, operator: Operator | None) -> Amounts:
         """What a node offers once GKE has reserved its part and its own DaemonSets run, in thousandths."""
         huge = self.traits.hugepages
-        free = node_resources.allocatable(self.machine, self.traits.max_pods, sum(huge.values()))
+        free = node_resources.allocatable(self.traits.machine, self.traits.max_pods, sum(huge.values()))
         disk = self._config.get("diskSizeGb") or section(self._config, "bootDisk").get("sizeGb") or 100
         ssds = section(self._config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0
         _, storage = node_resources.ephemeral_storage_gib(int(disk), int(ssds))
