@@ -10,7 +10,7 @@ from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_tain
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, PoolTraits, plain_traits
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, Unknown, items, section, unknown_paths
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, Unknown, api_object, items, section, unknown_paths
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
 from ml_foundations.planning.model.nodes import MAX_NODES, MIN_NODES, NodeClass
 from ml_foundations.planning.model.resources import PODS
@@ -182,16 +182,12 @@ class _Pool:
             unknown |= dict.fromkeys(labels.REGIONS, UNKNOWN)
         if self._hides_reservation:
             unknown[labels.GKE_RESERVATION] = UNKNOWN
-        return {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": UNKNOWN,
-                "labels": {**node_labels(self.traits, zone, operator), **unknown},
-                "annotations": {MAX_NODES: str(most), MIN_NODES: str(fewest)},
-            },
-            "spec": {"taints": node_taints(self.traits)},
+        metadata = {
+            "name": UNKNOWN,
+            "labels": {**node_labels(self.traits, zone, operator), **unknown},
+            "annotations": {MAX_NODES: str(most), MIN_NODES: str(fewest)},
         }
+        return api_object("v1", "Node", metadata, spec={"taints": node_taints(self.traits)})
 
     def allocatable(self, operator: Operator | None) -> Amounts:
         """What a node offers once GKE has reserved its part and its own DaemonSets run, in thousandths."""

@@ -6,7 +6,15 @@ from typing import Any
 
 import yaml
 
-from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import (
+    annotations_of,
+    api_object,
+    items,
+    labels_of,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.planning.input.streams import parse
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
@@ -75,10 +83,6 @@ def _replica(node: dict[str, Any]) -> dict[str, Any]:
     # Of a node that says neither, kwok fills in both.
     resources = {"capacity": section(status, "capacity") or allocatable, "allocatable": allocatable}
     lasting = [taint for taint in items(spec, "taints") if not taint["key"].startswith(_PASSING)]
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name_of(node), "labels": labels_of(node), "annotations": KWOK_NODE | _BROUGHT},
-        "spec": {"taints": lasting, "unschedulable": spec.get("unschedulable", False)},
-        "status": resources if allocatable else {},
-    }
+    metadata = {"name": name_of(node), "labels": labels_of(node), "annotations": KWOK_NODE | _BROUGHT}
+    declared = {"taints": lasting, "unschedulable": spec.get("unschedulable", False)}
+    return api_object("v1", "Node", metadata, spec=declared, status=resources if allocatable else {})

@@ -12,7 +12,7 @@ from ml_foundations.catalog.machine_types import MachineType
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, section
+from ml_foundations.kubernetes.manifests import annotations_of, api_object, items, labels_of, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.rehearsal.cloud.store import Pool
 
@@ -36,20 +36,14 @@ def is_simulated(node: Mapping[str, Any]) -> bool:
 def node_template(pool: Pool, zone: str, operator: Operator | None) -> dict[str, Any]:
     """A node of a pool in a zone, before it has a name."""
     taints = node_taints(pool)
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "labels": node_labels(pool, zone, operator),
-            "annotations": {
-                **KWOK_NODE,
-                _LAST_LABELS: ",".join(f"{key}={value}" for key, value in sorted(pool.labels.items())),
-                _LAST_TAINTS: ",".join(f"{t['key']}={t.get('value', '')}:{t['effect']}" for t in taints),
-            },
-        },
-        "spec": {"taints": taints},
-        "status": _resources(pool, pool.machine, advertised_gpus(pool, operator)),
+    annotations = {
+        **KWOK_NODE,
+        _LAST_LABELS: ",".join(f"{key}={value}" for key, value in sorted(pool.labels.items())),
+        _LAST_TAINTS: ",".join(f"{t['key']}={t.get('value', '')}:{t['effect']}" for t in taints),
     }
+    metadata = {"labels": node_labels(pool, zone, operator), "annotations": annotations}
+    status = _resources(pool, pool.machine, advertised_gpus(pool, operator))
+    return api_object("v1", "Node", metadata, spec={"taints": taints}, status=status)
 
 
 def new_node(pool: Pool, zone: str, operator: Operator | None, request: str = "") -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from ml_foundations.catalog.kueue import NAMESPACE
+from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import merged
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
@@ -32,7 +33,6 @@ from ml_foundations.rehearsal.tools.groups import Group
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 _READY_SECONDS = 600
-_WAIT_SECONDS = 60
 _INSTALLED = ("CustomResourceDefinition", "MutatingWebhookConfiguration", "Secret", "ValidatingWebhookConfiguration")
 """The kinds of a chart that a replica needs as they are; of the others, a process takes the place."""
 _CERTIFICATE_FILES = ("tls.key", "tls.crt")
@@ -126,7 +126,7 @@ def remove(rehearsal: Rehearsal, tools: Tools, controller: Controller) -> None:
         return
     chart = _rendered(tools, controller, toolchain.build(controller.group), folder / _VALUES)
     objects = [item for item in chart if item["kind"] in _INSTALLED]
-    _kubectl(rehearsal, tools, objects, "delete", "--ignore-not-found", f"--timeout={_WAIT_SECONDS}s")
+    _kubectl(rehearsal, tools, objects, "delete", "--ignore-not-found", f"--timeout={_READY_SECONDS}s")
     _process(rehearsal, controller).stop()
     shutil.rmtree(folder)
 
@@ -166,7 +166,7 @@ def _install(
     _kubectl(rehearsal, tools, objects, "apply", "--server-side", "--force-conflicts", "--field-manager=rehearsal")
     # A controller that starts before its kinds are served looks for them again after 10 seconds.
     kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
-    _kubectl(rehearsal, tools, kinds, "wait", "--for=condition=Established", f"--timeout={_WAIT_SECONDS}s")
+    _kubectl(rehearsal, tools, kinds, "wait", "--for=condition=Established", f"--timeout={_READY_SECONDS}s")
     write(folder / _CONFIG, yaml.safe_dump(_configuration(folder, controller, chart, ports)))
     if not controller.makes_certificate:
         _mount_certificate(rehearsal, controller)
@@ -185,7 +185,6 @@ def _kubectl(rehearsal: Rehearsal, tools: Tools, objects: list[Object], *command
 
 def _objects(rehearsal: Rehearsal, controller: Controller, chart: list[Object], port: int) -> list[Object]:
     """Kinds and webhooks, with a Service that leads to the process."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": controller.namespace}}
     # A chart's Secret is empty: what the controller has put into it must stay.
     installed = (item for item in chart if item["kind"] in _INSTALLED)
     objects = [{key: part for key, part in item.items() if key != "data"} for item in installed]
@@ -194,16 +193,11 @@ def _objects(rehearsal: Rehearsal, controller: Controller, chart: list[Object], 
         client["service"]["port"] = port
         if not controller.makes_certificate:
             client["caBundle"] = base64.b64encode(configuration.credentials(rehearsal).ca.read_bytes()).decode()
-    services = [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": name, "namespace": controller.namespace},
-            "spec": {"type": "ExternalName", "externalName": LOOPBACK},
-        }
-        for name in sorted({client["service"]["name"] for client in clients})
-    ]
-    return [namespace, *services, *objects]
+    leads_here = {"type": "ExternalName", "externalName": LOOPBACK}
+    names = sorted({client["service"]["name"] for client in clients})
+    places = [{"name": name, "namespace": controller.namespace} for name in names]
+    services = [api_object("v1", "Service", place, spec=leads_here) for place in places]
+    return [api_object("v1", "Namespace", {"name": controller.namespace}), *services, *objects]
 
 
 def _configuration(folder: Path, controller: Controller, chart: list[Object], ports: Mapping[str, int]) -> Object:
