@@ -12,7 +12,7 @@ from pulumi.runtime.settings import SETTINGS, get_root_resource
 
 from ml_foundations.component.outputs import as_plain, inputs_as_sent, known
 from ml_foundations.kubernetes.manifests import mapped
-from ml_foundations.planning.input.program import Resource, is_judged
+from ml_foundations.planning.input.program import Resource, is_judged, named
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.findings import Finding, Severity
@@ -33,11 +33,7 @@ class Proof:
     also under ``pulumi up --skip-preview``. What is an Output by then is unknown; it is judged again once everything is
     registered, which ends a preview, but comes too late for ``--skip-preview``.
 
-    Only that second look judges resources that are not yet declared, or not finally, when the program ends: those of
-    remote components and of Kubernetes charts and YAML files, and all of a program with transforms, or with stack
-    transformations that are registered in the block. A program that waits for an invoke has the resources before it
-    registered. Resources that are made inside of ``apply`` are not seen by the first look: declare node pools outside
-    of it.
+    Only that second look judges resources that are made, or may change, after the block; docs/planning.md says which.
 
     Where a block does not suit, call ``finish`` after the last resource; then a program that fails before has its
     resources registered, as without a proof.
@@ -68,7 +64,7 @@ class Proof:
         self._places = places or {}
         self._existing = existing
         self._declared: list[pulumi.ResourceTransformationArgs] = []
-        self._registered: list[Resource] = []
+        self._registered: list[tuple[str, str, dict[str, Any]]] = []
         self._refusal: BaseException | None = None
         pulumi.runtime.register_resource_transform(self._collect)
         pulumi.runtime.register_stack_transformation(self._hold)
@@ -129,7 +125,8 @@ class Proof:
             return []
         judged = [args for args in self._declared if is_judged(args.type_)]
         try:
-            return [(args.type_, inputs_as_sent(type(args.resource), args.props)) for args in judged]
+            sent = [(args, inputs_as_sent(type(args.resource), args.props)) for args in judged]
+            return [(args.type_, named(inputs, args.name)) for args, inputs in sent]
         except (AssertionError, ValueError):
             return []  # the registration fails, and says why
 
@@ -139,12 +136,18 @@ class Proof:
 
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
         if is_judged(args.type_):
-            self._registered.append((args.type_, mapped(known(dict(args.props), secrets=True), as_plain)))
+            self._registered.append((args.type_, args.name, mapped(known(dict(args.props), secrets=True), as_plain)))
 
     async def _judge_registered(self) -> str:
+        names: dict[tuple[str, str], Any] = {}
         for args in self._declared:  # which may become more meanwhile
             await args.resource.urn.future()
-        verdicts = judge_program(self._registered, self._existing)
+            made: Any = getattr(args.resource, "metadata", None) if args.type_.startswith("kubernetes:") else None
+            name = None if made is None else (await made.future() or cast("Any", {})).get("name")
+            # Two of one name, in different components, are not told apart here.
+            names[args.type_, args.name] = None if (args.type_, args.name) in names else name
+        found = [(type_, named(inputs, name, names.get((type_, name)))) for type_, name, inputs in self._registered]
+        verdicts = judge_program(found, self._existing)
         self._tell(verdicts)
         return verdicts.stack
 

@@ -8,6 +8,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 import pytest
 import yaml
+from ml_foundations.component.outputs import inputs_as_sent
 from ml_foundations.proof import Proof
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -209,6 +210,41 @@ def test_the_first_look_leaves_alone_a_program_that_is_not_declared_whole() -> N
         proof.finish()
 
     assert "p" in declared(brings_yaml)
+
+
+class ByDeclarations(Proof):
+    """Learns from the program what else transforms tell, which mocks do not call."""
+
+    async def _judge_registered(self) -> str:
+        for args in self._declared:
+            await args.resource.urn.future()
+            sent = inputs_as_sent(type(args.resource), args.props)
+            self._registered.append((args.type_, args.name, sent))
+        return await super()._judge_registered()
+
+
+def test_objects_that_pulumi_names_are_found_by_their_names() -> None:
+    """The namespace refuses the pod; that it is the pod's is told by the name that came with it."""
+    spec: Any = {"containers": [{"name": "c", "image": "i", "security_context": {"privileged": True}}]}
+
+    def program() -> None:
+        with ByDeclarations():
+            level = {"pod-security.kubernetes.io/enforce": "baseline"}
+            namespace = k8s.core.v1.Namespace("mine", metadata={"labels": level})
+            place: Any = {"namespace": namespace.metadata.name}
+            k8s.core.v1.Pod("p", metadata=place, spec=spec)
+
+    with pytest.raises(pulumi.RunError, match=r"Pod mine-1a2b3c4d/p-1a2b3c4d: .* Pod Security baseline"):
+        declared(program)
+
+
+def test_a_refused_object_without_a_name_is_told_by_its_resource() -> None:
+    def program() -> None:
+        with Proof():
+            k8s.core.v1.Pod("nameless", spec=POD["spec"])
+
+    with pytest.raises(pulumi.RunError, match="Pod default/nameless-xxxxxxxx: "):
+        declared(program)
 
 
 FAILS = """

@@ -68,6 +68,17 @@ def test_what_changes_from_one_commit_to_another(project: Path) -> None:
     )
 
 
+def test_workloads_that_pulumi_names_are_told_apart(project: Path) -> None:
+    nameless = PROGRAM.replace('metadata={"name": "web"}, ', "")
+    more = nameless.splitlines(keepends=True)[-3:]
+    idle = "".join(more).replace('"web"', '"idle"').replace('config.require_int("replicas")', "1")
+    (project / "__main__.py").write_text(nameless + idle)
+    commit(project)
+    (project / "Pulumi.dev.yaml").write_text("config: {mine:class: standard, mine:replicas: 9}")
+    commit(project)
+    assert "Deployment default/web-xxxxxxxx: fits, then cannot fit" in diff(project).stdout.splitlines()
+
+
 def test_a_program_that_fails_at_a_commit_is_named_with_it(project: Path) -> None:
     (project / "__main__.py").write_text("import pulumi\nraise pulumi.RunError('no such zone')")
     commit(project)

@@ -20,11 +20,7 @@ class Spec(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        validate_by_name=True,
-        loc_by_alias=False,
+        frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, loc_by_alias=False
     )
 
     def given(self) -> Any:

@@ -8,14 +8,7 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import (
-    GPUS,
-    Gpu,
-    UnknownNameError,
-    declared_gpu,
-    gpu_by_name,
-    shared_product,
-)
+from ml_foundations.catalog.machine_types import GPUS, Gpu, UnknownNameError, declared_gpu, gpu_by_name, shared_product
 from ml_foundations.catalog.pools import INSTALLATION_DISABLED, MOST_CLIENTS
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ml_foundations.kubernetes.manifests import Manifest
 from ml_foundations.planning import judge
-from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.input.program import Resource, named
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.rehearsal.engine.declared import declared
@@ -86,7 +86,7 @@ def _resources(commit: str, project: Path, stack: str) -> Mapping[str, Resource]
             _git(project, "worktree", "remove", "--force", str(tree))
     if found.error:
         raise RehearsalError(f"at {commit}, the program fails: {found.error}")
-    return found.resources
+    return {urn: (type_, named(inputs, urn.rpartition("::")[2])) for urn, (type_, inputs) in found.resources.items()}
 
 
 def _bring_environment(project: Path, copy: Path) -> None:

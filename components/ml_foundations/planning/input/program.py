@@ -46,6 +46,14 @@ def is_judged(type_: str) -> bool:
     return type_ in (CLUSTER, NODE_POOL, NETWORK, CONNECTION, SUBNETWORK, NAT) or type_.startswith("kubernetes:")
 
 
+def named(inputs: Manifest, resource: str, name: str | None = None) -> Manifest:
+    """A resource's inputs, where they are of a Kubernetes object without a name with the one that Pulumi gives it."""
+    given = section(inputs, "metadata")
+    if "kind" not in inputs or inputs.get("metadata") is UNKNOWN or given.get("name") is not None:
+        return inputs
+    return {**inputs, "metadata": {**given, "name": name or f"{resource}-xxxxxxxx"}}
+
+
 def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
     """The Kubernetes objects, and in their place what is not shown: that of other charts than ours, and of patches."""
     found: list[Manifest] = []
