@@ -400,9 +400,7 @@ def test_a_failure_names_the_process_and_shows_its_log(another: Rehearsal, tools
     assert not any(process.running for process in kwok.processes(another))
 
 
-def test_a_controller_manager_that_gave_a_slow_api_server_up_is_started_again(
-    another: Rehearsal, tools: Tools, tmp_path: Path
-) -> None:
+def test_what_gave_a_slow_api_server_up_is_started_again(another: Rehearsal, tools: Tools, tmp_path: Path) -> None:
     def wrapped(real: Path, before: str) -> Path:
         wrapper = tmp_path / real.name
         wrapper.write_text(f'#!/bin/sh\n[ "$1" = --version ] || {before}\nexec {shlex.quote(str(real))} "$@"\n')
@@ -410,11 +408,14 @@ def test_a_controller_manager_that_gave_a_slow_api_server_up_is_started_again(
         return wrapper
 
     starts = tmp_path / "starts"
-    api_server = wrapped(tools.kube_apiserver, "sleep 12")
-    manager = wrapped(tools.kube_controller_manager, f"echo >> {shlex.quote(str(starts))}")
-    slow = dataclasses.replace(tools, kube_apiserver=api_server, kube_controller_manager=manager)
-    kwok.start(another, slow)
-    assert starts.read_text() == "\n\n"
+    api_server = wrapped(tools.kube_apiserver, "sleep 20")
+    manager, controller = (
+        wrapped(real, f"echo {real.name} >> {shlex.quote(str(starts))}")
+        for real in (tools.kube_controller_manager, tools.kwok)
+    )
+    slow = {"kube_apiserver": api_server, "kube_controller_manager": manager, "kwok": controller}
+    kwok.start(another, dataclasses.replace(tools, **slow))
+    assert sorted(starts.read_text().split()) == ["kube-controller-manager"] * 2 + ["kwok"] * 2
     assert api(another).list_namespace().items
 
 

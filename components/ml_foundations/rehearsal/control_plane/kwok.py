@@ -26,6 +26,8 @@ from ml_foundations.rehearsal.tools.toolchain import Tools
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 _PORT_ATTEMPTS = 3
 _READY_SECONDS = 300
+_GAVE_UP = ("failed to wait for apiserver", "Failed to list nodes")
+"""What the controller manager and kwok say last where the API server is not ready within 10 or 15 s."""
 
 
 class _PortTakenError(Exception):
@@ -118,8 +120,9 @@ def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
         _record(rehearsal)
         impatient = _require_alive(rehearsal)
         if impatient and running.poll() == 0:
-            for file in (impatient.file, impatient.file.with_suffix(".pid")):
-                file.unlink(missing_ok=True)
+            for process in impatient:
+                process.file.unlink()
+                process.file.with_suffix(".pid").unlink()
             running = kwokctl.launch([tools.kwokctl, "start", "cluster"], env=environment)
         if running.poll():
             raise RehearsalError(f"kwokctl could not set the control plane up. {kwokctl.end_of_log}")
@@ -149,23 +152,21 @@ def _environment(rehearsal: Rehearsal, tools: Tools) -> dict[str, str]:
     return ambient | {"HOME": str(rehearsal.cluster_dir.resolve()), "PATH": path}
 
 
-def _require_alive(rehearsal: Rehearsal) -> Process | None:
+def _require_alive(rehearsal: Rehearsal) -> list[Process]:
     """Fail where a process that kwokctl started has ended: the first one, since the others depend on it.
 
-    But the one that gave an API server on a busy machine up too soon, which it does after 10 s, is to start again.
+    But those that gave an API server on a busy machine up too soon are to start again.
     """
-    for process in processes(rehearsal):
-        if not process.has_ended:
-            continue
+    ended = [process for process in processes(rehearsal) if process.has_ended]
+    for process in ended:
         if "address already in use" in read_text(process.log):
             raise _PortTakenError
-        if "failed to wait for apiserver" in process.end_of_log:
-            return process
-        raise RehearsalError(
-            f"{process.name} ended as soon as it was started. If its log does not tell you what to change, start "
-            f"afresh: {rehearsal.command('down')}, then {rehearsal.command('up')}. {process.end_of_log}"
-        )
-    return None
+        if not any(said in process.end_of_log for said in _GAVE_UP):
+            raise RehearsalError(
+                f"{process.name} ended as soon as it was started. If its log does not tell you what to change, start "
+                f"afresh: {rehearsal.command('down')}, then {rehearsal.command('up')}. {process.end_of_log}"
+            )
+    return ended
 
 
 def _missing(rehearsal: Rehearsal) -> dict[str, str]:
