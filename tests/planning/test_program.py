@@ -7,6 +7,7 @@ import yaml
 from ml_foundations.component.spec import check
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.gpu.monitor import GpuMonitorSpec
+from ml_foundations.kubernetes.labels import DRA_POOL_LABELS
 from ml_foundations.kubernetes.manifests import RELEASE
 from ml_foundations.planning import UNKNOWN, Verdict
 from ml_foundations.planning.input.program import (
@@ -279,6 +280,49 @@ def test_a_kind_that_the_clusters_settings_do_not_bring_is_refused(
     }
 
 
+PROXIES: Any = (SUBNETWORK, {"purpose": "REGIONAL_MANAGED_PROXY"})
+
+
+@pytest.mark.parametrize(
+    ("ingress_class", "more", "is_told"),
+    [
+        ("gce-internal", [(NETWORK, {"name": "ml"})], True),
+        ("gce-internal", [(NETWORK, {"name": "ml"}), (SUBNETWORK, {"ipCidrRange": "10.0.0.0/20"})], True),
+        ("gce-internal", [(NETWORK, {"name": "ml"}), PROXIES], False),
+        ("gce-internal", [(NETWORK, {"name": "ml"}), (SUBNETWORK, {"purpose": UNKNOWN})], False),
+        ("gce-internal", [], False),
+        ("gce", [(NETWORK, {"name": "ml"})], False),
+    ],
+)
+def test_an_internal_ingress_needs_addresses_for_its_proxies(
+    ingress_class: str, more: list[Resource], is_told: bool
+) -> None:
+    metadata = {"name": "chat", "namespace": "team", "annotations": {"kubernetes.io/ingress.class": ingress_class}}
+    ingress = kubernetes({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": {}})
+    found = [each for each in judge_program([cluster(), pool(), ingress, *more]).findings if each.rule == "proxies"]
+    assert [(each.object, each.severity) for each in found] == [("Ingress team/chat", "error")] * is_told
+
+
+@pytest.mark.parametrize(
+    ("version", "config", "needed"),
+    [
+        ("1.33", {"labels": DRA_POOL_LABELS}, "1.34"),
+        ("1.34", {"labels": DRA_POOL_LABELS}, None),
+        ("1", {"labels": DRA_POOL_LABELS}, None),
+        (None, {"labels": DRA_POOL_LABELS}, None),
+        (UNKNOWN, {"labels": DRA_POOL_LABELS}, None),
+        ("1.33", {}, None),
+        ("1.31.9-gke.1", {"flexStart": True}, "1.32.2"),
+        ("1.32", {"flexStart": True}, None),
+    ],
+    ids=str,
+)
+def test_a_cluster_begins_with_a_version_that_its_pools_know(version: Any, config: Any, needed: str | None) -> None:
+    found = judge_program([cluster(minMasterVersion=version), pool("g2-standard-8", **config)]).findings
+    told = [each.message for each in found if each.rule == "version"]
+    assert [f": {needed}" in each for each in told] == [True] * bool(needed)
+
+
 FILESTORE, LUSTRE, GCS = (f"{name}.csi.storage.gke.io" for name in ("filestore", "lustre", "gcsfuse"))
 INLINE = {"name": "v", "csi": {"driver": GCS}}
 CLAIMED = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
@@ -361,6 +405,26 @@ def test_a_volume_needs_the_driver_that_the_clusters_settings_bring(
 
     assert [f"addonsConfig.{setting}" in each for each in remedies(cluster(**settings))] == [True] * bool(setting)
     assert not remedies(), "who made the cluster is not known"
+
+
+@pytest.mark.parametrize(
+    ("identity", "spec", "expected"),
+    [
+        ({"workloadPool": "p.svc.id.goog"}, {}, FITS),
+        (UNKNOWN, {}, FITS),
+        (None, {}, CANNOT),
+        (None, {"hostNetwork": True}, OPEN),
+    ],
+    ids=str,
+)
+def test_a_bucket_needs_the_workload_identity_of_its_cluster(identity: Any, spec: Any, expected: Verdict) -> None:
+    pods = template(volumes=[INLINE], **spec)
+    pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}
+    made = cluster(**on(gcsFuse=True), workloadIdentityConfig=identity)
+    judged = judge_program([made, pool(nodes=2), kubernetes(deployment("web", 1, pods))])
+    assert judged.stack is expected
+    reasons = [reason.remedy for each in judged.workloads for reason in each.reasons]
+    assert any("workloadIdentityConfig" in each for each in reasons) is (expected is not FITS)
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,11 @@ def coming_one_by_one(nodes: int) -> list[Manifest]:
     return [job("train", nodes, template(containers=[container(gpu=8)]), gang=True), flexible]
 
 
+def on_spot(nodes: int) -> list[Manifest]:
+    spot = pool("spot", 2, {"cloud.google.com/gke-spot": "true"}, gpu="8")
+    return [job("train", nodes, template(containers=[container(gpu=8)]), gang=True), spot]
+
+
 def queued(gpus: int, *, queue: str = "training") -> list[Manifest]:
     train = job("train", 1, template(containers=[container(gpu=gpus)]))
     train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
@@ -382,6 +387,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         training_together(2),
         training_together(2, interfaces={"networking.gke.io/interfaces": "[]"}),
     ),
+    "gang-on-spot": (on_spot(2), on_spot(1)),
     "one-by-one": (coming_one_by_one(2), coming_one_by_one(1)),
     "bucket-identity": (bucket_on_gke(hostNetwork=True), bucket_on_gke()),
     "autoscaling-metric": (scaled_by("queue"), scaled_by("queue", adapter("custom.metrics.k8s.io"))),
@@ -406,8 +412,10 @@ def test_every_rule_is_here() -> None:
         "multi-networking",
         "node-addresses",
         "private-access",
+        "proxies",
         "reservation",
         "system-pods",
+        "version",
         "way-out",
         "zones",
     }
@@ -482,6 +490,12 @@ def test_a_bucket_on_the_nodes_network_may_be_the_pods_own() -> None:
     assert "bucket-identity" not in found(bucket(**{"gke-gcsfuse/volumes": "true"}))
     (told,) = [f for f in judge(bucket_on_gke(hostNetwork=True)).findings if f.rule == "bucket-identity"]
     assert told.severity == "warning" and 'hostNetworkPodKSA: "true"' in told.remedy
+
+
+def test_other_nodes_than_spot_stay() -> None:
+    (told,) = [each for each in judge(on_spot(2)).findings if each.rule == "gang-on-spot"]
+    assert told.severity == "warning" and "its 2 pods run at once" in told.message
+    assert "gang-on-spot" not in found([*on_spot(2), pool("others", 2, gpu="8")])
 
 
 def test_other_nodes_than_those_of_flex_start_come_together() -> None:

@@ -13,7 +13,7 @@ from ml_foundations.catalog.machine_types import machine_type
 from ml_foundations.catalog.node_resources import allocatable
 from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.gpu.agents import agent_namespace
-from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.kubernetes.labels import GPU_RESOURCE, INGRESS_CLASS
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.rehearsal.api import ApiError
 from ml_foundations.rehearsal.cloud import brought_nodes, life, load_balancers, volumes
@@ -663,7 +663,7 @@ def test_load_balancers_have_an_address_each_and_keep_it(cloud: Cloud) -> None:
 def test_an_ingress_of_a_class_that_nobody_serves_gets_no_address(
     spec: dict[str, str], annotation: str | None, served: bool
 ) -> None:
-    noted = {load_balancers.CLASS_ANNOTATION: annotation} if annotation else {}
+    noted = {INGRESS_CLASS: annotation} if annotation else {}
     ingress = {"metadata": {"name": "i", "annotations": noted}, "spec": spec}
     assert load_balancers.is_served(ingress, {"nginx"}) == served
 

@@ -224,6 +224,8 @@ def test_the_charts_values_are_keys_of_it_and_the_rehearsal_runs_the_same_versio
     values = kueue.arguments["values"]
     assert not list(unknown_keys("kueue", values))
     config = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
+    [port] = values["webhookService"]["ports"]
+    assert port["targetPort"] == config["webhook"]["port"] == 10250, "GKE's control plane reaches that, and 443"
     assert config["waitForPodsReady"] == {"timeout": "1200s"}, "half of a gang gives its nodes back"
     assert {"batch/job", "jobset.x-k8s.io/jobset"} <= set(config["integrations"]["frameworks"])
     assert groups.KUEUE.pinned("sigs.k8s.io/kueue") == f"v{_versions.KUEUE.version}"

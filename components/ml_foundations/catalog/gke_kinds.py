@@ -35,6 +35,9 @@ def missing_drivers(cluster: Mapping[str, Any]) -> dict[str, str]:
         enabled = _value(addons, key, "enabled")
         if enabled is False or (enabled is None and driver != PD_CSI):
             found[driver] = f"addonsConfig.{key}" + (f" ({argument} of a GkeCluster)" if argument else "")
+    # Without GKE's metadata server on a node, it mounts nothing there (gcs-fuse-csi-driver, pkg/csi_driver/node.go).
+    if not cluster.get("workloadIdentityConfig"):
+        found.setdefault(labels.GCS_FUSE_DRIVER, "workloadIdentityConfig")
     return found
 
 
@@ -60,11 +63,18 @@ def missing_for_metrics(cluster: Mapping[str, Any]) -> str:
 def _missing_for_the_kind(cluster: Mapping[str, Any]) -> Iterator[str]:
     if _value(cluster, "releaseChannel", "channel") not in ("RAPID", UNKNOWN):
         yield "releaseChannel RAPID"
-    # By default it is the channel's; a part of a version stands for the newest that begins so.
-    versions = (str(cluster.get("minMasterVersion") or ""), _METRICS_VERSION)
-    given, wanted = ([int(number) for number in re.findall(r"\d+", version)] for version in versions)
-    if given < wanted[: len(given)]:
+    if begins_before(cluster, _METRICS_VERSION):
         yield f"minMasterVersion {_METRICS_VERSION}"
+
+
+def begins_before(cluster: Mapping[str, Any], version: str) -> bool:
+    """Whether a cluster is declared to begin with an older version of GKE; by default it is the channel's.
+
+    A part of a version stands for the newest that begins so.
+    """
+    versions = (str(cluster.get("minMasterVersion") or ""), version)
+    given, wanted = ([int(number) for number in re.findall(r"\d+", each)] for each in versions)
+    return given < wanted[: len(given)]
 
 
 def _value(cluster: Mapping[str, Any], key: str, field: str) -> Any:

@@ -1,6 +1,7 @@
 """Wrong arguments, told all at once: the path of each, its value, and what is allowed."""
 
 import difflib
+import operator
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from functools import reduce
@@ -79,11 +80,25 @@ def apart(spec: BaseModel, package: str, table: str) -> Iterator[tuple[str, str]
 
 
 def _holds(spec: BaseModel, term: str) -> bool:
-    """Whether a condition holds: ``word``, ``word=value`` or ``word!=value``, of a field or property that may be."""
-    word, _, value = term.replace("!=", "=").partition("=")
-    found = reduce(lambda of, name: getattr(of, name, None), word.split("."), cast("Any", spec))
+    """Whether a condition holds, of a field or property that may be.
+
+    It is ``word``, ``word=value``, ``word!=value``, or a comparison with a number or another word, as ``word<other``.
+    """
+    word, sign, value = _TERM.fullmatch(term).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    found = _value(spec, word)
+    if compare := _COMPARED.get(sign):
+        other = int(value) if value.isdecimal() else _value(spec, value)
+        return found is not None and other is not None and compare(found, other)
     is_equal = found is None if value == "None" else str(found) == value
-    return is_equal != ("!=" in term) if "=" in term else bool(found)
+    return is_equal != (sign == "!=") if sign else bool(found)
+
+
+_TERM = re.compile("([^=!<>]+)([=!<>]*)(.*)")
+_COMPARED = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
+
+
+def _value(spec: BaseModel, word: str) -> Any:
+    return reduce(lambda of, name: getattr(of, name, None), word.split("."), cast("Any", spec))
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -21,9 +21,6 @@ _RESERVATION = re.compile(
 _ANY = {"any": "ANY_RESERVATION", "any-or-fail": "ANY_RESERVATION_THEN_FAIL"}
 """Ways to take any open reservation, as GKE's API names them (ReservationAffinity)."""
 
-_FLEX_START_SECONDS = 7 * 86400
-"""The longest that a node of flex-start runs (GKE, "About GPU provisioning with flex-start")."""
-
 _COMPACT_WITH_FLEX_START = ("a3-ultragpu", "a4-highgpu", "h4d")
 """Families that are placed compactly with flex-start (cluster-toolkit, gke-node-pool)."""
 
@@ -139,11 +136,6 @@ class CapacitySpec(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        if self.min_nodes > self.max_nodes:
-            yield "min_nodes", f"is {self.min_nodes}, above max_nodes ({self.max_nodes})"
-        if self.flex_start and (self.max_run_seconds or 0) > _FLEX_START_SECONDS:
-            reason = f"is {self.max_run_seconds}; nodes of flex_start run {_FLEX_START_SECONDS} at most"
-            yield "max_run_seconds", reason
         yield from self._purchase_errors()
         yield from self._reservation_errors()
         yield from self._placement_errors()

@@ -115,7 +115,10 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        yield from self._account_errors()
+        try:
+            _ = self.account_id if self.node_service_account is None else ""
+        except ValueError as error:
+            yield "name", f"is also part of its nodes' service account: {error}"
         for zone in self.node_zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "node_zones", f"{zone} is not in {self.location}"
@@ -130,12 +133,6 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
             if key is None or key["location"] not in (self.location, "global"):
                 form = f"projects/PROJECT/locations/{self.location}/keyRings/RING/cryptoKeys/KEY"
                 yield "secrets_key", f"is {self.secrets_key}; write {form}: a key in the cluster's region"
-
-    def _account_errors(self) -> Iterator[tuple[str, str]]:
-        try:
-            _ = self.account_id if self.node_service_account is None else ""
-        except ValueError as error:
-            yield "name", f"is also part of its nodes' service account: {error}"
 
     @override
     def parts(self) -> Iterator[Part]:

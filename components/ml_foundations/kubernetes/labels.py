@@ -85,6 +85,9 @@ GPU_DEVICE_CLASS = "gpu.nvidia.com"
 MIG_DEVICE_CLASS = "mig.nvidia.com"
 """The driver's device class of MIG devices."""
 
+INGRESS_CLASS, INTERNAL_INGRESS = "kubernetes.io/ingress.class", "gce-internal"
+"""The annotation by which GKE knows an Ingress as its own, and its value for a load balancer inside of the network."""
+
 GKE_INTERFACES = "networking.gke.io/interfaces"
 """The annotation that gives a pod interfaces in its node's other networks (GKE, "Set up multi-network support")."""
 

@@ -212,8 +212,9 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
         # Otherwise half of a gang would hold its nodes for as long as the other half finds none.
         "waitForPodsReady": {"timeout": f"{spec.ready_seconds}s"},
     }
+    port = {"port": 443, "protocol": "TCP", "targetPort": config["webhook"]["port"]}
     values = {"managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config, sort_keys=False)}}
-    return merged(values, spec.values)
+    return merged({**values, "webhookService": {"ports": [port]}}, spec.values)
 
 
 def _flavor_spec(flavor: Flavor) -> dict[str, Any]:

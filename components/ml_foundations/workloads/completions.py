@@ -1,6 +1,5 @@
 """How many pods a Job has, and how their failures count."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field
@@ -31,12 +30,6 @@ class CompletionsSpec(JobSpec):
         if self.backoff_limit is None and self.backoff_limit_per_index is not None:
             return None
         return super().retries
-
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        yield from super().errors()
-        if self.max_failed_indexes is not None and self.max_failed_indexes > self.completions:
-            yield "max_failed_indexes", f"is {self.max_failed_indexes}, above completions ({self.completions})"
 
     def completion_fields(self) -> dict[str, Any]:
         """The fields of the Job's spec."""

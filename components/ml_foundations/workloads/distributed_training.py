@@ -91,7 +91,6 @@ class DistributedTrainingSpec(AwaitedSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        yield from self.naming_errors()
         around = (f"-{_JOBSET_JOB}-0", _POD_SUFFIX) if self.jobset else ()
         yield from self.hostname_errors(self.nodes, *around)
 

@@ -97,19 +97,11 @@ class InferenceServiceSpec(ServerSpec):
         yield from super().errors()
         names = [service.name for service in self.services]
         yield from taken("services[{}].name", names, [self.service_name] if self.service else [])
-        if self.autoscaling and self.autoscaling.max_replicas < self.replicas:
-            yield "autoscaling", f"max_replicas is {self.autoscaling.max_replicas}, below replicas ({self.replicas})"
         stopping = self.deregister_seconds + self.drain_seconds
         if stopping >= self.grace_seconds:
             both = f"deregister_seconds {self.deregister_seconds}, drain_seconds {self.drain_seconds}"
             reason = f"is {self.grace_seconds}, and a pod needs {stopping} to stop ({both}): make it more"
             yield "grace_seconds", reason
-        if self.progress < self.load_seconds:
-            needed = f"the model may load for {self.load_seconds} s (load_seconds)"
-            yield "progress_seconds", f"is {self.progress}, but {needed}: make it more"
-        if self.timeout < self.progress:
-            needed = f"a rollout may stand still for {self.progress} s (progress_seconds)"
-            yield "timeout_seconds", f"is {self.timeout}, but {needed}: make it more"
 
     @override
     def parts(self) -> Iterator[Part]:

@@ -66,8 +66,6 @@ class JobSpec(WorkloadSpec):
         yield from super().errors()
         if wrong := [code for code in self.fail_on_exit_codes if not 1 <= code <= 255]:
             yield "fail_on_exit_codes", f"{wrong} are no exit codes of a failure: 1 to 255"
-        if self.active_deadline_seconds is not None and self.grace_seconds >= self.active_deadline_seconds:
-            yield "grace_seconds", f"is {self.grace_seconds}; the whole Job may take {self.active_deadline_seconds}"
 
     def hostname_errors(self, pods: int, before: str = "", after: str = "") -> Iterator[tuple[str, str]]:
         """The host name of a pod of an Indexed Job is the Job's with the index, and the last index is the longest.

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import StrictBool, StrictFloat, StrictInt, StrictStr, field_validator
 from typing_extensions import override
 
+from ml_foundations.component.errors import apart
 from ml_foundations.component.spec import Spec
 
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
@@ -40,21 +41,8 @@ class Parameter(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        if (self.values is None) == (self.low is None and self.high is None):
-            yield "values", "give either values, or low and high"
-        elif self.values is not None and not self.values:
-            yield "values", "is empty; give at least one"
-        elif self.values is None and (self.low is None or self.high is None):
-            yield "low", "low and high go together: give both"
-        elif self.low is not None and self.high is not None:
-            yield from self._range_errors(self.low, self.high)
-
-    def _range_errors(self, low: float, high: float) -> Iterator[tuple[str, str]]:
-        if low >= high:
-            yield "low", f"is {low:g}, and must be below high ({high:g})"
-        if self.scale == "log" and low <= 0:
-            yield "low", f"is {low:g}, and must be above 0 where scale is log"
-        if self.integer and not (low.is_integer() and high.is_integer()):
+        yield from apart(self, "ml_foundations.workloads", "workloads.csv")
+        if self.integer and any(each and not each.is_integer() for each in (self.low, self.high)):
             yield "integer", "low and high must be whole numbers, too"
 
     def draw(self, source: random.Random) -> Value:

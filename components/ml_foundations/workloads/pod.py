@@ -224,8 +224,6 @@ class WorkloadSpec(ComponentSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.models and not self.takes_gpus:
             yield "gpus", f"is 0, but gpu is {' or '.join(self.models)}; say how many each pod needs"
-        elif self.gpu_claim is not None and not self.gpus:
-            yield "gpus", "is 0, but there is a gpu_claim; say how many each pod needs"
         yield from apart(self, "ml_foundations.workloads", "workloads.csv")
         yield from self._amount_errors()
         yield from files.file_errors(self.files)
@@ -237,12 +235,6 @@ class WorkloadSpec(ComponentSpec):
                 yield f"{field}.{label}", "is set by the component, whose selectors know it; leave it out"
         made = [[{"name": self.container_name}, *self.side_containers], self.init_containers]
         yield from container_errors(self.pod_overrides, dict(zip(_CONTAINERS, made, strict=True)))
-
-    def naming_errors(self) -> Iterator[tuple[str, str]]:
-        """For pods that find each other by names that the component gives them."""
-        for field in ("hostname", "subdomain"):
-            if getattr(self, field) is not None:
-                yield field, "is the component's own: its pods find each other by it; leave it out, see service_name"
 
     def _amount_errors(self) -> Iterator[tuple[str, str]]:
         for field, amounts in (("requests", self.requests), ("limits", self.limits)):

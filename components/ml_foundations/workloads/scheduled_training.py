@@ -87,11 +87,6 @@ class ScheduledTrainingSpec(CompletionsSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        if self.deadline >= self.interval:
-            comes = f'"{self.schedule}" comes every {self.interval} seconds'
-            yield "active_deadline_seconds", f"is {self.deadline}, and {comes}: a run must end before"
-        if self.active_deadline_seconds is None and self.grace_seconds >= self.deadline:
-            yield "grace_seconds", f"is {self.grace_seconds}, and a run may take {self.deadline} seconds"
         if self.indexed:
             yield from self.hostname_errors(self.completions, _JOB_SUFFIX)
 

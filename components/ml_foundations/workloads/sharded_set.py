@@ -97,10 +97,6 @@ class ShardedSetSpec(ServerSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        yield from self.naming_errors()
-        if self.timeout < self.load_seconds:
-            needed = f"a shard may load for {self.load_seconds} s (load_seconds)"
-            yield "timeout_seconds", f"is {self.timeout}, but {needed}: make it more"
         if self.rendezvous_port in self.port_numbers.values():
             yield "rendezvous_port", f"is {self.rendezvous_port}, which serves already; choose another"
         yield from taken("services[{}].name", [service.name for service in self.services], [self.headless_service])

@@ -91,10 +91,6 @@ class SweepSpec(AwaitedSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        if not self.command:
-            yield "command", "is required: a shell of the image puts the parameters into its environment"
-        if self.restart_policy != "Never":
-            yield "restart_policy", "failures count for each trial, which takes Never"
         for name, parameter in self.parameters.items():
             if not VARIABLE.fullmatch(name):
                 yield f"parameters.{name}", "is not a name of an environment variable: letters, digits and _"
@@ -105,8 +101,6 @@ class SweepSpec(AwaitedSpec):
         elif (size := config_map_bytes(_files(self))) > MAX_CONFIG_MAP_BYTES:
             reason = f"take {size} bytes, and a ConfigMap holds {MAX_CONFIG_MAP_BYTES}; try fewer combinations"
             yield "parameters", reason
-        if self.max_failed_indexes is not None and self.max_failed_indexes > self.trials:
-            yield "max_failed_indexes", f"is {self.max_failed_indexes}, and there are {self.trials} trials"
         yield from self.hostname_errors(self.trials)
 
     @override

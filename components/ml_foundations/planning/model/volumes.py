@@ -167,7 +167,9 @@ class Volumes:
         for path, what, found in self._csi_volumes(section(template, "spec"), namespace):
             lacking = [driver for each in found if (driver := each.get("driver")) in self._lacks]
             if lacking:
-                yield self._lacking(lacking[0], path, what)._replace(certain=len(lacking) == len(found))
+                # On its node's network, a pod mounts a bucket without GKE's metadata server.
+                certain = len(lacking) == len(found) and not section(template, "spec").get("hostNetwork")
+                yield self._lacking(lacking[0], path, what)._replace(certain=certain)
 
     def _csi_volumes(self, spec: Manifest, namespace: str) -> Iterator[tuple[str, str, list[Manifest]]]:
         """The volumes of a pod: the path, what it is, and the csi of each volume that it may be; empty without."""

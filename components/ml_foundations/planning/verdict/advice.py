@@ -20,7 +20,7 @@ from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.nodes import comes_on_request, machine_of
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import Workload, is_indexed
 
@@ -46,7 +46,7 @@ def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
         workload = candidate.workload
         if workload.is_finite and (workload.all_at_once or _has_ranks(workload)):
             candidate.warnings += _slow_networks(cluster, candidate)
-            candidate.warnings += _one_by_one(cluster, candidate)
+            candidate.warnings += _on_fleeting_nodes(cluster, candidate)
         for pod_set, pod in candidate.sets if cluster.is_gke else ():
             if pod.spec.get("hostNetwork"):
                 candidate.warnings += cluster.volumes.by_the_nodes_account(pod_set.template, workload.namespace)
@@ -141,18 +141,17 @@ def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
             )
 
 
-def _one_by_one(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
-    """Pods that run at once on nodes of flex-start alone, which come as Google has them.
+def _on_fleeting_nodes(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
+    """Pods that run at once on nodes that come as Google has them (flex-start), or go as it wants them back (Spot).
 
-    For such, GKE has queued provisioning (GKE, "Run a large-scale workload with flex-start with queued provisioning").
+    For the first, GKE has queued provisioning (GKE, "Run a large-scale workload with flex-start with queued
+    provisioning").
     """
     for pod_set, pod in candidate.sets:
-        nodes = [place.node for place in cluster.accepting(pod)]
-        flexible = [node for node in nodes if labels.GKE_FLEX_START in node.labels and not comes_on_request(node)]
-        if pod_set.count > 1 and flexible and len(flexible) == len(nodes):
-            message = f"its {pod_set.count} pods run at once, and nodes of flex-start come one by one"
-            remedy = "Have them come together: queuedProvisioning of the pool, and a queue whose flavor says so."
-            yield Refusal("one-by-one", pod_set.path, f"{message}: the first are paid while they wait", remedy)
+        nodes = [place.node for place in cluster.accepting(pod) if pod_set.count > 1]
+        for label, name in ((labels.GKE_FLEX_START, "one-by-one"), (labels.GKE_SPOT, "gang-on-spot")):
+            if nodes and all(label in node.labels and not comes_on_request(node) for node in nodes):
+                yield told(name, pod_set.path, count=pod_set.count)
 
 
 def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal]:

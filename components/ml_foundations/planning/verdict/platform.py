@@ -7,11 +7,21 @@ import yaml
 
 from ml_foundations.catalog import versions
 from ml_foundations.catalog.disks import LUSTRE_CSI
+from ml_foundations.catalog.gke_kinds import begins_before
 from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES, CRITICAL_PODS_BESIDE, Operator
 from ml_foundations.catalog.pools import refused_labels
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, Unknown, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.manifests import (
+    UNKNOWN,
+    Manifest,
+    Unknown,
+    annotations_of,
+    items,
+    name_of,
+    namespace_of,
+    section,
+)
 from ml_foundations.planning.input.program import (
     CLUSTER,
     CONNECTION,
@@ -31,6 +41,11 @@ from ml_foundations.planning.model.resources import PODS
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
 _WORDS = {row["rule"]: row for row in rows("platform.csv", "ml_foundations.planning.verdict", ";")}
+_SINCE = {
+    ("nodeConfig", "labels", labels.GKE_DRA_DRIVER): "1.34",
+    ("nodeConfig", "flexStart"): "1.32.2-gke.1652000",
+}
+"""The versions of GKE that properties of pools need (GKE, "Prepare GKE infrastructure for DRA", "About flex-start")."""
 _TOLERATED_BY_GKE = ("components.gke.io/gke-managed-components", "CriticalAddonsOnly", labels.ARCH, UNKNOWN)
 """Keys of taints that GKE's own pods tolerate, or may."""
 
@@ -58,13 +73,16 @@ def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass])
     for pool in pools:
         if section(pool, "nodeConfig", "reservationAffinity").get("consumeReservationType") == "ANY_RESERVATION":
             yield _told("reservation", f"NodePool {pool.get('name')}")
+        for (*path, field), version in _SINCE.items():
+            if section(pool, *path).get(field) and any(begins_before(cluster, version) for cluster in clusters):
+                yield _told("version", f"NodePool {pool.get('name')}", version=version)
         if _leaves_zones_open(pool) and not any(cluster.get("nodeLocations") for cluster in clusters):
             yield _told("zones", f"NodePool {pool.get('name')}")
     kept = [section(cluster, "monitoringConfig") for cluster in clusters]
     kept = [each for each in kept if isinstance(names := each.get("enableComponents"), list) and "DCGM" in names]
     if any(section(each, "managedPrometheus").get("enabled") is False for each in kept):
         yield _told("metrics-collected", "Cluster")
-    yield from _without_private_access(resources)
+    yield from _in_made_networks(resources)
     yield from _half_gangs(values_of(resources, versions.KUEUE))
     operator = operator_of(resources)
     exporters, plugins = ([*_running(resources, image)] for image in ("dcgm-exporter", "k8s-device-plugin"))
@@ -143,15 +161,23 @@ def _leaves_zones_open(pool: Manifest) -> bool:
     return is_region and bool(has_gpus) and not pool.get("nodeLocations")
 
 
-def _without_private_access(resources: Sequence[Resource]) -> Iterator[Finding]:
-    """Classes of instances that have addresses of private services access, in a network that is made without it."""
+def _in_made_networks(resources: Sequence[Resource]) -> Iterator[Finding]:
+    """What needs more of a network than those that are made have.
+
+    Classes of instances that have addresses of private services access, and Ingresses of internal load balancers, whose
+    proxies have addresses of their own (GKE, "Ingress for internal Application Load Balancers").
+    """
     networks = [inputs.get("name") for type_, inputs in resources if type_ == NETWORK]
-    for each in objects_of(resources) if CONNECTION not in dict(resources) else ():
+    purposes = [inputs.get("purpose") for type_, inputs in resources if type_ == SUBNETWORK]
+    has_proxies = not {"REGIONAL_MANAGED_PROXY", UNKNOWN}.isdisjoint(purposes)
+    for each in objects_of(resources) if networks else ():
         parameters = section(each, "parameters")
         network = str(parameters.get("network")).rpartition("/")[2]
         is_private = each.get("provisioner") == LUSTRE_CSI or parameters.get("connect-mode") == "PRIVATE_SERVICE_ACCESS"
-        if is_private and network in networks:
+        if is_private and network in networks and CONNECTION not in dict(resources):
             yield _told("private-access", f"StorageClass {name_of(each)}", network=network)
+        if annotations_of(each).get(labels.INGRESS_CLASS) == labels.INTERNAL_INGRESS and not has_proxies:
+            yield _told("proxies", f"Ingress {namespace_of(each)}/{name_of(each)}")
 
 
 def _beyond(quota: Manifest, operator: Operator, nodes: Sequence[NodeClass]) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Container, Iterable
 from ipaddress import ip_network
 
+from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import annotations_of, items, name_of, namespace_of, section
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
@@ -11,13 +12,12 @@ from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 SERVICES = "/api/v1/services"
 INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
 CLASSES = "/apis/networking.k8s.io/v1/ingressclasses"
-CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 ADDRESSES = [str(address) for address in ip_network("198.51.100.0/24").hosts()]
 """Addresses for documentation (RFC 5737, TEST-NET-2): nothing on the internet has one, and no recorded Address."""
 
 _GKE_CLASSES = "networking.gke.io/"
 """Prefix of the classes of load balancers that GKE makes itself."""
-_GKE_INGRESSES = ("", "gce", "gce-internal")
+_GKE_INGRESSES = ("", "gce", labels.INTERNAL_INGRESS)
 """The annotation of an Ingress that GKE's own controller serves (GKE, Ingress for Application Load Balancers)."""
 
 
@@ -53,7 +53,7 @@ def address(uid: str, taken: Container[str]) -> str:
 
 def is_served(ingress: Object, classes: Container[str]) -> bool:
     """Whether GKE or a controller of the cluster gives an Ingress its address; GKE does not read ingressClassName."""
-    chosen, noted = ingress["spec"].get("ingressClassName"), annotations_of(ingress).get(CLASS_ANNOTATION, "")
+    chosen, noted = ingress["spec"].get("ingressClassName"), annotations_of(ingress).get(labels.INGRESS_CLASS, "")
     return chosen in classes if chosen else noted in _GKE_INGRESSES or noted in classes
 
 
