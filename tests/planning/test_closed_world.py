@@ -89,7 +89,7 @@ def test_what_cannot_fit_is_not_certain_where_a_field_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("document", "path"),
     [
-        (quota(hard={"widgets": "1"}), "ResourceQuota quota.spec.hard.widgets"),
+        (quota(hard={"count/serviceaccounts": "1"}), "ResourceQuota quota.spec.hard.count/serviceaccounts"),
         (quota(hard={"count/serviceaccounts": "9"}), "ResourceQuota quota.spec.hard.count/serviceaccounts"),
         (
             quota(hard={"persistentvolumeclaims": "9"}, scopes=["VolumeAttributesClass"]),

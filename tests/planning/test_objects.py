@@ -136,7 +136,6 @@ SCHEDULES = (
         ", * * * *",
     ),
 )
-PROCESS = [None, None, {"windowsOptions": {"hostProcess": [True, True, False]}}]
 SHAPES: dict[str, tuple[str, Manifest]] = {
     "Namespace": ("/api/v1/namespaces", {}),
     "Node": (
@@ -271,19 +270,6 @@ SHAPES: dict[str, tuple[str, Manifest]] = {
                 "schedule": [*3 * ["* * * * *"], *SCHEDULES],
                 "timeZone": [None, "Europe/Berlin", "Mars/Base", "UTC", "", "Local", "local", "Europe", "../x"],
                 "jobTemplate": {"spec": JOB},
-            }
-        },
-    ),
-    "Pod": (
-        "/api/v1/namespaces/default/pods",
-        {
-            "spec": {
-                "containers": (
-                    {"name": "a", "image": "i", "securityContext": PROCESS},
-                    {"name": "b", "image": "i", "securityContext": PROCESS},
-                ),
-                "securityContext": PROCESS,
-                "hostNetwork": [None, True],
             }
         },
     ),

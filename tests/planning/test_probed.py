@@ -1,8 +1,10 @@
 """Small cases, each with what became of it on a real control plane."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.input.documents import read
@@ -457,6 +459,14 @@ CASES: dict[str, tuple[list[Manifest], Verdict]] = {
 def test_the_verdict_is_what_became_of_it(case: str) -> None:
     documents, expected = CASES[case]
     assert judge(documents).stack is expected
+
+
+BESIDE = yaml.safe_load(Path(__file__).with_name("probed.yaml").read_text())
+
+
+@pytest.mark.parametrize("probe", BESIDE, ids=[each["case"] for each in BESIDE])
+def test_objects_beside_a_deployment(probe: Manifest) -> None:
+    assert judge([ROOMY, WEB, *probe["documents"]]).stack == probe["verdict"]
 
 
 def test_what_is_declared_replaces_what_is_stored() -> None:

@@ -700,7 +700,8 @@ SERVING = {
 }
 
 
-CPU_USE = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+HALF = {"type": "Utilization", "averageUtilization": 50}
+CPU_USE = {"type": "Resource", "resource": {"name": "cpu", "target": HALF}}
 
 
 @pytest.mark.parametrize(
@@ -708,12 +709,16 @@ CPU_USE = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "U
     [
         (CPU_USE, {}, "not all containers request cpu"),
         (CPU_USE, {"cpu": "1"}, None),
-        ({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "AverageValue"}}}, {}, None),
-        ({"type": "Resource", "resource": {"name": GPU, "target": {"type": "Utilization"}}}, {}, f"not of {GPU}"),
+        (
+            {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "1"}}},
+            {},
+            None,
+        ),
+        ({"type": "Resource", "resource": {"name": GPU, "target": HALF}}, {}, f"not of {GPU}"),
         (
             {
                 "type": "ContainerResource",
-                "containerResource": {"name": "cpu", "container": "no", "target": {"type": "Utilization"}},
+                "containerResource": {"name": "cpu", "container": "no", "target": HALF},
             },
             {"cpu": "1"},
             "the pods have no container no",

@@ -18,8 +18,12 @@ from ml_foundations.kubernetes.cron import is_schedule
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, items, joined, section, unknown_paths
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED
+from ml_foundations.planning.model.resources import is_extended
 
 _DIVISORS = ("0", "1", *(f"1{unit}{kind}" for unit in "kMGTPE" for kind in ("", "i") if unit + kind != "ki"), "1Ki")
+_network: Callable[[Any], Any] = ipaddress.ip_network
+_CLUSTERS_OWN = "that of the cluster"
+"""The rule of what only the cluster's configuration decides: where it is broken, it may still be so."""
 _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "anything": lambda value: True,
     "left out": lambda value: value in ("", []),
@@ -61,8 +65,17 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "of one type": lambda held: sum(held[key] is not None for key in held if key != "name") <= 1,
     "named where there are several": lambda ports: len(ports) < 2 or all(port.get("name") for port in ports),
     "a node port or 0": lambda value: value == 0 or is_valid("from 30000 to 32767", value),
-    "a network alone": lambda value: "/" in value and ipaddress.ip_network(value),
-    "without an item twice": lambda value: len({*value}) == len(value),
+    "a network alone": lambda value: "/" in value and _network(value),
+    "without an item twice": lambda value: _differ([(each,) for each in value]),
+    "with an item": lambda value: len(value) > 0,
+    "resources of quotas": lambda value: all(is_valid("a resource of a quota", key) for key in value),
+    _CLUSTERS_OWN: lambda value: value in ("IPv4", "SingleStack", "PreferDualStack", "None"),
+    "with parts of its cidr as except": lambda held: all(
+        each != held["cidr"] and _network(each).subnet_of(_network(held["cidr"])) for each in held.get("except", ())
+    ),
+    "whole where extended": lambda value: all(
+        not parse_quantity(amount) % 1 for name, amount in value.items() if "/" in name and is_extended(name)
+    ),
     "without an empty key": lambda value: "" not in value,
     "with 1 MiB of base64 at most": lambda value: sum(len(each or "") for each in value.values()) <= 1398104,
     "with an endPort from its port on": lambda held: held.get("endPort", 2**16) >= (held.get("port") or -1),
@@ -92,7 +105,7 @@ class Broken(NamedTuple):
     path: str
     rule: str
     known: bool = True
-    """Whether the value is known."""
+    """Whether the value is known, and it is certain that the rule is broken."""
 
 
 @dataclass
@@ -134,7 +147,7 @@ class Rules:
         for rule in self.must if value != "" or self.given == "not empty" else ():
             if not is_valid(rule, value):
                 shown = "" if isinstance(value, dict | list) else f", not {value!r}"
-                found.append(Broken("", f"must be {rule}{shown}"))
+                found.append(Broken("", f"must be {rule}{shown}", rule != _CLUSTERS_OWN))
         if is_mapping(value):
             for condition, rules in self.when.items():
                 key, terms = _terms(condition)
@@ -263,7 +276,7 @@ def _check(rule: str) -> Callable[[Any], Any]:
 
 
 def _differ(seen: list[tuple[Any, ...]]) -> bool:
-    return all(seen.count(each) == 1 for each in seen if any(each) and UNKNOWN not in each)
+    return all(seen.count(each) == 1 for each in seen if each[0] and UNKNOWN not in each)
 
 
 def _paths(sources: Iterable[Manifest]) -> Iterable[tuple[Any]]:
@@ -289,5 +302,4 @@ class _Known(dict[str, Any]):
 
 def _share(value: Any) -> int:
     """A number, or the number of a percentage."""
-    match = re.fullmatch(r"([0-9]+)%", value) if isinstance(value, str) else None
-    return int(match[1] if match else value)
+    return int(re.findall(r"^([0-9]+)%\Z", value)[0]) if isinstance(value, str) else value

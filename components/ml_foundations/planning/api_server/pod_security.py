@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterable
 
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, annotations_of, items, section
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, annotations_of, items, labels_of, section
 from ml_foundations.planning.api_server import fields
 from ml_foundations.planning.api_server.fields import Broken
 from ml_foundations.planning.model.refusals import Refusal
 
 _LABEL = "pod-security.kubernetes.io/"
-_VERSION = re.compile(r"latest|v1\.(0|[1-9][0-9]*)", re.ASCII)
+_LABELS = re.compile(rf"{_LABEL}(?:enforce|audit|warn)(-version)?")
+_LEVEL, _VERSION = re.compile("privileged|baseline|restricted"), re.compile(r"latest|v1\.(0|[1-9][0-9]*)", re.ASCII)
 _LATEST = 1_000
 _ANNOTATIONS = {
     "container.apparmor.security.beta.kubernetes.io/": (_LATEST, r"|runtime/default|localhost/.*"),
@@ -29,13 +30,20 @@ def refusals(namespace_labels: Manifest, template: Manifest) -> Iterable[Refusal
         yield Refusal("pod-security", path, message, remedy, certain=known)
 
 
+def wrong_labels(namespace: Manifest) -> Iterable[tuple[str, str]]:
+    """Labels of a namespace that the API server refuses, and why."""
+    for key, value in labels_of(namespace).items():
+        if (label := _LABELS.fullmatch(key)) and value is not UNKNOWN:
+            wanted = _VERSION if label[1] else _LEVEL
+            if not wanted.fullmatch(value):
+                yield f"metadata.labels.{key}", f"must be {wanted.pattern}, not {value}"
+
+
 def broken(policy: Manifest, template: Manifest) -> Iterable[Broken]:
     """What pods do that a policy does not allow; its keys are the ends of the labels', such as enforce."""
     level = policy.get("enforce", "privileged")
-    for name, value in policy.items():
-        levels = ("privileged", "baseline", "restricted")
-        if value is UNKNOWN or not (_VERSION.fullmatch(value) if name.endswith("-version") else value in levels):
-            return [Broken("", f"its label {_LABEL}{name} is {value}", known=value is not UNKNOWN)]
+    if unknown := [name for name, value in policy.items() if value is UNKNOWN]:
+        return [Broken("", f"its label {_LABEL}{unknown[0]} is not known", known=False)]
     if level == "privileged":
         return []
     number = policy.get("enforce-version", "latest").rpartition(".")[2]

@@ -20,11 +20,12 @@ from ml_foundations.kubernetes.manifests import (
     section,
     unknown_paths,
 )
-from ml_foundations.kubernetes.quantities import WHOLE, milli, millis
+from ml_foundations.kubernetes.quantities import WHOLE, millis
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.api_server.fields import is_valid, of_object, pod_spec
+from ml_foundations.planning.api_server.pod_security import wrong_labels
 from ml_foundations.planning.input import known
-from ml_foundations.planning.model.refusals import Refusal, invalid
+from ml_foundations.planning.model.refusals import Refusal, invalid, told
 from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload, is_indexed, is_stored
 
@@ -36,16 +37,6 @@ _OF_PODS = frozenset({"pods", *(f"{of}{name}" for of in ("", "requests.", "limit
 _OF_CLAIMS = frozenset({"persistentvolumeclaims", "requests.storage"})
 _OF_SCOPES = {"BestEffort": frozenset({"pods"}), "VolumeAttributesClass": _OF_CLAIMS}
 """The resources of a quota that has a scope; those of other scopes are of pods."""
-_OBJECTS = (
-    *("configmaps", "replicationcontrollers", "resourcequotas", "secrets"),
-    *("services", "services.loadbalancers", "services.nodeports"),
-)
-_QUOTA_RESOURCES = (
-    *(_OF_PODS | _OF_CLAIMS),
-    *("ephemeral-storage", "requests.ephemeral-storage", "limits.ephemeral-storage"),
-    *_OBJECTS,
-)
-_IN_WHOLES = frozenset({"pods", "persistentvolumeclaims", *_OBJECTS})
 _INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*", re.ASCII)
 _OPPOSITES = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
 
@@ -70,18 +61,33 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
             about = f"{document['kind']} {name_of(document)}"
             broken = of_object(document["kind"]).broken(document)
             notes = () if known.is_judged(document) else known.notes(document)
-            told = dict.fromkeys((path, rule) for path, rule, is_certain in (*broken, *notes) if is_certain)
+            wrong = dict.fromkeys((path, rule) for path, rule, is_certain in (*broken, *notes) if is_certain)
             if check := _AGAINST_EACH_OTHER.get(document["kind"]):
-                told |= dict.fromkeys(check(document))
-            found += [invalid(path, rule, about) for path, rule in told]
+                wrong |= dict.fromkeys(check(document))
+            found += [invalid(path, rule, about) for path, rule in wrong]
+            unsure = [path for path, rule, is_certain in broken if not is_certain and rule.startswith("must")]
+            found += [told("cluster-setting", path, object=about, field=path) for path in unsure]
+    found += [invalid(path, "must not be that of another Service", about) for path, about in _taken(documents)]
     classes = [each for each in documents if each["kind"] == "PriorityClass" and each.get("globalDefault") is True]
     second = "must not be true of a second PriorityClass"
     return [*found, *(invalid("globalDefault", second, f"PriorityClass {name_of(each)}") for each in classes[1:])]
 
 
+def _taken(documents: Iterable[Manifest]) -> _Wrong:
+    """Ports of the nodes, and addresses, that one Service asks for and one before it, and the Services."""
+    seen: dict[Any, Manifest] = {}
+    for service in (each for each in documents if each["kind"] == "Service" and not is_stored(each)):
+        spec = section(service, "spec")
+        wanted = [("ports", port.get("nodePort")) for port in items(spec, "ports")]
+        for key, value in (*wanted, *((key, spec.get(key)) for key in ("clusterIP", "healthCheckNodePort"))):
+            is_one = value not in (0, "", "None") and isinstance(value, int | str)
+            if is_one and seen.setdefault(value, service) is not service:
+                yield f"spec.{key}", f"Service {name_of(service)}"
+
+
 @lru_cache(maxsize=16384)
 def _of_spec(spec: ByContent, claims: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    checks = (_container_names, _host_ports, _device_claims, _host_processes, _sleeps)
+    checks = (_container_names, _host_ports, _device_claims, _sleeps)
     broken = [(path, rule) for path, rule, known in pod_spec().broken(spec.tree) if known]
     return *broken, *(each for check in checks for each in check(spec.tree)), *_mounts(spec.tree, claims)
 
@@ -125,26 +131,6 @@ def _host_ports(spec: Manifest) -> _Wrong:
             if number := wanted or (spec.get("hostNetwork") and own):
                 taken.append((f"{path}.hostPort", (port.get("protocol") or "TCP", port.get("hostIP") or "", number)))
         yield from _repeated(taken, "protocol, address and number")
-
-
-def _host_processes(spec: Manifest) -> _Wrong:
-    """Containers that are processes of a Windows node are so all together, on its network."""
-    path = ".securityContext.windowsOptions.hostProcess"
-    of_pod = section(spec, "securityContext", "windowsOptions").get("hostProcess")
-    own = [
-        (at, section(each, "securityContext", "windowsOptions").get("hostProcess")) for at, each in _containers(spec)
-    ]
-    said = [(at, of_pod if mine is None else mine) for at, mine in own]
-    if UNKNOWN in (of_pod, *(mine for _, mine in own), spec.get("hostNetwork")):
-        return
-    for at, mine in own:
-        if None is not of_pod != mine is not None:
-            yield f"{at}{path}", "must be that of the pod"
-    if any(mine for _, mine in said):
-        if not all(mine for _, mine in said):
-            yield path[1:], "must be true of all containers or of none"
-        if not spec.get("hostNetwork"):
-            yield "hostNetwork", "must be true where containers are processes of the node"
 
 
 def _sleeps(spec: Manifest) -> _Wrong:
@@ -224,9 +210,7 @@ def _scopes(quota: Manifest) -> _Wrong:
     """Scopes are for resources that pods, or claims, take; some exclude each other, and some say nothing but that."""
     spec, selecting = section(quota, "spec"), "spec.scopeSelector.matchExpressions"
     hard = section(spec, "hard")
-    standard = {
-        key for key in hard if key in _QUOTA_RESOURCES or key.removeprefix("requests.").startswith("hugepages-")
-    }
+    standard = {key for key in hard if "/" not in key}
     required = _listed(section(spec, "scopeSelector"), "matchExpressions")
     for path, names in (
         ("spec.scopes", [scope for scope in spec.get("scopes") or () if scope is not UNKNOWN]),
@@ -237,7 +221,7 @@ def _scopes(quota: Manifest) -> _Wrong:
                 yield path, f"must not have {name} beside {', '.join(sorted(others))}"
         yield from ((path, f"must not hold {' and '.join(pair)}") for pair in _OPPOSITES if {*pair} <= {*names})
     for name, amount in millis(hard).items():
-        if (name in _IN_WHOLES or is_extended(name)) and amount % WHOLE:
+        if (is_valid("a counted resource of a quota", name) or is_extended(name)) and amount % WHOLE:
             yield f"spec.hard.{name}", "must be a whole number"
     for path, requirement in required:
         name, operator = requirement.get("scopeName"), requirement.get("operator")
@@ -266,16 +250,8 @@ def _amounts(limit_range: Manifest) -> _Wrong:
                 yield f"spec.{path}.default.{name}", "must be its defaultRequest"
 
 
-def _wholes(node: Manifest) -> _Wrong:
-    """Nodes have whole units of extended resources."""
-    for field in ("capacity", "allocatable"):
-        for name, amount in section(node, "status", field).items():
-            if "/" in name and is_extended(name) and milli(amount) % WHOLE:
-                yield f"status.{field}.{name}", "must be a whole number"
-
-
 _IN_ORDER = ("min", "defaultRequest", "default", "max")
-_AGAINST_EACH_OTHER = {"Node": _wholes, "ResourceQuota": _scopes, "LimitRange": _amounts}
+_AGAINST_EACH_OTHER = {"Namespace": wrong_labels, "ResourceQuota": _scopes, "LimitRange": _amounts}
 
 
 # --- Workloads

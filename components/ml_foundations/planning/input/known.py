@@ -266,11 +266,11 @@ def _wrong_quantity(value: str | float) -> str:
         return str(error)
 
 
-_BASE64 = re.compile(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
+_BASE64 = re.compile(r"'([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?'", re.ASCII)  # in quotes
 _CHECKS: Mapping[str, Callable[[Any, int], str]] = {
     "any": lambda value, _: "",
     "boolean": lambda value, _: "" if isinstance(value, bool) else f"must be true or false, not {shown(value)}",
-    "byte": lambda value, _: "" if _BASE64.fullmatch(re.sub("[\r\n]", "", value)) else "must be base64",
+    "byte": lambda value, _: "" if _BASE64.fullmatch(re.sub(r"\\[rn]", "", repr(value))) else "must be base64",
     "int32": lambda value, least: _integer(value, least) or ("" if value < 2**31 else f"must be below {2**31}"),
     "integer": _integer,
     "integer or any string": lambda value, least: "" if isinstance(value, str) else _CHECKS["int32"](value, least),

@@ -88,12 +88,13 @@ def _judge(world: World, cluster: Cluster, gke: Manifest | None, roomier: Sequen
     fits_alone = all(candidate.verdict is not Verdict.CANNOT_FIT for candidate in candidates)
     if fits_alone and _is_uncertain(verdict, [other.stack for other in roomier]):
         verdict, findings = Verdict.UNDETERMINED, [finding.as_warning() for finding in findings]
-    refused += [*beside, *unserved_metrics(cluster, gke)]
+    unknown = [*world.unknown, *(each for each in beside if not each.certain)]
+    refused += [*(each for each in beside if each.certain), *unserved_metrics(cluster, gke)]
     if any(reason.certain for reason in refused):
         verdict = Verdict.CANNOT_FIT
     findings += _of_stack(refused)
-    findings += [explain.finding(reason, Verdict.UNDETERMINED) for reason in world.unknown]
-    if world.unknown:
+    findings += [explain.finding(reason, Verdict.UNDETERMINED) for reason in unknown]
+    if unknown:
         verdict = together([verdict, Verdict.UNDETERMINED])
     findings += _of_stack(overpromised(cluster))
     for claim in cluster.volumes.unused(cluster.workloads):
