@@ -30,11 +30,13 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools import toolchain
 
 SIZES = (100, 300, 1000)
-PODS_PER_NODE = 5
+PODS_PER_NODE, MOST_PODS = 5, 10_000
+NODES_PER_POOL = 1000
 GPUS = 8
-PATIENCE_SECONDS = 900
+PATIENCE_SECONDS = 3600
+COMPARED = ("nodes", "CPU of nodes", "pods", "CPU of pods", "megabytes")
 ZONES = ("us-central1-a", "us-central1-b")
-Make = Callable[[Rehearsal, Api, Pool], None]
+Make = Callable[[Rehearsal, Api, Sequence[Pool]], None]
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
@@ -45,28 +47,30 @@ def main() -> None:
 
 def measure(sizes: Sequence[int] = SIZES) -> dict[str, Any]:
     """By number of nodes: seconds, wall and CPU, until all are Ready and a Job of five pods each has completed."""
-    return {f"{size} nodes, {size * PODS_PER_NODE} pods": compared(size) for size in sizes}
+    return {f"{size} nodes, {pods_on(size)} pods": compared(size) for size in sizes}
+
+
+def pods_on(size: int) -> int:
+    return min(size * PODS_PER_NODE, MOST_PODS)
 
 
 def compared(size: int) -> dict[str, Any]:
     """A pool of a rehearsal, the anchor of the same run, and the ratio of the two."""
     found = {"anchor": seconds_of(size, by_script), "rehearsal": seconds_of(size, by_pool)}
     mine, anchor = found["rehearsal"], found["anchor"]
-    return found | {"ratio": {key: round(mine[key] / anchor[key], 2) for key in mine if "per second" not in key}}
+    return found | {"ratio": {key: round(mine[key] / anchor[key], 2) for key in mine if key in COMPARED}}
 
 
-def seconds_of(size: int, make: Make) -> dict[str, float]:
+def seconds_of(size: int, make: Make) -> dict[str, Any]:
     with replica() as rehearsal:
         api, changed = Api(Access(rehearsal.kubeconfig)), threading.Event()
         known = Informer(api, "/api/v1/nodes", changed, read=lambda node: node | {"ready": is_ready(node)})
         known.start()
-        bounds = {"min_nodes": size, "initial_nodes": size, "max_nodes": size}
-        pool = Pool("gpus", "a3-highgpu-8g", cluster="ml", zones=ZONES, gpu=PoolGpu("nvidia-h100-80gb", GPUS), **bounds)
         started, spent = time.perf_counter(), cpu(rehearsal)
-        make(rehearsal, api, pool)
+        make(rehearsal, api, pools_of(size))
         wait(lambda: sum(node["ready"] for node in known.items()) >= size)
         made, spent_on_nodes = time.perf_counter(), cpu(rehearsal) - spent
-        pods = size * PODS_PER_NODE
+        pods = pods_on(size)
         api.create(_JOBS, job(pods))
         wait(lambda: condition(api.get(f"{_JOBS}/many"), "Complete").get("status") == "True")
         done = time.perf_counter()
@@ -78,7 +82,21 @@ def seconds_of(size: int, make: Make) -> dict[str, float]:
             "pods per second": round(pods / (done - made)),
             "CPU of pods": round(cpu(rehearsal) - spent - spent_on_nodes, 1),
             "megabytes": memory(rehearsal),
+            "CPU and megabytes by process": {
+                process.name(): [round(cpu_of(process), 1), megabytes_of(process)] for process in running(rehearsal)
+            },
         }
+
+
+def pools_of(size: int) -> list[Pool]:
+    """Pools with as many nodes together, each of as many as GKE has in one zone."""
+    rest = range(0, size, NODES_PER_POOL)
+    return [pool_of(f"gpus-{index}", min(NODES_PER_POOL, size - before)) for index, before in enumerate(rest)]
+
+
+def pool_of(name: str, size: int) -> Pool:
+    bounds = dict.fromkeys(("min_nodes", "initial_nodes", "max_nodes"), size)
+    return Pool(name, "a3-highgpu-8g", cluster="ml", zones=ZONES, gpu=PoolGpu("nvidia-h100-80gb", GPUS), **bounds)
 
 
 @contextmanager
@@ -94,16 +112,18 @@ def replica() -> Iterator[Rehearsal]:
             kwok.delete(rehearsal)
 
 
-def by_script(rehearsal: Rehearsal, api: Api, pool: Pool) -> None:
-    for index in range(pool.min_nodes):
-        api.create("/api/v1/nodes", nodes.new_node(pool, ZONES[index % len(ZONES)], None))
+def by_script(rehearsal: Rehearsal, api: Api, pools: Sequence[Pool]) -> None:
+    for pool in pools:
+        for index in range(pool.min_nodes):
+            api.create("/api/v1/nodes", nodes.new_node(pool, ZONES[index % len(ZONES)], None))
 
 
-def by_pool(rehearsal: Rehearsal, api: Api, pool: Pool) -> None:
+def by_pool(rehearsal: Rehearsal, api: Api, pools: Sequence[Pool]) -> None:
     store = Store(rehearsal)
     store.save("clusters", "ml", {"id": "ml", "inputs": {"name": "ml"}})
     life.start(rehearsal)
-    store.save_pool(pool)
+    for pool in pools:
+        store.save_pool(pool)
 
 
 def is_ready(node: Object) -> bool:
@@ -121,13 +141,21 @@ def job(pods: int) -> Object:
 
 def memory(rehearsal: Rehearsal) -> int:
     """What the processes of a rehearsal hold of the machine's memory, what they share counted once."""
-    return round(sum(process.memory_full_info().pss for process in running(rehearsal)) / 1e6)
+    return sum(map(megabytes_of, running(rehearsal)))
+
+
+def megabytes_of(process: psutil.Process) -> int:
+    return round(process.memory_full_info().pss / 1e6)
 
 
 def cpu(rehearsal: Rehearsal) -> float:
     """The CPU seconds that the processes of a rehearsal have taken."""
-    times = [process.cpu_times() for process in running(rehearsal)]
-    return sum(each.user + each.system for each in times)
+    return sum(map(cpu_of, running(rehearsal)))
+
+
+def cpu_of(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 def running(rehearsal: Rehearsal) -> list[psutil.Process]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ml_foundations.kubernetes.labels import GKE_REQUEST, GPU_RESOURCE, HOSTNAME, ZONE
 from ml_foundations.rehearsal.cli import _parser
-from ml_foundations.rehearsal.cloud import nodes
+from ml_foundations.rehearsal.cloud import autoscaler, nodes
 from ml_foundations.rehearsal.cloud.autoscaler import Plan, is_unschedulable, plan
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -138,3 +138,19 @@ def test_a_stockout_leaves_a_pool_fewer_nodes_than_it_may_have(tmp_path: Path) -
     assert store.pools()[BIG.name].max_nodes == 20
     with pytest.raises(SystemExit):
         _parser().parse_args(["up", "--stock", BIG.name])
+
+
+def test_pods_that_only_room_keeps_apart_are_planned_for_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    real = autoscaler.placeable
+
+    def counting(pod: Any, places: Any) -> Any:
+        looked.append(len(places))
+        return real(pod, places)
+
+    monkeypatch.setattr(autoscaler, "placeable", counting)
+    big = replace(L4, max_nodes=300)
+    existing = tuple(nodes.new_node(big, big.zones[0], None) for _ in range(100))
+    found = planned(pending(600, gpus=2, tolerations=[{"operator": "Exists"}]), big, existing=existing)
+    assert (per_pool(found), found.unplaced) == ({"l4": 200}, 300)
+    assert sum(looked) < 4 * 300, "each node is looked at once, and for each new one the pool and its zones"

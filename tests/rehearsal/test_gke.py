@@ -17,6 +17,7 @@ from ml_foundations.kubernetes.labels import GPU_RESOURCE, INGRESS_CLASS
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.rehearsal.api import ApiError
 from ml_foundations.rehearsal.cloud import brought_nodes, life, load_balancers, volumes
+from ml_foundations.rehearsal.cloud.addons import OTHERS
 from ml_foundations.rehearsal.cloud.life import SCALE_DOWN_VARIABLE
 from ml_foundations.rehearsal.cloud.store import ASSUMED
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -107,6 +108,20 @@ def test_system_daemonsets_take_their_part_of_every_node(cloud: Cloud) -> None:
     for pods in by_node().values():
         requests = [c["resources"]["requests"]["cpu"] for pod in pods for c in pod["spec"]["containers"]]
         assert sum(map(parse_quantity, requests)) == parse_quantity("244m")
+
+
+def test_pods_of_gkes_own_daemonsets_are_left_out_and_those_of_others_are_not(cloud: Cloud) -> None:
+    def pods(**query: str) -> list[str]:
+        found = cloud.api.get("/api/v1/namespaces/kube-system/pods", **query)["items"]
+        return [pod["metadata"]["labels"]["k8s-app"] for pod in found]
+
+    template = {"metadata": {"labels": {"k8s-app": "netd"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+    path = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+    spec = {"selector": {"matchLabels": {"k8s-app": "netd"}}, "template": template}
+    cloud.api.create(path, {"metadata": {"name": "of-others"}, "spec": spec})
+    until(lambda: pods(labelSelector=OTHERS) == ["netd"] * 2 and "kube-proxy" in pods())
+    cloud.api.delete(f"{path}/of-others")
+    until(lambda: not pods(labelSelector=OTHERS))
 
 
 def test_a_pool_grows_from_zero_to_its_maximum_and_not_beyond(cloud: Cloud) -> None:
@@ -204,19 +219,19 @@ def test_history_remembers_where_a_job_ran_until_the_job_is_gone(cloud: Cloud) -
     container = {"name": "main", "image": "busybox", "resources": {"limits": {GPU_RESOURCE: "1"}}}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     jobs = "/apis/batch/v1/namespaces/default/jobs"
-    cloud.api.create(jobs, {"metadata": {"name": "remembered"}, "spec": {"template": template}})
+    job = cloud.api.create(jobs, {"metadata": {"name": "remembered"}, "spec": {"template": template}})
 
-    def entries() -> list[Object]:
-        return [entry for entry in cloud.store.noted("history", []) if entry["owner_name"] == "remembered"]
+    def ran_on() -> dict[str, str]:
+        return cloud.store.noted("ran_on", {}).get(job["metadata"]["uid"], {})
 
-    until(lambda: bool(entries()))
-    entry = entries()[0]
-    assert (entry["owner_kind"], entry["pool"], entry["phase"]) == ("Job", "l4", "Succeeded")
-    assert entry["node"].startswith("gke-ml-l4-")
+    until(lambda: bool(ran_on()))
+    [(node, pool)] = ran_on().items()
+    assert pool == "l4"
+    assert node.startswith("gke-ml-l4-")
     until(lambda: not cloud.nodes("l4"))
-    assert entries()
+    assert ran_on()
     cloud.api.delete(f"{jobs}/remembered")
-    until(lambda: not entries())
+    until(lambda: not ran_on())
 
 
 def test_gpus_come_and_go_with_the_operator(cloud: Cloud) -> None:

@@ -92,3 +92,22 @@ def test_a_list_that_was_on_its_way_does_not_bring_back_what_was_deleted(api: La
     assert names(api.informer) == []
     api.informer._follow(version)
     assert api.seen == [[]]
+
+
+def test_a_watch_goes_on_where_the_last_one_ended(api: LateApi) -> None:
+    first = api.informer._list()
+    made = api.create(PATH, BODY)
+    api.delete(f"{PATH}/informed")
+    last = api.informer._follow(first)
+    assert int(last) > int(made["metadata"]["resourceVersion"])
+    again = api.create(PATH, BODY)
+    api.delete(f"{PATH}/informed")
+    api.informer._follow(last)
+    assert again["metadata"]["uid"] != made["metadata"]["uid"]
+    assert api.seen == [["informed"], []], "nothing that was seen before comes again"
+
+
+def test_who_wrote_which_field_is_not_kept(api: LateApi) -> None:
+    assert "managedFields" in api.create(PATH, BODY)["metadata"]
+    api.informer._list()
+    assert ["managedFields" in item["metadata"] for item in api.informer.items()] == [False]

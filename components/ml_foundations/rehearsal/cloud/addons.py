@@ -14,6 +14,9 @@ from ml_foundations.kubernetes.selectors import node_affinity
 from ml_foundations.rehearsal.api import Api
 
 NAMESPACE = "kube-system"
+_OWN = "ml-foundations/gke"
+OTHERS = f"!{_OWN}"
+"""Selects all pods but those of GKE's own DaemonSets, which are most of a large cluster's and keep no node."""
 _MANIFESTS = Path(__file__).with_suffix(".yaml")
 _PATHS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -62,5 +65,6 @@ def _daemon_set(entry: SystemDaemonSet) -> dict[str, Any]:
         )
     mode = {"addonmanager.kubernetes.io/mode": "Reconcile"}
     metadata = {"name": entry.name, "namespace": NAMESPACE, "labels": selector | mode}
-    daemon_set = {"selector": {"matchLabels": selector}, "template": {"metadata": {"labels": selector}, "spec": spec}}
+    template = {"metadata": {"labels": selector | {_OWN: "true"}}, "spec": spec}
+    daemon_set = {"selector": {"matchLabels": selector}, "template": template}
     return api_object("apps/v1", "DaemonSet", metadata, spec=daemon_set)

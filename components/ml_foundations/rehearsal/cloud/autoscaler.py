@@ -2,9 +2,11 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import cache
+from itertools import chain, repeat, starmap
 
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
@@ -65,9 +67,10 @@ def is_of_daemon_set(pod: Manifest) -> bool:
 
 def is_unschedulable(pod: Manifest) -> bool:
     """Whether the scheduler has said that no node fits a pod."""
+    if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
+        return False
     conditions = items(section(pod, "status"), "conditions")
-    said = any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions)
-    return said and not pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+    return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions)
 
 
 def is_busy(pod: Manifest) -> bool:
@@ -98,33 +101,48 @@ def plan(
     DaemonSets take part of each node. A pod reaches its disks in some zones; None where any will do. Queued is what is
     for a ProvisioningRequest: it gets new nodes only, of queued pools, which grow for no other.
     """
+    kinds = sorted(_kinds(pods, zones_of_disks), key=lambda kind: kind.size, reverse=True)
+    if not kinds:
+        return Plan()
     # A pod template has the two keys of a pod that are looked at.
     daemons = [pod_of(item["spec"]["template"]) for item in daemon_sets]
-    growing = [pool for pool in pools if pool.autoscaled and pool.queued is queued]
+    growing = {pool.name: pool for pool in pools if pool.autoscaled and pool.queued is queued}
     busy = busy_by_node(pods)
     usable = () if queued else (node for node in existing if not section(node, "spec").get("unschedulable"))
     places = [_place(_ready(node), daemons, map(pod_of, busy.get(name_of(node), ()))) for node in usable]
+    blank = cache(lambda pool, zone: _place(nodes.node_template(growing[pool], zone, operator), daemons))
     sizes = Counter(map(_pool_and_zone, existing))
     new: Counter[tuple[str, str]] = Counter()
     needed: set[str] = set()
     unplaced = 0
-    for kind in sorted(_kinds(pods, zones_of_disks), key=lambda kind: kind.size, reverse=True):
-        left = kind.count
+    for kind in kinds:
+        left, repels = kind.count, any(pod.anti_affinity for place in places for pod in place.running)
+        is_alone = kind.pod.is_simple and not repels
+        taking = _taking(kind, places, is_alone)
         while left:
-            place = next(filter(kind.reaches, placeable(kind.pod, places)), None)
+            place = next(taking)
             if place is None:
-                grown = (nodes.node_template(*found, operator) for found in _may_grow(growing, sizes))
-                fresh = [_place(node, daemons) for node in grown]
-                place = _cheapest(kind, left, fresh, places, sizes, growing)
-                if place is None:
+                fresh = starmap(blank, _may_grow(growing.values(), sizes))
+                chosen = _cheapest(kind, left, fresh, [] if is_alone else places, sizes, growing)
+                if chosen is None:
                     unplaced += left
                     break
+                place = replace(chosen, free=dict(chosen.free))
                 places.append(place)
                 new[_pool_and_zone(place.node.manifest)] += 1
                 sizes[_pool_and_zone(place.node.manifest)] += 1
             needed.add(place.node.name)
             left -= kind.put(place, left)
     return Plan(new, frozenset(needed - {""}), unplaced)
+
+
+def _taking(kind: _Kind, places: list[Place], is_alone: bool) -> Iterator[Place | None]:
+    """The place for the next pods of a kind, each time that it is asked for; None where no place takes more."""
+    if is_alone:
+        # What they take of one place changes no other: each is filled once.
+        yield from chain(filter(kind.reaches, placeable(kind.pod, places)), repeat(None))
+    while True:
+        yield next(filter(kind.reaches, placeable(kind.pod, places)), None)
 
 
 def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozenset[str] | None]) -> Iterable[_Kind]:
@@ -152,8 +170,8 @@ def _place(node: Manifest, daemons: Iterable[PodClass], running: Iterable[PodCla
 def _ready(node: Manifest) -> Manifest:
     """The node as it will be soon, without the taints of its start or of a removal that can be undone."""
     spec = section(node, "spec")
-    taints = [taint for taint in items(spec, "taints") if taint["key"] != REMOVING_TAINT]
-    kept = [taint for taint in taints if not taint["key"].startswith("node.kubernetes.io/")]
+    passing = ("node.kubernetes.io/", REMOVING_TAINT)
+    kept = [taint for taint in items(spec, "taints") if not taint["key"].startswith(passing)]
     return {**node, "spec": {**spec, "taints": kept}}
 
 
@@ -162,12 +180,12 @@ def _pool_and_zone(node: Manifest) -> tuple[str, str]:
     return found.get(labels.GKE_NODE_POOL, ""), found.get(labels.ZONE, "")
 
 
-def _may_grow(pools: Iterable[Pool], sizes: Counter[tuple[str, str]]) -> Iterable[tuple[Pool, str]]:
+def _may_grow(pools: Iterable[Pool], sizes: Counter[tuple[str, str]]) -> Iterable[tuple[str, str]]:
     """The pools that may have one more node, with each zone where they may."""
     for pool in pools:
         most = pool.max_nodes if pool.max_nodes_per_zone is None else pool.max_nodes_per_zone
         if sum(count for (name, _), count in sizes.items() if name == pool.name) < pool.max_nodes:
-            yield from ((pool, zone) for zone in pool.zones if sizes[pool.name, zone] < most)
+            yield from ((pool.name, zone) for zone in pool.zones if sizes[pool.name, zone] < most)
 
 
 def _cheapest(
@@ -176,15 +194,14 @@ def _cheapest(
     fresh: Iterable[Place],
     places: Sequence[Place],
     sizes: Counter[tuple[str, str]],
-    pools: Iterable[Pool],
+    pools: Mapping[str, Pool],
 ) -> Place | None:
     """The new node with the lowest price per pod, in the emptiest zone if zones are to be alike."""
-    by_name = {pool.name: pool for pool in pools}
 
     def cost(place: Place) -> tuple[Decimal, int, str, str]:
         name, zone = _pool_and_zone(place.node.manifest)
-        crowd = sizes[name, zone] if by_name[name].location_policy == "BALANCED" else 0
-        return price(by_name[name]) / min(left, place.room(kind.pod)), crowd, name, zone
+        crowd = sizes[name, zone] if pools[name].location_policy == "BALANCED" else 0
+        return price(pools[name]) / min(left, place.room(kind.pod)), crowd, name, zone
 
     suitable = [place for place in fresh if kind.reaches(place) and place in placeable(kind.pod, [*places, place])]
     return min(suitable, key=cost, default=None)

@@ -71,18 +71,20 @@ class Informer(threading.Thread):
             self._deleted.add(_uid(item))
 
     def run(self) -> None:
-        """List, watch, and start over whenever the watch ends."""
+        """List, and watch from there on; start over where the server is away, or keeps no events of that time."""
         while True:
             try:
-                self._follow(self._list())
-            except Exception as error:  # whatever it was: the server is away, or the watch was too old
+                version = self._list()
+                while True:
+                    version = self._follow(version)
+            except Exception as error:  # whatever it was
                 self.synced.clear()
                 _log.debug("%s: %s", self._path, error)
                 threading.Event().wait(_RETRY_SECONDS)
 
     def _list(self) -> str:
         body = self._api.get(self._path, **self._query)
-        found = {_uid(item): self._read(item) for item in body["items"]}
+        found = {_uid(item): self._kept(item) for item in body["items"]}
         with self._lock:
             gone = [item for uid, item in self._objects.items() if uid not in found]
             self._objects, self._version = found, _version_of(body)
@@ -93,12 +95,17 @@ class Informer(threading.Thread):
         self._changed.set()
         return body["metadata"]["resourceVersion"]
 
-    def _follow(self, version: str) -> None:
-        for event in self._api.watch(self._path, resourceVersion=version, **self._query):
+    def _follow(self, version: str) -> str:
+        """Take the events since a version; returns that of the last one, when the server ends the watch."""
+        query = {"resourceVersion": version, "allowWatchBookmarks": "true"}
+        for event in self._api.watch(self._path, **query, **self._query):
             found = event["object"]
             if event["type"] == "ERROR":
                 raise ApiError(found.get("code", 0), found.get("message", "the watch ended"))
-            uid, item = _uid(found), self._read(found)
+            version = found["metadata"]["resourceVersion"]
+            if event["type"] == "BOOKMARK":
+                continue
+            uid, item = _uid(found), self._kept(found)
             with self._lock:
                 self._version = _version_of(found)
                 self._created.pop(uid, None)
@@ -110,6 +117,11 @@ class Informer(threading.Thread):
             if event["type"] == "DELETED":
                 self._removed(item)
             self._changed.set()
+        return version
+
+    def _kept(self, item: Object) -> Object:
+        item["metadata"].pop("managedFields", None)
+        return self._read(item)
 
 
 def _uid(item: Object) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from ml_foundations.rehearsal.files import locked, read_json, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 
 _DEFAULT_ZONES = ("us-central1-a",)
-_MOST_REMEMBERED = 5_000
 SCALE_DOWN_SECONDS = 600.0
 """How long a node must be idle before it goes, as GKE's autoscaler has it."""
 
@@ -108,7 +106,7 @@ class Store:
         """Note something, as a whole.
 
         ``sizes``: the nodes that each pool is meant to have now; ``scale_down_seconds``: how long a node may idle;
-        ``history``: where finished pods ran; ``stock``: nodes by pool, where they are scarce.
+        ``ran_on``: by uid of a Job, the nodes where its pods ended; ``stock``: nodes by pool, where they are scarce.
         """
         write_json(self.root / f"{name}.json", data)
 
@@ -118,37 +116,3 @@ class Store:
     def _all(self, folder: str) -> list[dict[str, Any]]:
         read = (read_json(path, None) for path in sorted((self.root / folder).glob("*.json")))
         return [data for data in read if data is not None]
-
-
-class History:
-    """Where finished pods ran: the latest, for as long as their Job is there. Safe to add to from several threads."""
-
-    def __init__(self, store: Store, pool_of: Callable[[str], str]) -> None:
-        """Read the record in the store; ``pool_of`` gives the node pool of a node's name."""
-        self._store = store
-        self._pool_of = pool_of
-        self._saved: list[dict[str, Any]] = store.noted("history", [])
-        self._entries = {entry["uid"]: entry for entry in self._saved}
-        self._lock = threading.Lock()
-
-    def add(self, pod: Mapping[str, Any]) -> None:
-        """Remember a pod if it has finished on a node."""
-        node, phase, meta = pod["spec"].get("nodeName"), pod["status"].get("phase"), pod["metadata"]
-        if not node or phase not in ("Succeeded", "Failed") or meta["uid"] in self._entries:
-            return
-        owner = next(iter(meta.get("ownerReferences") or []), {"kind": "Pod", "name": meta["name"], "uid": meta["uid"]})
-        own = {"uid": meta["uid"], "namespace": meta["namespace"], "pod": meta["name"]}
-        owned = {f"owner_{key}": owner[key] for key in ("kind", "name", "uid")}
-        entry = {**own, **owned, "node": node, "pool": self._pool_of(node), "phase": phase}
-        with self._lock:
-            self._entries[meta["uid"]] = entry
-
-    def flush(self, jobs: Set[str]) -> None:
-        """Forget the pods of Jobs that are not among these uids, and write the record if it changed."""
-        with self._lock:
-            found = [e for e in self._entries.values() if e["owner_kind"] != "Job" or e["owner_uid"] in jobs]
-            kept = found[-_MOST_REMEMBERED:]
-            self._entries = {entry["uid"]: entry for entry in kept}
-        if kept != self._saved:
-            self._store.note("history", kept)
-            self._saved = kept

@@ -3,21 +3,21 @@
 import logging
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ml_foundations.catalog.gke_kinds import missing_drivers
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import addons, autoscaler, dra, kubelet, load_balancers, nodes, operator, volumes
-from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, is_busy, is_finished
+from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, Plan, is_busy, is_finished
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.provisioning import Requests
-from ml_foundations.rehearsal.cloud.store import ASSUMED, SCALE_DOWN_SECONDS, History, Pool, Store
+from ml_foundations.rehearsal.cloud.store import ASSUMED, SCALE_DOWN_SECONDS, Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
 
 _log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 _REMOVAL_GRACE_SECONDS = 1.0
 _TICK_SECONDS = 0.5
 _QUIET_SECONDS = 0.1
-_REST = 3
+_REST = 9
 """After a round comes this many times its CPU time without one: at size, the replica needs the processor more."""
 _NODES_AT_ONCE = 16
 _Busy = Mapping[str, Sequence[Manifest]]
@@ -39,7 +39,9 @@ class Supervisor:
     def __init__(self, rehearsal: Rehearsal) -> None:
         self._rehearsal = rehearsal
         self._store = Store(rehearsal)
-        self._history = History(self._store, self._pool_of)
+        self._gone: deque[Object] = deque()
+        """Pods that went away since the last round."""
+        self._ran_on: Mapping[str, Mapping[str, str]] = self._store.noted("ran_on", {})
         self._api = Api(Access(rehearsal.kubeconfig))
         self._changed = threading.Event()
         self._operator: operator.Operator | None = None
@@ -56,7 +58,7 @@ class Supervisor:
             return self._informers[-1]
 
         self._nodes = follow(_NODES)
-        self._pods = follow("/api/v1/pods", removed=self._history.add)
+        self._pods = follow("/api/v1/pods", selector=addons.OTHERS, removed=self._gone.append)
         self._daemon_sets = follow("/apis/apps/v1/daemonsets")
         self._jobs = follow("/apis/batch/v1/jobs")
         self._releases = follow("/api/v1/secrets", selector=operator.HELM_SECRETS, read=operator.read_release)
@@ -127,9 +129,8 @@ class Supervisor:
         with attempt("load balancers"):
             self._load_balancers.reconcile()
         with attempt("history"):
-            for pod in filter(is_finished, pods):
-                self._history.add(pod)
-            self._history.flush({job["metadata"]["uid"] for job in self._jobs.items()})
+            gone = [self._gone.popleft() for _ in range(len(self._gone))]
+            self._remember([*pods, *gone], {job["metadata"]["uid"] for job in self._jobs.items()})
 
     def _assume_nodes(self, pools: Mapping[str, Pool]) -> None:
         """Give nodes to the pods of a program that declares none, unless copies of a cluster's nodes are there."""
@@ -147,11 +148,11 @@ class Supervisor:
             self._drain(by_pool[name], busy)
         known = {name: pools[name] for name in templates}
         growing = [pool for name, pool in known.items() if name not in self._refused]
-        plan = autoscaler.Plan()
+        plan = Plan()
         # Nodes on their way count: pods are planned for once each pool has the nodes that it should have already.
         if all(len(by_pool[pool.name]) >= sizes[pool.name] for pool in growing):
             with attempt("the autoscaler's plan"):
-                plan = self._plan(pods, growing, by_pool)
+                plan = self._plan(pods, growing, [node for group in by_pool.values() for node in group])
             with attempt("nodes for claimed devices"):
                 plan.new_nodes.update(self._dra.growth(has_dra, pods, growing, by_pool))
         if any(pool.queued for pool in known.values()):
@@ -192,21 +193,14 @@ class Supervisor:
         known = {name: self._known_sizes.get(name, pool.initial_nodes) for name, pool in pools.items()}
         return Counter({name: min(max(known[name], pool.min_nodes), pool.max_nodes) for name, pool in pools.items()})
 
-    def _plan(self, pods: list[Object], pools: Iterable[Pool], by_pool: Mapping[str, list[Object]]) -> autoscaler.Plan:
-        if not any(autoscaler.is_unschedulable(pod) for pod in pods):
-            return autoscaler.Plan()
-        existing = [node for group in by_pool.values() for node in group]
-        return autoscaler.plan(pods, existing, self._daemon_sets.items(), pools, self._operator, self._disks.zones)
+    def _plan(self, pods: list[Object], pools: Iterable[Pool], there: list[Object], queued: bool = False) -> Plan:
+        known = self._daemon_sets.items(), pools, self._operator, self._disks.zones
+        return autoscaler.plan(pods, there, *known, queued=queued)
 
     def _grant(self, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]], sizes: Counter[str]) -> None:
         """Make the nodes of ProvisioningRequests: new ones for each, whatever is there."""
         there = [node for group in by_pool.values() for node in group]
-
-        def plan(pods: list[Object]) -> autoscaler.Plan:
-            daemon_sets, zones = self._daemon_sets.items(), self._disks.zones
-            return autoscaler.plan(pods, there, daemon_sets, pools.values(), self._operator, zones, queued=True)
-
-        for request, found in self._requests.granted(plan):
+        for request, found in self._requests.granted(lambda pods: self._plan(pods, pools.values(), there, queued=True)):
             for pool, zone in found.new_nodes.elements():
                 there.append(self._make_node(pools[pool], zone, request))
                 sizes[pool] += 1
@@ -242,17 +236,14 @@ class Supervisor:
             if not _is_current(node, pool):
                 continue
             with attempt(f"an update of node {name_of(node)}"):
-                if known.get(name_of(node)) is node or not self._change(node, templates[_label(node, labels.ZONE)]):
+                is_known, template = known.get(name_of(node)) is node, templates[_label(node, labels.ZONE)]
+                patch, status = ({}, {}) if is_known else nodes.changes(node, template)
+                if patch:
+                    self._api.patch(_path(node), patch)
+                if status:
+                    self._api.patch(f"{_path(node)}/status", {"status": status})
+                if not patch and not status:
                     self._settled[pool.name][1][name_of(node)] = node
-
-    def _change(self, node: Object, wanted: Object) -> bool:
-        """Bring a node to what is wanted; whether anything was to be changed."""
-        patch, status = nodes.changes(node, wanted)
-        if patch:
-            self._api.patch(_path(node), patch)
-        if status:
-            self._api.patch(f"{_path(node)}/status", {"status": status})
-        return bool(patch or status)
 
     def _drain(self, leaving: Iterable[Object], busy: _Busy) -> None:
         """Cordon nodes, end what runs on them and, once nothing does, remove them; over several rounds."""
@@ -276,13 +267,14 @@ class Supervisor:
         self._idle_since = {name: self._idle_since.get(name, now) for name in names - busy}
         for pool in pools.values():
             group = by_pool.get(pool.name, []) if pool.autoscaled else []
+            marked = sum(bool(_removal(node)) for node in group)
             for node in group:
                 spare = sizes[pool.name] - pool.min_nodes
                 idle = now - self._idle_since.get(name_of(node), now)
                 with attempt(f"the removal of node {name_of(node)}"):
                     if _removal(node):
                         sizes[pool.name] -= self._finish_removal(node, name_of(node) in busy or spare <= 0)
-                    elif idle >= patience and spare > sum(1 for other in group if _removal(other)):
+                    elif idle >= patience and spare > marked:
                         taint = {"key": REMOVING_TAINT, "value": str(int(time.time())), "effect": "NoSchedule"}
                         self._api.patch(_path(node), {"spec": {"taints": [*items(node["spec"], "taints"), taint]}})
                         break
@@ -297,8 +289,7 @@ class Supervisor:
             kept = [taint for taint in node["spec"]["taints"] if taint["key"] != REMOVING_TAINT]
             self._api.patch(_path(node), {"spec": {"taints": kept}})
             return False
-        for pod in on_node:
-            self._history.add(pod)
+        self._gone.extend(on_node)
         self._delete_node(node, "was idle")
         return True
 
@@ -307,12 +298,21 @@ class Supervisor:
         self._api.delete(_path(node))
         self._nodes.drop(node)
 
-    def _pool_of(self, name: str) -> str:
-        return next((_label(node, labels.GKE_NODE_POOL) for node in self._nodes.items() if name_of(node) == name), "")
+    def _remember(self, pods: Iterable[Object], jobs: Set[str]) -> None:
+        """Note where the pods of these Jobs have ended: the pods go with their nodes."""
+        pools = {name_of(node): _label(node, labels.GKE_NODE_POOL) for node in self._nodes.items()}
+        found = {uid: dict(self._ran_on.get(uid, {})) for uid in jobs}
+        for pod in filter(is_finished, pods):
+            if node := pod["spec"].get("nodeName"):
+                for uid in owners(pod) & jobs:
+                    found[uid].setdefault(node, pools.get(node, ""))
+        if found != self._ran_on:
+            self._store.note("ran_on", found)
+            self._ran_on = found
 
 
 def _label(node: Manifest, key: str) -> str:
-    return labels_of(node).get(key, "")
+    return node["metadata"].get("labels", {}).get(key, "")
 
 
 def _is_current(node: Manifest, pool: Pool) -> bool:

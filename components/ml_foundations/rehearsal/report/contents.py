@@ -11,7 +11,7 @@ from ml_foundations.kubernetes.manifests import RELEASE, labels_of, name_of, nam
 from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
-from ml_foundations.rehearsal.cloud import operator
+from ml_foundations.rehearsal.cloud import addons, operator
 from ml_foundations.rehearsal.cloud.autoscaler import is_busy
 from ml_foundations.rehearsal.cloud.nodes import is_simulated
 from ml_foundations.rehearsal.cloud.replica import within
@@ -74,9 +74,10 @@ def _of_replica(rehearsal: Rehearsal) -> Report:
     api, store = Api(Access(rehearsal.kubeconfig)), Store(rehearsal)
     declared = store.pools()
     recorded = [{"type": entry["type"], "name": entry["name"]} for entry in store.recorded()]
-    nodes, pods = api.get("/api/v1/nodes")["items"], api.get("/api/v1/pods")["items"]
-    history = store.noted("history", [])
-    pool_by_node = {entry["node"]: entry["pool"] for entry in history}
+    nodes = api.get("/api/v1/nodes")["items"]
+    pods = api.get("/api/v1/pods", labelSelector=addons.OTHERS)["items"]
+    history = store.noted("ran_on", {})
+    pool_by_node = {node: pool for nodes in history.values() for node, pool in nodes.items()}
     pool_by_node |= {name_of(node): pool_of(node) for node in nodes}
     found = workloads.collect(api, pods, history, _without_operator(rehearsal, api, declared))
     return Report(

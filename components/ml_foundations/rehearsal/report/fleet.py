@@ -18,6 +18,7 @@ from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.cloud import addons
 from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node
 from ml_foundations.rehearsal.cloud.replica import within
 from ml_foundations.rehearsal.engine import stack
@@ -74,7 +75,8 @@ def collect(rehearsal: Rehearsal) -> Fleet:
     came: defaultdict[str, list[datetime]] = defaultdict(list)
     for each in rehearsal.replicas:
         api = Api(Access(each.kubeconfig))
-        pods = [pod for pod in api.get("/api/v1/pods")["items"] if not is_system(namespace_of(pod))]
+        listed = api.get("/api/v1/pods", labelSelector=addons.OTHERS)["items"]
+        pods = [pod for pod in listed if not is_system(namespace_of(pod))]
         busy = busy_by_node(pods)
         for node in (there := api.get("/api/v1/nodes")["items"]):
             nodes.append(replace(_node(node, busy.get(name_of(node), [])), pool=within(each, pool_of(node))))

@@ -1,9 +1,8 @@
 """The workloads of a replica: the state of each, where its pods run or ran, and why it does not run."""
 
 import http
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ml_foundations.catalog.kueue import API_VERSION
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
@@ -47,7 +46,7 @@ class Workload:
 
 
 def collect(
-    api: Api, all_pods: list[Object], history: list[dict[str, Any]], without_operator: list[str]
+    api: Api, all_pods: list[Object], history: Mapping[str, Manifest], without_operator: list[str]
 ) -> list[Workload]:
     """Every workload that somebody declared, those of the system apart."""
 
@@ -103,7 +102,7 @@ class _Evidence:
     all_pods: list[Object]
     refused: list[Object]
     """Events of pods that were not created."""
-    history: list[dict[str, Any]]
+    history: Mapping[str, Mapping[str, str]]
     without_operator: list[str]
     unattached: dict[str, str]
     """Why a pod's volumes do not attach, or are not mounted, by its uid."""
@@ -115,11 +114,9 @@ class _Evidence:
         beside = [pod for pod in self.all_pods if namespace_of(pod) == namespace_of(workload)]
         return [pod for pod in beside if wanted <= labels_of(pod).items()]
 
-    def nodes(self, kind: str, workload: Object) -> list[str]:
+    def nodes(self, workload: Object) -> list[str]:
         current = {node for pod in self.pods(workload) if (node := pod["spec"].get("nodeName"))}
-        this = (namespace_of(workload), "Job", name_of(workload))
-        past = {e["node"] for e in self.history if (e["namespace"], e["owner_kind"], e["owner_name"]) == this}
-        return sorted(current | past if kind == "Job" else current)
+        return sorted(current.union(self.history.get(workload["metadata"]["uid"], ())))
 
     def reason(self, workload: Object) -> str:
         unscheduled = filter(None, map(self.unscheduled, self.pods(workload)))
@@ -173,7 +170,7 @@ def _job(job: Object, seen: _Evidence) -> Workload:
         state, reason = "Running", ""
     else:
         state, reason = "Pending", seen.reason(job)
-    return _row("Job", job, state, seen.nodes("Job", job), reason)
+    return _row("Job", job, state, seen.nodes(job), reason)
 
 
 def _cron_job(cron: Object, jobs: list[Object], seen: _Evidence) -> Workload:
@@ -200,14 +197,14 @@ def _job_set(job_set: Object, jobs: list[Object], seen: _Evidence) -> Workload:
 
 
 def _nodes_of(jobs: list[Object], seen: _Evidence) -> list[str]:
-    return sorted({node for job in jobs for node in seen.nodes("Job", job)})
+    return sorted({node for job in jobs for node in seen.nodes(job)})
 
 
 def _replicas(kind: str, item: Object, seen: _Evidence) -> Workload:
     status, wanted = item["status"], item["spec"]["replicas"]
     ready = status.get("readyReplicas", 0)
     updated = status.get("updatedReplicas", 0) if kind in ("Deployment", "StatefulSet") else ready
-    nodes = seen.nodes(kind, item)
+    nodes = seen.nodes(item)
     if ready == updated == wanted and status.get("observedGeneration") == item["metadata"]["generation"]:
         return _row(kind, item, "Ready", nodes, f"{ready}/{wanted}")
     return _row(kind, item, "Pending", nodes, f"{ready}/{wanted} ready. {seen.reason(item)}".strip())
@@ -216,7 +213,7 @@ def _replicas(kind: str, item: Object, seen: _Evidence) -> Workload:
 def _daemon_set(item: Object, seen: _Evidence) -> Workload:
     wanted, ready = item["status"].get("desiredNumberScheduled", 0), item["status"].get("numberReady", 0)
     state = "Ready" if ready == wanted else "Pending"
-    return _row("DaemonSet", item, state, seen.nodes("DaemonSet", item), f"{ready}/{wanted}")
+    return _row("DaemonSet", item, state, seen.nodes(item), f"{ready}/{wanted}")
 
 
 def _pod(pod: Object, seen: _Evidence) -> Workload:

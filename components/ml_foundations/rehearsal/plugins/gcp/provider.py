@@ -31,7 +31,7 @@ from ml_foundations.rehearsal.tools import toolchain
 _DEFAULTS = "__defaults"
 """Where the provider notes which inputs it filled in itself."""
 
-_TIMEOUT_SECONDS = 300
+_TIMEOUT_SECONDS = 1800
 _POLL_SECONDS = 0.2
 _INDEX = re.compile(r"\[\d+\]")
 _LINKS = ("projects/", "https://www.googleapis.com/")
@@ -278,14 +278,17 @@ class GcpProvider(Provider):
         self._wait(resource, own, f"the nodes of pool {pool.name}", are_ready)
 
     def _wait(self, resource: Resource, own: Rehearsal, what: str, done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + (resource.timeout or _TIMEOUT_SECONDS)
+        began = time.monotonic()
+        deadline = began + (resource.timeout or _TIMEOUT_SECONDS)
         while not done():
             if not life.process(own).running:
                 raise RehearsalError(f"the simulated GKE does not run. Start it: {self._rehearsal.command('up')}")
             if time.monotonic() > deadline:
                 raise RehearsalError(f"timeout while waiting for {what}. See logs/gke.log of the rehearsal")
-            if self.cancelled.wait(_POLL_SECONDS):
+            # Reading a thousand nodes takes from the replica what it needs to make them.
+            if self.cancelled.wait(max(_POLL_SECONDS, 5 * (time.monotonic() - began))):
                 raise RehearsalError(f"interrupted while waiting for {what}")
+            began = time.monotonic()
 
 
 def _nodes(own: Rehearsal, pool: str) -> list[Object]:
