@@ -714,7 +714,7 @@ class GpuMonitorArgs(TypedDict):
     """Its namespace; default is the name. An agent looks into nodes, which a team's namespace does not allow."""
     create_namespace: NotRequired[bool]
     """Whether the namespace is made, with a quota for critical pods; default true."""
-    image: NotRequired[str]
+    image: NotRequired[pulumi.Input[str]]
     """The container image; default is NVIDIA's DCGM exporter."""
     container_name: NotRequired[str]
     """The name of its container; default main."""
@@ -1065,7 +1065,7 @@ class MountArgs(TypedDict):
     """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
     scratch: NotRequired[str]
     """Source: empty space on the node's disk, of at most this size, such as 100Gi."""
-    image: NotRequired[str]
+    image: NotRequired[pulumi.Input[str]]
     """Source: an OCI image or artifact, mounted read-only, such as a model."""
     volume: NotRequired[dict[str, Any]]
     """Source: any other, as Kubernetes writes it, such as {"nfs": {"server": "…", "path": "/"}}."""
@@ -1834,7 +1834,7 @@ class ExtraServiceArgs(TypedDict):
     """Whether it only gives pods their names and has no address of its own; default false."""
     ports: NotRequired[dict[str, int]]
     """The server's ports that it has, by name, and their numbers in it; default all, with their own numbers."""
-    annotations: NotRequired[dict[str, str]]
+    annotations: NotRequired[dict[str, pulumi.Input[str]]]
     """Its annotations, such as {"networking.gke.io/load-balancer-type": "Internal"}."""
 
 
@@ -1851,7 +1851,7 @@ class ShardVolumeArgs(TypedDict):
     """Where it is mounted."""
     access_mode: NotRequired[str]
     """ReadWriteOnce or ReadWriteOncePod; default ReadWriteOnce."""
-    labels: NotRequired[dict[str, str]]
+    labels: NotRequired[dict[str, pulumi.Input[str]]]
     """Labels of its claims."""
 
 
@@ -1988,7 +1988,7 @@ class ShardedSetArgs(TypedDict):
     """Seconds that Pulumi waits for a rollout; the default is enough for one pod after another."""
     disruption_budget: NotRequired[bool]
     """Whether a PodDisruptionBudget limits drains of nodes to max_unavailable; default true."""
-    callers: NotRequired[list[str]]
+    callers: NotRequired[list[pulumi.Input[str]]]
     """Namespaces whose pods may connect, beside its own; by default the namespace's own policies decide."""
     monitoring: NotRequired[str]
     """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""
@@ -2161,7 +2161,7 @@ class InferenceServiceArgs(TypedDict):
     """Seconds that Pulumi waits for a rollout; the default is enough for one pod after another."""
     disruption_budget: NotRequired[bool]
     """Whether a PodDisruptionBudget limits drains of nodes to max_unavailable; default true."""
-    callers: NotRequired[list[str]]
+    callers: NotRequired[list[pulumi.Input[str]]]
     """Namespaces whose pods may connect, beside its own; by default the namespace's own policies decide."""
     monitoring: NotRequired[str]
     """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""

@@ -112,6 +112,13 @@ def test_a_log_collector() -> None:
     assert {"name": "host-0", "mountPath": "/var/log", "readOnly": True} in found["containers"][0]["volumeMounts"]
 
 
+def test_an_image_that_another_resource_makes() -> None:
+    image = pulumi.Output.from_input("built:1")
+    container = pod(image=image, driver="none")["containers"][0]
+    assert container["image"] is image
+    assert "DCGM" not in str(container["env"])
+
+
 def test_dcgm_exporter_of_nvidia() -> None:
     """NVIDIA/dcgm-exporter, dcgm-exporter.yaml (2.2.9-2.4.1), with the version out of the selector."""
     labels = {"app.kubernetes.io/version": "2.4.1"}

@@ -133,6 +133,7 @@ def test_a_node_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Capt
     code, text = printed(capsys, cluster, "--without", "gpu-b,gpu-a")
     assert code == 2
     assert text == "error: there is no node 'gpu-b': did you mean gpu-a?\n"
+    assert printed(capsys, cluster, "--without", "") == (2, "error: there is no node ''\n")
 
 
 def test_a_comment_answers_first_and_folds_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

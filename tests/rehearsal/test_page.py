@@ -42,13 +42,13 @@ def nodes_of(name: str, count: int) -> list[Node]:
     return [*found, Node(f"{name}-dead", name, 8, fault="not ready"), Node(f"{name}-ill", name, 8, missing=1)]
 
 
-def page_of(count: int, name: str = "train", reload_seconds: int = 0) -> str:
+def page_of(count: int, name: str = "train", reload_seconds: int = 0, price: str = "88.49") -> str:
     nodes = nodes_of("h100", count)
     declared = [
         pool("h100", 100, {"node.kubernetes.io/instance-type": "a3-highgpu-8g"}),
         deployment("web", 900, template()),
     ]
-    declared[0]["metadata"]["annotations"]["ml-foundations/usd-per-hour"] = "88.49"
+    declared[0]["metadata"]["annotations"]["ml-foundations/usd-per-hour"] = price
     workloads = [
         Workload("research", "Job", name, "Running", [node.name for node in nodes[:5]]),
         Workload("serving", "Deployment", "chat", "Pending", [], f"0/2 ready. 0/12 nodes are available: {name}"),
@@ -150,6 +150,13 @@ def test_text_from_manifests_is_text_wherever_it_is_shown(tmp_path: Path) -> Non
     page = read(tmp_path, page_of(3, name=EVIL))
     assert [name for name, _ in page.tags].count("script") == 2
     assert page.text.count(EVIL) >= 4
+
+
+@browser
+def test_what_no_price_is_known_of_costs_not_nothing(tmp_path: Path) -> None:
+    text = read(tmp_path, page_of(3, price="not known")).text
+    assert "At mostunknownno price is known" in text
+    assert "At most$0.00" not in text
 
 
 @browser

@@ -40,6 +40,7 @@ def outputs_everywhere(output: Callable[[str], Any]) -> dict[str, Any]:
             {"secret": output("mounted"), "path": "/secret"},
             {"config_map": output("settings"), "path": "/settings"},
             {"bucket": output("bucket"), "path": "/bucket"},
+            {"image": output("artifact"), "path": "/model"},
         ],
         "service_account": output("account"),
         "priority_class": output("priority"),
@@ -53,7 +54,7 @@ def outputs_everywhere(output: Callable[[str], Any]) -> dict[str, Any]:
 WORDS = [
     *("namespace", "queue", "rank"),
     *("image", "command", "argument", "value", "secret", "map", "all-secrets", "all-settings", "mounted", "settings"),
-    *("bucket", "account", "priority", "registry", "label", "object-label", "annotation"),
+    *("bucket", "artifact", "account", "priority", "registry", "label", "object-label", "annotation"),
 ]
 
 
@@ -65,6 +66,18 @@ def test_outputs_go_into_every_workload(component: str) -> None:
 
     text = json.dumps([inputs(request) for request in declared(program).values()])
     assert [word for word in WORDS if f'"{word}-of-another"' not in text] == []
+
+
+def test_outputs_go_into_what_only_servers_have() -> None:
+    def program() -> None:
+        caller, note, label = (pulumi.Output.from_input(f"{word}-of-another") for word in ("caller", "note", "label"))
+        services: Any = [{"name": "more", "annotations": {"n": note}}]
+        volumes: Any = [{"name": "d", "size": "1Gi", "storage_class": "s", "path": "/d", "labels": {"l": label}}]
+        args: Any = {**SPECS["ShardedSet"], **building.WORKLOAD, "callers": [caller], "volumes": volumes}
+        ml_foundations.ShardedSet("w", {**args, "services": services})
+
+    text = json.dumps([inputs(request) for request in declared(program).values()])
+    assert [word for word in ("caller", "note", "label") if f'"{word}-of-another"' not in text] == []
 
 
 def test_a_secret_stays_secret() -> None:

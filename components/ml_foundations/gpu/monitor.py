@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pulumi
 from pydantic import Field
@@ -15,7 +15,7 @@ from ml_foundations.component.errors import taken
 from ml_foundations.component.overrides import PodFields, container_errors
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
-from ml_foundations.component.types import GpuProduct, InputName, InputText, Name, Quantity
+from ml_foundations.component.types import GpuProduct, InputName, InputOf, InputText, Name, Quantity
 from ml_foundations.gpu.agents import agent_namespace
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
@@ -60,7 +60,7 @@ class GpuMonitorSpec(ComponentSpec):
     """Its namespace; default is the name. An agent looks into nodes, which a team's namespace does not allow."""
     create_namespace: bool = True
     """Whether the namespace is made, with a quota for critical pods; default true."""
-    image: str = Field(DCGM_EXPORTER_IMAGE, min_length=1)
+    image: Annotated[str, Field(min_length=1), InputOf(str)] = DCGM_EXPORTER_IMAGE
     """The container image; default is NVIDIA's DCGM exporter."""
     container_name: Name = "main"
     """The name of its container; default main."""
@@ -104,7 +104,8 @@ class GpuMonitorSpec(ComponentSpec):
     @property
     def is_dcgm_exporter(self) -> bool:
         """Whether the agent is NVIDIA's DCGM exporter."""
-        return self.image.partition("@")[0].rpartition("/")[2].partition(":")[0] == "dcgm-exporter"
+        name: Any = self.image  # not known here where it is an output
+        return isinstance(name, str) and name.partition("@")[0].rpartition("/")[2].partition(":")[0] == "dcgm-exporter"
 
     @property
     def in_namespace(self) -> str:
@@ -210,7 +211,6 @@ def _container(spec: GpuMonitorSpec) -> dict[str, Any]:
         without_none({"name": mounted.name, "mountPath": mounted.path, "readOnly": mounted.read_only or None})
         for mounted in _mounted(spec)
     ]
-    amounts = {"cpu": spec.cpu, "memory": spec.memory}
     fields = {
         "name": spec.container_name,
         "image": spec.image,
@@ -218,7 +218,7 @@ def _container(spec: GpuMonitorSpec) -> dict[str, Any]:
         "args": spec.arguments,
         "env": _env(spec),
         "ports": [{"name": _PORT, "containerPort": spec.port, "protocol": "TCP"}] if spec.port else None,
-        "resources": {"requests": amounts, "limits": {"memory": spec.memory}},
+        "resources": {"requests": {"cpu": spec.cpu, "memory": spec.memory}, "limits": {"memory": spec.memory}},
         "securityContext": _security(spec),
         "volumeMounts": mounts or None,
     }

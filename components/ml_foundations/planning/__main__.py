@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_found
             before, after = (judge([*shared, *_read([side])]) for side in (old, new))
             return tell(Comparison(f"From {old} to {new}", before, after), style)
         found = _read(given.files or ["-"])
-        if given.without:
+        if given.without is not None:
             return tell(_without(found, given.without.split(",")), style)
     except documents.UnreadableError as error:
         for text in error.errors:

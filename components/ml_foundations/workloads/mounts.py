@@ -33,7 +33,7 @@ class Mount(Spec):
     """Source: the name of a Cloud Storage bucket, by GKE's Cloud Storage FUSE CSI driver."""
     scratch: Quantity | None = None
     """Source: empty space on the node's disk, of at most this size, such as 100Gi."""
-    image: str | None = Field(None, min_length=1)
+    image: Annotated[str, Field(min_length=1), InputOf(str)] | None = None
     """Source: an OCI image or artifact, mounted read-only, such as a model."""
     volume: dict[str, Any] | None = None
     """Source: any other, as Kubernetes writes it, such as {"nfs": {"server": "…", "path": "/"}}."""

@@ -11,7 +11,7 @@ from typing_extensions import override
 from ml_foundations.component.overrides import Probe
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import Name
+from ml_foundations.component.types import InputName, InputText, Name
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.manifests import api_object, items
 from ml_foundations.kubernetes.merging import strategic_merge
@@ -47,7 +47,7 @@ class ExtraService(Spec):
     """Whether it only gives pods their names and has no address of its own; default false."""
     ports: dict[str, int] = {}
     """The server's ports that it has, by name, and their numbers in it; default all, with their own numbers."""
-    annotations: dict[str, str] = {}
+    annotations: dict[str, InputText] = {}
     """Its annotations, such as {"networking.gke.io/load-balancer-type": "Internal"}."""
 
 
@@ -77,7 +77,7 @@ class ServerSpec(WorkloadSpec):
     """Seconds that Pulumi waits for a rollout; the default is enough for one pod after another."""
     disruption_budget: bool = True
     """Whether a PodDisruptionBudget limits drains of nodes to max_unavailable; default true."""
-    callers: list[Name] | None = None
+    callers: list[InputName] | None = None
     """Namespaces whose pods may connect, beside its own; by default the namespace's own policies decide."""
     monitoring: MonitoringSystem = "none"
     """Who scrapes metrics: google (by PodMonitoring), prometheus (by ServiceMonitor) or none; default none."""

@@ -36,7 +36,7 @@ class ShardVolume(Spec):
     """Where it is mounted."""
     access_mode: Literal["ReadWriteOnce", "ReadWriteOncePod"] = "ReadWriteOnce"
     """ReadWriteOnce or ReadWriteOncePod; default ReadWriteOnce."""
-    labels: dict[str, str] = {}
+    labels: dict[str, InputText] = {}
     """Labels of its claims."""
 
 

@@ -31,7 +31,7 @@ def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, 
     verdicts = fleet.verdicts
     judged = ((item.workload, item.gpus) for item in verdicts.workloads)
     costs = {(work.namespace, work.kind, work.name): asdict(gpus) for work, gpus in judged if gpus}
-    least, most = verdicts.cost.at_least
+    least, most = (None, None) if verdicts.cost.text == "unknown" else verdicts.cost.at_least
     workloads = [
         {**asdict(row), "is_well": row.is_well, "gpus": costs.get((row.namespace, row.kind, row.name))}
         for row in report.workloads
