@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ml_foundations.rehearsal import commands
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.progress import RehearsalError
+from ml_foundations.rehearsal.progress import RehearsalError, output
 
 from tests.support.checkout import CHECKOUT, COMMAND
 
@@ -33,6 +33,11 @@ def test_where_make_ran_it_a_message_names_makes_own_targets(
     monkeypatch.setenv("ML_FOUNDATIONS_MAKE", "1")
     assert rehearsal.command("up", nodes="n.yaml") == "make up PROJECT='a project' STACK=prod NODES=n.yaml"
     assert rehearsal.command("env") == ".venv/bin/ml-foundations env --project 'a project' --stack prod"
+
+
+def test_a_key_of_the_stack_file_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    output().print("few:key: 2")
+    assert capsys.readouterr().out == "few:key: 2\n"
 
 
 def test_a_rehearsal_is_called_by_its_stack_and_elsewhere_by_its_project_too(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class _Console(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
-console = _Console(stderr=True, highlight=False, soft_wrap=True)
+console = _Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 """Where progress goes: standard error, so that what a command prints stays clean. Colours respect NO_COLOR."""
 
 
@@ -36,8 +36,8 @@ class RehearsalError(Exception):
 
 def output() -> Console:
     """Standard output, wide where it is not a terminal, so that a log keeps its lines whole."""
-    found = _Console(highlight=False)
-    return found if found.is_terminal else _Console(highlight=False, width=160)
+    found = _Console(highlight=False, emoji=False)
+    return found if found.is_terminal else _Console(highlight=False, emoji=False, width=160)
 
 
 class Step:
