@@ -144,6 +144,17 @@ def test_encrypted_values_have_a_placeholder_and_are_named(
     assert "for t:deep, t:key" in said
 
 
+def test_a_secret_of_the_rehearsal_outlives_an_edit_and_stands_for_one_that_it_cannot_read(
+    rehearsal: Rehearsal,
+) -> None:
+    stack_file(rehearsal, "config: {t:key: {secure: AAAB}}")
+    rehearsed(rehearsal)
+    mine = {"config": {"t:key": {"secure": "v1:x"}, "t:more": {"secure": "v1:y"}}, "encryptionsalt": "s"}
+    environment.stack_file(rehearsal).write_text(yaml.safe_dump(mine))
+    stack_file(rehearsal, "config: {t:key: {secure: AAAB}, t:open: 1}")
+    assert rehearsed(rehearsal) == mine | {"config": mine["config"] | {"t:open": 1}}
+
+
 def test_the_folder_of_rehearsals_ignores_itself(rehearsal: Rehearsal) -> None:
     rehearsal.make()
     assert (rehearsal.project / ".rehearsal" / ".gitignore").read_text() == "*\n"

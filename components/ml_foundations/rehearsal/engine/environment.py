@@ -137,7 +137,7 @@ def source_stack_file(rehearsal: Rehearsal) -> Path:
 
 
 def refresh_stack_file(rehearsal: Rehearsal) -> None:
-    """Copy the project's stack file into the rehearsal, with the rehearsal's own encryption salt."""
+    """Copy the project's stack file into the rehearsal, with the rehearsal's own encryption salt and secrets."""
     source, target, seen = source_stack_file(rehearsal), stack_file(rehearsal), rehearsal.root / _SEEN
     text = source.read_bytes() if source.exists() else b""
     if target.exists() and seen.exists() and seen.read_bytes() == text:
@@ -150,15 +150,15 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
             "Give a rehearsal plain values in a stack file of its own, and rehearse that stack."
         )
     config = settings.get("config") or {}
-    replaced = [key for key, value in config.items() if _without_secrets(value) != value]
+    mine = read_map(target, str(target)) if target.exists() else {}
+    own = {key: value for key, value in (mine.get("config") or {}).items() if _without_secrets(value) != value}
+    replaced = [key for key, value in config.items() if key not in own and _without_secrets(value) != value]
     if replaced:
         console.print(
             f"[yellow]![/] {name} holds encrypted values, and a rehearsal has no key to them: the program gets "
             f'"{PLACEHOLDER}" for {", ".join(replaced)}'
         )
-    salt = read_map(target, str(target)).get("encryptionsalt") if target.exists() else None
-    copy = {"config": _without_secrets(config)} | ({"encryptionsalt": salt} if salt else {})
-    write(target, yaml.safe_dump(copy, sort_keys=False))
+    write(target, yaml.safe_dump(mine | {"config": _without_secrets(config) | own}, sort_keys=False))
     write_json(rehearsal.placeholders, replaced)
     write(seen, text.decode())
 

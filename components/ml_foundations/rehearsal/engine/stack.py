@@ -95,7 +95,7 @@ def up(
             again, log_file = rehearsal.command("up"), os.path.relpath(rehearsal.up_log)
             way = f"Fix what it names, then run {again}. The whole log: {log_file}"
             if "it is protected" in said:
-                way = f"A volume is protected while its data is true: data: false, {again}, and then remove it. {way}"
+                way = f"Of our own, data: false frees a volume, and deletion_protection: false a pool or cluster. {way}"
             raise RehearsalError(f"pulumi up failed: {said}\n{way}")
     if not quiet and not verbose:
         shown.out(follower.shown(), highlight=False)
