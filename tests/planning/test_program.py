@@ -30,6 +30,7 @@ LEFT_TO_OPERATOR = {
     "guestAccelerators": [A100 | {"gpuDriverInstallationConfig": {"gpuDriverVersion": "INSTALLATION_DISABLED"}}],
     "labels": {"gke-no-default-nvidia-gpu-device-plugin": "true"},
 }
+TESLA = {"type": "nvidia-tesla-t4", "count": 1}
 SHARED = {"sharing": {"timeSlicing": {"resources": [{"name": GPU, "replicas": 4}]}}}
 
 
@@ -40,6 +41,11 @@ def cluster(**inputs: Any) -> Resource:
 def pool(machine: str = "n2-standard-8", nodes: Any = 1, **config: Any) -> Resource:
     inputs = {"name": "p", "location": "us-central1-a", "nodeCount": nodes}
     return NODE_POOL, inputs | {"nodeConfig": {"machineType": machine, **config}}
+
+
+@pytest.mark.parametrize("config", [{"sandboxConfig": {"sandboxType": "gvisor"}}, {"windowsNodeConfig": {}}], ids=str)
+def test_nodes_that_are_made_otherwise_are_not_known(config: dict[str, Any]) -> None:
+    assert judge_program([cluster(), pool(**config), web(1)]).stack is Verdict.UNDETERMINED
 
 
 def kubernetes(manifest: dict[str, Any]) -> Resource:
@@ -635,14 +641,22 @@ def test_filestore_comes_in_steps(tier: str, size: str, is_told: bool) -> None:
         ({"resourceLabels": {"Team": "ml"}}, "nodeConfig.resourceLabels.Team"),
         ({"resourceLabels": {"team": "ml.research"}}, "nodeConfig.resourceLabels.team"),
         ({"resourceLabels": {"team": "", "größe": "l_1-2", "owner": UNKNOWN}}, None),
+        ({"tags": ["gpu-nodes", UNKNOWN, "gpu_nodes"]}, "nodeConfig.tags"),
+        ({"tags": ["gpu-nodes", UNKNOWN]}, None),
+        ({"tags": UNKNOWN, "flexStart": UNKNOWN}, None),
+        ({"flexStart": True}, "nodeConfig.flexStart"),
+        ({"machineType": "n1-standard-8", "flexStart": True, "guestAccelerators": [TESLA]}, None),
+        ({"machineType": "g2-standard-8", "flexStart": True}, None),
+        ({"machineType": "h4d-standard-192", "flexStart": True}, None),
+        ({"machineType": "x9-standard-8", "flexStart": True}, None),
     ],
 )
-def test_labels_that_google_cloud_refuses_are_told(of_nodes: dict[str, Any], path: str | None) -> None:
+def test_what_google_cloud_refuses_of_a_pool_is_told(of_nodes: dict[str, Any], path: str | None) -> None:
     some = judge_program([cluster(), pool(**of_nodes)])
-    found = [(each.object, each.path, each.severity) for each in some.findings if each.rule == "labels"]
+    found = [(each.object, each.path, each.severity) for each in some.findings if each.rule == "refused-input"]
     assert found == [("NodePool p", path, "error")] * bool(path)
     of_cluster = judge_program([cluster(resourceLabels={"Team": "ml"})])
-    assert [each.object for each in of_cluster.findings if each.rule == "labels"] == ["Cluster c"]
+    assert [each.object for each in of_cluster.findings if each.rule == "refused-input"] == ["Cluster c"]
 
 
 @pytest.mark.parametrize(

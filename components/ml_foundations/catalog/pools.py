@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
+from ml_foundations.catalog import machine_types
 from ml_foundations.catalog.machine_types import GPUS, MAX_PODS, Gpu, MachineType, gpu_model, machine_type
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, section
@@ -24,6 +25,7 @@ INSTALLATION_DISABLED = "INSTALLATION_DISABLED"
 
 _OF_KUBERNETES = re.compile(r"(?!(node|kubelet|node-restriction)\.)([^/]+\.)?(kubernetes|k8s)\.io/.*")
 _BILLED = re.compile(r"[-\w]{0,63}")
+_TAG = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 _HUGEPAGES = {"hugepageSize2m": ("hugepages-2Mi", 2**11), "hugepageSize1g": ("hugepages-1Gi", 2**20)}
 """Sizes of huge pages: the resource of each, and the KiB of a page."""
@@ -113,12 +115,20 @@ class PoolTraits:
         return has_driver and self.is_opted_out
 
 
-def refused_labels(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The labels with which GKE's API refuses a node pool or a cluster: path, and why.
+def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """With what GKE's API refuses a node pool or a cluster: path, and why.
 
-    Sources: hashicorp/terraform-provider-google issue 6003; GKE, "Requirements for cluster labels".
+    Sources: hashicorp/terraform-provider-google issue 6003; GKE, "Requirements for cluster labels", "About flex-start".
     """
-    for key in filter(_OF_KUBERNETES.fullmatch, section(inputs, "nodeConfig", "labels")):
+    config = section(inputs, "nodeConfig")
+    machine, tags = machine_types.MACHINE_TYPES.get(str(config.get("machineType"))), config.get("tags")
+    is_sold = config.get("guestAccelerators") or not machine or machine.gpu or machine.family == "h4d"
+    if config.get("flexStart") is True and not is_sold:
+        yield "nodeConfig.flexStart", "is for machines with GPUs and for H4D, and this is neither"
+    for tag in cast("list[Any]", tags) if isinstance(tags, list) else ():
+        if isinstance(tag, str) and not _TAG.fullmatch(tag):
+            yield "nodeConfig.tags", f'have "{tag}": up to 63 lower case letters, digits and dashes, from a letter on'
+    for key in filter(_OF_KUBERNETES.fullmatch, section(config, "labels")):
         yield f"nodeConfig.labels.{key}", "is Kubernetes' own, which GKE lets nobody set; take a name of your own"
     for *path, last in (("nodeConfig", "resourceLabels"), ("resourceLabels",)):
         for key, value in section(inputs, *path, last).items():

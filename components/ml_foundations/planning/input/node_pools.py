@@ -77,7 +77,9 @@ class _Pool:
         yield from unknown_paths(self._cluster.get("defaultMaxPodsPerNode"), "cluster.defaultMaxPodsPerNode")
 
     def not_in_catalog(self) -> Iterable[str]:
-        """Fields that name what the catalog does not have."""
+        """Fields that name what the catalog does not have, and those whose taints and labels are not known here."""
+        made_otherwise = ("sandboxConfig", "windowsNodeConfig")
+        yield from (f"nodeConfig.{key}, for which GKE adds a taint," for key in made_otherwise if key in self._config)
         try:
             gpu = self._accelerator.get("type")
         except UnknownNameError:

@@ -9,7 +9,7 @@ from ml_foundations.catalog import versions
 from ml_foundations.catalog.disks import LUSTRE_CSI
 from ml_foundations.catalog.gke_kinds import begins_before
 from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES, CRITICAL_PODS_BESIDE, Operator
-from ml_foundations.catalog.pools import refused_labels
+from ml_foundations.catalog.pools import refused_inputs
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
@@ -68,8 +68,8 @@ def platform_findings(resources: Sequence[Resource], nodes: Sequence[NodeClass])
     if len(clusters) == 1 and clusters[0].get("removeDefaultNodePool") and not makes_pools(clusters[0], resources):
         yield from _of_the_only_pools(clusters[0], pools)
     for kind, each in [*(("Cluster", each) for each in clusters), *(("NodePool", each) for each in pools)]:
-        for path, reason in refused_labels(each):
-            yield Finding("labels", Severity.ERROR, f"{kind} {each.get('name')}", path, reason, "Rename it.")
+        for path, reason in refused_inputs(each):
+            yield Finding("refused-input", Severity.ERROR, f"{kind} {each.get('name')}", path, reason, "Change it.")
     for pool in pools:
         if section(pool, "nodeConfig", "reservationAffinity").get("consumeReservationType") == "ANY_RESERVATION":
             yield _told("reservation", f"NodePool {pool.get('name')}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ml_foundations.catalog.pools import CLUSTER, NODE_POOL, refused_labels
+from ml_foundations.catalog.pools import CLUSTER, NODE_POOL, refused_inputs
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import UNKNOWN, unknown_paths
 from ml_foundations.rehearsal.access import Access
@@ -77,7 +77,7 @@ class GcpProvider(Provider):
             if all(value_at(new, path) not in (None, UNKNOWN) for path in (one, other)):
                 found.append((one, f"conflicts with {other}, whatever their values. Leave one out"))
         if resource.type in (CLUSTER, NODE_POOL):
-            found += refused_labels(_declared(new))
+            found += refused_inputs(_declared(new))
         if found and self._version == GCP.version:
             raise CheckError(found)
         for path, reason in found:
