@@ -91,6 +91,6 @@ def test_where_the_proof_fails_the_page_says_so(monkeypatch: pytest.MonkeyPatch)
 def test_what_has_its_turn_in_a_queue_is_under_way(reserved: str, checks: list[Any], said: tuple[str, str]) -> None:
     condition = {"type": "QuotaReserved", "status": reserved, "message": "insufficient quota"}
     queued = {"u": {"status": {"conditions": [condition], "admissionChecks": checks}}}
-    seen = _Evidence([], [], {}, [], {}, queued)
+    seen = _Evidence([], lambda _: [], {}, [], queued)
     assert seen.suspended({"metadata": {"uid": "u"}}) == said
     assert (said[0] in STEADY) == (reserved == "False")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ml_foundations.kubernetes.labels import GKE_NODE_POOL, GPU_RESOURCE
@@ -10,7 +11,7 @@ from ml_foundations.kubernetes.manifests import name_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report import contents, tables
+from ml_foundations.rehearsal.report import contents, tables, workloads
 from ml_foundations.rehearsal.report.contents import Report
 from ml_foundations.rehearsal.report.workloads import Workload
 from rich.console import Console
@@ -71,3 +72,26 @@ def test_the_pools_of_a_workloads_nodes_are_counted(api: Api, cluster: Cluster) 
     [row] = [each for each in contents.collect(cluster.rehearsal).workloads if each.name == "placed"]
     api.delete("/api/v1/nodes/counted")
     assert (row.nodes, row.pools) == (["counted"], {"some": 1})
+
+
+def test_events_are_read_only_of_a_namespace_where_something_does_not_start() -> None:
+    asked: list[str] = []
+
+    class Answers:
+        def get(self, path: str, **_: str) -> dict[str, Any]:
+            asked.append(path)
+            involved = {"kind": "Pod", "name": "p", "namespace": "team", "uid": "p-Pending"}
+            warning = {"involvedObject": involved, "reason": "FailedMount", "message": "no such volume"}
+            return {"items": [warning] if path.endswith("/events") else []}
+
+    def reason(phase: str) -> str:
+        meta = {"name": "p", "namespace": "team", "uid": f"p-{phase}"}
+        pod = {"metadata": meta, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": phase}}
+        api: Any = Answers()
+        [row] = workloads.collect(api, [pod], {}, [])
+        return row.reason
+
+    assert reason("Running") == ""
+    assert not [path for path in asked if "events" in path]
+    assert reason("Pending") == "no such volume"
+    assert [path for path in asked if "events" in path] == ["/api/v1/namespaces/team/events"]

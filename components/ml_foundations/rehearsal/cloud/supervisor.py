@@ -289,7 +289,6 @@ class Supervisor:
             kept = [taint for taint in node["spec"]["taints"] if taint["key"] != REMOVING_TAINT]
             self._api.patch(_path(node), {"spec": {"taints": kept}})
             return False
-        self._gone.extend(on_node)
         self._delete_node(node, "was idle")
         return True
 

@@ -1,8 +1,8 @@
 """The workloads of a replica: the state of each, where its pods run or ran, and why it does not run."""
 
-import http
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from ml_foundations.catalog.kueue import API_VERSION
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
@@ -53,12 +53,15 @@ def collect(
     def ours(path: str) -> list[Object]:
         return [item for item in api.get(path)["items"] if not is_system(namespace_of(item))]
 
+    @cache
+    def warnings(namespace: str) -> list[Object]:
+        of_others = "type=Warning,reason!=FailedScheduling"
+        return api.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=of_others)["items"]
+
     pods = [pod for pod in all_pods if not is_system(namespace_of(pod))]
     jobs = ours("/apis/batch/v1/jobs")
-    failed = [event for reason in _KEPT_FROM_STARTING for event in _warnings(api, reason)]
-    unattached = {event["involvedObject"]["uid"]: event["message"] for event in failed}
     queued = {uid: item for item in _where_served(ours, _QUEUED) for uid in owners(item)}
-    seen = _Evidence(pods, _warnings(api, "FailedCreate"), history, without_operator, unattached, queued)
+    seen = _Evidence(pods, warnings, history, without_operator, queued)
     kinds = ("Deployment", "ReplicaSet", "StatefulSet")
     replicated = ((kind, item) for kind in kinds for item in _declared(ours(f"/apis/apps/v1/{kind.lower()}s")))
     rows = [
@@ -77,7 +80,7 @@ def _where_served(list_items: Callable[[str], list[Object]], path: str) -> list[
     try:
         return list_items(path)
     except ApiError as error:
-        if error.status == http.HTTPStatus.NOT_FOUND:
+        if error.status == 404:
             return []
         raise
 
@@ -91,21 +94,15 @@ def _owned_by(owner: Object, found: list[Object]) -> list[Object]:
     return [item for item in found if owner["metadata"]["uid"] in owners(item)]
 
 
-def _warnings(api: Api, reason: str) -> list[Object]:
-    return api.get("/api/v1/events", fieldSelector=f"type=Warning,reason={reason}")["items"]
-
-
 @dataclass(frozen=True)
 class _Evidence:
     """What tells where a workload's pods are, were, or why they are not."""
 
     all_pods: list[Object]
-    refused: list[Object]
-    """Events of pods that were not created."""
+    warnings: Callable[[str], list[Object]]
+    """Those of a namespace but the scheduler's: asked for where needed, as the server reads all events to find them."""
     history: Mapping[str, Mapping[str, str]]
     without_operator: list[str]
-    unattached: dict[str, str]
-    """Why a pod's volumes do not attach, or are not mounted, by its uid."""
     queued: dict[str, Object]
     """Kueue's object of a workload, by the workload's uid."""
 
@@ -120,8 +117,12 @@ class _Evidence:
 
     def reason(self, workload: Object) -> str:
         unscheduled = filter(None, map(self.unscheduled, self.pods(workload)))
-        refused = (event["message"] for event in self.refused if _is_about(event["involvedObject"], workload))
-        return next(unscheduled, "") or next(refused, "")
+        return next(unscheduled, "") or self._warned(workload, "FailedCreate")
+
+    def _warned(self, item: Object, *reasons: str) -> str:
+        """The last warning about an object, of the last of these reasons that there are any of."""
+        about = [each for each in self.warnings(namespace_of(item)) if _is_about(each["involvedObject"], item)]
+        return next((each["message"] for why in reversed(reasons) for each in about[::-1] if each["reason"] == why), "")
 
     def suspended(self, workload: Object) -> tuple[str, str]:
         """State and reason of a workload that is not let go: it has its turn, and waits for nodes, or rests."""
@@ -138,7 +139,7 @@ class _Evidence:
         scheduled = condition(pod, "PodScheduled")
         said = scheduled.get("message", "") if scheduled.get("status") == "False" else ""
         if pod["status"]["phase"] == "Pending":
-            said = said or self.unattached.get(pod["metadata"]["uid"], "")
+            said = said or self._warned(pod, *_KEPT_FROM_STARTING)
         if said and self.without_operator and GPU_RESOURCE in pod_requests(pod["spec"]):
             pools = ", ".join(self.without_operator)
             return f"The GPU Operator is not installed, and these pools leave their GPUs to it: {pools}. {said}"
