@@ -136,6 +136,14 @@ def test_a_node_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert printed(capsys, cluster, "--without", "") == (2, "error: there is no node ''\n")
 
 
+def test_a_quota_that_limits_nothing_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metadata = {"name": "gcp-critical-pods", "namespace": "kube-system"}
+    own = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": "1G"}}}
+    assert "Quota" not in printed(capsys, write(tmp_path / "c.yaml", own))[1]
+    own["spec"] = {"hard": {"pods": "7"}}
+    assert "leaves pods 7 of 7." in printed(capsys, write(tmp_path / "c.yaml", own))[1]
+
+
 def test_a_comment_answers_first_and_folds_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = write(tmp_path / "old.yaml", gpu_pool("h100", 2))
     new = write(tmp_path / "new.yaml", gpu_pool("h100", 1), deployment("web", 6, gpu_template(4)))

@@ -54,8 +54,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print JSON")
     change = parser.add_mutually_exclusive_group()
     change.add_argument("--without", metavar="NODE[,NODE...]", help="what remains without nodes, or without pool:NAME")
-    held = "what changes between two files or folders; FILEs hold for both"
-    change.add_argument("--diff", nargs=2, metavar=("OLD", "NEW"), help=held)
+    change.add_argument("--diff", nargs=2, metavar=("OLD", "NEW"), help="what changes; FILEs hold for both")
     return parser
 
 

@@ -74,7 +74,8 @@ def as_summary(verdicts: Verdicts) -> str:
         amounts = ", ".join(
             f"{name} {readable(amount, math.floor)} of {readable(left.hard[name])}"
             for name, amount in sorted(left.left.items())
-            if left.hard[name]
+            # GKE's own quota of a thousand million pods limits nothing.
+            if left.hard[name] and (name != "pods" or left.hard[name] < 10**12)
         )
         if amounts:
             lines.append(f"Quota {left.namespace}/{left.name} leaves {amounts}.")
