@@ -359,8 +359,25 @@ def refused_mounts(cloud: Cloud, name: str) -> list[str]:
     return [message for message in warnings(cloud, name) if message.startswith("MountVolume")]
 
 
-def test_a_bucket_is_mounted_by_pods_with_gkes_sidecar_alone(cloud: Cloud) -> None:
+@pytest.fixture
+def with_identity(cloud: Cloud) -> Iterator[Cloud]:
+    """The cluster with Workload Identity, which buckets need."""
+    inputs = {"name": "ml", "addonsConfig": BUCKETS}
+    identity = {"workloadIdentityConfig": {"workloadPool": "p.svc.id.goog"}}
+    cloud.store.save("clusters", "ml", {"id": "ml", "inputs": inputs | identity})
+    yield cloud
+    cloud.store.save("clusters", "ml", {"id": "ml", "inputs": inputs})
+
+
+def test_a_bucket_is_not_mounted_without_workload_identity(cloud: Cloud) -> None:
+    bucket_pod(cloud, "bucket", {"csi": {"driver": labels.GCS_FUSE_DRIVER}}, **{"gke-gcsfuse/volumes": "true"})
+    until(lambda: bool(refused_mounts(cloud, "bucket")))
+    assert f"driver name {labels.GCS_FUSE_DRIVER} not found" in refused_mounts(cloud, "bucket")[0]
+
+
+def test_a_bucket_is_mounted_by_pods_with_gkes_sidecar_alone(with_identity: Cloud) -> None:
     """GKE adds the sidecar to pods with its annotation: by a claim, too, a bucket is not mounted without it."""
+    cloud = with_identity
     volume, claim = check(VolumeSpec, "v", {"namespace": "default", "claim_name": "raw", "bucket": "b"}).manifests()
     cloud.api.create(volumes.VOLUMES, volume)
     cloud.api.create(CLAIMS, claim)
