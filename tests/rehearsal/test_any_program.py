@@ -122,7 +122,7 @@ def rehearse(folder: Path, command: str, *more: str) -> subprocess.CompletedProc
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=3600,
         env=os.environ | {"KEY": "hunter2-environment"},
     )
 

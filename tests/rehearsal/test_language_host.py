@@ -177,7 +177,7 @@ class Project:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=3600,
         )
 
     def checked(self, *arguments: str, **more: str) -> str:
@@ -413,7 +413,7 @@ def test_the_automation_api_works_in_the_rehearsals_shell(project: Project) -> N
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=3600,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ["succeeded", "hello", "inline"]

@@ -32,7 +32,7 @@ def command(folder: Path, name: str, *more: str) -> list[str]:
 
 
 def rehearse(folder: Path, name: str, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(folder, name, *more), capture_output=True, text=True, check=False, timeout=600)
+    return subprocess.run(command(folder, name, *more), capture_output=True, text=True, check=False, timeout=3600)
 
 
 def test_what_is_not_known_at_preview_is_undetermined_and_nothing_else(project: Path, tools: Tools) -> None:

@@ -39,7 +39,7 @@ def test_stacks_of_one_checkout_are_rehearsed_at_once(copy_checkout: Callable[[]
 
     ups = {name: make("up", f"STACK={name}") for name in ("staging", "prod")}
     for name, up in ups.items():
-        said, _ = up.communicate(timeout=600)
+        said, _ = up.communicate(timeout=3600)
         assert up.returncode == 0, said
         assert f"{name}: all is well" in said
     for name in ups:

@@ -34,7 +34,7 @@ class Checkout:
             capture_output=True,
             text=True,
             check=False,
-            timeout=600,
+            timeout=3600,
             umask=0,  # The most careless that a user may have: what is private is so by itself.
         )
 
@@ -46,7 +46,7 @@ class Checkout:
             capture_output=True,
             text=True,
             check=False,
-            timeout=600,
+            timeout=3600,
         )
 
 

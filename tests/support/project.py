@@ -72,7 +72,7 @@ class Project:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=300,
+                timeout=3600,
             )
 
     @contextmanager
