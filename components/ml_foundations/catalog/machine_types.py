@@ -99,8 +99,6 @@ class MachineType:
     gpu: str | None = None
     """The accelerator type that is built in."""
     gpu_count: int = 0
-    gpu_share: Fraction | None = None
-    """How much of a GPU each device is: 1, or less for fractional G4 machines."""
     local_ssd: str = "optional"
     """attached (part of the machine), optional or none."""
     local_ssd_gib: int | None = None

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, cast
 
-from typing_extensions import override
-
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.cron import is_schedule
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, items, joined, section, unknown_paths
@@ -31,13 +29,11 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "true": lambda value: value is True,
     "false": lambda value: not value,
     "labels": lambda value: all(
-        _FORMATS["a qualified name"].fullmatch(key)
-        and (item is UNKNOWN or _FORMATS["the value of a label"].fullmatch(item))
-        for key, item in value.items()
+        is_valid("a qualified name", key) and is_valid("the value of a label", value[key]) for key in value
     ),
     "annotations": lambda value: (
         all(is_valid("a qualified name", key.lower()) for key in value)
-        and sum(len(key.encode()) + len(value[key].encode()) for key in value if value[key] is not UNKNOWN) <= 2**18
+        and sum(len(key.encode()) + len(value[key].encode()) for key in value) <= 2**18
     ),
     "config keys": lambda value: all(is_valid("a config key", key) for key in value),
     "at most 1 MiB": lambda value: sum(len(each.encode()) for each in value.values() if isinstance(each, str)) <= 2**20,
@@ -66,13 +62,21 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "named where there are several": lambda ports: len(ports) < 2 or all(port.get("name") for port in ports),
     "a node port or 0": lambda value: value == 0 or is_valid("from 30000 to 32767", value),
     "a network alone": lambda value: "/" in value and _network(value),
+    "with parts of its cidr as except": lambda held: all(
+        each != held["cidr"] and _network(each).subnet_of(_network(held["cidr"])) for each in held.get("except", ())
+    ),
     "without an item twice": lambda value: _differ([(each,) for each in value]),
     "with an item": lambda value: len(value) > 0,
     "resources of quotas": lambda value: all(is_valid("a resource of a quota", key) for key in value),
     _CLUSTERS_OWN: lambda value: value in ("IPv4", "SingleStack", "PreferDualStack", "None"),
-    "with parts of its cidr as except": lambda held: all(
-        each != held["cidr"] and _network(each).subnet_of(_network(held["cidr"])) for each in held.get("except", ())
+    "with the resources that it covers": lambda held: all(
+        len({each["name"], name} - {UNKNOWN}) < 2
+        for flavor in held["flavors"]
+        for each, name in zip(flavor["resources"], held["coveredResources"], strict=True)
     ),
+    "with each flavor once": lambda groups: _differ([(each["name"],) for held in groups for each in held["flavors"]]),
+    "with resources once": lambda groups: _differ([(each,) for held in groups for each in held["coveredResources"]]),
+    "with enough to lend": lambda held: parse_quantity(held["nominalQuota"]) >= parse_quantity(held["lendingLimit"]),
     "whole where extended": lambda value: all(
         not parse_quantity(amount) % 1 for name, amount in value.items() if "/" in name and is_extended(name)
     ),
@@ -236,10 +240,10 @@ def _holds(term: tuple[str, ...], held: Manifest) -> bool:
 
 def is_valid(rule: str, value: Any) -> bool:
     """Whether a value is as a rule of the tables wants it, or may be: one of another type is not."""
+    if is_mapping(value) and UNKNOWN in value.values():
+        return True
     try:
         return bool(_check(rule)(value))
-    except _UnknownError:
-        return True
     except (AttributeError, TypeError, ValueError, LookupError, OSError):
         return any(unknown_paths(value))
 
@@ -250,7 +254,7 @@ def _check(rule: str) -> Callable[[Any], Any]:
     if rule in _FORMATS:
         return _FORMATS[rule].fullmatch
     if rule in _OTHERS:
-        return lambda value: _OTHERS[rule](_Known(value) if is_mapping(value) else value)
+        return _OTHERS[rule]
     kind, _, words = rule.rpartition(" of ") if " of " in rule else rule.partition(" ")
     options = words.split()
     match kind:
@@ -265,8 +269,7 @@ def _check(rule: str) -> Callable[[Any], Any]:
         case "different":
             return lambda value: _differ([tuple(item.get(option) for option in options[1:]) for item in value])
         case "with":
-            given = ("data", "stringData")
-            return lambda held: any(held.get(key) is UNKNOWN or {*options} & {*section(held, key)} for key in given)
+            return lambda held: any({*options} & {*section(held, key)} for key in ("data", "stringData"))
         case "without a key in both":
             return lambda value: not {*(value.get(options[0]) or ())} & {*(value.get(options[2]) or ())}
         case "exactly":
@@ -284,20 +287,6 @@ def _paths(sources: Iterable[Manifest]) -> Iterable[tuple[Any]]:
     found = [section(each, key) for each in sources for key in each if key != "serviceAccountToken"]
     for held in (*found, *(item for each in found for item in items(each, "items"))):
         yield from ((held[key],) for key in held if key.lower().endswith("path"))
-
-
-class _UnknownError(Exception):
-    """A rule asks for a value that is not known."""
-
-
-class _Known(dict[str, Any]):
-    """A mapping that rules ask for values."""
-
-    @override
-    def get(self, key: str, default: Any = None) -> Any:
-        if (value := super().get(key, default)) is UNKNOWN:
-            raise _UnknownError
-        return value
 
 
 def _share(value: Any) -> int:

@@ -268,13 +268,8 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
     path = "spec.jobTemplate.spec" if workload.kind == "CronJob" else "spec"
     job = section(workload.manifest, *path.split("."))
     yield from ((f"{path}.{below}", wrong) for below, wrong in _of_job(job, spec))
-    for at, each in _listed(own, "replicatedJobs") if workload.kind == "JobSet" else ():
-        job = section(each, "template", "spec")
-        count, is_of_indexes = job.get("completions"), (job.get("completionMode") or "Indexed") == "Indexed"
-        pod = (f"-{count - 1}-xxxxx" if isinstance(count, int) else "-0") if is_of_indexes else ""
-        longest = f"{workload.name}-{each.get('name')}-{(each.get('replicas') or 1) - 1}{pod}"
-        if workload.name is not UNKNOWN and not is_valid("a DNS label that begins with a letter", longest):
-            yield f"spec.{at}.name", f"must make names of at most 63 letters, digits and dashes, not {longest}"
+    if workload.kind == "JobSet":
+        yield from _of_job_set(workload.name, own)
     for key in labels if workload.kind in ("Job", "CronJob") else ():
         if labels[key] not in (pods.labels[key], UNKNOWN):
             yield f"{pods.path.removesuffix('spec')}metadata.labels.{key}", "must be left out: Jobs have their own"
@@ -286,6 +281,32 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
         host = f"{workload.name}-{completions - 1}"
         if workload.name is not UNKNOWN and not is_valid("a DNS label", host):
             yield "metadata.name", f"must make a DNS label of the last pod's host name, not {host}"
+
+
+def _of_job_set(name: str, spec: Manifest) -> _Wrong:
+    """The names that a JobSet makes, the jobs that it names, and the pod of its coordinator."""
+    jobs, leads = items(spec, "replicatedJobs"), section(spec, "coordinator")
+    names, subdomain = [job.get("name") or "" for job in jobs], section(spec, "network").get("subdomain") or name
+    policies = [section(spec, "successPolicy"), *items(section(spec, "failurePolicy"), "rules")]
+    named = [(len(names), each) for policy in policies for each in policy.get("targetReplicatedJobs") or ()]
+    named += [(len(names), leads.get("replicatedJob"))] if leads else []
+    for index, job in enumerate(jobs):
+        own, replicas = section(job, "template", "spec"), 1 if job.get("replicas") is None else job["replicas"]
+        count, has_indexes = own.get("completions"), own.get("completionMode") != "NonIndexed"
+        pod = (f"-{count - 1}-xxxxx" if isinstance(count, int) else "-0") if has_indexes else ""
+        longest = f"{name}-{names[index]}-{(replicas or 1) - 1}{pod}"
+        if name is not UNKNOWN and not is_valid("a DNS label that begins with a letter", longest):
+            yield f"spec.replicatedJobs[{index}].name", f"must make DNS labels of at most 63 characters, not {longest}"
+        named += [(index, each.get("name")) for each in items(job, "dependsOn")]
+        if leads.get("replicatedJob") == names[index] and UNKNOWN not in leads.values():
+            job_index, pod_index = leads.get("jobIndex") or 0, leads.get("podIndex") or 0
+            address = f"{name}-{names[index]}-{job_index}-{pod_index}.{subdomain}"
+            is_there = 0 <= job_index < replicas and has_indexes and 0 <= pod_index < (count or 0)
+            if not is_there or (UNKNOWN not in (name, subdomain) and len(address) > 63):
+                yield "spec.coordinator", "must be one of its pods with an index, and an address of at most 63 letters"
+    for before, each in named:
+        if each not in (*names[:before], UNKNOWN):
+            yield "spec", f"must name jobs that it has, and in dependsOn those before, not {each}"
 
 
 def _of_job(job: Manifest, pods: Manifest) -> _Wrong:

@@ -111,9 +111,8 @@ def _started(rehearsal: Rehearsal) -> Iterator[psutil.Process]:
 def _create(rehearsal: Rehearsal, tools: Tools, progress: Step) -> None:
     """Run kwokctl, and watch what it starts: alone, it would wait for minutes for an API server that has died."""
     kwokctl = _kwokctl(rehearsal)
-    config = configuration.config_file(rehearsal)
     environment = _environment(rehearsal, tools)
-    command = [tools.kwokctl, "create", "cluster", "--config", config, "--kubeconfig", ""]
+    command = [tools.kwokctl, "create", "cluster", "--config", configuration.config_file(rehearsal), "--kubeconfig", ""]
     running = kwokctl.launch(command, env=environment)
     deadline = time.monotonic() + _READY_SECONDS
     while True:
