@@ -65,8 +65,9 @@ def section(manifest: Manifest, *keys: str) -> Manifest:
 
 
 def items(manifest: Manifest, key: str) -> list[Manifest]:
-    """The list below a key; empty where there is none."""
-    return manifest.get(key) or []
+    """The list below a key; empty where there is none, or it is not known."""
+    found = manifest.get(key)
+    return [] if found is None or found is UNKNOWN else found
 
 
 def name_of(manifest: Manifest) -> str:
@@ -103,9 +104,9 @@ def mapped(tree: Any, of: Callable[[Any], Any]) -> Any:
 
 
 def unknown_paths(tree: Any, path: str = "") -> Iterable[str]:
-    """Where a tree holds ``UNKNOWN``, as field paths."""
+    """Where a tree holds ``UNKNOWN``, as field paths; the tree itself is "."."""
     if tree is UNKNOWN:
-        yield path
+        yield path or "."
     elif is_mapping(tree):
         for key, value in tree.items():
             yield from unknown_paths(value, f"{path}.{key}".lstrip("."))

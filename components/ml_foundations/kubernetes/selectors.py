@@ -57,9 +57,9 @@ def unmet(term: Manifest, node: Manifest) -> list[tuple[Manifest, Mapping[str, A
 
 def _matches(requirement: Manifest, labels: Mapping[str, Any]) -> bool | None:
     """Whether labels meet a requirement; None where a label is not known."""
-    key, operator = requirement["key"], requirement.get("operator")
+    key, operator = requirement.get("key"), requirement.get("operator")
     values: list[str] = requirement.get("values") or []
-    if labels.get(key) is UNKNOWN and operator in ("In", "NotIn", "Gt", "Lt"):
+    if key is None or (labels.get(key) is UNKNOWN and operator in ("In", "NotIn", "Gt", "Lt")):
         return None
     match operator:
         case "In":

@@ -19,13 +19,13 @@ def untolerated_taints(tolerations: Iterable[Manifest], taints: Iterable[Manifes
 def described_taint(taint: Manifest) -> str:
     """A taint as kubectl writes it: key=value:effect."""
     value = f"={taint['value']}" if taint.get("value") else ""
-    return f"{taint['key']}{value}:{taint['effect']}"
+    return f"{taint.get('key')}{value}:{taint['effect']}"
 
 
 def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
-    if toleration.get("key") and toleration["key"] != taint["key"]:
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
         return False
     operator = toleration.get("operator") or "Equal"
     if operator == "Equal":

@@ -4,15 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 
-from ml_foundations.kubernetes.manifests import (
-    Manifest,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-    unknown_paths,
-)
+from ml_foundations.kubernetes.manifests import Manifest, labels_of, name_of, namespace_of, section, unknown_paths
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.workloads import Workload, ordinals
@@ -29,7 +21,7 @@ def adoptions(cluster: Cluster) -> Mapping[str, list[str]]:
     bare: defaultdict[tuple[str, str], list[Manifest]] = defaultdict(list)
     for kind in ("Pod", "ReplicaSet"):
         for document in cluster.by_kind[kind]:
-            if not items(section(document, "metadata"), "ownerReferences"):
+            if not section(document, "metadata").get("ownerReferences"):
                 bare[kind, namespace_of(document)].append(document)
     for controller in cluster.workloads:
         for document in bare[_TAKES_OVER.get(controller.kind, ""), controller.namespace]:
@@ -47,7 +39,7 @@ def _finds(controller: Workload, document: Manifest) -> bool:
         selector = {"matchLabels": selector or labels_of(section(controller.manifest, "spec", "template"))}
     if controller.unknown or not selector or any(unknown_paths(selector)):
         return False
-    number = re.fullmatch(rf"{controller.name}-([0-9]+)", name_of(document))
+    number = re.fullmatch(rf"{controller.name}-([0-9]+)", str(name_of(document)))
     if controller.kind == "StatefulSet" and (not number or int(number[1]) in ordinals(controller)):
         return bool(number)
     return selects(selector, labels_of(document))

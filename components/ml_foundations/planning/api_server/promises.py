@@ -39,11 +39,11 @@ def overpromised(cluster: Cluster) -> Iterable[Refusal]:
 def _nominal(queue: Manifest, flavor: str | None = None) -> Amounts:
     """The nominal quotas of a queue by resource, of one flavor or of all."""
     return total(
-        {resource["name"]: quota_of(offered, resource["name"])[0]}
+        {name: quota_of(offered, name)[0]}
         for group in items(section(queue, "spec"), "resourceGroups")
         for offered in items(group, "flavors")
-        if flavor in (None, offered["name"])
-        for resource in items(offered, "resources")
+        if flavor in (None, offered.get("name"))
+        for name in (resource["name"] for resource in items(offered, "resources") if "name" in resource)
     )
 
 

@@ -191,7 +191,7 @@ def _covered(group: Manifest, requests: Amounts) -> list[str]:
 def quota_of(flavor: Manifest, resource: str) -> tuple[int, int | None, int | None]:
     """Nominal quota, borrowing limit and lending limit of a resource, in thousandths."""
     for quota in items(flavor, "resources"):
-        if quota["name"] == resource:
+        if quota.get("name") == resource:
             limits = [quota.get(key) for key in ("borrowingLimit", "lendingLimit")]
             borrowing, lending = (None if limit is None else milli(limit) for limit in limits)
             return milli(quota.get("nominalQuota", 0)), borrowing, lending

@@ -62,7 +62,7 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
             broken = of_object(document["kind"]).broken(document)
             notes = () if known.is_judged(document) else known.notes(document)
             wrong = dict.fromkeys((path, rule) for path, rule, is_certain in (*broken, *notes) if is_certain)
-            if check := _AGAINST_EACH_OTHER.get(document["kind"]):
+            if (check := _AGAINST_EACH_OTHER.get(document["kind"])) and not any(unknown_paths(document)):
                 wrong |= dict.fromkeys(check(document))
             found += [invalid(path, rule, about) for path, rule in wrong]
             unsure = [path for path, rule, is_certain in broken if not is_certain and rule.startswith("must")]
@@ -78,7 +78,7 @@ def _taken(documents: Iterable[Manifest]) -> _Wrong:
     seen: dict[Any, Manifest] = {}
     for service in (each for each in documents if each["kind"] == "Service" and not is_stored(each)):
         spec = section(service, "spec")
-        wanted = [("ports", port.get("nodePort")) for port in items(spec, "ports")]
+        wanted = [("ports", port.get("nodePort")) for port in filter(is_mapping, items(spec, "ports"))]
         for key, value in (*wanted, *((key, spec.get(key)) for key in ("clusterIP", "healthCheckNodePort"))):
             is_one = value not in (0, "", "None") and isinstance(value, int | str)
             if is_one and seen.setdefault(value, service) is not service:
@@ -273,13 +273,17 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
     for key in labels if workload.kind in ("Job", "CronJob") else ():
         if labels[key] not in (pods.labels[key], UNKNOWN):
             yield f"{pods.path.removesuffix('spec')}metadata.labels.{key}", "must be left out: Jobs have their own"
-    is_plain = selector and workload.kind in _SELECTING and not any(unknown_paths([selector, labels]))
+    is_plain = (
+        selector
+        and workload.kind in _SELECTING
+        and not any(unknown_paths([selector, labels, pods.template.get("metadata")]))
+    )
     if is_plain and not selects(selector, labels):
         yield "spec.selector", "must select the labels of the template"
     completions = own.get("completions")
     if is_indexed(workload) and isinstance(completions, int) and completions > 0:
         host = f"{workload.name}-{completions - 1}"
-        if workload.name is not UNKNOWN and not is_valid("a DNS label", host):
+        if workload.name not in ("", UNKNOWN) and not is_valid("a DNS label", host):
             yield "metadata.name", f"must make a DNS label of the last pod's host name, not {host}"
 
 
@@ -287,15 +291,15 @@ def _of_job_set(name: str, spec: Manifest) -> _Wrong:
     """The names that a JobSet makes, the jobs that it names, and the pod of its coordinator."""
     jobs, leads = items(spec, "replicatedJobs"), section(spec, "coordinator")
     names, subdomain = [job.get("name") or "" for job in jobs], section(spec, "network").get("subdomain") or name
-    policies = [section(spec, "successPolicy"), *items(section(spec, "failurePolicy"), "rules")]
-    named = [(len(names), each) for policy in policies for each in policy.get("targetReplicatedJobs") or ()]
+    policies = [section(spec, "successPolicy"), *filter(is_mapping, items(section(spec, "failurePolicy"), "rules"))]
+    named = [(len(names), each) for policy in policies for each in items(policy, "targetReplicatedJobs")]
     named += [(len(names), leads.get("replicatedJob"))] if leads else []
     for index, job in enumerate(jobs):
         own, replicas = section(job, "template", "spec"), 1 if job.get("replicas") is None else job["replicas"]
         count, has_indexes = own.get("completions"), own.get("completionMode") != "NonIndexed"
         pod = (f"-{count - 1}-xxxxx" if isinstance(count, int) else "-0") if has_indexes else ""
         longest = f"{name}-{names[index]}-{(replicas or 1) - 1}{pod}"
-        if name is not UNKNOWN and not is_valid("a DNS label that begins with a letter", longest):
+        if name not in ("", UNKNOWN) and not is_valid("a DNS label that begins with a letter", longest):
             yield f"spec.replicatedJobs[{index}].name", f"must make DNS labels of at most 63 characters, not {longest}"
         named += [(index, each.get("name")) for each in items(job, "dependsOn")]
         if leads.get("replicatedJob") == names[index] and UNKNOWN not in leads.values():

@@ -45,7 +45,8 @@ class World:
     """Documents by what planning knows of them.
 
     Attributes:
-        judged: Those of the kinds that planning judges, or judges by.
+        judged: Those of the kinds that planning judges, or judges by, without what is not known.
+        sent: As they are declared those of them that hold what is not known, by the id of the judged one.
         harmless: Those of the kinds that decide nothing about pods.
         foreign: Workloads of other kinds: what holds a pod template. One pod of each stands for them.
         unknown: Other objects of kinds that planning does not know.
@@ -55,6 +56,7 @@ class World:
 
     def __init__(self, documents: Iterable[Manifest]) -> None:
         self.judged: list[Manifest] = []
+        self.sent: dict[int, Manifest] = {}
         self.harmless: list[Manifest] = []
         self.foreign: list[Workload] = []
         self.unknown: list[Refusal] = []
@@ -147,7 +149,9 @@ class World:
             self._notes[id(document)] = notes  # what is not known of it is its own
             return
         if any(note.reason == known.NOT_YET for note in notes):
+            whole = document
             document = {**_known(document), "metadata": {} if metadata is UNKNOWN else metadata}
+            self.sent[id(document)] = whole
         about = f"{document['kind']} {name_of(document)}"
         is_somewhere = UNKNOWN in (metadata, namespace_of(document))
         if namespace_of(document) is UNKNOWN:

@@ -84,7 +84,7 @@ class FreeVolumes:
         for volumes in (*needed, frozenset[str]().union(*needed)):
             wanted = sum(count for theirs, count in needed.items() if theirs and theirs <= volumes)
             if wanted > len(volumes):
-                yield told("scarce-volumes", "volumes", wanted=wanted, volumes=", ".join(sorted(volumes)))
+                yield told("scarce-volumes", "volumes", wanted=wanted, volumes=", ".join(sorted(map(str, volumes))))
                 return
 
     def satisfying(self, claim: Manifest) -> frozenset[str]:

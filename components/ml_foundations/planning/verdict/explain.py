@@ -183,6 +183,6 @@ def _missing(reason: Competition) -> str:
     short = sorted(needed, key=lambda name: (not is_extended(name), name))
     return (
         f"together they need {' and '.join(f'{readable(needed[name])} {name}' for name in short)}, "
-        f"and {', '.join(nodes) or 'no node'} offer{'' if len(nodes) > 1 else 's'} "
+        f"and {', '.join(map(str, nodes)) or 'no node'} offer{'' if len(nodes) > 1 else 's'} "
         f"{' and '.join(readable(offered[name]) for name in short)} at most"
     )

@@ -63,7 +63,8 @@ def _judge(world: World, cluster: Cluster, gke: Manifest | None, roomier: Sequen
     """The verdicts on a cluster; ``cannot-fit`` is not certain where it is so in none of some roomier ones."""
     admission = Admission(cluster, [*world.harmless, *world.judged])
     candidates = [admission.admit(workload) for workload in (*cluster.workloads, *world.foreign)]
-    refused, beside = [*world.refused, *refused_objects(world.judged)], refused_objects(world.harmless)
+    sent = [world.sent.get(id(document), document) for document in world.judged]
+    refused, beside = [*world.refused, *refused_objects(sent)], refused_objects(world.harmless)
     for candidate in candidates:
         if id(candidate.workload) not in cluster.settled:
             candidate.gaps = [*world.gaps(candidate.workload), *(each._replace(certain=False) for each in refused)]

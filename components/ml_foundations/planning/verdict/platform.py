@@ -150,7 +150,8 @@ def _running(resources: Sequence[Resource], image: str) -> Iterator[str]:
     """The DaemonSets that run an image of NVIDIA's on every node."""
     for each in objects_of(resources):
         containers = items(section(each, "spec", "template", "spec"), "containers")
-        if each["kind"] == "DaemonSet" and any(image in str(container.get("image")) for container in containers):
+        images = [container.get("image") for container in containers if container is not UNKNOWN]
+        if each["kind"] == "DaemonSet" and any(image in str(named) for named in images):
             yield f"DaemonSet {name_of(each)}"
 
 

@@ -164,7 +164,7 @@ def needs(pod: PodClass) -> str:
 
 def names(found: Iterable[str]) -> str:
     """A few names in a sentence."""
-    shown = list(found)
+    shown = [*map(str, found)]
     if len(shown) > _MOST_NAMES:
         shown = [*shown[:_MOST_NAMES], f"{len(shown) - _MOST_NAMES} more"]
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]])) if shown else "nothing"

@@ -6,15 +6,7 @@ from typing import Any
 
 import yaml
 
-from ml_foundations.kubernetes.manifests import (
-    annotations_of,
-    api_object,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes.manifests import annotations_of, api_object, items, labels_of, name_of, section
 from ml_foundations.planning.input.streams import parse
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
@@ -62,7 +54,7 @@ def remove(api: Api, name: str) -> None:
     api.delete(f"{_NODES}/{name}")
     for pod in api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")["items"]:
         # At once: without its node, nobody is there to end it.
-        api.delete(f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}?gracePeriodSeconds=0")
+        api.delete(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{name_of(pod)}?gracePeriodSeconds=0")
 
 
 def read(file: Path) -> Iterator[dict[str, Any]]:

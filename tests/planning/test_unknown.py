@@ -1,0 +1,62 @@
+"""What is not known yet refuses nothing, wherever it is: each field of many objects in turn."""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations.kubernetes.manifests import UNKNOWN
+from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.planning.verdict.verdicts import Verdicts
+
+from tests.support.checkout import CHECKOUT
+
+HERE = Path(__file__).parent
+FILES = [
+    HERE / "of_every_kind.yaml",
+    *sorted((CHECKOUT / "tests/golden/workloads").glob("*.yaml")),
+    *sorted((CHECKOUT / "tests/differential/regressions").glob("*.yaml")),
+]
+
+
+def judged(documents: list[Any]) -> Verdicts:
+    """The verdicts on documents as a program would declare them."""
+    versions = [each["apiVersion"] for each in documents]
+    groups = [version if "/" in version else f"core/{version}" for version in versions]
+    return judge_program(
+        [(f"kubernetes:{group}:{each['kind']}", each) for group, each in zip(groups, documents, strict=True)], ()
+    )
+
+
+def refused(verdicts: Verdicts) -> set[tuple[str, str]]:
+    """The fields that the API server is said to refuse for certain."""
+    return {(each.object, each.path) for each in verdicts.findings if each.rule == "invalid"}
+
+
+def each_unknown(tree: Any) -> Iterator[Any]:
+    """The tree with one part after the other not known."""
+    for key in tree if isinstance(tree, dict) else range(len(tree)):
+        changed = copy.copy(tree)
+        changed[key] = UNKNOWN
+        yield changed
+        if isinstance(tree[key], dict | list):
+            for below in each_unknown(tree[key]):
+                yield {**tree, key: below} if isinstance(tree, dict) else [*tree[:key], below, *tree[key + 1 :]]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_what_is_not_known_refuses_nothing(file: Path) -> None:
+    documents = [each for each in yaml.safe_load_all(file.read_text()) if each]
+    before = refused(judged(documents))
+    if file.name == "of_every_kind.yaml":
+        assert judged(documents).stack == "fits"
+    for index, document in enumerate(documents):
+        if document["kind"] == "LimitRange":
+            continue  # without its defaults, pods may be refused that it would mend
+        for changed in each_unknown(document):
+            if UNKNOWN in (changed["apiVersion"], changed["kind"]):
+                continue
+            found = refused(judged([*documents[:index], changed, *documents[index + 1 :]]))
+            assert not {path for _, path in found - before} - {path for _, path in before}, changed
