@@ -149,9 +149,8 @@ class World:
             self._notes[id(document)] = notes  # what is not known of it is its own
             return
         if any(note.reason == known.NOT_YET for note in notes):
-            whole = document
-            document = {**_known(document), "metadata": {} if metadata is UNKNOWN else metadata}
-            self.sent[id(document)] = whole
+            without = {**_known(document), "metadata": {} if metadata is UNKNOWN else metadata}
+            self.sent[id(without)], document = document, without
         about = f"{document['kind']} {name_of(document)}"
         is_somewhere = UNKNOWN in (metadata, namespace_of(document))
         if namespace_of(document) is UNKNOWN:

@@ -113,7 +113,7 @@ def _of_the_only_pools(cluster: Manifest, pools: Sequence[Manifest]) -> Iterator
 
 def _repels_gke(pool: Manifest) -> bool:
     """Whether taints keep GKE's own pods off (GKE, "Isolate your workloads in dedicated node pools")."""
-    taints = items(section(pool, "nodeConfig"), "taints")
+    taints = [taint for taint in items(section(pool, "nodeConfig"), "taints") if taint is not UNKNOWN]
     return any(t.get("key") not in _TOLERATED_BY_GKE and "PREFER" not in str(t.get("effect")).upper() for t in taints)
 
 
@@ -129,7 +129,8 @@ def _beyond_addresses(
     pods = [(node.count, str(node.labels.get(labels.GKE_MAX_PODS))) for node in nodes]
     taken = sum(count * 2 << (int(most) - 1).bit_length() for count, most in pods if most.isdecimal())
     for subnetwork in (inputs for type_, inputs in resources if type_ == SUBNETWORK):
-        blocks = [each for each in items(subnetwork, "secondaryIpRanges") if [each.get("rangeName")] == named]
+        known = [each for each in items(subnetwork, "secondaryIpRanges") if each is not UNKNOWN]
+        blocks = [each for each in known if [each.get("rangeName")] == named]
         needs = (("addresses", blocks, taken), ("node-addresses", blocks and [subnetwork], 4 + sum(n for n, _ in pods)))
         for rule, ranges, needed in needs:
             block = str(ranges[0].get("ipCidrRange")) if len(ranges) == 1 else ""
