@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.planning import judge
+from ml_foundations.planning.verdict.report import as_summary
 
 from tests.planning.building import (
     GPU,
@@ -182,3 +183,8 @@ def test_warnings(documents: list[Manifest], expected: str) -> None:
 def test_reasons_of_the_stack(documents: list[Manifest], expected: str) -> None:
     (reason,) = judge(documents).reasons
     assert f"{reason.rule}: {reason.message}. | {reason.remedy}" == expected
+
+
+def test_a_quota_that_is_used_beyond_its_amounts_leaves_nothing() -> None:
+    used = {**quota(hard={"pods": "1"}), "status": {"hard": {"pods": "1"}, "used": {"pods": "3"}}}
+    assert "leaves pods 0 of 1." in as_summary(judge([used, deployment("web", 2, template()), CPU]))

@@ -72,7 +72,7 @@ def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
 def _numbers(exceeded: QuotaExceeded) -> tuple[str, ...]:
     """What is wanted, what is free, what is missing and what would be enough."""
     wanted, free, hard = exceeded.wanted, exceeded.free, exceeded.hard
-    return *map(readable, (wanted, free, wanted - free)), readable(hard + wanted - free, math.ceil)
+    return *map(readable, (wanted, max(0, free), wanted - free)), readable(hard + wanted - free, math.ceil)
 
 
 def _growth_stops(reason: GrowthStops) -> Refusal:

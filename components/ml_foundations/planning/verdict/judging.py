@@ -256,5 +256,5 @@ def _quotas_left(admission: Admission, candidates: Sequence[Candidate]) -> Itera
         mine = [c for c in candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
         for quota in quotas:
             used = total((quota.taken, quota.charge(mine), quota.other_claims(mine), *quota.beside.values()))
-            left = {name: amount - used.get(name, 0) for name, amount in quota.hard.items()}
+            left = {name: max(0, amount - used.get(name, 0)) for name, amount in quota.hard.items()}
             yield QuotaLeft(namespace, name_of(quota.manifest), left, quota.hard)
