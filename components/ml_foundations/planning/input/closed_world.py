@@ -149,7 +149,7 @@ class World:
             self._notes[id(document)] = notes  # what is not known of it is its own
             return
         if any(note.reason == known.NOT_YET for note in notes):
-            without = {**_known(document), "metadata": {} if metadata is UNKNOWN else metadata}
+            without: Manifest = {**_known(document), "metadata": {} if metadata is UNKNOWN else metadata}
             self.sent[id(without)], document = document, without
         about = f"{document['kind']} {name_of(document)}"
         is_somewhere = UNKNOWN in (metadata, namespace_of(document))
