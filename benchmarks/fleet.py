@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import psutil
 from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.rehearsal.access import Access
-from ml_foundations.rehearsal.api import Api, Object, condition
+from ml_foundations.rehearsal.api import Api, ApiError, Object, condition
 from ml_foundations.rehearsal.cloud import life, nodes
 from ml_foundations.rehearsal.cloud.informer import Informer
 from ml_foundations.rehearsal.cloud.store import Pool, Store
@@ -114,8 +114,11 @@ def replica() -> Iterator[Rehearsal]:
 
 def by_script(rehearsal: Rehearsal, api: Api, pools: Sequence[Pool]) -> None:
     for pool in pools:
-        for index in range(pool.min_nodes):
-            api.create("/api/v1/nodes", nodes.new_node(pool, ZONES[index % len(ZONES)], None))
+        made = 0
+        while made < pool.min_nodes:
+            with suppress(ApiError):  # of a thousand names with four random characters, two may be one
+                api.create("/api/v1/nodes", nodes.new_node(pool, ZONES[made % len(ZONES)], None))
+                made += 1
 
 
 def by_pool(rehearsal: Rehearsal, api: Api, pools: Sequence[Pool]) -> None:
