@@ -7,13 +7,14 @@ simulated GKE and its DaemonSets, and runs the same Job on them. Prints one JSON
 file.
 """
 
+import http
 import json
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,12 @@ def by_script(rehearsal: Rehearsal, api: Api, pools: Sequence[Pool]) -> None:
     for pool in pools:
         made = 0
         while made < pool.min_nodes:
-            with suppress(ApiError):  # of a thousand names with four random characters, two may be one
+            try:
                 api.create("/api/v1/nodes", nodes.new_node(pool, ZONES[made % len(ZONES)], None))
                 made += 1
+            except ApiError as error:  # of a thousand names with four random characters, two may be one
+                if error.status != http.HTTPStatus.CONFLICT:
+                    raise
 
 
 def by_pool(rehearsal: Rehearsal, api: Api, pools: Sequence[Pool]) -> None:
