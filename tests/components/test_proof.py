@@ -104,7 +104,7 @@ def test_the_engine_gets_nothing_of_a_refused_program(said: Said) -> None:
 
 
 def test_without_a_preview_a_refused_program_creates_nothing(said: Said, project: Rehearsal) -> None:
-    done = stack.pulumi(project, "up", "--yes", "--skip-preview", "--stack", "dev", capture=True)
+    done = stack.pulumi(project, "up", "--yes", "--skip-preview")
     refused(done.stdout + done.stderr, project)
 
 
@@ -126,7 +126,7 @@ def refused(text: str, project: Rehearsal) -> None:
     assert "Deployment team/large: " in text, text
     assert LARGE in text
     assert "Traceback" not in text
-    state = json.loads(stack.pulumi(project, "stack", "export", "--stack", "dev", capture=True).stdout)
+    state = json.loads(stack.pulumi(project, "stack", "export").stdout)
     assert [item["type"] for item in state["deployment"]["resources"]] == ["pulumi:pulumi:Stack"]
 
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment, stack
+from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
@@ -118,6 +119,30 @@ def test_no_preview_goes_on_beside_a_start_that_failed(tmp_path: Path) -> None:
     assert not stack.process(rehearsal).running
     with pytest.raises(RehearsalError):
         previewed()
+
+
+def test_what_was_applied_is_previewed_and_updated_only_where_that_may_change_something(tmp_path: Path) -> None:
+    called = tmp_path.with_suffix(".called")
+    program = f"open({str(called)!r}, 'a').write(sys.argv[1] + '\\n')\nsys.exit('preview' in sys.argv and {{}})"
+    rehearsal = with_pulumi(tmp_path, program.format("None"))
+    state = stack.state_file(rehearsal)
+    write(state, json.dumps({"checkpoint": {}}))
+
+    def calls() -> list[str]:
+        called.unlink(missing_ok=True)
+        stack.up(rehearsal, quiet=True)
+        return called.read_text().split()
+
+    assert calls() == ["up"]
+    assert calls() == ["preview"]
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {}\n")
+    assert calls() == ["up"]
+    write(state, state.read_text())
+    assert calls() == ["up"]
+    with_pulumi(tmp_path, program.format("'changes'"))
+    os.utime(tmp_path / "Pulumi.yaml")
+    assert calls() == ["up"]
+    assert calls() == ["preview", "up"]
 
 
 def test_what_google_cloud_had_made_when_pulumi_was_killed_is_adopted(project: Project) -> None:

@@ -51,7 +51,7 @@ def claim_of(rehearsal: Rehearsal) -> str:
 
 def wrong(rehearsal: Rehearsal, revision: int) -> Iterator[str]:
     """What does not hold of a rehearsal that is up, at this revision of its program."""
-    done = stack.pulumi(rehearsal, "stack", "export", "--stack", rehearsal.stack, capture=True)
+    done = stack.pulumi(rehearsal, "stack", "export")
     if done.returncode != 0:
         yield f"stack export fails: {done.stderr.strip()}"
         return

@@ -45,14 +45,14 @@ def test_a_stack_that_cannot_run_is_refused_before_anything_is_registered(
     rehearsal = Rehearsal.of("dev", checkout.root)
     environment.install(rehearsal, tools)
     stack.create(rehearsal)
-    done = stack.pulumi(rehearsal, "up", "--yes", "--skip-preview", "--stack", "dev", capture=True)
+    done = stack.pulumi(rehearsal, "up", "--yes", "--skip-preview")
     said = done.stdout + done.stderr
     assert done.returncode != 0, said
     assert SHORTAGE in said
     (shown,) = re.findall(r"  (Deployment serving/chat: .*?])\n```", (CHECKOUT / "README.md").read_text(), re.DOTALL)
     assert " ".join(shown.split()) in " ".join(said.split())
     assert "Traceback" not in said
-    state = json.loads(stack.pulumi(rehearsal, "stack", "export", "--stack", "dev", capture=True).stdout)
+    state = json.loads(stack.pulumi(rehearsal, "stack", "export").stdout)
     assert [item["type"] for item in state["deployment"]["resources"]] == ["pulumi:pulumi:Stack"]
 
 

@@ -40,7 +40,7 @@ def preview(project: Path, tools: Tools, name: str = "dev", *options: str) -> Sa
     rehearsal = Rehearsal.of(name, project)
     environment.install(rehearsal, tools)
     stack.create(rehearsal)
-    done = stack.pulumi(rehearsal, "preview", "--json", "--stack", name, *options, capture=True)
+    done = stack.pulumi(rehearsal, "preview", "--json", *options)
     found = json.loads(done.stdout)
     urns = [step["urn"] for step in found.get("steps") or []]
     created = [urn.rpartition("::")[2] for urn in urns if "::pulumi:pulumi:Stack::" not in urn]

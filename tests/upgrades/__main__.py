@@ -30,7 +30,7 @@ def keep(checkout: Checkout, name: str) -> None:
     try:
         done = checkout.run("up", "--stack", name)
         assert done.returncode == 0, done.stdout + done.stderr
-        exported = stack.pulumi(rehearsal, "stack", "export", "--show-secrets", "--stack", name, capture=True)
+        exported = stack.pulumi(rehearsal, "stack", "export", "--show-secrets")
     finally:
         checkout.run("down", "--stack", name)
     kept.write(state, exported.stdout.replace(str(checkout.root), "/checkout"))

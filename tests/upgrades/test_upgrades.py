@@ -19,7 +19,7 @@ IN_PLACE = {"same", "update", "create", "read", "discard"}
 
 def said(rehearsal: Rehearsal, *command: str) -> str:
     """What a pulumi command on the stack prints."""
-    done = stack.pulumi(rehearsal, *command, "--stack", rehearsal.stack, capture=True)
+    done = stack.pulumi(rehearsal, *command)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -85,6 +85,20 @@ def read_json(path: Path, default: Any) -> Any:
     return json.loads(text) if (text := read_text(path)) else default
 
 
+def version(file: Path) -> str:
+    """What changes whenever a file does."""
+    found = file.lstat()
+    return f"{file} {found.st_ctime_ns} {found.st_size}"
+
+
+def versions(*roots: Path) -> Iterator[str]:
+    """The version of each file in folders, but in hidden ones and in those that tools fill."""
+    for root in roots:
+        for folder, folders, names in os.walk(root):
+            folders[:] = [name for name in folders if not name.startswith((".", "__pycache__", "node_modules", "venv"))]
+            yield from (version(Path(folder, name)) for name in names)
+
+
 def require_room(folder: Path, needed: int, why: str) -> None:
     """Refuse to begin where a disk has fewer bytes free than are needed; ``why`` ends in what the user can do.
 

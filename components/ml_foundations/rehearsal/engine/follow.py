@@ -26,6 +26,7 @@ class Follower:
         """Read a line; returns how far pulumi is, or nothing where the line does not tell."""
         if phase := _PHASE.match(line):
             self._is_update, self._in_steps, self._sections = phase[1] == "Updating", True, []
+            self.planned = self.planned if self._is_update else 0
             return "begins" if self._is_update else "previews"
         if self._in_steps and (not line.strip() or line[0] in " @"):
             return self._step(line)

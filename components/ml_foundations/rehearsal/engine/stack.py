@@ -21,8 +21,8 @@ from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment
 from ml_foundations.rehearsal.engine.follow import Follower
-from ml_foundations.rehearsal.files import read_text, write
-from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.files import read_json, read_text, version, versions, write, write_json
+from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import helm
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
@@ -57,13 +57,16 @@ def first_preview(rehearsal: Rehearsal) -> Iterator[Callable[[], Sequence[str]]]
 def _preview(rehearsal: Rehearsal) -> list[str]:
     create(rehearsal)
     lines: list[str] = []
-    return lines if _each_line(rehearsal, lines.append, "preview", "--stack", rehearsal.stack) == 0 else []
+    return lines if _each_line(rehearsal, lines.append, "preview") == 0 else []
 
 
 def up(
     rehearsal: Rehearsal, previewed: Callable[[], Sequence[str]] = list, quiet: bool = False, verbose: bool = False
 ) -> None:
     """Repair what an interrupted run left, then run ``pulumi up``, which previews unless that is done.
+
+    Where files and state are those of the last update, a preview that finds no change is enough. Where they are not, it
+    would miss what no preview counts, such as a change of ``protect``.
 
     Shown is how far it is, then what it comes to; with ``verbose`` every line, with ``quiet`` nothing. All lines are in
     the rehearsal's log.
@@ -76,6 +79,8 @@ def up(
     create(rehearsal)
     recover(rehearsal)
     helm.forget_charts(rehearsal)
+    files, state = sorted(versions(rehearsal.project, SOURCE_ROOT / "ml_foundations")), state_file(rehearsal)
+    is_applied = read_json(rehearsal.applied, []) == [files, version(state)]
     follower, shown, title = Follower(), output(), f"pulumi up --stack {rehearsal.stack}"
     with rehearsal.up_log.open("w") as log, nullcontext() if verbose else Step(title) as step:
 
@@ -90,13 +95,15 @@ def up(
         for line in lines:
             take(line)
         options = ["--skip-preview"] if lines else []
-        if _each_line(rehearsal, take, "up", "--yes", *options, "--stack", rehearsal.stack) != 0:
+        is_current = is_applied and _each_line(rehearsal, take, "preview", "--expect-no-changes") == 0
+        if not is_current and _each_line(rehearsal, take, "up", "--yes", *options) != 0:
             said = "its output is above" if verbose else follower.shown().strip() or "something ended it"
             again, log_file = rehearsal.command("up"), os.path.relpath(rehearsal.up_log)
             way = f"Fix what it names, then run {again}. The whole log: {log_file}"
             if "it is protected" in said:
                 way = f"Of our own, data: false frees a volume, and deletion_protection: false a pool or cluster. {way}"
             raise RehearsalError(f"pulumi up failed: {said}\n{way}")
+    write_json(rehearsal.applied, [files, version(state)])
     if not quiet and not verbose:
         shown.out(follower.shown(), highlight=False)
 
@@ -152,7 +159,7 @@ def recover(rehearsal: Rehearsal) -> None:
     for lock in locks:
         _require_abandoned(lock, rehearsal)
     if locks:
-        pulumi(rehearsal, "cancel", "--yes", "--stack", rehearsal.stack, capture=True)
+        pulumi(rehearsal, "cancel", "--yes")
     if "pending_operations" not in json.loads(state_file(rehearsal).read_text())["checkpoint"].get("latest", {}):
         return
     export: dict[str, Any] = json.loads(_quietly(rehearsal, "stack", "export"))
@@ -217,18 +224,15 @@ def _replica_of(provider: Mapping[str, Any], rehearsal: Rehearsal) -> Rehearsal:
     return next((each for each, urn in clusters if urn in needed), rehearsal)
 
 
-def pulumi(
-    rehearsal: Rehearsal, *args: str, capture: bool = False, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the rehearsal's pulumi in the project; its output goes to the terminal, or is captured."""
-    pipe = subprocess.PIPE if capture else None
-    with _popen(rehearsal, args, cwd=cwd, stdout=pipe, stderr=pipe) as process:
+def pulumi(rehearsal: Rehearsal, *args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the rehearsal's pulumi on the stack, and capture what it prints."""
+    with _popen(rehearsal, args, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         printed, said = _outlive(process.communicate)
     return subprocess.CompletedProcess(process.args, process.returncode, printed, said)
 
 
 def _each_line(rehearsal: Rehearsal, take: Callable[[str], None], *args: str) -> int:
-    """Run the rehearsal's pulumi in the project, and take each line that it prints; returns its status."""
+    """Run the rehearsal's pulumi on the stack, and take each line that it prints; returns its status."""
     with _popen(rehearsal, args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
 
         def read() -> None:
@@ -240,7 +244,7 @@ def _each_line(rehearsal: Rehearsal, take: Callable[[str], None], *args: str) ->
 
 
 def _popen(rehearsal: Rehearsal, args: Sequence[str], cwd: Path | None = None, **streams: Any) -> subprocess.Popen[str]:
-    command = [str(rehearsal.bin_dir / "pulumi"), *args, "--non-interactive"]
+    command = [str(rehearsal.bin_dir / "pulumi"), *args, "--stack", rehearsal.stack, "--non-interactive"]
     environ = environment.process_environment(rehearsal)
     started = subprocess.Popen(command, env=environ, cwd=cwd or rehearsal.project, text=True, **streams)
     process(rehearsal).record(started.pid)
@@ -263,7 +267,7 @@ def _outlive(read: Callable[[], _T]) -> _T:
 
 def _quietly(rehearsal: Rehearsal, *args: str, cwd: Path | None = None) -> str:
     """What a pulumi command on the stack prints, which is shown only if it fails."""
-    done = pulumi(rehearsal, *args, "--stack", rehearsal.stack, capture=True, cwd=cwd)
+    done = pulumi(rehearsal, *args, cwd=cwd)
     if done.returncode != 0:
         raise RehearsalError(f"pulumi {' '.join(args)} failed:\n{(done.stderr or done.stdout).strip()}")
     return done.stdout
