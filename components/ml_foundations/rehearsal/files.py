@@ -85,18 +85,19 @@ def read_json(path: Path, default: Any) -> Any:
     return json.loads(text) if (text := read_text(path)) else default
 
 
-def version(file: Path) -> str:
+def stamp(path: Path) -> list[int]:
     """What changes whenever a file does."""
-    found = file.lstat()
-    return f"{file} {found.st_ctime_ns} {found.st_size}"
+    status = path.lstat()
+    return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def versions(*roots: Path) -> Iterator[str]:
-    """The version of each file in folders, but in hidden ones and in those that tools fill."""
-    for root in roots:
-        for folder, folders, names in os.walk(root):
-            folders[:] = [name for name in folders if not name.startswith((".", "__pycache__", "node_modules", "venv"))]
-            yield from (version(Path(folder, name)) for name in names)
+def stamps(*roots: Path) -> dict[str, list[int]]:
+    """The stamp of each file in folders, but for hidden folders and those that tools fill."""
+    found: dict[str, list[int]] = {}
+    for folder, folders, names in (walked for root in roots for walked in os.walk(root)):
+        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__", "node_modules", "venv"))]
+        found |= {f"{folder}/{name}": stamp(Path(folder, name)) for name in names}
+    return found
 
 
 def require_room(folder: Path, needed: int, why: str) -> None:

@@ -21,7 +21,7 @@ from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment
 from ml_foundations.rehearsal.engine.follow import Follower
-from ml_foundations.rehearsal.files import read_json, read_text, version, versions, write, write_json
+from ml_foundations.rehearsal.files import read_json, read_text, stamp, stamps, write, write_json
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import helm
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
@@ -79,8 +79,8 @@ def up(
     create(rehearsal)
     recover(rehearsal)
     helm.forget_charts(rehearsal)
-    files, state = sorted(versions(rehearsal.project, SOURCE_ROOT / "ml_foundations")), state_file(rehearsal)
-    is_applied = read_json(rehearsal.applied, []) == [files, version(state)]
+    files, state = stamps(rehearsal.project, SOURCE_ROOT / "ml_foundations"), state_file(rehearsal)
+    is_applied = read_json(rehearsal.applied, []) == [files, stamp(state)]
     follower, shown, title = Follower(), output(), f"pulumi up --stack {rehearsal.stack}"
     with rehearsal.up_log.open("w") as log, nullcontext() if verbose else Step(title) as step:
 
@@ -103,7 +103,7 @@ def up(
             if "it is protected" in said:
                 way = f"Of our own, data: false frees a volume, and deletion_protection: false a pool or cluster. {way}"
             raise RehearsalError(f"pulumi up failed: {said}\n{way}")
-    write_json(rehearsal.applied, [files, version(state)])
+    write_json(rehearsal.applied, [files, stamp(state)])
     if not quiet and not verbose:
         shown.out(follower.shown(), highlight=False)
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ml_foundations.rehearsal.files import draft_of, locked, require_room, write, write_json
+from ml_foundations.rehearsal.files import draft_of, locked, require_room, stamp, write, write_json
 from ml_foundations.rehearsal.layout import cache_dir
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console
 from ml_foundations.rehearsal.tools import go_command
@@ -237,7 +237,7 @@ def _verified(folder: Path) -> bool:
     manifest_path, stamp_path = folder / "manifest.json", folder / "verified.json"
     try:
         manifest: dict[str, str] = json.loads(manifest_path.read_text())
-        stamps = {name: _stamp(folder / name) for name in manifest}
+        stamps = {name: stamp(folder / name) for name in manifest}
     except (OSError, ValueError):
         return False
     if stamp_path.exists() and stamp_path.read_text() == json.dumps(stamps):
@@ -247,11 +247,6 @@ def _verified(folder: Path) -> bool:
     with suppress(OSError):  # Without the stamps, the next check takes longer.
         write(stamp_path, json.dumps(stamps))
     return True
-
-
-def _stamp(path: Path) -> list[int]:
-    status = path.stat()
-    return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def _fingerprint(path: Path) -> str:
