@@ -214,6 +214,18 @@ def test_pods_of_a_shared_claim_follow_the_first_ones_zone() -> None:
         assert found.verdict is expected or "volume-class" in {each.rule for each in found.reasons}
 
 
+def test_a_claim_of_one_pod_is_taken_by_the_pod_that_runs() -> None:
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    pods = template(containers=[container(cpu=1)], volumes=[volume])
+    mine = stored(deployment("mine", 1, pods), replicas=1)
+    runs = pod_of(mine, 0, containers=[container(cpu=1) | {"image": "i"}], volumes=[volume])
+    there = [node("n", cpu="10"), FAST, claim("data", accessModes=["ReadWriteOncePod"]), mine, runs]
+    more = deployment("more", 1, pods)
+    assert list(verdicts_of(judge(there)).values()) == [FITS]
+    assert list(verdicts_of(judge([*there, more])).values()) == [FITS, CANNOT]
+    assert list(verdicts_of(judge([*there[:3], more])).values()) == [FITS]
+
+
 def test_gke_runs_a_sidecar_where_buckets_are_mounted() -> None:
     pods = template(containers=[container(cpu=3)])
     pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}

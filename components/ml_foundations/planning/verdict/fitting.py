@@ -135,7 +135,7 @@ class Fitting:
                     candidate.decide(Verdict.UNDETERMINED, explain.eviction(pod_set, pod))
                 else:
                     candidate.decide(Verdict.CANNOT_FIT, explain.node_is_full(pod_set, pod, place))
-        if pod.spread or pod.affinity or pod.anti_affinity:
+        if not pod.is_simple:
             demand = Demand(pod, pod_set.count, accepting, everywhere=True)
             verdict, _ = judge_together([demand], self._cluster.places)
             if verdict is not Verdict.FITS and candidate.verdict is Verdict.FITS:
