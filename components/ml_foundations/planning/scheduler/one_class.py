@@ -48,7 +48,8 @@ def capacity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Capa
     if pod.affinity:
         limits.append(_affinity(pod, rooms, every_place))
     if pod.exclusive_claims:
-        is_taken = any(pod.exclusive_claims & other.exclusive_claims for place in every_place for other in place.running)
+        running = (other for place in every_place for other in place.running)
+        is_taken = any(pod.exclusive_claims & other.exclusive_claims for other in running)
         free = 0 if is_taken else min(1, _sum(rooms))
         limits.append(Capacity(free, free, "volume-access"))
     if not limits:
