@@ -93,7 +93,7 @@ def gpus(count: int, **spec: Any) -> Manifest:
         (
             [deployment("web", 3, template(topologySpreadConstraints=[spread(minDomains=2)])), CPU],
             "topology-spread at spec.template.spec.topologySpreadConstraints: 3 pods must run at once, and "
-            "topologySpreadConstraints over topology.kubernetes.io/zone lets 1 of them: 3 nodes of cpu would have the room. | "
+            "topologySpreadConstraints over topology.kubernetes.io/zone lets 1: 3 nodes of cpu would have the room. | "
             "Loosen topologySpreadConstraints, or lower spec.replicas to 1.",
         ),
         (

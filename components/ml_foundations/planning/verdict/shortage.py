@@ -100,9 +100,9 @@ def _limited(reason: Shortage, able: Sequence[Place]) -> Refusal:
         "pod-affinity": ("affinity.podAffinity", [term.key for term in pod.affinity]),
         "volume-access": ("volumes", []),
     }[reason.limited_by]
-    over = f" over {names(dict.fromkeys(keys))}" if keys else ""
+    over = f"over {names(dict.fromkeys(keys))}" if keys else "with ReadWriteOncePod"
     message = (
-        f"{reason.wanted} pods must run at once, and {path}{over} lets {most} of them: "
+        f"{reason.wanted} pod{'s' * (reason.wanted > 1)} must run at once, and {path} {over} lets {most}: "
         f"{names(f'{place.count} nodes of {place.node.name}' for place in able)} would have the room"
     )
     remedy = f"Loosen {path}, or lower {pods.count_path} to {most}." if most else f"Loosen {path}."
