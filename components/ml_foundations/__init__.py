@@ -51,6 +51,10 @@ COMPONENTS = {
 }
 """Every component and its module. The component host, the schema and the pages follow from it."""
 
+_NAMES = [*COMPONENTS, *(f"{name}Args" for name in COMPONENTS)]
+if not TYPE_CHECKING:  # type checkers take what is imported above
+    __all__ = _NAMES
+
 
 def __getattr__(name: str) -> Any:
     if name.endswith("Args"):
@@ -61,4 +65,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*COMPONENTS, *(f"{name}Args" for name in COMPONENTS), "COMPONENTS", "__version__"]
+    return [*_NAMES, "COMPONENTS", "__version__"]

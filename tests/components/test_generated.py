@@ -34,6 +34,12 @@ def test_a_component_and_its_arguments_can_be_imported(name: str) -> None:
     assert getattr(ml_foundations, f"{name}Args").__name__ == f"{name}Args"
 
 
+def test_a_star_brings_them_all() -> None:
+    found: dict[str, object] = {}
+    exec("from ml_foundations import *", found)
+    assert found.keys() - {"__builtins__"} == {*NAMES, *(f"{name}Args" for name in NAMES)}
+
+
 def test_host_schema_and_pages_have_every_component() -> None:
     schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
     assert sorted(schema["resources"]) == [f"ml-foundations:index:{name}" for name in NAMES]

@@ -1,5 +1,6 @@
 """``python -m ml_foundations.planning``: its input, its output and its exit codes."""
 
+import io
 import json
 import subprocess
 import sys
@@ -97,6 +98,28 @@ def test_unreadable_input_names_file_document_and_field(change: Manifest, proble
     with pytest.raises(UnreadableError) as caught:
         read(yaml.safe_dump_all([node("a"), wrong]), "stack.yaml")
     assert caught.value.errors == [f"stack.yaml: document 2: {problem}"]
+
+
+@pytest.mark.parametrize("name", ["my ünread.yaml", "-"])
+def test_what_is_no_yaml_is_told_by_file_and_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my ünread.yaml").write_text("a: b: c")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a: b: c"))
+    assert main([name]) == 2
+    told = "mapping values are not allowed in this context at line 1, column 5"
+    assert capsys.readouterr().err == f"error: {'standard input' if name == '-' else name}: {told}\n"
+
+
+def test_a_name_may_be_left_to_the_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unnamed = job("x", 1, template()) | {"metadata": {"generateName": "train-", "namespace": "ml"}}
+    assert run(tmp_path, unnamed, unnamed, pool("p", 1), arguments=()) == 0
+    shown = capsys.readouterr().out
+    assert "Job ml/train-xxxx1 fits" in shown
+    assert "Job ml/train-xxxx2 fits" in shown
+    wrong = unnamed | {"metadata": {"generateName": "Train_"}}
+    assert run(tmp_path, wrong, pool("p", 1), arguments=()) == 1
 
 
 def test_every_problem_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -632,6 +632,37 @@ def test_filestore_comes_in_steps(tier: str, size: str, is_told: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("wanted", "inputs", "expected"),
+    [
+        ("standard-rwo", {}, FITS),
+        ("premium-rwo", {}, FITS),
+        (None, {}, FITS),
+        ("standard", {}, OPEN),  # its disk is made before there is a pod
+        ("others", {}, OPEN),
+        ("premium-rwo", {"addonsConfig": UNKNOWN}, OPEN),
+        ("premium-rwo", {"addonsConfig": {"gcePersistentDiskCsiDriverConfig": {"enabled": False}}}, OPEN),
+        ("premium-rwo", None, OPEN),  # who knows whose cluster
+    ],
+)
+def test_gke_brings_classes_of_its_own(wanted: Any, inputs: Any, expected: Verdict) -> None:
+    claim = kubernetes(DATA | {"spec": WANTED | {"accessModes": ["ReadWriteOnce"], "storageClassName": wanted}})
+    mounting = kubernetes(deployment("web", 1, template(volumes=[CLAIMED])))
+    clusters = [] if inputs is None else [cluster(**inputs)]
+    assert judge_program([*clusters, pool(), claim, mounting]).stack is expected
+
+
+def test_a_default_class_of_the_programs_own_is_newer_than_that_of_gke() -> None:
+    type_, made = storage_class("x.example.com")
+    default = {"metadata": {"name": "mine", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}}
+    quota["spec"] = {"hard": {"mine.storageclass.storage.k8s.io/persistentvolumeclaims": "0"}}
+    claim = kubernetes(DATA | {"spec": WANTED | {"accessModes": ["ReadWriteOnce"], "storageClassName": None}})
+    stack = [cluster(), pool(), claim, kubernetes(deployment("web", 1, template(volumes=[CLAIMED]))), kubernetes(quota)]
+    assert judge_program(stack).stack is FITS
+    assert judge_program([*stack, (type_, made | default)]).stack is CANNOT
+
+
+@pytest.mark.parametrize(
     ("of_nodes", "path"),
     [
         ({"labels": {"node-role.kubernetes.io/gpu": ""}}, "nodeConfig.labels.node-role.kubernetes.io/gpu"),

@@ -129,7 +129,10 @@ def test_a_setting_goes_into_the_projects_file_and_a_secret_into_the_rehearsals(
         given = os.environ | {"PULUMI_OPTION_CONFIG_FILE": "the copy"}
         return subprocess.check_output([rehearsal.bin_dir / "pulumi", *arguments], env=given, text=True)
 
-    assert edits("config", "set", "a", "b", "-s", "dev") == edits("config", "rm", "a") == str(path)
+    assert (
+        edits("config", "set", "a", "b", "-s", "dev") == edits("config", "set-all", "--plaintext", "a=b") == str(path)
+    )
+    assert edits("config", "rm", "a") == f"the copy{path}", "a secret too, which stands in the rehearsal's copy"
     assert edits("config", "set", "--secret", "a", "b") == edits("config") == edits("preview") == "the copy"
 
 
@@ -153,6 +156,14 @@ def test_a_secret_of_the_rehearsal_outlives_an_edit_and_stands_for_one_that_it_c
     environment.stack_file(rehearsal).write_text(yaml.safe_dump(mine))
     stack_file(rehearsal, "config: {t:key: {secure: AAAB}, t:open: 1}")
     assert rehearsed(rehearsal) == mine | {"config": mine["config"] | {"t:open": 1}}
+
+
+def test_a_plain_value_that_is_set_takes_the_place_of_a_secret_of_the_rehearsal(rehearsal: Rehearsal) -> None:
+    stack_file(rehearsal, "config: {t:open: 1}")
+    rehearsed(rehearsal)
+    environment.stack_file(rehearsal).write_text("config: {t:key: {secure: v1:x}, t:open: {secure: v1:y}}")
+    stack_file(rehearsal, "config: {t:open: 1, t:key: plain}")
+    assert rehearsed(rehearsal) == {"config": {"t:open": {"secure": "v1:y"}, "t:key": "plain"}}
 
 
 def test_the_folder_of_rehearsals_ignores_itself(rehearsal: Rehearsal) -> None:

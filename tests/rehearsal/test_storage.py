@@ -115,6 +115,17 @@ def test_a_claim_of_no_class_takes_the_default_one_of_gke(cluster: Cluster) -> N
     assert made["spec"]["storageClassName"] == "standard-rwo"
 
 
+def test_a_claim_of_gkes_old_class_gets_its_volume_at_once(cluster: Cluster) -> None:
+    api = Api(Access(cluster.kubeconfig))
+    addons.Addons(api).reconcile()
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    api.create(CLAIMS, {"metadata": {"name": "old"}, "spec": spec | {"storageClassName": "standard"}})
+    try:
+        until(lambda: api.get(f"{CLAIMS}/old")["status"]["phase"] == "Bound")
+    finally:
+        api.delete(f"{CLAIMS}/old")
+
+
 def serves(cloud: Cloud, path: str) -> bool:
     """Whether the API server has got so far with a kind that was just defined."""
     try:

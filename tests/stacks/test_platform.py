@@ -106,7 +106,7 @@ NOT_GIVEN = {
     "writers of a disk": (
         {"storageClass": "zonal-ssd", "accessMode": "ReadWriteMany"},
         "asks for ReadWriteMany, and volumes of the class zonal-ssd are ReadWriteOnce or ReadWriteOncePod or "
-        "ReadOnlyMany. Ask for another access mode, or for another class: ReadWriteMany is given by filestore-basic-hdd.",
+        "ReadOnlyMany. Ask for another access mode, or for a class that has ReadWriteMany: filestore-basic-hdd.",
     ),
     "too small": (
         {"storageClass": "hyperdisk-throughput"},

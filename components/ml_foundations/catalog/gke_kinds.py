@@ -1,8 +1,12 @@
-"""What a GKE cluster has only by its settings: kinds of objects, drivers of volumes, and metrics for autoscalers."""
+"""What a GKE cluster has by its settings: kinds of objects, drivers and classes of volumes, metrics for autoscalers."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ml_foundations.catalog.disks import FILESTORE_CSI, LUSTRE_CSI, PD_CSI
 from ml_foundations.kubernetes import labels
@@ -22,13 +26,13 @@ CSI_ADDONS = {
 """GKE's CSI drivers: what switches them on, in a cluster's addonsConfig and as an argument of GkeCluster."""
 
 
-def missing_drivers(cluster: Mapping[str, Any]) -> dict[str, str]:
+def missing_drivers(cluster: Mapping[str, Any] | None) -> dict[str, str]:
     """The CSI drivers of GKE that a cluster lacks, and the setting that brings each; the unknown lacks none.
 
     Standard clusters have that of Compute Engine's disks by default, and no other; Autopilot has its own rules (GKE,
     the page of each driver).
     """
-    if cluster.get("addonsConfig") is UNKNOWN or cluster.get("enableAutopilot"):
+    if cluster is None or cluster.get("addonsConfig") is UNKNOWN or cluster.get("enableAutopilot"):
         return {}
     addons, found = section(cluster, "addonsConfig"), dict[str, str]()
     for driver, (key, argument) in CSI_ADDONS.items():
@@ -39,6 +43,19 @@ def missing_drivers(cluster: Mapping[str, Any]) -> dict[str, str]:
     if not cluster.get("workloadIdentityConfig"):
         found.setdefault(labels.GCS_FUSE_DRIVER, "workloadIdentityConfig")
     return found
+
+
+def own_classes(cluster: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+    """The storage classes that GKE brings, but for those of drivers that the cluster lacks; none of an unknown one."""
+    if cluster is None or cluster.get("addonsConfig") is UNKNOWN:
+        return ()
+    lacks = missing_drivers(cluster)
+    return [each for each in _classes() if each["provisioner"] not in lacks]
+
+
+@cache
+def _classes() -> Sequence[Mapping[str, Any]]:
+    return list(yaml.safe_load_all(Path(__file__).with_name("storage_classes.yaml").read_text()))
 
 
 def missing_kinds(cluster: Mapping[str, Any]) -> dict[str, str]:

@@ -18,6 +18,9 @@ class Unknown:
     def __repr__(self) -> str:
         return "UNKNOWN"
 
+    def __str__(self) -> str:
+        return "(not known yet)"
+
     def __deepcopy__(self, memo: object) -> Unknown:
         return self  # There is but one: it is told by its identity.
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from yaml.error import MarkedYAMLError
 
-from ml_foundations.planning.input.streams import require_bounded
+from ml_foundations.planning.input.streams import problem, require_bounded
 from ml_foundations.rehearsal.progress import RehearsalError, console
 
 _REMOVAL_SECONDS = 10
@@ -74,7 +74,7 @@ def read_map(document: str | Path, title: str) -> dict[str, Any]:
         require_bounded(text)
         found = yaml.load(text, Loader=_UniqueKeys) or {}
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise RehearsalError(f"{title} cannot be read: {error}") from None
+        raise RehearsalError(f"{title} cannot be read: {problem(error)}") from None
     if not isinstance(found, dict):
         raise RehearsalError(f"{title} is not a mapping")
     return found

@@ -9,7 +9,6 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from ml_foundations.catalog.gke_kinds import missing_drivers
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
     Manifest,
@@ -96,7 +95,7 @@ class Cluster:
             nodes = [part for part in parts if part.count]
         nodes = by_host(nodes)
         self._shares_hosts = any(SHARED_HOSTNAME in node.labels for node in nodes[:1])
-        self.volumes = Volumes(self.by_kind, missing_drivers(gke) if gke is not None else {})
+        self.volumes = Volumes(self.by_kind, gke)
         self.devices = DeviceClaims(self.by_kind)
         self.queues = Queues(self.by_kind)
         self._up = Counter(owner for pod in self.by_kind["Pod"] if is_running(pod) for owner in _owners(pod))

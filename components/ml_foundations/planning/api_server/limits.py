@@ -41,9 +41,8 @@ def _invalid_resources(key: ByContent) -> tuple[Refusal, ...]:
         for name, amount in parts.items():
             if amount > whole[field].get(name, amount):
                 shown, most = format_milli(amount), format_milli(whole[field][name])
-                message = f"its containers have {shown} of {name}, and the {field} of the pod as a whole are {most}"
-                remedy = f"Raise resources.{field}.{name} of the pod to {shown}."
-                found.append(Refusal("invalid", f"{path}.{field}.{name}", message, remedy))
+                where = f"{path}.{field}.{name}"
+                found.append(told("pod-below-containers", where, shown=shown, name=name, field=field, most=most))
     return tuple(found)
 
 
@@ -110,11 +109,8 @@ def _invalid(path: str, requests: Amounts, limits: Amounts, *, of_pod: bool = Fa
         if limit is None and not is_overcommitted(name):
             yield told("no-limit", f"{path}.limits.{name}", shown=shown, name=name)
         elif limit is not None and wanted != limit and (wanted > limit or not is_overcommitted(name)):
-            rules = {True: ("request-above-limit", "at most"), False: ("extended-resource-limit", "exactly")}
-            rule, relation = rules[is_overcommitted(name)]
-            message = f"requests {shown} of {name}; with its limit of {format_milli(limit)} it must be {relation} that"
-            remedy = f"Set requests.{name} and limits.{name} to the same amount."
-            yield Refusal(rule, f"{path}.requests.{name}", message, remedy)
+            rule = "request-above-limit" if is_overcommitted(name) else "request-apart-from-limit"
+            yield told(rule, f"{path}.requests.{name}", shown=shown, name=name, limit=format_milli(limit))
 
 
 def _may_have(name: str, of_pod: bool) -> bool:
@@ -158,8 +154,5 @@ def _outside(
             has = f"requests {format_milli(request)} with a limit of {format_milli(limit)}"
         else:
             continue
-        message = (
-            f"LimitRange {name} allows {what} a limit of at most {most} times the request of {resource}, and it {has}"
-        )
-        remedy = f"Raise the request of {resource}, or lower its limit."
-        yield Refusal("limit-range-ratio", f"{path}.requests.{resource}", message, remedy)
+        where = f"{path}.requests.{resource}"
+        yield told("limit-ratio", where, name=name, what=what, most=most, resource=resource, has=has)

@@ -7,7 +7,7 @@ from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, items, name_o
 from ml_foundations.kubernetes.quantities import Amounts, millis, readable, total
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.queues import quota_of
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import is_extended
 
 
@@ -51,6 +51,5 @@ def _excess(about: str, promised: Amounts, offered: Mapping[str, int], holder: s
     for name, amount in promised.items():
         if is_extended(name) and amount > offered.get(name, 0):
             most = readable(offered.get(name, 0))
-            message = f"queues promise {readable(amount)} {name}, and {holder} has {most}"
-            remedy = f"Lower nominalQuota to {most} in all, or raise what {holder} has."
-            yield Refusal("queue-capacity", "spec", message, remedy, object=about)
+            amount = readable(amount)
+            yield told("queue-capacity", "spec", object=about, amount=amount, name=name, holder=holder, most=most)

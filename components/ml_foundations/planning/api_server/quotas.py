@@ -9,7 +9,7 @@ from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded, Verdict
 from ml_foundations.planning.model.places import PodClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import is_extended, is_pod_level, pod_limits, pod_requests
 from ml_foundations.planning.model.workloads import GROUPS, Workload, is_stored
 
@@ -144,12 +144,7 @@ class Quota:
             for container in (*items(spec, "containers"), *items(spec, "initContainers")):
                 if resource not in section(container, "resources", field):
                     given, who = f"{field}.{resource}", container.get("name", "")
-                    message = (
-                        f"ResourceQuota {name_of(self.manifest)} makes every container give {given}, "
-                        f"and container {who} does not"
-                    )
-                    remedy = f"Set resources.{given} of container {who}, or give a default in a LimitRange."
-                    yield Refusal("quota-requires", "containers", message, remedy)
+                    yield told("quota-requires", "containers", quota=name_of(self.manifest), given=given, who=who)
 
 
 def _objects_charge(candidate: Candidate, *, is_there: bool) -> Amounts:

@@ -1,7 +1,7 @@
 """A closed world: what planning does not know of the documents makes verdicts undetermined."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -90,7 +90,7 @@ class World:
     def _each_once(self, documents: Iterable[Manifest]) -> Iterable[Manifest]:
         """The objects, each once: what is declared takes the place of what is stored under its name."""
         found: dict[Any, Manifest] = {}
-        for document in documents:
+        for document in _all_named(documents):
             group = str(document.get("apiVersion")).rpartition("/")[0]
             key: tuple[Any, ...] = (group, document["kind"], namespace_of(document), name_of(document))
             key = key if key[3] and all(isinstance(part, str) for part in key) else (id(document),)
@@ -274,6 +274,19 @@ def _covers(rule: Manifest, resource: str) -> bool:
         and bool({"*", group}.intersection(rule.get("apiGroups") or ()))
         and not resources.isdisjoint(rule.get("resources") or ())
     )
+
+
+def _all_named(documents: Iterable[Manifest]) -> Iterator[Manifest]:
+    """The objects, those that leave their name to the API server with one like it, each with another one."""
+    made = Counter[str]()
+    for document in documents:
+        metadata = section(document, "metadata")
+        base = metadata.get("generateName")
+        if isinstance(base, str) and base and not metadata.get("name"):
+            made[base] += 1
+            # Five characters, after at most 58 (apiserver, pkg/storage/names).
+            document = {**document, "metadata": {**metadata, "name": f"{base[:58]}{made[base]:x>5}"}}
+        yield document
 
 
 def _templates(tree: Any, path: str) -> Iterator[PodSet]:

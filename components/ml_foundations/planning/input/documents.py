@@ -6,10 +6,10 @@ from typing import Any, cast
 import yaml
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, annotations_of, name_of
+from ml_foundations.kubernetes.manifests import Manifest, annotations_of, name_of, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.planning.input import known
-from ml_foundations.planning.input.streams import parse
+from ml_foundations.planning.input.streams import parse, problem
 from ml_foundations.planning.model.nodes import MAX_NODES, MIN_NODES
 
 
@@ -33,8 +33,8 @@ def read(text: str, file: str) -> list[Manifest]:
     """
     try:
         parsed = parse(text)
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError: a date or number that there is not
-        raise UnreadableError([f"{file}: {' '.join(str(error).split())}"]) from None
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError: a number that there is not
+        raise UnreadableError([f"{file}: {problem(error)}"]) from None
     found: list[Manifest] = []
     errors: list[str] = []
     for number, path, manifest in parsed:
@@ -61,7 +61,7 @@ def _errors(manifest: Any) -> Iterable[tuple[str, str]]:
     wrong = {note.path: note.reason for note in known.notes(document) if note.is_error}
     if not wrong.keys() & {"metadata", "metadata.annotations"}:
         wrong |= dict(_wrong_annotations(document))
-        if not name_of(document):
+        if not name_of(document) and not section(document, "metadata").get("generateName"):
             wrong["metadata.name"] = "is required"
     return wrong.items()
 

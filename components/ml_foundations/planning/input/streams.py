@@ -16,8 +16,7 @@ _AT_ONCE = 1_000_000
 _SCALAR = (
     "(?:[yY]es|YES|[nN]o|NO|[oO]n|ON|[oO]ff|OFF|="  # booleans, and a default value
     "|[-+]?0[0-9_]+|[-+]?0[bo][0-7_]+|[-+]?[0-9][0-9.]*_[0-9._]*"  # octal, binary, with underscores
-    "|[-+]?[0-9]+(?::[0-9.]+)+|[-+]?[0-9.]+[eE][-+]?[0-9]+"  # to the base of sixty, with an exponent
-    "|[0-9]{4}-[0-9][0-9]?-[0-9][^#\n]*?)"  # dates
+    "|[-+]?[0-9]+(?::[0-9.]+)+|[-+]?[0-9.]+[eE][-+]?[0-9]+)"  # to the base of sixty, with an exponent
 )
 _END = " *\r?(?: #.*)?$"
 _OTHERWISE = [re.compile(pattern, re.MULTILINE) for pattern in (f": {_SCALAR}{_END}", f"- {_SCALAR}{_END}", "<<", "!!")]
@@ -30,7 +29,12 @@ _DEEPEST = 500
 """Levels of nesting: far more would end the process, in its parsers. No object of Kubernetes has a tenth of them."""
 _MOST_ALIASED = 100_000
 """Values that aliases may stand for: aliases of aliases come to billions in a few lines."""
-_Loader: Any = type("Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
+Loader: Any = type("Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
+"""YAML as Kubernetes reads it: keys are text, and so are dates."""
+Loader.yaml_implicit_resolvers = {
+    first: [pair for pair in pairs if "timestamp" not in pair[0]]
+    for first, pairs in Loader.yaml_implicit_resolvers.items()
+}
 
 
 def _mapping(loader: Any, node: Any) -> Iterator[dict[str, Any]]:
@@ -41,7 +45,7 @@ def _mapping(loader: Any, node: Any) -> Iterator[dict[str, Any]]:
         found[key if isinstance(key, str) else json.dumps(key, default=str).strip('"')] = value
 
 
-_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
 def parse(text: str) -> list[tuple[int, str, Any]]:
@@ -65,7 +69,12 @@ def parse(text: str) -> list[tuple[int, str, Any]]:
         except (ValueError, yaml.YAMLError):
             pass
     require_bounded(text)
-    return list(_flattened(yaml.load_all(text, Loader=_Loader)))
+    return list(_flattened(yaml.load_all(text, Loader=Loader)))
+
+
+def problem(error: Exception) -> str:
+    """What a parser says is wrong, in a line, without a name of its own for the text."""
+    return re.sub(r' in "<[a-z ]+>",', " at", " ".join(str(error).split()))
 
 
 def _compact(tree: Any, seen: dict[str, str]) -> Any:
@@ -93,7 +102,7 @@ def require_bounded(text: str) -> None:
     sizes: dict[Any, int] = {}
     opened: list[list[Any]] = [["", 0]]
     aliased = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for event in yaml.parse(text, Loader=Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             opened.append([event.anchor, 1])
             sizes[event.anchor] = _MOST_ALIASED + 1  # until its end: an alias inside of it would never end
@@ -141,7 +150,7 @@ def _documents(text: str) -> Iterator[Any]:
     """The documents of a part of a large stream."""
     require_bounded(text)
     if any(pattern.search(text) for pattern in _OTHERWISE):
-        return yaml.load_all(text, Loader=_Loader)
+        return yaml.load_all(text, Loader=Loader)
     return iter(yaml12.parse_yaml(text, multi=True))
 
 

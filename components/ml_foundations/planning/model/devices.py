@@ -11,7 +11,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, total
 from ml_foundations.planning.model.nodes import NodeClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 
 PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^'"]+)['"]""")
 """The condition on the product that our components write."""
@@ -43,14 +43,13 @@ class DeviceClaims:
             wanted = f"{_count(request)} {' and '.join(_products(request)) or 'GPUs'}"
             if not able:
                 there = [f"{node.name} has {count} {product}" for node in nodes for product, count in _gpus(node)]
-                message = f"it claims {wanted} of one node, and {', '.join(there) or 'no node has GPUs'}"
-                yield Refusal("device-claim", "resourceClaims", message, "Claim what one node has.")
+                offer = ", ".join(there) or "no node has GPUs"
+                yield told("more-devices-than-a-node", "resourceClaims", wanted=wanted, offer=offer)
             elif all(labels.GKE_NODE_POOL in n.labels and labels.GKE_DRA_DRIVER not in n.labels for n in able):
                 names = ", ".join(dict.fromkeys(node.name for node in able))
-                message = f"it claims {wanted}, and {names} must have the label {labels.GKE_DRA_DRIVER} for that"
-                remedy = "Give the pool this label (GpuNodePool: dra), or request counted GPUs."
                 certain = all(request.get("deviceClassName") in node.lacks for node in able)
-                yield Refusal("device-claim", "resourceClaims", message, remedy, certain)
+                label = labels.GKE_DRA_DRIVER
+                yield told("without-dra", "resourceClaims", certain=certain, wanted=wanted, names=names, label=label)
 
     def _requests(self, spec: Manifest, namespace: str, *fields: str) -> Iterable[Manifest]:
         """The requests for devices."""

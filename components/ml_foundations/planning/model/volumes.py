@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ml_foundations.catalog.disks import PD_CSI, ClassFacts, class_facts
+from ml_foundations.catalog.gke_kinds import missing_drivers, own_classes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
     UNKNOWN,
@@ -44,14 +46,16 @@ class Volumes:
         claims: The claims, as the API server stores them.
     """
 
-    def __init__(self, by_kind: Mapping[str, Sequence[Manifest]], lacks: Mapping[str, str]) -> None:
+    def __init__(self, by_kind: Mapping[str, Sequence[Manifest]], gke: Manifest | None = None) -> None:
         # The drivers that the cluster is known to lack, and the setting that brings each.
         brought = set(map(name_of, by_kind.get("CSIDriver", ())))
-        self._lacks = {driver: setting for driver, setting in lacks.items() if driver not in brought}
+        self._lacks = {driver: setting for driver, setting in missing_drivers(gke).items() if driver not in brought}
         self._volumes = {name_of(volume): volume for volume in by_kind.get("PersistentVolume", ())}
-        self._classes = {name_of(c): c for c in by_kind.get("StorageClass", ())}
-        defaults = [n for n, c in self._classes.items() if annotations_of(c).get(_DEFAULT_CLASS) == "true"]
-        self._default = defaults[0] if len(defaults) == 1 else None  # of several, the one that was created last
+        declared = {name_of(c): c for c in by_kind.get("StorageClass", ())}
+        self._classes = {name_of(c): c for c in own_classes(gke)} | declared
+        # Of several, the one that was created last: GKE's own is older than those of a program.
+        defaults = _defaults(declared) or _defaults(self._classes)
+        self._default = defaults[0] if len(defaults) == 1 else None
         self.claims = [self.with_default_class(claim) for claim in by_kind.get("PersistentVolumeClaim", ())]
         self._claims = {(namespace_of(claim), name_of(claim)): claim for claim in self.claims}
         kept = filter(None, map(claim_of, self._volumes.values()))
@@ -145,12 +149,8 @@ class Volumes:
         for path, what, found in self._csi_volumes(spec, namespace):
             are_buckets = [each.get("driver") == labels.GCS_FUSE_DRIVER for each in found]
             if any(are_buckets):
-                is_one = "is" if all(are_buckets) else "may be"
-                message = f"{what} {is_one} a bucket, and its pods lack the annotation that brings GKE's sidecar for it"
-                remedy = (
-                    f'Say fuse: true on the mount; in manifests, annotate the pods {labels.GCS_FUSE_VOLUMES}: "true".'
-                )
-                yield Refusal("bucket-sidecar", path, message, remedy, certain=all(are_buckets))
+                what += " is" if all(are_buckets) else " may be"
+                yield told("bucket-sidecar", path, certain=all(are_buckets), what=what, key=labels.GCS_FUSE_VOLUMES)
 
     def by_the_nodes_account(self, template: Manifest, namespace: str) -> Iterable[Refusal]:
         """Buckets of pods on their node's network: there they are read as the node's account, unless a volume opts in.
@@ -215,25 +215,22 @@ class Volumes:
             yield self._lacking(driver, "spec.storageClassName", f"the claim {name}", about)
         if facts is None:
             return
-        of_class = f"volumes of the class {name_of(storage_class)}"
+        said: dict[str, Any] = {"name": name, "of": name_of(storage_class)}
         for mode in access_modes(claim) if spec.get("volumeMode") != "Block" else ():
             if mode not in facts.access_modes:
-                message = f"the claim {name} asks for {mode}, and {of_class} are {' or '.join(facts.access_modes)}"
                 others = [n for n, c in self._classes.items() if (f := _facts(c)) and mode in f.access_modes]
-                known = " or ".join(others) or "no class that is declared"
-                remedy = f"Ask for another access mode, or for another class: {mode} is given by {known}."
-                yield Refusal("volume-class", "spec.accessModes", message, remedy, object=about)
+                said |= {"modes": " or ".join(facts.access_modes), "others": " or ".join(others) or "none"}
+                yield told("class-without-mode", "spec.accessModes", object=about, mode=mode, **said)
         wanted = section(spec, "resources", "requests").get("storage")
         path = "spec.resources.requests.storage"
-        if is_made and wanted and facts.smallest and milli(wanted) < milli(facts.smallest):
-            message = f"the claim {name} asks for {wanted}, and {of_class} have at least {facts.smallest}"
-            remedy = f"Ask for {facts.smallest} or more, or for another class."
-            yield Refusal("volume-class", path, message, remedy, certain=not facts.raises, object=about)
-        elif is_made and wanted and facts.step and milli(wanted) % milli(facts.step):
-            message = f"the claim {name} asks for {wanted}, and {of_class} have multiples of {facts.step}"
+        if not is_made or not wanted:
+            return
+        said |= {"wanted": wanted, "least": facts.smallest, "step": facts.step}
+        if facts.smallest and milli(wanted) < milli(facts.smallest):
+            yield told("class-of-larger", path, certain=not facts.raises, object=about, **said)
+        elif facts.step and milli(wanted) % milli(facts.step):
             times = -(-milli(wanted) // milli(facts.step))
-            remedy = f"Ask for {times} times {facts.step}, or for another class."
-            yield Refusal("volume-class", path, message, remedy, certain=not facts.raises, object=about)
+            yield told("class-in-steps", path, certain=not facts.raises, object=about, times=times, **said)
 
     def not_known(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
         """What is not declared of a pod's volumes, and would decide."""
@@ -318,6 +315,10 @@ class Volumes:
         return self._classes.get(section(claim_or_volume, "spec").get("storageClassName") or "")
 
 
+def _defaults(classes: Mapping[str, Manifest]) -> list[str]:
+    return [name for name, found in classes.items() if annotations_of(found).get(_DEFAULT_CLASS) == "true"]
+
+
 def _facts(storage_class: Manifest) -> ClassFacts | None:
     return class_facts(storage_class.get("provisioner"), section(storage_class, "parameters"))
 
@@ -359,8 +360,6 @@ def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]
     attaches = machine.attaches(disk_type, regional=parameters.get("replication-type") == "regional-pd")
     if not attaches:
         verb = "does not attach" if attaches is False else "is not known to attach"
-        message = (
-            f"{machine.name} {verb} {disk_type} disks of storage class {name_of(storage_class)}; "
-            f"it attaches {', '.join(machine.disk_types)}"
-        )
-        yield Refusal("disk-type", "volumes", message, certain=attaches is False)
+        others, of = ", ".join(machine.disk_types), name_of(storage_class)
+        said: dict[str, Any] = {"machine": machine.name, "verb": verb, "disk": disk_type, "of": of, "others": others}
+        yield told("disk-type", "volumes", certain=attaches is False, **said)

@@ -33,12 +33,6 @@ _NO_ADAPTER = (
     "metric (autoscaling.gke.io AutoscalingMetric; an InferenceService: served_by gke), or scale by CPU.",
 )
 
-_WITHOUT_IPC = (
-    "GKE shares its GPU by MPS, which pods reach by the node's IPC: without it CUDA does not start",
-    "Set hostIPC (host_ipc of our workloads; the namespace must allow privileged pods), or share by TIME_SHARING.",
-)
-"""Source: GKE, "Share GPUs with multiple workloads using NVIDIA MPS"; NVIDIA/k8s-device-plugin issue 843."""
-
 
 def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
     """Warn the owners of workloads, whether they fit or not."""
@@ -52,7 +46,8 @@ def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
                 candidate.warnings += cluster.volumes.by_the_nodes_account(pod_set.template, workload.namespace)
             shared = (place.node.labels.get(labels.GKE_SHARING_STRATEGY) == "mps" for place in cluster.accepting(pod))
             if pod.most_gpus and not section(pod_set.template, "spec").get("hostIPC") and any(shared):
-                candidate.warnings.append(Refusal("mps-ipc", "hostIPC", *_WITHOUT_IPC))
+                # GKE, "Share GPUs with multiple workloads using NVIDIA MPS"; NVIDIA/k8s-device-plugin issue 843.
+                candidate.warnings.append(told("mps-ipc", "hostIPC"))
             candidate.warnings += _cut_off(cluster, workload, pod_set.template)
         for scaler in cluster.scalers.get((workload.kind, workload.namespace, workload.name), ()):
             candidate.warnings += _unmeasured(candidate, scaler)
@@ -70,11 +65,7 @@ def _cut_off(cluster: Cluster, workload: Workload, template: Manifest) -> Iterat
     mine = [each for each in mine if "Egress" in (each.get("policyTypes") or ["Egress"] * ("egress" in each))]
     mounts = labels.GCS_FUSE_VOLUMES in annotations_of(template) and not section(template, "spec").get("hostNetwork")
     if mounts and mine and not any(_reaches_metadata(rule) for each in mine for rule in items(each, "egress")):
-        message = (
-            "network policies keep its pods from the metadata server, where the sidecar of a bucket gets its token"
-        )
-        remedy = "Allow egress to 169.254.169.252/32, port 988, and to 169.254.169.254/32, port 80."
-        yield Refusal("bucket-identity", "metadata.labels", message, remedy)
+        yield told("cut-off-from-metadata", "metadata.labels")
 
 
 def _reaches_metadata(rule: Manifest) -> bool:
@@ -112,9 +103,7 @@ def _unmeasured(candidate: Candidate, scaler: Manifest) -> Iterator[Refusal]:
             why = f"it goes by the part of the requested {name} that is used, and not all containers request {name}"
         else:
             continue
-        about = f"HorizontalPodAutoscaler {name_of(scaler)} never scales it: {why}"
-        remedy = f"Request {name} in each container, or scale by what is measured."
-        yield Refusal("autoscaling-metric", f"spec.metrics.{type_}", about, remedy)
+        yield told("unmeasured", f"spec.metrics.{type_}", scaler=name_of(scaler), why=why, name=name)
 
 
 def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
@@ -128,17 +117,10 @@ def _slow_networks(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:
             wanted = gpus(pod.requests)
             if wanted < machine.gpu_count or machine.interface_gbps is None or machine.nic_gbps is None:
                 continue
-            message = (
-                f"its {pod_set.count} pods of {wanted} GPUs talk to each other over one network interface of {name}: "
-                f"at most {machine.interface_gbps} of {machine.nic_gbps} Gbps"
-            )
-            yield Refusal(
-                "gpu-network",
-                f"{pod_set.path.removesuffix('.spec')}.metadata.annotations.{labels.GKE_INTERFACES}",
-                message,
-                "Give the pool its networks between GPUs, and the pods an interface in each, or expect exchanges "
-                f"between nodes to take up to {machine.nic_gbps // machine.interface_gbps} times as long.",
-            )
+            path = f"{pod_set.path.removesuffix('.spec')}.metadata.annotations.{labels.GKE_INTERFACES}"
+            one, all_ = machine.interface_gbps, machine.nic_gbps
+            said: dict[str, Any] = {"count": pod_set.count, "gpus": wanted, "machine": name, "one": one, "all": all_}
+            yield told("one-interface", path, times=all_ // one, **said)
 
 
 def _on_fleeting_nodes(cluster: Cluster, candidate: Candidate) -> Iterator[Refusal]:

@@ -99,11 +99,6 @@ def _in_turns(reason: InTurns) -> Refusal:
     return told("in-turns", path, most=reason.most, count=count, limit=limit, field=path)
 
 
-def runs_nowhere(pods: PodSet) -> Refusal:
-    """A DaemonSet without nodes."""
-    return told("daemon-set-nowhere", pods.path)
-
-
 def node_refuses(pods: PodSet, node: NodeClass, refusal: Refusal, *, must_run: bool = False) -> Refusal:
     """A node refuses the pods, or perhaps: one where they might run, or one where a DaemonSet must."""
     rule, path, message, *_ = refusal
@@ -138,11 +133,6 @@ def kept_apart(pods: PodSet, verdict: Verdict) -> Refusal:
 def eviction(pods: PodSet, pod: PodClass) -> Refusal:
     """The pods take the place of pods with a lower priority."""
     return told("by-eviction", f"{pods.path}.priorityClassName", priority=pod.priority)
-
-
-def company(pods: PodSet) -> Refusal:
-    """Whether the pods fit depends on where other workloads' pods are."""
-    return told("near-others", f"{pods.path}.affinity")
 
 
 def shared_claim(claim: str, workloads: Sequence[Workload]) -> Refusal:

@@ -120,7 +120,7 @@ class Fitting:
         accepting, perhaps = self._cluster.accepting(pod), self._cluster.perhaps(pod)
         candidate.decide(Verdict.FITS)
         if not accepting and not perhaps:
-            candidate.warnings.append(explain.runs_nowhere(pod_set))
+            candidate.warnings.append(told("daemon-set-nowhere", pod_set.path))
         for place in perhaps:
             refused = refusals(pod, place.node)
             candidate.decide(Verdict.UNDETERMINED, explain.node_refuses(pod_set, place.node, refused[0]))
@@ -257,7 +257,7 @@ class Fitting:
         terms = items(section(pod.spec, "affinity", "podAffinity"), REQUIRED)
         refused = refused or any(term.get("namespaceSelector") for term in terms)
         if refused or least < wanted <= most or (ends and least >= wanted):
-            candidate.decide(Verdict.UNDETERMINED, explain.company(pod_set))
+            candidate.decide(Verdict.UNDETERMINED, told("near-others", f"{pod_set.path}.affinity"))
         elif least >= wanted:
             candidate.decide(Verdict.FITS)
         else:

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from ml_foundations.catalog.gke_kinds import missing_kinds
+from ml_foundations.catalog.gke_kinds import missing_drivers, missing_kinds, own_classes
 from ml_foundations.catalog.node_resources import SystemDaemonSet, cluster_features, system_daemonsets
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import api_object, section
@@ -30,12 +30,12 @@ class Addons:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._missing = list(yaml.safe_load_all(_MANIFESTS.read_text()))
+        self._missing = [*yaml.safe_load_all(_MANIFESTS.read_text()), *own_classes({})]
 
     def reconcile(self, cluster: Mapping[str, Any] | None = None) -> None:
         """Make what is not there yet, by the properties of the cluster; one that exists already has all."""
-        without = missing_kinds(cluster) if cluster else {}
-        off = [manifest for manifest in self._missing if section(manifest, "spec").get("group") in without]
+        without = missing_kinds(cluster) | missing_drivers(cluster) if cluster else {}
+        off = [each for each in self._missing if section(each, "spec").get("group", each.get("provisioner")) in without]
         for manifest in self._missing:
             if manifest not in off:
                 self._api.ensure(_PATHS[manifest["kind"]], manifest)

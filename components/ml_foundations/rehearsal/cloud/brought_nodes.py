@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from ml_foundations.kubernetes.manifests import annotations_of, api_object, items, labels_of, name_of, section
-from ml_foundations.planning.input.streams import parse
+from ml_foundations.planning.input.streams import parse, problem
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
 from ml_foundations.rehearsal.cloud.addons import Addons
@@ -62,7 +62,7 @@ def read(file: Path) -> Iterator[dict[str, Any]]:
     try:
         found = [item for _, _, item in parse(file.read_text())]
     except (OSError, yaml.YAMLError) as error:
-        raise RehearsalError(f"the nodes in {file} cannot be read: {error}") from None
+        raise RehearsalError(f"the nodes in {file} cannot be read: {problem(error)}") from None
     nodes = [item for item in found if item.get("kind") == "Node"]
     if not nodes:
         raise RehearsalError(f"there is no Node in {file}. Write one: kubectl get nodes -o yaml > {file}")

@@ -151,7 +151,10 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
         )
     config = settings.get("config") or {}
     mine = read_map(target, str(target)) if target.exists() else {}
-    own = {key: value for key, value in (mine.get("config") or {}).items() if _without_secrets(value) != value}
+    before = (read_map(seen, str(seen)) if seen.exists() else {}).get("config") or {}
+    plain = {key for key, value in config.items() if value != before.get(key) and _without_secrets(value) == value}
+    secret = {key: value for key, value in (mine.get("config") or {}).items() if _without_secrets(value) != value}
+    own = {key: value for key, value in secret.items() if key not in plain}
     replaced = [key for key, value in config.items() if key not in own and _without_secrets(value) != value]
     if replaced:
         console.print(
@@ -289,14 +292,15 @@ def _link_other_stacks(rehearsal: Rehearsal) -> None:
 
 def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
     """A script that copies the stack file if it was edited, then runs the real CLI; `config set` edits the original."""
-    named = shlex.quote(str(source_stack_file(rehearsal)))
+    named, cli = shlex.quote(str(source_stack_file(rehearsal))), shlex.quote(str(tools.pulumi))
     refresh = f"{_python()} -m ml_foundations.rehearsal.engine.environment {shlex.quote(str(rehearsal.root))}"
     return (
         f"if [ -e {named} ] && ! cmp -s {named} {shlex.quote(str(rehearsal.root / _SEEN))}; then\n"
         f"  {refresh} || exit 1\nfi\n"
-        # What the rehearsal's key encrypts stays with the rehearsal.
-        f'case "$*" in *--secret*) ;; "config set "*|"config rm "*) export PULUMI_OPTION_CONFIG_FILE={named} ;; esac\n'
-        f'exec {shlex.quote(str(tools.pulumi))} "$@"\n'
+        # What the rehearsal's key encrypts stays with the rehearsal; what is removed goes from both files.
+        f'case "$*" in "config rm"*) {cli} "$@" || exit 1 ;; esac\n'
+        f'case "$*" in *--secret*) ;; "config set"*|"config rm"*) export PULUMI_OPTION_CONFIG_FILE={named} ;; esac\n'
+        f'exec {cli} "$@"\n'
     )
 
 

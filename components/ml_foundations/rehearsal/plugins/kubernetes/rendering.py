@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from ml_foundations.planning.input.streams import Loader, problem
 from ml_foundations.rehearsal import processes
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.plugins.values import Properties
@@ -26,28 +27,17 @@ _REQUIRED = {
     "kubernetes:yaml:decode": "text",
 }
 """What a function or a component cannot do without."""
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _KUSTOMIZE_SECONDS = 60
 _FETCH_OPTIONS = dict(repo="repo", username="username", password="password", caFile="ca_file", certFile="cert_file")
 """Of the options of a repository, by their names in a Release: their names in helm/v3's Chart."""
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: a date is text."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [pair for pair in pairs if pair[0] != _TIMESTAMP]
-    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def decode(text: str) -> list[Object]:
     """The objects of a YAML stream, those of lists one by one; documents without a kind are left out."""
     try:
-        return list(objects_of(yaml.load_all(text, Loader=_Loader)))
+        return list(objects_of(yaml.load_all(text, Loader=Loader)))
     except yaml.YAMLError as error:
-        raise RehearsalError(f"the YAML cannot be read: {error}") from None
+        raise RehearsalError(f"the YAML cannot be read: {problem(error)}") from None
 
 
 def objects_of(documents: Iterable[Any]) -> Iterator[Object]:
