@@ -25,6 +25,7 @@ from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.api_server.fields import is_valid, of_object, pod_spec
 from ml_foundations.planning.api_server.pod_security import wrong_labels
 from ml_foundations.planning.input import known
+from ml_foundations.planning.input.closed_world import as_refusal
 from ml_foundations.planning.model.refusals import Refusal, invalid, told
 from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload, is_indexed, is_stored
@@ -67,6 +68,7 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
             found += [invalid(path, rule, about) for path, rule in wrong]
             unsure = [path for path, rule, is_certain in broken if not is_certain and rule.startswith("must")]
             found += [told("cluster-setting", path, object=about, field=path) for path in unsure]
+            found += [as_refusal(note, about) for note in notes if not note.is_error]
     found += [invalid(path, "must not be that of another Service", about) for path, about in _taken(documents)]
     classes = [each for each in documents if each["kind"] == "PriorityClass" and each.get("globalDefault") is True]
     second = "must not be true of a second PriorityClass"

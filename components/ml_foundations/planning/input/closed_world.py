@@ -108,13 +108,13 @@ class World:
             own = [_unknown_kind(workload.manifest)]
         else:
             notes = self._notes.get(id(workload.manifest), ())
-            own = [_as_refusal(note) for note in notes if note.reason != known.NOT_YET]  # of those, admission tells
+            own = [as_refusal(note) for note in notes if note.reason != known.NOT_YET]  # of those, admission tells
             metadata, labels = workload.manifest["metadata"], section(workload.manifest, "metadata").get("labels")
             unknown = {"metadata": metadata, "metadata.labels": labels}
             if self._in_namespaces:
                 unknown["metadata.namespace"] = workload.namespace
             missing = [path for path, value in unknown.items() if value is UNKNOWN]
-            own += [_as_refusal(known.Note(path, known.NOT_YET, is_error=False)) for path in missing]
+            own += [as_refusal(known.Note(path, known.NOT_YET, is_error=False)) for path in missing]
         changing = self._matching(workload, "may refuse or change it", validates=False)
         of_claims = self._where_claims_are if _has_claims(workload) else ()
         return [*own, *self._in_namespace[workload.namespace], *self._everywhere, *of_claims, *changing]
@@ -156,7 +156,7 @@ class World:
         if namespace_of(document) is UNKNOWN:
             notes.append(known.Note("metadata.namespace", known.NOT_YET, is_error=False))
         self.judged.append(document)
-        found = [_as_refusal(note, about) for note in notes]
+        found = [as_refusal(note, about) for note in notes]
         if section_name == known.NAMESPACED and not is_somewhere:
             self._in_namespaces = True
             self._in_namespace[namespace_of(document)] += found
@@ -229,7 +229,8 @@ class World:
         return wanted == namespace and selects({"matchExpressions": by_name}, name)
 
 
-def _as_refusal(note: known.Note, about: str = "") -> Refusal:
+def as_refusal(note: known.Note, about: str = "") -> Refusal:
+    """What planning does not know of a field."""
     path = f"{about}.{note.path}".lstrip(".")
     return Refusal("unknown-field", path, f"{path}: {note.reason}", _REMEDY, certain=False)
 

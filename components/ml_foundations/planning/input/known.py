@@ -161,7 +161,7 @@ def notes_of(type_name: str, value: Any, *, decides: bool = True) -> list[Note]:
     fields, required = types()[type_name] if decides else _shapes(type_name)
     found = [Note(key, "is required", is_error=True) for key in required if value.get(key) is None]
     for key, item in value.items():
-        rule = fields.get(key, _NO_FIELD if decides else None)
+        rule = fields.get(key, _NO_FIELD)
         if rule is None or item is None or (item is UNKNOWN and (type_name == _METADATA or not rule.decides)):
             continue
         if (type(item) is not rule.fine or rule.shape) and (notes := _in_field(rule, item)):
