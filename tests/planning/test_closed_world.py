@@ -405,3 +405,18 @@ def test_a_workload_of_a_namespace_that_is_not_known_is_told() -> None:
 def test_a_quota_that_is_not_known_at_all_may_be_in_any_namespace() -> None:
     found = judge([NODE, WEB, {**quota(hard={"pods": "9"}), "metadata": UNKNOWN}])
     assert found.stack is Verdict.UNDETERMINED
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"metadata": {"name": UNKNOWN}},
+        {"metadata": {"name": "ray", "namespace": UNKNOWN}},
+        {"spec": {"template": {"spec": {"containers": UNKNOWN}}}},
+        {"spec": {"template": {"spec": {"containers": [{"name": "m", "ports": [{"hostPort": UNKNOWN}]}]}}}},
+        {"spec": {"template": {"spec": {"containers": [{"name": "m", "resources": {"limits": {"cpu": UNKNOWN}}}]}}}},
+    ],
+)
+def test_what_is_not_known_of_a_kind_that_planning_does_not_know_is_undetermined(more: Manifest) -> None:
+    ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}, **more}
+    assert judge([node("n"), deployment("web", 1, template()), ray]).stack is Verdict.UNDETERMINED

@@ -15,6 +15,7 @@ from ml_foundations.kubernetes.manifests import (
     name_of,
     namespace_of,
     section,
+    unknown_paths,
 )
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.input import known
@@ -85,7 +86,7 @@ class World:
         self._policies = {name_of(d) for d in self._admission if d["kind"].endswith("Policy")}
         self._bindings: defaultdict[str, list[Manifest]] = defaultdict(list)
         for binding in self._admission:
-            self._bindings[section(binding, "spec").get("policyName", "")].append(section(binding, "spec"))
+            self._bindings[str(section(binding, "spec").get("policyName"))].append(section(binding, "spec"))
 
     def _each_once(self, documents: Iterable[Manifest]) -> Iterable[Manifest]:
         """The objects, each once: what is declared takes the place of what is stored under its name."""
@@ -237,7 +238,7 @@ def as_refusal(note: known.Note, about: str = "") -> Refusal:
 
 def _unknown_kind(document: Manifest, reason: str = "planning does not know this kind") -> Refusal:
     kind = f"{document['kind']} ({document.get('apiVersion')})"
-    name = "/".join(filter(None, (section(document, "metadata").get("namespace"), name_of(document))))
+    name = "/".join(map(str, filter(None, (section(document, "metadata").get("namespace"), name_of(document)))))
     remedy = "Its pods, if it makes any, are not counted: check it by a rehearsal."
     return Refusal("unknown-kind", "kind", f"{kind} {name}: {reason}", remedy, certain=False)
 
@@ -298,10 +299,11 @@ def _templates(tree: Any, path: str) -> Iterator[PodSet]:
     elif isinstance(tree, Mapping):
         held = cast("Manifest", tree)
         spec = held.get("spec")
-        if isinstance(spec, Mapping) and not any(note.is_error for note in known.notes_of("core.v1.PodSpec", spec)):
-            yield PodSet(
-                held, read_fields(cast("Manifest", spec)), labels_of(held), 1, f"{path}.spec".lstrip("."), path
-            )
+        notes = known.notes_of("core.v1.PodSpec", spec)
+        if not any(note.is_error or note.reason == known.NOT_YET for note in notes):
+            fields = read_fields(cast("Manifest", spec))
+            if not any(unknown_paths(fields)):
+                yield PodSet(held, fields, labels_of(held), 1, f"{path}.spec".lstrip("."), path)
             return
         for key, item in held.items():
             yield from _templates(item, f"{path}.{key}".lstrip("."))
