@@ -10,6 +10,7 @@ import pulumi
 from pulumi.runtime import _callbacks
 from pulumi.runtime.settings import SETTINGS, get_root_resource
 
+from ml_foundations.catalog.pools import NODE_POOL
 from ml_foundations.component.outputs import as_plain, inputs_as_sent, known
 from ml_foundations.kubernetes.manifests import mapped
 from ml_foundations.planning.input.program import Resource, is_judged, named
@@ -126,7 +127,7 @@ class Proof:
         judged = [args for args in self._declared if is_judged(args.type_)]
         try:
             sent = [(args, inputs_as_sent(type(args.resource), args.props)) for args in judged]
-            return [(args.type_, named(inputs, args.name)) for args, inputs in sent]
+            return [named((args.type_, inputs), args.name) for args, inputs in sent]
         except (AssertionError, ValueError):
             return []  # the registration fails, and says why
 
@@ -142,11 +143,12 @@ class Proof:
         names: dict[tuple[str, str], Any] = {}
         for args in self._declared:  # which may become more meanwhile
             await args.resource.urn.future()
-            made: Any = getattr(args.resource, "metadata", None) if args.type_.startswith("kubernetes:") else None
-            name = None if made is None else (await made.future() or cast("Any", {})).get("name")
+            made: Any = getattr(args.resource, "name" if args.type_ == NODE_POOL else "metadata", None)
+            given: Any = None if made is None or not is_judged(args.type_) else await made.future()
+            name = given if args.type_ == NODE_POOL else (given or {}).get("name")
             # Two of one name, in different components, are not told apart here.
             names[args.type_, args.name] = None if (args.type_, args.name) in names else name
-        found = [(type_, named(inputs, name, names.get((type_, name)))) for type_, name, inputs in self._registered]
+        found = [named((type_, inputs), name, names.get((type_, name))) for type_, name, inputs in self._registered]
         verdicts = judge_program(found, self._existing)
         self._tell(verdicts)
         return verdicts.stack

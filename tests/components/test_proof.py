@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pulumi
+import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import pytest
 import yaml
@@ -236,6 +237,23 @@ def test_objects_that_pulumi_names_are_found_by_their_names() -> None:
 
     with pytest.raises(pulumi.RunError, match=r"Pod mine-1a2b3c4d/p-1a2b3c4d: .* Pod Security baseline"):
         declared(program)
+
+
+@pytest.mark.parametrize("name", ["pool-1a2b3c4", "pool-7654321"])
+def test_a_pool_that_pulumi_names_is_known_by_that_name(name: str) -> None:
+    def program() -> None:
+        with ByDeclarations():
+            gcp.container.Cluster("c", location="europe-west4-a", remove_default_node_pool=True, initial_node_count=1)
+            gcp.container.NodePool("pool", cluster="c", location="europe-west4-a", node_count=1)
+            selector: Any = {"cloud.google.com/gke-nodepool": name}
+            small: Any = {"containers": [{"name": "c", "image": "i"}]}
+            k8s.core.v1.Pod("p", metadata={"name": "p"}, spec={"node_selector": selector, **small})
+
+    if name == "pool-1a2b3c4":
+        declared(program)
+    else:
+        with pytest.raises(pulumi.RunError, match='"pool-1a2b3c4", does not take it: node selector'):
+            declared(program)
 
 
 def test_a_refused_object_without_a_name_is_told_by_its_resource() -> None:

@@ -18,9 +18,11 @@ from ml_foundations.planning.input.program import (
     NODE_POOL,
     SUBNETWORK,
     Resource,
+    named,
     nodes_of,
 )
 from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.planning.verdict.report import as_text
 from ml_foundations.storage.classes import StorageClassesSpec
 
 from tests.planning.building import GPU, container, deployment, job, template
@@ -649,6 +651,26 @@ def test_gke_brings_classes_of_its_own(wanted: Any, inputs: Any, expected: Verdi
     mounting = kubernetes(deployment("web", 1, template(volumes=[CLAIMED])))
     clusters = [] if inputs is None else [cluster(**inputs)]
     assert judge_program([*clusters, pool(), claim, mounting]).stack is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "expected"),
+    [
+        (None, "gpus-xxxxxxx", OPEN),
+        (UNKNOWN, "node pool", OPEN),
+        ("gpus-1a2b3c4", "gpus-1a2b3c4", FITS),
+        ("others", "others", CANNOT),
+    ],
+)
+def test_a_pool_that_pulumi_names_may_be_the_one_that_a_pod_selects(name: Any, told: str, expected: Verdict) -> None:
+    type_, inputs = pool()
+    mine = named((type_, inputs | {"name": name}), "gpus")
+    selector = {"cloud.google.com/gke-nodepool": "gpus-1a2b3c4"}
+    web = kubernetes(deployment("web", 1, template(nodeSelector=selector)))
+    found = judge_program([cluster(), mine, web])
+    assert found.stack is expected
+    assert [each.name for each in found.cost.pools] == [told]
+    assert "None" not in as_text(found)
 
 
 def test_a_default_class_of_the_programs_own_is_newer_than_that_of_gke() -> None:

@@ -29,6 +29,8 @@ class _Answers(pulumi.runtime.Mocks):
             computed = CLUSTER
         elif args.typ == "gcp:serviceaccount/account:Account":
             computed = {"email": f"{args.name}@example", "member": f"serviceAccount:{args.name}@example"}
+        elif args.typ == "gcp:container/nodePool:NodePool":
+            computed = {"name": args.inputs.get("name") or f"{args.name}-1a2b3c4"}
         elif args.typ.startswith("kubernetes:") and "kind" in args.inputs:
             computed = {"metadata": {"name": f"{args.name}-1a2b3c4d", **(args.inputs.get("metadata") or {})}}
         return f"{args.name}-id", {**args.inputs, **computed}

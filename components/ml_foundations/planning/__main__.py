@@ -92,7 +92,7 @@ def _read(files: Sequence[str]) -> list[Manifest]:
         except documents.UnreadableError as error:
             errors += error.errors
         except (OSError, UnicodeDecodeError) as error:
-            errors.append(f"{file}: {error}")
+            errors.append(f"{file}: {getattr(error, 'strerror', error)}")
     if errors:
         raise documents.UnreadableError(errors)
     return found

@@ -86,7 +86,7 @@ def _resources(commit: str, project: Path, stack: str) -> Mapping[str, Resource]
             _git(project, "worktree", "remove", "--force", str(tree))
     if found.error:
         raise RehearsalError(f"at {commit}, the program fails: {found.error}")
-    return {urn: (type_, named(inputs, urn.rpartition("::")[2])) for urn, (type_, inputs) in found.resources.items()}
+    return {urn: named(each, urn.rpartition("::")[2]) for urn, each in found.resources.items()}
 
 
 def _bring_environment(project: Path, copy: Path) -> None:

@@ -15,6 +15,9 @@ from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, schedul
 from ml_foundations.planning.model.nodes import MAX_NODES, MIN_NODES, NodeClass
 from ml_foundations.planning.model.resources import PODS
 
+RANDOM = "-xxxxxxx"
+"""Stands at the end of a pool's name for what Pulumi makes up."""
+
 
 def from_node_pool(
     inputs: Mapping[str, Any], cluster: Mapping[str, Any] | None = None, operator: Operator | Unknown | None = None
@@ -28,7 +31,7 @@ def from_node_pool(
             are not known yet.
     """
     pool = _Pool(inputs, cluster or _FULL_CLUSTER)
-    name = str(inputs.get("name")) if inputs.get("name") is not UNKNOWN else "node pool"
+    name = str(inputs.get("name")) if inputs.get("name") not in (None, UNKNOWN) else "node pool"
     unknown = tuple(pool.unknown()) or tuple(pool.not_in_catalog())
     if not unknown and isinstance(operator, Unknown) and pool.traits.is_left_to_operator:
         unknown = ("the GPU Operator's values",)
@@ -182,6 +185,8 @@ class _Pool:
             unknown |= dict.fromkeys(labels.ZONES, UNKNOWN)
         if not zone:
             unknown |= dict.fromkeys(labels.REGIONS, UNKNOWN)
+        if self._inputs.get("name") in (None, UNKNOWN) or self.traits.name.endswith(RANDOM):
+            unknown[labels.GKE_NODE_POOL] = UNKNOWN
         if self._hides_reservation:
             unknown[labels.GKE_RESERVATION] = UNKNOWN
         metadata = {

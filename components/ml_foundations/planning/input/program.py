@@ -23,7 +23,7 @@ from ml_foundations.kubernetes.manifests import (
     unknown_paths,
 )
 from ml_foundations.planning.input import known
-from ml_foundations.planning.input.node_pools import from_node_pool
+from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 
@@ -46,12 +46,15 @@ def is_judged(type_: str) -> bool:
     return type_ in (CLUSTER, NODE_POOL, NETWORK, CONNECTION, SUBNETWORK, NAT) or type_.startswith("kubernetes:")
 
 
-def named(inputs: Manifest, resource: str, name: str | None = None) -> Manifest:
-    """A resource's inputs, where they are of a Kubernetes object without a name with the one that Pulumi gives it."""
+def named(resource: Resource, of_program: str, name: str | None = None) -> Resource:
+    """A resource; a node pool or a Kubernetes object without a name with the one that Pulumi makes of the program's."""
+    type_, inputs = resource
+    if type_ == NODE_POOL and inputs.get("name") is None:
+        return type_, {**inputs, "name": name or f"{of_program}{RANDOM}"}
     given = section(inputs, "metadata")
     if "kind" not in inputs or inputs.get("metadata") is UNKNOWN or given.get("name") is not None:
-        return inputs
-    return {**inputs, "metadata": {**given, "name": name or f"{resource}-xxxxxxxx"}}
+        return resource
+    return type_, {**inputs, "metadata": {**given, "name": name or f"{of_program}{RANDOM}x"}}
 
 
 def objects_of(resources: Iterable[Resource]) -> list[Manifest]:

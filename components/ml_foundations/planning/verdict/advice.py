@@ -153,9 +153,8 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
                 found = None if _BY_ADAPTER[type_] in served else _NO_ADAPTER
             if found:
                 about = f"HorizontalPodAutoscaler {namespace_of(scaler)}/{name_of(scaler)}"
-                path, (why, remedy) = f"spec.metrics.{type_.lower()}.metric.name", found
-                message = f"it scales by {name}, which {why}"
-                yield Refusal("autoscaling-metric", path, message, remedy, gke is not None, about)
+                path, message = f"spec.metrics.{type_.lower()}.metric.name", f"it scales by {name}, which {found[0]}"
+                yield Refusal("autoscaling-metric", path, message, found[1], gke is not None, about)
 
 
 def _metrics(scaler: Manifest, types: Iterable[str]) -> Iterator[tuple[str, Manifest]]:

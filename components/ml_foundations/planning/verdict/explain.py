@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import name_of, namespace_of
@@ -55,18 +56,13 @@ def _words(reason: Reason, verdict: Verdict) -> Refusal:
 
 
 def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
-    quota = name_of(reason.quota)
-    wanted, free, short, enough = _numbers(reason)
+    quota, (wanted, free, short, enough) = name_of(reason.quota), _numbers(reason)
+    said: dict[str, Any] = dict(wanted=wanted, free=free, short=short, enough=enough, resource=reason.resource)
     if reason.workloads:
-        together = f"{names(map(str, reason.workloads))} together need {wanted} {reason.resource}"
-        message = f"{together}, and the quota leaves {free}: {short} too few"
-        remedy = f"Raise {reason.resource} to {enough}, or lower what the workloads ask for."
-        where = f"ResourceQuota {namespace_of(reason.quota)}/{quota}"
-        return Refusal("quota-sum", f"spec.hard.{reason.resource}", message, remedy, object=where)
+        who, where = names(map(str, reason.workloads)), f"ResourceQuota {namespace_of(reason.quota)}/{quota}"
+        return told("quota-sum", f"spec.hard.{reason.resource}", object=where, who=who, **said)
     used = "" if reason.free == reason.hard else f" of {readable(reason.hard)}"
-    message = f"it needs {wanted} {reason.resource}, and ResourceQuota {quota} leaves {free}{used}: {short} too few"
-    remedy = f"Raise {reason.resource} of ResourceQuota {quota} to {enough}, or ask for less."
-    return Refusal("quota", f"ResourceQuota {quota}.spec.hard.{reason.resource}", message, remedy)
+    return told("quota", f"ResourceQuota {quota}.spec.hard.{reason.resource}", quota=quota, used=used, **said)
 
 
 def _numbers(exceeded: QuotaExceeded) -> tuple[str, ...]:
@@ -118,16 +114,8 @@ def node_refuses(pods: PodSet, node: NodeClass, refusal: Refusal, *, must_run: b
 
 def node_is_full(pods: PodSet, pod: PodClass, place: Place) -> Refusal:
     """A node where a DaemonSet must run has no room for its pod."""
-    name, short = place.node.name, map(lack_text, lacks(pod, place))
-    message = f'"{name}" has no room for its pod: {"; ".join(short) or "host ports or anti-affinity keep it off"}'
-    remedy = f"Lower the pod's requests, or keep it off {name} by a node selector."
-    return Refusal("daemon-set-room", pods.path, message, remedy)
-
-
-def kept_apart(pods: PodSet, verdict: Verdict) -> Refusal:
-    """A DaemonSet's pods keep each other off."""
-    certain = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
-    return told("daemon-set-apart", pods.path, verb=certain)
+    short = "; ".join(map(lack_text, lacks(pod, place))) or "host ports or anti-affinity keep it off"
+    return told("daemon-set-room", pods.path, name=place.node.name, short=short)
 
 
 def eviction(pods: PodSet, pod: PodClass) -> Refusal:
@@ -154,9 +142,8 @@ def _competition(reason: Competition, verdict: Verdict) -> Refusal:
     if reason.job:
         until = "until they have ended" if all(workload.is_finite for workload in reason.beside) else "forever"
         beside = names(map(str, reason.beside))
-        message = f"beside {beside} it may wait {until}: {missing or 'they may take all the room'}"
-        remedy = "Let its pools have more nodes, or give it one of its own."
-        return Refusal("competition", "", message, remedy, object=str(reason.job))
+        missing = missing or "they may take all the room"
+        return told("beside-others", object=str(reason.job), beside=beside, until=until, missing=missing)
     competing = names(dict.fromkeys(demand.pod.name for demand in reason.demands))
     pools = names(dict.fromkeys(place.node.name for demand in reason.demands for place in demand.places))
     if verdict is Verdict.CANNOT_FIT:

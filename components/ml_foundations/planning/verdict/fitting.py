@@ -142,7 +142,8 @@ class Fitting:
                 if self._friends(candidate, pod):
                     self._place_with_friends(candidate, pod_set, pod, pod_set.count)
                 else:
-                    candidate.decide(verdict, explain.kept_apart(pod_set, verdict))
+                    verb = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
+                    candidate.decide(verdict, told("daemon-set-apart", pod_set.path, verb=verb))
 
     def _place_one_set(self, candidate: Candidate) -> None:
         workload, (pod_set, pod) = candidate.workload, candidate.sets[0]
