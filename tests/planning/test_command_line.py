@@ -108,7 +108,7 @@ def test_what_is_no_yaml_is_told_by_file_and_line(
     Path("my ünread.yaml").write_text("a: b: c")
     monkeypatch.setattr(sys, "stdin", io.StringIO("a: b: c"))
     assert main([name]) == 2
-    told = "mapping values are not allowed in this context at line 1, column 5"
+    told = "mapping values are not allowed in this context, at line 1, column 5"
     assert capsys.readouterr().err == f"error: {'standard input' if name == '-' else name}: {told}\n"
 
 

@@ -185,7 +185,7 @@ def test_files_of_a_moment_lie_in_the_rehearsals_folder(rehearsal: Rehearsal, mo
         ("config: {a: [}", "Pulumi.dev.yaml cannot be read"),
         ("config: {}".encode("utf-16"), "Pulumi.dev.yaml cannot be read"),
         ("- a", "Pulumi.dev.yaml is not a mapping"),
-        ("config:\n  t:teams:\n    a: {}\n    a: {b: c}", '"a" stands on line 3 already'),
+        ("config:\n  t:teams:\n    a: {}\n    a: {b: c}", '"a" stands on line 3 already, at line 4, column 5$'),
     ],
 )
 def test_a_stack_file_that_cannot_be_rehearsed_is_an_error(rehearsal: Rehearsal, text: str | bytes, said: str) -> None:

@@ -73,8 +73,10 @@ def parse(text: str) -> list[tuple[int, str, Any]]:
 
 
 def problem(error: Exception) -> str:
-    """What a parser says is wrong, in a line, without a name of its own for the text."""
-    return re.sub(r' in "<[a-z ]+>",', " at", " ".join(str(error).split()))
+    """What a parser says is wrong, in a line: without the text itself, and a name of its own for it."""
+    return " ".join(
+        re.sub(r'\s+in "<[a-z ]+>",(.*?)(:\n.*\n *\^)?$', r", at\1", str(error), flags=re.MULTILINE).split()
+    )
 
 
 def _compact(tree: Any, seen: dict[str, str]) -> Any:
