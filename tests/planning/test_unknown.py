@@ -16,6 +16,7 @@ from tests.support.checkout import CHECKOUT
 HERE = Path(__file__).parent
 FILES = [
     HERE / "of_every_kind.yaml",
+    HERE / "of_other_kinds.yaml",
     *sorted((CHECKOUT / "tests/golden/workloads").glob("*.yaml")),
     *sorted((CHECKOUT / "tests/differential/regressions").glob("*.yaml")),
 ]

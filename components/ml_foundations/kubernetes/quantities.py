@@ -52,14 +52,14 @@ def _parsed(text: str) -> Fraction:
 
 
 @lru_cache(maxsize=65536)
-def milli(value: str | int | float) -> int:
-    """A quantity in thousandths, rounded up, as the API server stores those of containers and nodes."""
-    return math.ceil(parse_quantity(value) * 1000)
+def milli(value: str | int | float | None) -> int:
+    """A quantity in thousandths, rounded up, as the API server stores those of containers and nodes; null is none."""
+    return 0 if value is None else math.ceil(parse_quantity(value) * 1000)
 
 
 def millis(values: Mapping[str, Any]) -> Amounts:
     """A list of resources, such as requests or limits, in thousandths."""
-    return {name: 0 if value is None else milli(value) for name, value in values.items()}
+    return {name: milli(value) for name, value in values.items()}
 
 
 def scheduled(amounts: Mapping[str, int]) -> Amounts:

@@ -13,6 +13,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
     Manifest,
     annotations_of,
+    is_mapping,
     items,
     labels_of,
     name_of,
@@ -253,7 +254,7 @@ class Cluster:
 def _is_ours(reference: Manifest) -> bool:
     """Whether a reference is to a workload of Kubernetes, and not to another API's object of that kind."""
     version = reference.get("apiVersion")
-    return version is None or version.rpartition("/")[0] == GROUPS.get(reference["kind"])
+    return version is None or str(version).rpartition("/")[0] == GROUPS.get(str(reference.get("kind")))
 
 
 def _mentions_zones(documents: Iterable[Manifest]) -> bool:
@@ -265,10 +266,10 @@ def _mentions_zones(documents: Iterable[Manifest]) -> bool:
 def _owners(document: Manifest) -> set[tuple[str, str, str]]:
     """The workloads that an object may belong to; ReplicaSets are named after their Deployment."""
     found: set[tuple[str, str, str]] = set()
-    for owner in items(section(document, "metadata"), "ownerReferences"):
-        if not _is_ours(owner):
-            continue
-        found.add((owner["kind"], namespace_of(document), owner["name"]))
-        if owner["kind"] == "ReplicaSet":
-            found.add(("Deployment", namespace_of(document), owner["name"].rpartition("-")[0]))
+    owners = filter(is_mapping, items(section(document, "metadata"), "ownerReferences"))
+    for owner in filter(_is_ours, owners):
+        kind, name = str(owner.get("kind")), str(owner.get("name"))
+        found.add((kind, namespace_of(document), name))
+        if kind == "ReplicaSet":
+            found.add(("Deployment", namespace_of(document), name.rpartition("-")[0]))
     return found

@@ -43,7 +43,8 @@ def _nominal(queue: Manifest, flavor: str | None = None) -> Amounts:
         for group in items(section(queue, "spec"), "resourceGroups")
         for offered in items(group, "flavors")
         if flavor in (None, offered.get("name"))
-        for name in (resource["name"] for resource in items(offered, "resources") if "name" in resource)
+        for name in (resource.get("name") for resource in items(offered, "resources"))
+        if name
     )
 
 

@@ -72,6 +72,8 @@ class World:
         for document in self._each_once(documents):
             section_name, reason = known.kind_of(str(document.get("apiVersion")), document["kind"])
             match section_name:
+                case known.HARMLESS | known.ADMISSION | known.UNKNOWN_KIND if wrong := known.wrong_metadata(document):
+                    self._add_malformed(document, wrong, section_name)
                 case known.HARMLESS:
                     (self.judged if document["kind"] in _READ else self.harmless).append(document)
                 case known.ADMISSION:
@@ -187,7 +189,9 @@ class World:
                 group = str(workload.manifest.get("apiVersion")).rpartition("/")[0]
                 return section(spec, "names").get("kind") == workload.kind and spec.get("group") == group
             case "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration":
-                return any(self._is_about(hook, "rules", workload) for hook in items(document, "webhooks"))
+                hooks = items(document, "webhooks")
+                is_unknown = UNKNOWN in (document.get("webhooks"), *hooks)
+                return is_unknown or any(self._is_about(hook, "rules", workload) for hook in hooks)
             case "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy":
                 if workload.pods and all(_is_of_our_gpu_models(document, pods.spec) for pods in workload.pods):
                     return False
@@ -211,7 +215,8 @@ class World:
         if workload.claims or any(section(volume, "ephemeral") for volume in volumes):
             made.add("/persistentvolumeclaims")
         covered = items(holder, rules)
-        if any(_covers(rule, resource) for rule in covered for resource in self._beside):
+        is_known = not any(unknown_paths(holder.get(rules)))
+        if not is_known or any(_covers(rule, resource) for rule in covered for resource in self._beside):
             return True
         if not any(_covers(rule, resource) for rule in covered for resource in made):
             return False
@@ -272,9 +277,9 @@ def _covers(rule: Manifest, resource: str) -> bool:
     name, _, part = path.partition("/")
     resources = {f"{of}{below}" for of in ("*", name) for below in ("/*", f"/{part}" if part else "")}
     return (
-        bool({"*", "CREATE"}.intersection(rule.get("operations") or ()))
-        and bool({"*", group}.intersection(rule.get("apiGroups") or ()))
-        and not resources.isdisjoint(rule.get("resources") or ())
+        bool({"*", "CREATE"}.intersection(items(rule, "operations")))
+        and bool({"*", group}.intersection(items(rule, "apiGroups")))
+        and not resources.isdisjoint(items(rule, "resources"))
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import yaml
 
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, joined
+from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, joined, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 
 FIELDS = Path(__file__).with_name("fields.yaml")
@@ -95,11 +95,11 @@ def judged_kinds() -> frozenset[str]:
 @cache
 def kind_of(api_version: str, kind: str) -> tuple[str, str]:
     """What a kind is to planning, and why where it is harmless or not known."""
-    for section, listed in table()["kinds"].items():
+    for found, listed in table()["kinds"].items():
         reasons = cast("Mapping[str, list[str]]", listed if isinstance(listed, dict) else {"": listed})
         for reason, patterns in reasons.items():
             if any(fnmatchcase(f"{api_version} {kind}", pattern) for pattern in patterns):
-                return section, reason
+                return found, reason
     return UNKNOWN_KIND, "planning does not know this kind"
 
 
@@ -112,6 +112,12 @@ def notes(manifest: Manifest) -> list[Note]:
     """What is wrong with the fields of an object, and what planning does not know of those of a judged one."""
     type_ = schema()["kinds"].get(f"{manifest.get('apiVersion')} {manifest['kind']}")
     return notes_of(type_, manifest, decides=is_judged(manifest)) if type_ in schema()["types"] else []
+
+
+def wrong_metadata(manifest: Manifest) -> list[Note]:
+    """What is wrong with the metadata of an object of any kind."""
+    notes = notes_of(_METADATA, section(manifest, "metadata"), decides=False)
+    return _below("metadata", [note for note in notes if note.is_error])
 
 
 @cache

@@ -178,7 +178,7 @@ def is_large_enough(volume: Manifest, claim: Manifest) -> bool:
     """Whether a volume has the size and the modes that a claim asks for."""
     theirs, wanted = section(volume, "spec"), section(claim, "spec")
     return (
-        _size(volume) >= milli(section(wanted, "resources", "requests").get("storage") or 0)
+        _size(volume) >= milli(section(wanted, "resources", "requests").get("storage"))
         and set(access_modes(claim)) <= set(access_modes(volume))
         and all((theirs.get(key) or default) == (wanted.get(key) or default) for key, default in _SAME.items())
     )
