@@ -193,7 +193,8 @@ class World:
                 is_unknown = UNKNOWN in (document.get("webhooks"), *hooks)
                 return is_unknown or any(self._is_about(hook, "rules", workload) for hook in hooks)
             case "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy":
-                if workload.pods and all(_is_of_our_gpu_models(document, pods.spec) for pods in workload.pods):
+                is_known = not any(unknown_paths(document))
+                if is_known and workload.pods and all(_is_of_our_gpu_models(document, p.spec) for p in workload.pods):
                     return False
                 is_about = self._is_about(section(spec, "matchConstraints"), "resourceRules", workload)
                 return is_about and self._is_bound(name_of(document), workload)
@@ -204,7 +205,7 @@ class World:
         """Whether a policy holds for a workload; one without a binding here may have one elsewhere."""
         bindings = self._bindings[policy]
         return not bindings or any(
-            "Deny" in (binding.get("validationActions") or ["Deny"])
+            {"Deny", UNKNOWN}.intersection(items(binding, "validationActions") or ["Deny"])
             and self._is_in(section(binding, "matchResources"), workload.namespace)
             for binding in bindings
         )
@@ -221,13 +222,15 @@ class World:
         if not any(_covers(rule, resource) for rule in covered for resource in made):
             return False
         labels = [labels_of(workload.manifest), *(pods.labels for pods in workload.pods)]
-        return any(selects(section(holder, "objectSelector"), each) for each in labels) and self._is_in(
-            holder, workload.namespace
-        )
+        selector = section(holder, "objectSelector")
+        is_selected = any(unknown_paths(selector)) or any(selects(selector, each) for each in labels)
+        return is_selected and self._is_in(holder, workload.namespace)
 
     def _is_in(self, holder: Manifest, namespace: str) -> bool:
         """Whether a namespace selector may select a namespace; labels of one that is not declared are not known."""
         selector, name = section(holder, "namespaceSelector"), {NAMESPACE_NAME: namespace}
+        if any(unknown_paths(selector)):
+            return True
         if namespace in self._namespaces:
             return selects(selector, {**name, **self._namespaces[namespace]})
         by_name = [each for each in items(selector, "matchExpressions") if each.get("key") == NAMESPACE_NAME]
