@@ -145,7 +145,7 @@ class Proof:
             await args.resource.urn.future()
             made: Any = getattr(args.resource, "name" if args.type_ == NODE_POOL else "metadata", None)
             given: Any = None if made is None or not is_judged(args.type_) else await made.future()
-            name = given if args.type_ == NODE_POOL else (given or {}).get("name")
+            name = given if args.type_ == NODE_POOL else (given or cast("Any", {})).get("name")
             # Two of one name, in different components, are not told apart here.
             names[args.type_, args.name] = None if (args.type_, args.name) in names else name
         found = [named((type_, inputs), name, names.get((type_, name))) for type_, name, inputs in self._registered]

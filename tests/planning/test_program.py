@@ -673,6 +673,15 @@ def test_a_pool_that_pulumi_names_may_be_the_one_that_a_pod_selects(name: Any, t
     assert "None" not in as_text(found)
 
 
+def test_nodes_without_the_operators_label_say_who_gives_it() -> None:
+    terms = [{"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-L4"]}]}]
+    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    wanted = template(containers=[container(gpu=1)], affinity=required)
+    gpus = {"guestAccelerators": [{"type": "nvidia-l4", "count": 1}]}
+    text = as_text(judge_program([cluster(), pool("g2-standard-8", **gpus), kubernetes(job("train", 1, wanted))]))
+    assert "(the GPU Operator gives nodes nvidia.com/gpu.product; else say accelerator_label)" in text
+
+
 def test_a_default_class_of_the_programs_own_is_newer_than_that_of_gke() -> None:
     type_, made = storage_class("x.example.com")
     default = {"metadata": {"name": "mine", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}

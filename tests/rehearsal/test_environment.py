@@ -245,6 +245,7 @@ def test_no_credentials_of_the_users_are_found(rehearsal: Rehearsal, monkeypatch
     assert given["PULUMI_K8S_ENABLE_PATCH_FORCE"] == "true"
     assert {given[name] for name in ("CLOUDSDK_CONFIG", "AWS_CONFIG_FILE", "AZURE_CONFIG_DIR")} == {os.devnull}
     assert f"export CLOUDSDK_CONFIG={os.devnull}" in environment.shell_exports(rehearsal)
+    assert "export PULUMI_STACK=dev" in environment.shell_exports(rehearsal), "config set needs no -s"
 
 
 def test_no_proxy_leads_to_the_replica(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,9 +74,8 @@ def parse(text: str) -> list[tuple[int, str, Any]]:
 
 def problem(error: Exception) -> str:
     """What a parser says is wrong, in a line: without the text itself, and a name of its own for it."""
-    return " ".join(
-        re.sub(r'\s+in "<[a-z ]+>",(.*?)(:\n.*\n *\^)?$', r", at\1", str(error), flags=re.MULTILINE).split()
-    )
+    text = re.sub(r":\n.*\n *\^", "", str(error))
+    return re.sub(r' in "<[a-z ]+>",', ", at", " ".join(text.split()))
 
 
 def _compact(tree: Any, seen: dict[str, str]) -> Any:

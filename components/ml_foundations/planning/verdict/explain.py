@@ -23,7 +23,6 @@ from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.verdict import shortage
 from ml_foundations.planning.verdict.findings import Finding, Severity
-from ml_foundations.planning.verdict.report import SHOWN
 from ml_foundations.planning.verdict.shortage import lack_text, lacks, names, needs
 
 
@@ -127,11 +126,6 @@ def shared_claim(claim: str, workloads: Sequence[Workload]) -> Refusal:
     """Pods on several nodes may mount a claim that one node at a time may attach."""
     mounting = f"{names(map(str, workloads))} mount" if len(workloads) > 1 else "several pods mount"
     return told("one-node-claim", "volumes", mounting=mounting, claim=claim)
-
-
-def member(workload: Workload, verdict: Verdict) -> Refusal:
-    """A workload that does not fit, or perhaps not, keeps the stack from it."""
-    return Refusal("workload", "", f"{workload} {SHOWN[verdict]}", "See its own reasons.", object=str(workload))
 
 
 def _competition(reason: Competition, verdict: Verdict) -> Refusal:

@@ -15,7 +15,7 @@ from ml_foundations.planning.input.closed_world import World
 from ml_foundations.planning.model.decisions import Candidate, Competition, Reason, Verdict, needed_claims, together
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import Demand
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.scheduler.competition import groups
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.advice import advise, unserved_metrics
@@ -23,6 +23,7 @@ from ml_foundations.planning.verdict.cost import RunCost, cost_of, run_cost
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.fitting import Fitting
 from ml_foundations.planning.verdict.gpu_cost import GpuPrices
+from ml_foundations.planning.verdict.report import SHOWN
 from ml_foundations.planning.verdict.verdicts import QuotaLeft, Verdicts, WorkloadVerdict
 
 _Reasons = list[tuple[Verdict, Reason]]
@@ -163,7 +164,8 @@ class _Together:
         for candidate in self.candidates:
             if candidate.verdict is not Verdict.FITS:
                 verdict = candidate.verdict or Verdict.UNDETERMINED
-                self._decide(verdict, explain.member(candidate.workload, verdict))
+                who = str(candidate.workload)
+                self._decide(verdict, told("workload", object=who, who=who, verdict=SHOWN[verdict]))
         if self._verdict is not Verdict.CANNOT_FIT:
             self._sum_quotas()
             self._sum_queues()

@@ -67,10 +67,14 @@ def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
     pods, pod, name, rules = reason.pods, reason.pod, nearest.node.name, {refusal.rule for refusal in found}
     keys = [refusal.path.removeprefix("nodeSelector.") for refusal in found if refusal.rule == "node-selector"]
     taints = untolerated_taints(items(pod.spec, "tolerations"), nearest.node.taints)
+    is_unlabelled = any(f"has no {labels.GPU_PRODUCT}" in refusal.message for refusal in found)
+    of_gpus = (
+        f" (the GPU Operator gives nodes {labels.GPU_PRODUCT}; else say accelerator_label)" if is_unlabelled else ""
+    )
     ways = {
         "taint": f"tolerate {' and '.join(map(described_taint, taints))}",
         "node-selector": f"correct {pods.path}.nodeSelector ({'; '.join(_values(reason.places, key) for key in keys)})",
-        "node-affinity": f"correct {pods.path}.affinity.nodeAffinity",
+        "node-affinity": f"correct {pods.path}.affinity.nodeAffinity{of_gpus}",
         "node-name": f"remove {pods.path}.nodeName",
         "node-unschedulable": f"uncordon {name}",
         "shared-gpu": f"request 1 {labels.GPU_RESOURCE}",
