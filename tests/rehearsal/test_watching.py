@@ -20,6 +20,7 @@ def scheduler(folder: Path) -> tuple[Process, subprocess.Popen[bytes]]:
 
 def test_the_dead_part_is_named_and_the_wait_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_SECONDS", 0.05)
+    monkeypatch.setattr(watching, "_PATIENCE_SECONDS", 0.05)
     interrupted: list[bool] = []
     monkeypatch.setattr(watching, "_interrupt_pulumi", lambda: interrupted.append(True))
     part, child = scheduler(tmp_path)
@@ -28,7 +29,7 @@ def test_the_dead_part_is_named_and_the_wait_ends(tmp_path: Path, monkeypatch: p
     with told, watched(lambda: [part, never_started], "make up"):
         child.kill()
         child.wait()
-        while not interrupted:
+        while len(interrupted) < 2:  # the first one may come before Pulumi, or be of no use
             time.sleep(0.01)
         raise RehearsalError("pulumi up failed")
 

@@ -12,6 +12,8 @@ from ml_foundations.rehearsal.processes import Process
 from ml_foundations.rehearsal.progress import RehearsalError, console
 
 _SECONDS = 2
+_PATIENCE_SECONDS = 30
+"""Pulumi may start only now, or not end when it is interrupted: asked a second time, it ends at once."""
 
 
 @contextmanager
@@ -30,8 +32,9 @@ def watched(parts: Callable[[], Iterable[Process]], again: str) -> Iterator[None
             dead.extend(part for part in parts() if part in ended)
         for part in dead:
             console.print(f"[red]{part.name} died[/]; its log: {part.log}")
-        if dead:
+        while dead and not done.is_set():
             _interrupt_pulumi()
+            done.wait(_PATIENCE_SECONDS)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
