@@ -25,7 +25,7 @@ _PREFIXES = ("io.k8s.apimachinery.pkg.apis.", "io.k8s.apimachinery.pkg.", "io.k8
 _SCALARS = {
     "api.resource.Quantity": "quantity",
     "util.intstr.IntOrString": "integer or string",
-    "meta.v1.Time": "string",
+    "meta.v1.Time": "time",
     "meta.v1.MicroTime": "string",
 }
 _SHARED = {
@@ -141,7 +141,8 @@ def _collect(name: str, described: dict[str, Any], types: _Types) -> None:
             return path
         if schema.get("x-kubernetes-int-or-string"):
             return "quantity" if "pattern" in schema else "integer or string"
-        values = " ".join(filter(None, schema.get("enum", ())))
+        # A signal to stop by is dropped, whatever it is: its feature is off.
+        values = "" if path.endswith(".stopSignal") else " ".join(filter(None, schema.get("enum", ())))
         if (form := schema.get("format")) in ("byte", "int32"):
             return form
         return f"string: {values}" if values else schema.get("type", "any")

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from tests.differential import proof, tables
+from tests.differential.acceptance import proof as acceptance
 from tests.differential.comparing import Comparison, compare
 from tests.differential.generator import batch
 from tests.differential.schema.proof import prove
@@ -25,7 +26,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the number of the first batch: other cases")
     parser.add_argument("--folder", type=Path, default=CHECKOUT / ".differential", help="where the answers are kept")
     parser.add_argument("--no-shrink", action="store_true", help="do not shrink disagreements to regressions")
-    parser.add_argument("--generator", choices=("rules", "schema"), default="rules", help="which cases; default rules")
+    parser.add_argument(
+        "--generator", choices=("rules", "schema", "acceptance"), default="rules", help="which cases; default rules"
+    )
     parser.add_argument("--write", action="store_true", help="write the table into docs/proof.md")
     options = parser.parse_args()
     command = f"make differential N={options.cases} FIRST={options.first}"
@@ -33,6 +36,11 @@ def main() -> int:
         wrong, text = prove(options.cases, options.folder / "schema", not options.no_shrink, options.first)
         if options.write:
             tables.write("schema", f"{command} GENERATOR=schema", text)
+        return int(bool(wrong))
+    if options.generator == "acceptance":
+        wrong, text = acceptance.prove(options.cases, options.folder / "acceptance", options.first)
+        if options.write:
+            tables.write("acceptance", f"{command} GENERATOR=acceptance", text)
         return int(bool(wrong))
     answers = proof.Answers(options.folder)
     comparisons: list[Comparison] = []

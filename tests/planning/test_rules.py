@@ -175,7 +175,8 @@ def autoscaled(most: int) -> list[Manifest]:
 def scaled_by(name: str, *more: Manifest, kind: str = "Pods") -> list[Manifest]:
     stack = autoscaled(2)
     field = "resource" if kind == "Resource" else kind.lower()
-    stack[1]["spec"]["metrics"] = [{"type": kind, field: {"metric": {"name": name}}}]
+    own = {"metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": "5"}}
+    stack[1]["spec"]["metrics"] = [{"type": kind, field: own}]
     return [*stack, *more]
 
 
@@ -647,8 +648,6 @@ def config(name: str = "queued-provisioning.gke.io", **spec: Any) -> Manifest:
         ([CHECK, config(managedResources=["cpu"])], CHECKED, Verdict.FITS, ""),
         ([CHECK, config()], {"admissionChecks": ["nodes"]}, Verdict.FITS, ""),
         ([CHECK, config()], {}, Verdict.CANNOT_FIT, "nothing declared makes one"),
-        ([CHECK, config()], {"admissionChecksStrategy": {"admissionChecks": [{"name": "nodes", "onFlavors": ["other"]}]}},
-         Verdict.CANNOT_FIT, "nothing declared makes one"),
         ([CHECK, config("check-capacity.autoscaling.x-k8s.io")], CHECKED, Verdict.CANNOT_FIT, "of the class check-capacity.autoscaling.x-k8s.io for all"),
         ([CHECK, config(managedResources=[GPU])], CHECKED, Verdict.CANNOT_FIT, f"for ['{GPU}'] alone"),
         ([CHECK, config(UNKNOWN)], CHECKED, Verdict.UNDETERMINED, "is not known"),  # pyright: ignore[reportArgumentType]

@@ -70,7 +70,7 @@ def section(manifest: Manifest, *keys: str) -> Manifest:
 def items(manifest: Manifest, key: str) -> list[Manifest]:
     """The list below a key; empty where there is none, or it is not known."""
     found = manifest.get(key)
-    return [] if found is None or found is UNKNOWN else found
+    return cast("list[Manifest]", found) if isinstance(found, (list, tuple)) else []
 
 
 def name_of(manifest: Manifest) -> str:

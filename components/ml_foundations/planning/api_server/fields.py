@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
-import itertools
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -14,9 +15,7 @@ from typing import Any, NamedTuple, cast
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.cron import is_schedule
 from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, items, joined, section, unknown_paths
-from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED
-from ml_foundations.planning.model.resources import is_extended
+from ml_foundations.kubernetes.quantities import milli, parse_quantity
 
 _DIVISORS = ("0", "1", *(f"1{unit}{kind}" for unit in "kMGTPE" for kind in ("", "i") if unit + kind != "ki"), "1Ki")
 _network: Callable[[Any], Any] = ipaddress.ip_network
@@ -29,16 +28,14 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "true": lambda value: value is True,
     "false": lambda value: not value,
     "labels": lambda value: all(
-        is_valid("a qualified name", key) and is_valid("the value of a label", value[key]) for key in value
+        is_valid("a qualified name", key) and is_valid("the value of a label", value[key] or "") for key in value
     ),
     "annotations": lambda value: (
         all(is_valid("a qualified name", key.lower()) for key in value)
-        and sum(len(key.encode()) + len(value[key].encode()) for key in value) <= 2**18
+        and sum(len(key.encode()) + len((value[key] or "").encode()) for key in value) <= 2**18
     ),
-    "config keys": lambda value: all(is_valid("a config key", key) for key in value),
     "at most 1 MiB": lambda value: sum(len(each.encode()) for each in value.values() if isinstance(each, str)) <= 2**20,
-    "an IP address": lambda value: ipaddress.ip_address(value),
-    "a network": lambda value: "/" in value and ipaddress.ip_interface(value),
+    "an IP address": lambda value: is_valid("an address", value) and ipaddress.ip_address(value),
     "a port": lambda value: is_valid("the name of a port", value) or is_valid("from 1 to 65535", value),
     "a port or 0": lambda value: value == 0 or is_valid("a port", value),
     "a quantity": lambda value: parse_quantity(value) >= 0,
@@ -49,11 +46,10 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "a number or at most 100%": lambda value: 0 <= _share(value) <= (100 if isinstance(value, str) else 2**31),
     "a schedule": lambda value: is_schedule(value),
     "a time zone": lambda value: not _zones() or value in _zones(),
-    "in ascending order": lambda value: all(one < other for one, other in itertools.pairwise(value)),
+    "in ascending order": lambda value: value == sorted({*value}),
     "another than 0": lambda value: value != 0,
     "alone where it holds ReadWriteOncePod": lambda value: "ReadWriteOncePod" not in value or len({*value}) == 1,
     "without more than storage": lambda value: {*value} == {"storage"},
-    "at least minReplicas": lambda held: held.get("maxReplicas", 1) >= held.get("minReplicas", 1),
     "with a label or an expression": lambda held: held.get("matchLabels") or held.get("matchExpressions"),
     "without a path twice": lambda sources: _differ([*_paths(sources)]),
     "a stopSignal alone": lambda held: {*held} == {"stopSignal"},
@@ -61,13 +57,13 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "of one type": lambda held: sum(held[key] is not None for key in held if key != "name") <= 1,
     "named where there are several": lambda ports: len(ports) < 2 or all(port.get("name") for port in ports),
     "a node port or 0": lambda value: value == 0 or is_valid("from 30000 to 32767", value),
-    "a network alone": lambda value: "/" in value and _network(value),
+    "a network alone": lambda value: is_valid("an address with a prefix", value) and _network(value),
+    "one of each IP family": lambda value: len({":" in each for each in value}) == len(value),
     "with parts of its cidr as except": lambda held: all(
         each != held["cidr"] and _network(each).subnet_of(_network(held["cidr"])) for each in held.get("except", ())
     ),
     "without an item twice": lambda value: _differ([(each,) for each in value]),
     "with an item": lambda value: len(value) > 0,
-    "resources of quotas": lambda value: all(is_valid("a resource of a quota", key) for key in value),
     _CLUSTERS_OWN: lambda value: value in ("IPv4", "SingleStack", "PreferDualStack", "None"),
     "with the resources that it covers": lambda held: all(
         len({each["name"], name} - {UNKNOWN}) < 2
@@ -76,13 +72,21 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     ),
     "with each flavor once": lambda groups: _differ([(each["name"],) for held in groups for each in held["flavors"]]),
     "with resources once": lambda groups: _differ([(each,) for held in groups for each in held["coveredResources"]]),
-    "with enough to lend": lambda held: parse_quantity(held["nominalQuota"]) >= parse_quantity(held["lendingLimit"]),
-    "whole where extended": lambda value: all(
-        not parse_quantity(amount) % 1 for name, amount in value.items() if "/" in name and is_extended(name)
+    # Kubernetes counts in thousandths, of 64 bits.
+    "a whole amount": lambda value: not ((most := milli(value or 0)) % 1000 or 2**63 <= most < 999 * 2**63),
+    "whole where counted": lambda value: all(
+        is_valid("a whole amount", value[name]) for name in value if is_valid("a counted resource", name)
     ),
-    "without an empty key": lambda value: "" not in value,
+    "with a dataSource like its dataSourceRef": lambda held: all(
+        len({held["dataSource"].get(key), held["dataSourceRef"].get(key)} - {UNKNOWN}) < 2
+        for key in ("apiGroup", "kind", "name")
+    ),
+    "with checks on flavors that it has": lambda held: (
+        {each for check in held["admissionChecksStrategy"]["admissionChecks"] for each in check.get("onFlavors") or ()}
+        <= {UNKNOWN, *(each["name"] for group in held.get("resourceGroups") or () for each in group["flavors"])}
+        or any(unknown_paths(held))
+    ),
     "with 1 MiB of base64 at most": lambda value: sum(len(each or "") for each in value.values()) <= 1398104,
-    "with an endPort from its port on": lambda held: held.get("endPort", 2**16) >= (held.get("port") or -1),
     "with a maxSurge or a maxUnavailable above 0": lambda held: any(
         _share(held.get(key, 1)) > 0 for key in ("maxSurge", "maxUnavailable")
     ),
@@ -90,7 +94,7 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
         (_share(held.get("maxSurge", 0)) > 0) != (_share(held.get("maxUnavailable", 1)) > 0)
     ),
     "with more progressDeadlineSeconds than minReadySeconds": lambda held: (
-        held.get("progressDeadlineSeconds", 600) > held.get("minReadySeconds", 0)
+        (600 if (most := held.get("progressDeadlineSeconds")) is None else most) > (held.get("minReadySeconds") or 0)
     ),
 }
 
@@ -127,10 +131,7 @@ class Rules:
     def at(self, path: str) -> Rules:
         """The rules of a field below."""
         node = self
-        if "affinity." in path:
-            path = path.replace(".required", f".{REQUIRED}").replace(".preferred", f".{PREFERRED}")
-        path = path.replace("[]", ".[]")
-        for key in filter(None, path.split(".")):
+        for key in filter(None, path.replace("[]", ".[]").split(".")):
             node = node.below.setdefault(key, Rules())
         return node
 
@@ -172,7 +173,7 @@ class Rules:
 
 _table = partial(rows, package="ml_foundations.planning.api_server")
 _FORMATS = {
-    row["name"]: re.compile(rf"(?!(?s:.{{{int(row['most']) + 1}}}))(?:{row['expression']})", re.ASCII)
+    row["name"]: re.compile(rf"(?!(?s:.{{{int(row['most']) + 1}}}))(?:{row['expression']})", re.ASCII | re.DOTALL)
     for row in _table("formats.csv", delimiter=";")
 }
 _PLACES: defaultdict[str, list[str]] = defaultdict(list)
@@ -255,6 +256,8 @@ def _check(rule: str) -> Callable[[Any], Any]:
         return _FORMATS[rule].fullmatch
     if rule in _OTHERS:
         return _OTHERS[rule]
+    if (of := rule.removeprefix("with keys like ")) != rule:
+        return lambda value: all(is_valid(of, key) for key in value)
     kind, _, words = rule.rpartition(" of ") if " of " in rule else rule.partition(" ")
     options = words.split()
     match kind:
@@ -262,12 +265,18 @@ def _check(rule: str) -> Callable[[Any], Any]:
             return lambda value: value in options
         case "one only" | "one at most" | "some":
             numbers = {"one only": (1,), "one at most": (0, 1)}.get(kind, range(1, len(options) + 1))
-            return lambda value: sum(value.get(option) is not None for option in options) in numbers
+            return lambda value: sum(value.get(option) not in (None, "", []) for option in options) in numbers
         case "from":
             least, most = int(options[0]), int(options[-1])
             return lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
         case "different":
-            return lambda value: _differ([tuple(item.get(option) for option in options[1:]) for item in value])
+            return lambda value: _differ(
+                [tuple(of.get(o) or "TCP" * (o == "protocol") for o in options[1:]) for of in value]
+            )
+        case "with ascending values":
+            return lambda held: parse_quantity(held[options[0]]) <= parse_quantity(held[options[1]])
+        case "JSON":
+            return lambda held: _is_json(held, options[-1])
         case "with":
             return lambda held: any({*options} & {*section(held, key)} for key in ("data", "stringData"))
         case "without a key in both":
@@ -276,6 +285,12 @@ def _check(rule: str) -> Callable[[Any], Any]:
             return lambda value: len(value) == int(options[0])
         case _:
             return lambda value: len(value) <= int(options[-2])
+
+
+def _is_json(secret: Manifest, key: str) -> bool:
+    """Whether a Secret holds a JSON object under a key; what it holds as text replaces what it holds in base64."""
+    text = section(secret, "stringData").get(key)
+    return isinstance(json.loads(base64.b64decode(secret["data"][key]) if text is None else text), dict | None)
 
 
 def _differ(seen: list[tuple[Any, ...]]) -> bool:

@@ -98,28 +98,20 @@ def _of_pod(spec: Manifest, field: Field) -> Amounts:
 def _invalid(path: str, requests: Amounts, limits: Amounts, *, of_pod: bool = False) -> Iterable[Refusal]:
     for name, amount in dict.fromkeys((*limits.items(), *requests.items())):
         size = name.removeprefix(HUGE_PAGES)
-        if not _may_have(name, of_pod) or amount < 0 or (size != name and not _is_multiple(amount, size)):
+        may_have = is_pod_level(name) if of_pod else is_valid("a resource of a container", name)
+        if not may_have or amount < 0 or (size != name and not _is_multiple(amount, size)):
             yield told("no-such-resource", f"{path}.limits.{name}", amount=format_milli(amount), name=name)
     if any(name.startswith(HUGE_PAGES) for name in requests | limits) and not {"cpu", "memory"} & {*requests, *limits}:
         yield Refusal("invalid", path, "has huge pages without cpu or memory", "Request cpu or memory as well.")
     for name, wanted in sorted((limits | requests).items()):
         shown, limit = format_milli(wanted), limits.get(name)
-        if is_extended(name) and wanted % WHOLE:
+        if is_extended(name) and (wanted % WHOLE or 2**63 <= wanted < 999 * 2**63):
             yield told("fraction", f"{path}.requests.{name}", shown=shown, name=name)
         if limit is None and not is_overcommitted(name):
             yield told("no-limit", f"{path}.limits.{name}", shown=shown, name=name)
         elif limit is not None and wanted != limit and (wanted > limit or not is_overcommitted(name)):
             rule = "request-above-limit" if is_overcommitted(name) else "request-apart-from-limit"
             yield told(rule, f"{path}.requests.{name}", shown=shown, name=name, limit=format_milli(limit))
-
-
-def _may_have(name: str, of_pod: bool) -> bool:
-    """Whether a container, or a pod as a whole, may have a resource of this name."""
-    if of_pod or "/" not in name:
-        return is_pod_level(name) or (name == "ephemeral-storage" and not of_pod)
-    # The name that quotas have for an extended resource must be one, too.
-    qualified = f"requests.{name}" if is_extended(name) else name
-    return not name.startswith("requests.") and is_valid("a qualified name", qualified)
 
 
 def _is_multiple(amount: int, size: str) -> bool:

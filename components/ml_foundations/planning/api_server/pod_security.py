@@ -35,7 +35,7 @@ def wrong_labels(namespace: Manifest) -> Iterable[tuple[str, str]]:
     for key, value in labels_of(namespace).items():
         if (label := _LABELS.fullmatch(key)) and value is not UNKNOWN:
             wanted = _VERSION if label[1] else _LEVEL
-            if not wanted.fullmatch(value):
+            if not wanted.fullmatch(value or ""):
                 yield f"metadata.labels.{key}", f"must be {wanted.pattern}, not {value}"
 
 

@@ -23,6 +23,7 @@ from ml_foundations.kubernetes.manifests import (
 from ml_foundations.kubernetes.quantities import WHOLE, millis
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.api_server.fields import is_valid, of_object, pod_spec
+from ml_foundations.planning.api_server.limits import invalid_resources
 from ml_foundations.planning.api_server.pod_security import wrong_labels
 from ml_foundations.planning.input import known
 from ml_foundations.planning.input.closed_world import as_refusal
@@ -63,7 +64,7 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
             broken = of_object(document["kind"]).broken(document)
             notes = () if known.is_judged(document) else known.notes(document)
             wrong = dict.fromkeys((path, rule) for path, rule, is_certain in (*broken, *notes) if is_certain)
-            if (check := _AGAINST_EACH_OTHER.get(document["kind"])) and not any(unknown_paths(document)):
+            if (check := _WITHIN.get(document["kind"])) and not any(unknown_paths(document)):
                 wrong |= dict.fromkeys(check(document))
             found += [invalid(path, rule, about) for path, rule in wrong]
             unsure = [path for path, rule, is_certain in broken if not is_certain and rule.startswith("must")]
@@ -108,7 +109,7 @@ def _containers(spec: Manifest) -> list[tuple[str, Manifest]]:
 def _repeated(named: Iterable[tuple[str, Any]], what: str) -> _Wrong:
     seen: list[Any] = []
     for path, value in named:
-        if value in seen:
+        if value in seen and value not in (None, UNKNOWN):
             yield path, f"must not have the {what} of one before it: {value}"
         seen.append(value)
 
@@ -117,8 +118,7 @@ def _repeated(named: Iterable[tuple[str, Any]], what: str) -> _Wrong:
 
 
 def _container_names(spec: Manifest) -> _Wrong:
-    named = ((path, container.get("name")) for path, container in _containers(spec))
-    return _repeated([(path, name) for path, name in named if name not in (None, UNKNOWN)], "name")
+    return _repeated(((path, container.get("name")) for path, container in _containers(spec)), "name")
 
 
 def _host_ports(spec: Manifest) -> _Wrong:
@@ -141,7 +141,7 @@ def _sleeps(spec: Manifest) -> _Wrong:
     most = 30 if given is None else given
     for path, container in _containers(spec):
         for hook in ("postStart", "preStop"):
-            seconds = section(_sure(container), "lifecycle", hook, "sleep").get("seconds")
+            seconds = section(container, "lifecycle", hook, "sleep").get("seconds")
             if isinstance(seconds, int) and isinstance(most, int) and not 0 <= seconds <= most:
                 yield f"{path}.lifecycle.{hook}.sleep.seconds", f"must be from 0 to {most}, not {seconds}"
 
@@ -150,8 +150,7 @@ def _mounts(spec: Manifest, claims: Iterable[str]) -> _Wrong:
     """Containers mount volumes that there are, and as devices only claims."""
     volumes = _listed(spec, "volumes")
     names: list[Any] = [*claims, *(volume.get("name") for _, volume in volumes)]
-    claimed = [v.get("name") for _, v in volumes if v.get("persistentVolumeClaim") or v.get("ephemeral")]
-    blocks = [*claims, *claimed]
+    blocks = [*claims, *(v.get("name") for _, v in volumes if v.get("persistentVolumeClaim") or v.get("ephemeral"))]
     for path, container in _containers(spec):
         mounts, devices = _listed(container, "volumeMounts"), _listed(container, "volumeDevices")
         mounted = [mount.get("name") for _, mount in mounts]
@@ -173,7 +172,7 @@ def _device_claims(spec: Manifest) -> _Wrong:
     names = [claim.get("name") for _, claim in _listed(spec, "resourceClaims")]
     for path, container in _containers(spec):
         seen: list[tuple[Any, Any]] = []
-        for inner, claim in _listed(_sure(container).get("resources"), "claims"):
+        for inner, claim in _listed(container.get("resources"), "claims"):
             name, request = claim.get("name"), claim.get("request")
             if UNKNOWN not in (name, request, *names) and name not in names:
                 yield f"{path}.resources.{inner}", "must be the name of one of spec.resourceClaims"
@@ -211,8 +210,7 @@ def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
 def _scopes(quota: Manifest) -> _Wrong:
     """Scopes are for resources that pods, or claims, take; some exclude each other, and some say nothing but that."""
     spec, selecting = section(quota, "spec"), "spec.scopeSelector.matchExpressions"
-    hard = section(spec, "hard")
-    standard = {key for key in hard if "/" not in key}
+    standard = {key for key in section(spec, "hard") if "/" not in key}
     required = _listed(section(spec, "scopeSelector"), "matchExpressions")
     for path, names in (
         ("spec.scopes", [scope for scope in spec.get("scopes") or () if scope is not UNKNOWN]),
@@ -222,13 +220,6 @@ def _scopes(quota: Manifest) -> _Wrong:
             if others := standard - _OF_SCOPES.get(str(name), _OF_PODS):
                 yield path, f"must not have {name} beside {', '.join(sorted(others))}"
         yield from ((path, f"must not hold {' and '.join(pair)}") for pair in _OPPOSITES if {*pair} <= {*names})
-    for name, amount in millis(hard).items():
-        if (is_valid("a counted resource of a quota", name) or is_extended(name)) and amount % WHOLE:
-            yield f"spec.hard.{name}", "must be a whole number"
-    for path, requirement in required:
-        name, operator = requirement.get("scopeName"), requirement.get("operator")
-        if name not in ("PriorityClass", "VolumeAttributesClass", UNKNOWN) and operator not in ("Exists", UNKNOWN):
-            yield f"spec.scopeSelector.{path}.operator", f"must be Exists for the scope {name}"
 
 
 def _amounts(limit_range: Manifest) -> _Wrong:
@@ -252,8 +243,14 @@ def _amounts(limit_range: Manifest) -> _Wrong:
                 yield f"spec.{path}.default.{name}", "must be its defaultRequest"
 
 
+def _overhead(runtime_class: Manifest) -> _Wrong:
+    """Overhead is what the limits of a container may be."""
+    limits = {"limits": section(runtime_class, "overhead", "podFixed")}
+    return [("overhead.podFixed", each.message) for each in invalid_resources({"containers": [{"resources": limits}]})]
+
+
 _IN_ORDER = ("min", "defaultRequest", "default", "max")
-_AGAINST_EACH_OTHER = {"Namespace": wrong_labels, "ResourceQuota": _scopes, "LimitRange": _amounts}
+_WITHIN = {"Namespace": wrong_labels, "ResourceQuota": _scopes, "LimitRange": _amounts, "RuntimeClass": _overhead}
 
 
 # --- Workloads
@@ -275,12 +272,8 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
     for key in labels if workload.kind in ("Job", "CronJob") else ():
         if labels[key] not in (pods.labels[key], UNKNOWN):
             yield f"{pods.path.removesuffix('spec')}metadata.labels.{key}", "must be left out: Jobs have their own"
-    is_plain = (
-        selector
-        and workload.kind in _SELECTING
-        and not any(unknown_paths([selector, labels, pods.template.get("metadata")]))
-    )
-    if is_plain and not selects(selector, labels):
+    is_unknown = any(unknown_paths([selector, labels, pods.template.get("metadata")]))
+    if selector and workload.kind in _SELECTING and not is_unknown and not selects(selector, labels):
         yield "spec.selector", "must select the labels of the template"
     completions = own.get("completions")
     if is_indexed(workload) and isinstance(completions, int) and completions > 0:
@@ -303,7 +296,10 @@ def _of_job_set(name: str, spec: Manifest) -> _Wrong:
         longest = f"{name}-{names[index]}-{(replicas or 1) - 1}{pod}"
         if name not in ("", UNKNOWN) and not is_valid("a DNS label that begins with a letter", longest):
             yield f"spec.replicatedJobs[{index}].name", f"must make DNS labels of at most 63 characters, not {longest}"
-        named += [(index, each.get("name")) for each in items(job, "dependsOn")]
+        before = items(job, "dependsOn") or [{}] * (job.get("dependsOn") == [] == names[:index])
+        named += [(index, each.get("name")) for each in before]
+        for path, wrong in _of_job(own, section(own, "template", "spec")):
+            yield f"spec.replicatedJobs[{index}].template.spec.{path}", wrong
         if leads.get("replicatedJob") == names[index] and UNKNOWN not in leads.values():
             job_index, pod_index = leads.get("jobIndex") or 0, leads.get("podIndex") or 0
             address = f"{name}-{names[index]}-{job_index}-{pod_index}.{subdomain}"
@@ -322,9 +318,6 @@ def _of_job(job: Manifest, pods: Manifest) -> _Wrong:
         named = section(rule, "onExitCodes").get("containerName")
         if named and UNKNOWN not in (named, *names) and named not in names:
             yield f"podFailurePolicy.{path}.onExitCodes.containerName", f"must be the name of a container, not {named}"
-    completions, failed = job.get("completions"), job.get("maxFailedIndexes")
-    if isinstance(failed, int) and isinstance(completions, int) and failed > completions:
-        yield "maxFailedIndexes", f"must be at most {completions}"
     for path, rule in _listed(section(job, "successPolicy"), "rules"):
         most, count = job.get("completions"), rule.get("succeededCount")
         if isinstance(indexes := rule.get("succeededIndexes"), str) and isinstance(most, int):
@@ -336,8 +329,3 @@ def _of_job(job: Manifest, pods: Manifest) -> _Wrong:
             most = sum(last - first + 1 for first, last in ranges)
         if isinstance(count, int) and isinstance(most, int) and count > most:
             yield f"successPolicy.{path}.succeededCount", f"must be at most {most}"
-
-
-def _sure(container: Manifest) -> Manifest:
-    """A container without what is not known of it."""
-    return {key: value for key, value in container.items() if value is not UNKNOWN}

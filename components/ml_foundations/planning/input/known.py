@@ -211,7 +211,8 @@ def _in_value(rule: _Field, value: Any) -> list[Note]:
         return notes_of(rule.type, value, decides=rule.decides)
     if problem := rule.check(value, rule.least):
         return [Note("", problem, is_error=True)]
-    if rule.values and value not in rule.values and value != "":
+    is_beyond = rule.type == "quantity" and parse_quantity(value) >= 2**63 - 1  # Kubernetes counts in 64 bits
+    if is_beyond or (rule.values and value not in rule.values and value != ""):
         return [Note("", f"planning does not know what {shown(value)} decides", is_error=False)]
     return []
 
@@ -258,20 +259,21 @@ def _percentage(value: Any, _least: int) -> str:
     return "" if is_share or is_integer(value) else f"must be {wanted}, not {shown(value)}"
 
 
-def _quantity(value: Any, _least: int) -> str:
+def _quantity(value: Any, least: int) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return f"{shown(value)} is not a Kubernetes quantity, such as 500m, 2 or 16Gi"
-    return _wrong_quantity(value)
+    return _wrong_quantity(value, least)
 
 
 @lru_cache(maxsize=65536)
-def _wrong_quantity(value: str | float) -> str:
+def _wrong_quantity(value: str | float, least: int) -> str:
     try:
-        return f"must not be negative, as {shown(value)} is" if parse_quantity(value) < 0 else ""
+        return f"must not be negative, as {shown(value)} is" if parse_quantity(value) < least else ""
     except ValueError as error:
         return str(error)
 
 
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _BASE64 = re.compile(r"'([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?'", re.ASCII)  # in quotes
 _CHECKS: Mapping[str, Callable[[Any, int], str]] = {
     "any": lambda value, _: "",
@@ -283,4 +285,5 @@ _CHECKS: Mapping[str, Callable[[Any, int], str]] = {
     "integer or string": _percentage,
     "quantity": _quantity,
     "string": lambda value, _: "" if isinstance(value, str) else f"must be a string in quotes, not {shown(value)}",
+    "time": lambda value, _: "" if _TIME.fullmatch(str(value)) else f"must be a time by RFC 3339, not {shown(value)}",
 }

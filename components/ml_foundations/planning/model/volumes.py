@@ -118,8 +118,10 @@ class Volumes:
 
     def own_claims(self, workload: Workload) -> list[Manifest]:
         """The claims of a StatefulSet's pods that are there already, or for which a volume is kept."""
-        own = (f"{name_of(each)}-{workload.name}-{number}" for each in workload.claims for number in ordinals(workload))
-        return [self._kept[key] for name in own if (key := (workload.namespace, name)) in self._kept]
+        stems = {f"{name_of(each)}-{workload.name}" for each in workload.claims}
+        parts = {key: str(key[1]).rpartition("-") for key in self._kept if key[0] == workload.namespace}
+        own = [key for key, (stem, _, end) in parts.items() if stem in stems and end.isdecimal()]
+        return [self._kept[key] for key in own if int(parts[key][2]) in ordinals(workload)]
 
     def refusals(self, spec: Manifest, workload: Workload) -> Callable[[NodeClass], list[Refusal]] | None:
         """Why volumes keep pods from nodes, as a function of the node; None for pods without such volumes."""

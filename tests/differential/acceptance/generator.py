@@ -1,0 +1,466 @@
+"""Good objects with one to three random edits: at any path that the API server's schema allows, by values near its rules."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+GOOD = Path(__file__).with_name("good.yaml")
+SERVERS_OWN = frozenset(
+    {
+        *("apiVersion", "kind", "namespace", "generateName", "creationTimestamp", "deletionTimestamp", "generation"),
+        *("deletionGracePeriodSeconds", "managedFields", "resourceVersion", "selfLink", "uid"),
+    }
+)
+"""Fields of metadata that the API server writes, or that say where the object is created."""
+
+OFTEN = ("Pod", "Pod", "Pod", "Service", "Job")
+"""Kinds with many fields have more cases."""
+
+LONG = tuple("x" * length for length in (15, 16, 52, 53, 62, 63, 64, 253, 254))
+WORDS: Sequence[Any] = (
+    *(
+        "",
+        "a",
+        "b",
+        "A",
+        "o",
+        "a.b",
+        "a..b",
+        "a/b",
+        "a/B/c",
+        "a_b",
+        "-a",
+        "a-",
+        "1",
+        "1a",
+        "a b",
+        "é",
+        "x\ny",
+        "*",
+        "a:b",
+    ),
+    *(
+        "..",
+        "../a",
+        "/a",
+        "/a/../b",
+        "a/../b",
+        "//a",
+        "a%2Fb",
+        "/",
+        "http",
+        "True",
+        "None",
+        "kubernetes.io/a",
+        "Exists",
+    ),
+    *("10.0.0.1", "10.0.0.0/8", "::1", "example.com/a", "EXAMPLE.com/a", "50%", "a=b", "nvidia.com/gpu", "cpu", *LONG),
+)
+NUMBERS: Sequence[Any] = (
+    *(
+        0,
+        1,
+        2,
+        3,
+        5,
+        10,
+        20,
+        100,
+        101,
+        255,
+        256,
+        300,
+        511,
+        512,
+        600,
+        1800,
+        3600,
+        3601,
+        30000,
+        32767,
+        32768,
+        65535,
+        65536,
+    ),
+    *(86400, 86401, 100000, 100001, 2**31 - 1, 2**31, 2**63 - 1, -1, -1, -5, 1.0, 1.5),
+)
+QUANTITIES: Sequence[Any] = (
+    *(
+        "0",
+        "1",
+        "2",
+        "3",
+        "500m",
+        "1.5",
+        "1.5.",
+        "1e3",
+        "1E3",
+        "1e-3",
+        "-1",
+        "-0",
+        "+1",
+        ".5",
+        "5.",
+        "",
+        "x",
+        "1 Gi",
+        "1ki",
+    ),
+    *(
+        "1Ki",
+        "1Gi",
+        "10Gi",
+        "2Mi",
+        "3Mi",
+        "4Mi",
+        "1n",
+        "1u",
+        "0.1m",
+        "1mi",
+        "1e",
+        "1e30",
+        "100000000000000000000",
+        1,
+        0.5,
+        0,
+    ),
+    *("9223372036854775807", "9223372036854775808", "1Ei", "100Ei", "50%", "0.5", "1k", "1K", "NaN", "0x1"),
+)
+SHARES: Sequence[Any] = (
+    0,
+    1,
+    2,
+    -1,
+    80,
+    65535,
+    65536,
+    "0%",
+    "1%",
+    "50%",
+    "100%",
+    "101%",
+    "-1%",
+    "1.5%",
+    "%",
+    "80",
+    "http",
+    "a--b",
+    "x" * 16,
+    "",
+    2**31,
+)
+RESOURCES = (
+    *(
+        "cpu",
+        "memory",
+        "storage",
+        "ephemeral-storage",
+        "pods",
+        "nvidia.com/gpu",
+        "hugepages-2Mi",
+        "hugepages-1Gi",
+        "hugepages-x",
+    ),
+    *(
+        "requests.cpu",
+        "limits.memory",
+        "requests.storage",
+        "requests.nvidia.com/gpu",
+        "count/pods",
+        "count/jobs.batch",
+        "services",
+    ),
+    *(
+        "kubernetes.io/x",
+        "gpu",
+        "a b",
+        "",
+        "a/b/c",
+        "limits.nvidia.com/gpu",
+        "resourcequotas",
+        "x.storageclass.storage.k8s.io/pods",
+    ),
+)
+KEYS = (
+    *(
+        "a",
+        "app",
+        "tier",
+        "a/b",
+        "a b",
+        "",
+        "A.b/c",
+        "a/",
+        "/a",
+        "é",
+        "x" * 63,
+        "x" * 64,
+        "a.example.com/" + "x" * 64,
+        "x" * 254 + "/a",
+    ),
+    *(
+        "kubernetes.io/hostname",
+        "pod-security.kubernetes.io/enforce",
+        ".dockerconfigjson",
+        "tls.crt",
+        "..",
+        ".",
+        "a_b",
+        "a.b",
+        "..a",
+    ),
+)
+BYTES = (
+    "YQ==",
+    "",
+    "!",
+    "YQ",
+    "YQ=",
+    "e30=",
+    "bnVsbA==",
+    "eyJhdXRocyI6e319",
+    "Y Q==",
+    "YQ==\n",
+    "W10=",
+    "InMi",
+    "ew==",
+)
+BY_NAME: Mapping[str, Sequence[Any]] = {
+    "cidr": ("10.0.0.0/8", "10.0.0.1/8", "10.0.0.0", "10.0.0.0/33", "::/0", "fd00::/8", "010.0.0.0/8", "10.0.0.0/08", "::ffff:1.2.3.4/96", "x"),
+    "ip": ("1.2.3.4", "::1", "1.2.3", "01.2.3.4", "256.1.1.1", "::ffff:1.2.3.4", "fe80::1%eth0", "127.0.0.1", "0.0.0.0", "fd00::1", "None", "x"),
+    "schedule": (
+        *("* * * * *", "*/5 * * * *", "60 * * * *", "@daily", "@every 1h", "@every x", "* * * *", "0 0 31 2 *", "TZ=UTC * * * * *"),
+        *("0 0 * * 7", "0 0 * * SUN", "0 0 * * MON-FRI", "*/0 * * * *", "1-60 * * * *", "5-1 * * * *", "@yearly", "@midnight ", "  * * * * *"),
+    ),
+    "timezone": ("UTC", "Europe/Berlin", "europe/berlin", "Mars/X", "Local", "", "EST", "Etc/GMT+5", "../UTC", "/UTC", "America/Argentina/Buenos_Aires", "US/Pacific"),
+    "operator": ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "in", "Equal", "", "All", "Any"),
+    "path": ("/a", "a", "a/b", "..", "../a", "/a/../b", "/a//b", "/a/./b", "/a%2Fb", "", "/", "..a", "a..b", "a/..", "C:\\a", "a:b", "x" * 4097),
+    "key": (*KEYS, "metadata.name", "zone"),
+    "effect": ("NoSchedule", "PreferNoSchedule", "NoExecute", "noschedule", "", "x"),
+    "fieldpath": (
+        *("metadata.name", "metadata.labels", "metadata.annotations", "metadata.labels['a']", "metadata.labels['a b']", "metadata.x", ""),
+        *("spec.nodeName", "status.podIP", "status.hostIPs", "metadata.annotations['A.b/c']", "spec.serviceAccountName", "metadata.labels['']"),
+    ),
+    "resource": ("limits.cpu", "requests.memory", "limits.ephemeral-storage", "requests.hugepages-2Mi", "cpu", "limits.nvidia.com/gpu", "", "pods"),
+    "succeededindexes": ("0", "0-3", "0,2", "3-0", "0,0", "4", "1-", "a", "", "0, 1", "00", "1,0", "0-1,1-2"),
+    "image": ("i", " i", "i ", "", "a/b:c@sha256:x", "A B"),
+    "finalizers": ("a", "a.b/c", "orphan", "kubernetes", "foregroundDeletion", "", "a b", "a/b/c", "kubernetes.io/pv-protection"),
+    "reference": ("i", "", " ", "a/b:c"),
+    "verbs": ("get", "", "*", "x"),
+    "nonresourceurls": ("/healthz", "*", "/a/*", "/a*b", "a", "", "/*"),
+    "host": ("a.b", "*.a.b", "*", "a.*", "1.2.3.4", "A.b", "", "*.*.a", "a_b", "x" * 64 + ".a", "::1", "a."),
+    "type": ("Opaque", "kubernetes.io/tls", "kubernetes.io/dockerconfigjson", "kubernetes.io/basic-auth", "kubernetes.io/ssh-auth", "Container", "Pod", "x", ""),
+    "provisioner": ("a.b/c", "a.b", "A.b", "a/b/c", "a b", "", "kubernetes.io/no-provisioner", "x" * 64),
+    "iqn": ("iqn.2001-04.com.example:a", "iqn.2001-04.com.example:a,b", "eui.0123456789abcdef", "naa.0", "iqn.x", ""),
+    "clusterip": ("", "None", "10.0.0.9", "1.2.3", "::1", "none"),
+    "scopename": ("PriorityClass", "BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity", "VolumeAttributesClass", "x"),
+    "succeeded": ("0",),
+    "apigroup": ("", "rbac.authorization.k8s.io", "apps", "x", "snapshot.storage.k8s.io", "A"),
+    "apiversion": ("v1", "apps/v1", "", "a/b/c", "v1beta1", "/v1", "apps/"),
+    "devicepath": ("/dev/a", "a", "/a/../b", "", "/dev/b"),
+    "level": ("s0:c1,c2", "", "x"),
+    "capabilities": ("ALL", "CHOWN", "NET_RAW", "CAP_SYS_ADMIN", "SYS_ADMIN", "x", ""),
+    "containername": ("main", "first", "x", "", "A"),
+    "conditiontype": ("DisruptionTarget", "a.b/c", "a b", "", "Ready"),
+    "version": ("v1",),
+    "labelselector": KEYS,
+    "matchlabelkeys": ("app", "tier", "a b", "", "pod-template-hash", "app"),
+    "accessmodes": ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod", "RWO", ""),
+    "policytypes": ("Ingress", "Egress", "ingress", ""),
+    "scopes": ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "PriorityClass", "CrossNamespacePodAffinity", "VolumeAttributesClass", "x", ""),
+    "externalname": ("a.b", "a.b.", "A.b", "a_b", "1.2.3.4", "", "*.a", "http://a", "a."),
+    "subdomain": ("x", "X", "a.b", "1x", "x" * 63, "x" * 64, ""),
+    "wwids": ("a", ""),
+    "sysctl": ("net.ipv4.tcp_rmem", "kernel.shm_rmid_forced", "kernel/msgmax", "A", "a..b"),
+}  # fmt: skip
+"""Strings by the end of their field's name, in lower case."""
+
+
+@cache
+def good() -> Sequence[Object]:
+    """The objects to edit."""
+    return yaml.load(GOOD.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+class Schema:
+    """The types that the API server publishes under /openapi/v3, and the path that each kind is created under."""
+
+    def __init__(self, documents: Sequence[Object]) -> None:
+        self._types: dict[str, Any] = {}
+        self._kinds: dict[tuple[str, str], str] = {}
+        self.paths: dict[tuple[str, str], str] = {}
+        for document in documents:
+            self._types |= document["components"]["schemas"]
+            for path, methods in document["paths"].items():
+                if "post" in methods and "{name}" not in path:
+                    made = methods["post"]["x-kubernetes-group-version-kind"]
+                    version = "/".join(filter(None, (made["group"], made["version"])))
+                    if (version, made["kind"]) not in self.paths or "{namespace}" in path:
+                        self.paths[version, made["kind"]] = path
+        for name, schema in self._types.items():
+            for made in schema.get("x-kubernetes-group-version-kind", ()):
+                self._kinds.setdefault(("/".join(filter(None, (made["group"], made["version"]))), made["kind"]), name)
+
+    def of(self, document: Object) -> Object:
+        """The type of an object."""
+        return self._types[self._kinds[document["apiVersion"], document["kind"]]]
+
+    def plain(self, node: Object | None) -> Object:
+        """A type without references and wrapping."""
+        while node:
+            if "$ref" in node:
+                node = self._types[node["$ref"].rpartition("/")[2]]
+            elif len(node.get("allOf", ())) == 1 and "properties" not in node:
+                node = node["allOf"][0]
+            else:
+                return node
+        return {}
+
+
+class _Editor:
+    """Edits of one object."""
+
+    def __init__(self, at: random.Random, schema: Schema, document: Object) -> None:
+        self._at, self._schema, self._document = at, schema, document
+
+    def edit(self) -> None:
+        """Change the object at one random place."""
+        places = list(self._places(self._document, self._schema.of(self._document), ""))
+        way = self._at.choices(("add", "replace", "remove", "repeat", "odd"), (40, 38, 8, 8, 6))[0]
+        if way == "add":
+            holders = [(value, type_) for *_, value, type_ in places if isinstance(value, dict)]
+            for holder, type_ in self._at.sample(holders, min(9, len(holders))):
+                if missing := [
+                    key for key in type_.get("properties", ()) if key not in holder and self._is_ours(key, holder)
+                ]:
+                    key = self._at.choice(missing)
+                    holder[key] = self._value(type_["properties"][key], key, 0)
+                    return
+                if "additionalProperties" in type_:
+                    holder[self._at.choice(self._keys(type_))] = self._value(type_["additionalProperties"], "value", 0)
+                    return
+            return
+        held = [place for place in places if place[0] is not None and self._is_ours(str(place[1]), place[0])]
+        if way == "repeat":
+            held = [place for place in held if isinstance(place[3], list) and place[3]] or held
+        holder, key, name, value, type_ = self._at.choice(held)
+        if way == "repeat" and isinstance(value, list) and value:
+            value.append(copy.deepcopy(self._at.choice(value)))
+            if isinstance(value[-1], dict) and value[-1] and self._at.random() < 0.7:
+                changed = self._at.choice([*value[-1]])
+                inner = self._schema.plain(self._schema.plain(type_.get("items")).get("properties", {}).get(changed))
+                value[-1][changed] = self._value(inner, changed, 0)
+        elif holder is self._document["metadata"] and key == "name":
+            holder[key] = self._value(type_, name, 0) or "o"  # what has no name may get one
+        elif way == "remove":
+            del holder[key]
+        elif way == "odd":
+            holder[key] = self._at.choice(self._at.choice(((None, "", [], {}), (1, "a", True, ["a"], {"a": "b"}))))
+        else:
+            holder[key] = self._value(type_, name, 0)
+
+    def _is_ours(self, key: str, holder: Any) -> bool:
+        top = self._document
+        if holder is top["metadata"]:
+            return key not in SERVERS_OWN
+        if holder is top.get("status"):
+            return key in ("allocatable", "capacity", "conditions")
+        return not (
+            holder is top and key in ("apiVersion", "kind", "metadata", *(["status"] * (top["kind"] != "Node")))
+        )
+
+    def _places(
+        self, value: Any, type_: Object, name: str, holder: Any = None, key: Any = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """All values of the object: what holds each, its key, its field's name, and its type."""
+        type_ = self._schema.plain(type_)
+        yield holder, key, name, value, type_
+        if isinstance(value, dict):
+            for each, inner in value.items():
+                below = type_.get("properties", {}).get(each) or type_.get("additionalProperties") or {}
+                if below is not True:
+                    yield from self._places(inner, below, each, value, each)
+        elif isinstance(value, list):
+            for index, inner in enumerate(value):
+                yield from self._places(inner, type_.get("items") or {}, name, value, index)
+
+    def _value(self, type_: Object | None, name: str, depth: int) -> Any:
+        """A random value of a type: right in most parts, and near a rule in some."""
+        at, type_ = self._at, self._schema.plain(type_)
+        if type_.get("x-kubernetes-int-or-string") or {"integer", "string"} <= {
+            each.get("type") for each in type_.get("oneOf", ())
+        }:
+            return at.choice(SHARES)
+        if any(each.get("type") == "number" for each in type_.get("oneOf", ())) or _is_quantity(type_):
+            return at.choice(QUANTITIES)
+        match type_.get("type"):
+            case "boolean":
+                return at.random() < 0.5
+            case "integer" | "number":
+                return at.choice(NUMBERS)
+            case "array":
+                if at.random() < 0.06:
+                    return []
+                made = [self._value(type_.get("items"), name, depth + 1) for _ in range(at.choice((1, 1, 1, 2)))]
+                return made + copy.deepcopy(made[:1]) if at.random() < 0.06 else made
+            case "object" | None if "properties" in type_:
+                wanted = type_.get("required", ())
+                rest = [key for key in type_["properties"] if key not in wanted]
+                chosen = (
+                    at.sample(rest, min(len(rest), at.choice((0, 1, 1, 2)) if wanted else at.choice((1, 1, 2))))
+                    if depth < 4
+                    else []
+                )
+                keys = [key for key in (*wanted, *chosen) if at.random() < 0.97]
+                return {key: self._value(type_["properties"][key], key, depth + 1) for key in keys if depth < 7}
+            case "object" if isinstance(of := type_.get("additionalProperties"), dict):
+                return {
+                    at.choice(self._keys(type_)): self._value(of, "value", depth + 1)
+                    for _ in range(at.choice((0, 1, 1, 1, 2)))
+                }
+            case "string":
+                return self._string(type_, name)
+            case _:
+                return at.choice(({}, "x", 1))
+
+    def _keys(self, type_: Object) -> Sequence[str]:
+        return RESOURCES if _is_quantity(self._schema.plain(type_["additionalProperties"])) else KEYS
+
+    def _string(self, type_: Object, name: str) -> str:
+        at = self._at
+        if type_.get("format") == "byte":
+            return at.choice(BYTES)
+        if type_.get("format") == "date-time":
+            return at.choice(("2026-01-01T00:00:00Z", "x", ""))
+        if type_.get("enum") and at.random() < 0.8:
+            found = at.choice(type_["enum"])
+            return found if at.random() < 0.75 else at.choice((found.lower(), found + "x", "", found.upper()))
+        if at.random() < 0.2:
+            known = [v for *_, v, _ in self._places(self._document, {}, "") if isinstance(v, str)]
+            return at.choice(known)
+        ending = [values for end, values in BY_NAME.items() if name.lower().endswith((end, f"{end}s"))]
+        return at.choice(at.choice(ending) if ending and at.random() < 0.75 else WORDS)
+
+
+def _is_quantity(type_: Object) -> bool:
+    kinds = {each.get("type") for each in (*type_.get("oneOf", ()), *type_.get("anyOf", ()))}
+    return kinds == {"number", "string"} or (kinds == {"integer", "string"} and "pattern" in type_)
+
+
+def case(schema: Schema, seed: int, *, served: bool = False) -> Object:
+    """A good object, edited; where asked for, one of a kind that the API server has."""
+    at = random.Random(seed)
+    known = [each for each in good() if not served or (each["apiVersion"], each["kind"]) in schema.paths]
+    kind = at.choice((*sorted({each["kind"] for each in known}), *OFTEN))
+    document = copy.deepcopy(at.choice([each for each in known if each["kind"] == kind]))
+    for _ in range(at.choices((1, 2, 3), (7, 2, 1))[0]):
+        _Editor(at, schema, document).edit()
+    return document

@@ -1,0 +1,323 @@
+"""Asks the API server about cases by dry runs, several at a time, and compares what it says with planning's verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from ml_foundations.planning import Severity, Verdict, judge
+from ml_foundations.rehearsal.control_plane import configuration, controllers
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.tools import toolchain
+
+from tests.differential import control_plane
+from tests.differential.acceptance.generator import Schema, case
+
+Object = dict[str, Any]
+CONNECTIONS = 8
+AT_ONCE = 500
+OWN_GROUPS = ("jobset.x-k8s.io", "kueue.x-k8s.io")
+"""Webhooks of these are about the cases; others would look at every pod."""
+NAMESPACES = {"crew": {}, "aside": {}, "strict": {"pod-security.kubernetes.io/enforce": "restricted"}}
+LABELS = {
+    "Deployment": {"pod-template-hash": "h"},
+    "StatefulSet": {"controller-revision-hash": "h"},
+    "DaemonSet": {"controller-revision-hash": "h"},
+}
+"""What controllers add to the labels of pods, as far as the cases ask for it."""
+REFUSING = frozenset(
+    {
+        *("invalid", "pod-security", "priority-class", "runtime-class", "request-above-limit", "limit-range-max"),
+        *("extended-resource-limit", "extended-resource-fraction"),
+    }
+)
+"""The rules of the API server; others are about room."""
+ROOMY: Object = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n", "labels": {"kubernetes.io/hostname": "n", "zone": "a", "a": "b", "size": "5"}},
+    "status": {
+        "allocatable": {
+            "cpu": "1k",
+            "memory": "1Ti",
+            "pods": "1k",
+            "nvidia.com/gpu": "1k",
+            "hugepages-2Mi": "1Ti",
+            "ephemeral-storage": "1Ti",
+        }
+    },
+}
+WEB: Object = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web", "namespace": "web"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}},
+    },
+}
+
+
+def surroundings() -> list[Object]:
+    """What the cases find in the cluster."""
+    named = {"apiVersion": "v1", "kind": "Namespace"}
+    spaces = [named | {"metadata": {"name": name, "labels": labels}} for name, labels in NAMESPACES.items()]
+    metadata, runtime = {"name": "urgent"}, {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "h"}
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 100}
+    metadata, disks = (
+        {"name": "c"},
+        {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "d.example.com"},
+    )
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "c", "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+    modes = (("c", "Filesystem"), ("b", "Block"))
+    claims = [
+        claim | {"metadata": {"name": name, "namespace": "crew"}, "spec": {**spec, "volumeMode": mode}}
+        for name, mode in modes
+    ]
+    disks |= {"metadata": metadata, "volumeBindingMode": "WaitForFirstConsumer"}
+    return [*spaces, urgent, runtime | {"metadata": {"name": "boxed"}}, disks, *claims]
+
+
+_NOT_IN_DRY_RUNS = {"spec.healthCheckNodePort", *(f"spec.ports[{index}].nodePort" for index in range(9))}
+"""The API server takes no port of the nodes in a dry run, and asks for none from 30000 to 32767."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What planning and the API server say of a case."""
+
+    document: Object
+    words: str
+    """Those of the API server's refusal."""
+    errors: tuple[tuple[str, str], ...]
+    """Planning's refusals: path and message."""
+    verdict: Verdict
+    crash: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        if self.errors and not self.words and {path for path, _ in self.errors} <= _NOT_IN_DRY_RUNS:
+            return False
+        return bool(self.crash) or (bool(self.words) != bool(self.errors) and self.verdict is not Verdict.UNDETERMINED)
+
+    @property
+    def shape(self) -> str:
+        """What kind of disagreement it is."""
+        if self.crash:
+            return f"{self.document['kind']} crashes planning: {self.crash}"
+        if self.words:
+            said = json.loads(self.words)
+            causes = said.get("details", {}).get("causes") or [{"message": said["message"][-160:], "field": ""}]
+            return f"{self.document['kind']} fits: {_plain(causes[0].get('field', ''))}: {_plain(causes[0]['message'])[:110]}"
+        path, message = self.errors[0]
+        return f"{self.document['kind']} refused: {_plain(path)}: {_plain(message)[:110]}"
+
+
+def _plain(text: str) -> str:
+    """A text without names and numbers."""
+    text = re.sub(r"\[\d+\]", "[]", text)
+    return re.sub(r'"[^"]*"|\b\d+\b|x{9,}', "_", text)
+
+
+class Server:
+    """The API server of a control plane."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def schema(self) -> Schema:
+        """What it publishes of itself."""
+        paths = (await self._read("/openapi/v3"))["paths"]
+        wanted = [found["serverRelativeURL"] for path, found in paths.items() if re.search(r"/v\d\w*$", path)]
+        return Schema([await self._read(path) for path in wanted])
+
+    async def create(self, schema: Schema, document: Object, query: str = "") -> tuple[Object | None, str]:
+        """Create an object. Returns it, or the words of refusal."""
+        metadata = document["metadata"]
+        path = schema.paths[document["apiVersion"], document["kind"]]
+        path = path.replace("{namespace}", quote(str(metadata.get("namespace")), safe=""))
+        for _ in range(4):
+            try:
+                async with self._session.post(path + query, data=json.dumps(document)) as response:
+                    words = await response.text()
+                    assert response.status in (201, 400, 403, 404, 409, 413, 422, 500), words
+                    return (json.loads(words), "") if response.status == 201 else (None, words)
+            except aiohttp.ServerDisconnectedError:
+                continue  # a connection that the server has just closed, or a panic over this object
+        return None, json.dumps({"message": "the API server panics"})
+
+    async def has(self, path: str) -> bool:
+        """Whether an object is there."""
+        async with self._session.get(path) as response:
+            return response.status == 200
+
+    async def keep_webhooks(self, path: str, groups: Sequence[str]) -> None:
+        """Remove webhooks of other groups than some, and those of a controller for another's."""
+        for each in (await self._read(path))["items"]:
+            own = next((group for group in groups if group.partition(".")[0] in each["metadata"]["name"]), "")
+            kept = [hook for hook in each["webhooks"] if all(rule["apiGroups"] == [own] for rule in hook["rules"])]
+            body, headers = json.dumps({"webhooks": kept}), {"Content-Type": "application/merge-patch+json"}
+            async with self._session.patch(
+                f"{path}/{each['metadata']['name']}", data=body, headers=headers
+            ) as response:
+                response.raise_for_status()
+
+    async def _read(self, path: str) -> Object:
+        async with self._session.get(path) as response:
+            response.raise_for_status()
+            return json.loads(await response.text())
+
+
+@asynccontextmanager
+async def connect(rehearsal: Rehearsal) -> AsyncIterator[Server]:
+    access = configuration.credentials(rehearsal)
+    context = ssl.create_default_context(cafile=str(access.ca))
+    context.load_cert_chain(access.cert, access.key)
+    async with aiohttp.ClientSession(
+        access.server,
+        connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=context),
+        headers={"Accept-Encoding": "identity", "Content-Type": "application/json"},
+        timeout=aiohttp.ClientTimeout(total=None),
+    ) as session:
+        yield Server(session)
+
+
+async def prepare(server: Server, schema: Schema) -> None:
+    """Create what the cases find in the cluster, and wait for what controllers make of it."""
+    for document in surroundings():
+        _, words = await server.create(schema, document)
+        assert not words, words
+    for name in NAMESPACES:
+        while not await server.has(f"/api/v1/namespaces/{name}/serviceaccounts/default"):
+            await asyncio.sleep(0.1)
+
+
+def prove(count: int, folder: Path, first: int) -> tuple[int, str]:
+    """Compare so many cases, beside the webhooks of JobSet and Kueue. Returns how many are wrong, and the table."""
+    with control_plane.running(folder) as rehearsal:
+        try:
+            for controller in controllers.CONTROLLERS:
+                controllers.start(rehearsal, toolchain.ensure(), controller, {})
+            found = asyncio.run(_prove(rehearsal, count, first))
+        finally:
+            controllers.stop(rehearsal)
+    text = summary(found)
+    print(text)
+    return sum(each.is_wrong for each in found), text
+
+
+async def _prove(rehearsal: Rehearsal, count: int, first: int) -> list[Comparison]:
+    found: list[Comparison] = []
+    async with connect(rehearsal) as server:
+        schema = await server.schema()
+        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+            await server.keep_webhooks(f"/apis/admissionregistration.k8s.io/v1/{kind}", OWN_GROUPS)
+        await prepare(server, schema)
+        for start in range(first, first + count, AT_ONCE):
+            numbers = range(start, min(start + AT_ONCE, first + count))
+            new = await compare(server, schema, [case(schema, number) for number in numbers])
+            for number, each in zip(numbers, new, strict=True):
+                if each.is_wrong:
+                    print(f"case {number}: {each.shape}", flush=True)
+            found += new
+    return found
+
+
+async def compare(server: Server, schema: Schema, documents: Iterable[Object]) -> list[Comparison]:
+    """What both say of some objects, each alone."""
+    turns = asyncio.Semaphore(2 * CONNECTIONS)
+
+    async def one(document: Object) -> Comparison:
+        async with turns:
+            return _compared(document, await _refused(server, schema, document))
+
+    return await asyncio.gather(*map(one, documents))
+
+
+async def _refused(server: Server, schema: Schema, document: Object) -> str:
+    """The words with which an object is refused, or what its controllers make of it."""
+    answer, words = await server.create(schema, document, "?dryRun=All")
+    for made in _made(answer) if answer else ():
+        words = words or await _refused(server, schema, made)
+    return words
+
+
+def _made(owner: Object) -> Iterable[Object]:
+    """What the controllers make of an object, as the API server has completed it: Jobs of CronJobs and JobSets, and pods."""
+    kind, spec = owner["kind"], owner.get("spec") or {}
+    if kind in ("CronJob", "JobSet"):
+        jobs = (
+            [spec["jobTemplate"]]
+            if kind == "CronJob"
+            else [each["template"] for each in spec.get("replicatedJobs") or () if each.get("replicas") != 0]
+        )
+        for job in jobs:
+            given = job.get("metadata") or {}
+            copied = {key: given[key] for key in ("labels", "annotations") if key in given}
+            metadata = {**copied, "name": "w-0", "namespace": owner["metadata"]["namespace"]}
+            yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job["spec"]}
+    elif "template" in spec and 0 not in (spec.get("replicas"), spec.get("parallelism"), spec.get("completions")):
+        made = spec["template"]
+        given = made.get("metadata") or {}
+        labels = {**(given.get("labels") or {}), **LABELS.get(kind, {})}
+        copied = {key: given[key] for key in ("annotations", "finalizers") if key in given}
+        metadata = {**copied, "name": "w-0", "namespace": owner["metadata"]["namespace"], "labels": labels}
+        names = dict.fromkeys(each["metadata"]["name"] for each in spec.get("volumeClaimTemplates") or ())
+        volumes = [{"name": each, "persistentVolumeClaim": {"claimName": "c"}} for each in names]
+        own = [each for each in made["spec"].get("volumes") or () if each.get("name") not in names]
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {**made["spec"], "volumes": [*volumes, *own]},
+        }
+
+
+def _compared(document: Object, words: str) -> Comparison:
+    try:
+        verdicts = judge([*surroundings(), *_beside(), document])
+    except Exception as error:
+        where = error.__traceback__
+        while where and where.tb_next:
+            where = where.tb_next
+        crash = f"{error!r} in {where.tb_frame.f_code.co_qualname if where else ''}"
+        return Comparison(document, words, (), Verdict.FITS, crash)
+    own = [each for each in verdicts.workloads if str(each.workload) != "Deployment web/web"]
+    found = [*verdicts.findings, *(reason for each in own for reason in each.reasons)]
+    errors = [(each.path, each.message) for each in found if each.rule in REFUSING and each.severity is Severity.ERROR]
+    verdict = own[0].verdict if own else verdicts.stack
+    return Comparison(document, words, tuple(errors), verdict)
+
+
+@cache
+def _beside() -> tuple[Object, ...]:
+    named = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "web"}}
+    return (named, ROOMY, WEB)
+
+
+def summary(found: Sequence[Comparison]) -> str:
+    """Figures by kind, and the shapes of what is wrong."""
+    by_kind: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for each in found:
+        kinds = ["accepted" if not each.words else "refused"]
+        kinds += ["undetermined"] if each.verdict is Verdict.UNDETERMINED else []
+        kinds += [("wrong fit" if each.words else "wrong refusal")] if each.is_wrong else []
+        for name in (each.document["kind"], "all"):
+            by_kind[name].update(["cases", *kinds])
+    columns = ("cases", "accepted", "refused", "undetermined", "wrong fit", "wrong refusal")
+    lines = [f"| kind | {' | '.join(columns)} |", "|-|" + "-:|" * len(columns)]
+    for kind in sorted(by_kind, key=lambda name: (name == "all", name)):
+        lines.append(f"| {kind} | " + " | ".join(f"{by_kind[kind][column]:,}" for column in columns) + " |")
+    return "\n".join(lines)
