@@ -25,6 +25,7 @@ POOLS, NODES_PER_POOL = 50, 1000
 WORKLOADS, PODS_PER_WORKLOAD = 1000, 10
 MOST_NODES = 65_000
 """GKE's own limit of nodes in one cluster (GKE, "Plan for large GKE clusters")."""
+STREAMS = {"as many as are judged": 74_999, "100 MB, which is refused": 275_000}
 RUNS = 5
 GPU = "nvidia.com/gpu"
 TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
@@ -62,6 +63,7 @@ def measure() -> dict[str, Any]:
         "runs": RUNS,
         "seconds_of_cpu": {name: round(each, 3) for name, each in seconds.items()},
         "5,000 Nodes as kubectl prints them": {form: reading(form) for form in ("yaml", "json")},
+        "small Jobs as a YAML stream": {size: streaming(count) for size, count in STREAMS.items()},
     }
 
 
@@ -88,9 +90,30 @@ def reading(form: str) -> dict[str, float]:
     with tempfile.NamedTemporaryFile("w", suffix=f".{form}") as file:
         json.dump(found, file, indent=4) if form == "json" else yaml.dump(found, file, Dumper=_Dumper)
         file.flush()
-        command = [sys.executable, "-c", _MEASURED, file.name]
-        answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-        return {"megabytes": round(Path(file.name).stat().st_size / 1e6, 1), **answer}
+        return measured(Path(file.name))
+
+
+def streaming(jobs: int) -> dict[str, float]:
+    """The same for a stream of small Jobs, each with its name, a label and an argument of its own."""
+    texts = [yaml.dump(run(index), Dumper=_Dumper) for index in range(50)]
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(yaml.dump(pool(0, 1000), Dumper=_Dumper))
+        for index in range(jobs):
+            own = (
+                texts[index % 50]
+                .replace(f"'{index % 50}'", f"'{index}'")
+                .replace(f"run-{index % 50}\n", f"run-{index}\n")
+            )
+            file.write(f"---\n{own}")
+        file.flush()
+        return measured(Path(file.name))
+
+
+def measured(file: Path) -> dict[str, float]:
+    """The size of a file, and the CPU time and memory that the command line takes for it."""
+    command = [sys.executable, "-c", _MEASURED, str(file)]
+    answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    return {"megabytes": round(file.stat().st_size / 1e6, 1), **answer}
 
 
 _MEASURED = """

@@ -11,14 +11,14 @@ import pytest
 from ml_foundations.kubernetes.labels import HOSTNAME
 from ml_foundations.kubernetes.manifests import UNKNOWN
 from ml_foundations.planning import Verdict, judge
-from ml_foundations.planning.api_server import cluster
+from ml_foundations.planning.api_server import cluster, validation
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 from tests.differential import generator
-from tests.planning.building import container, job, node, template
+from tests.planning.building import container, job, limit_range, node, quota, template
 
 Manifest = dict[str, Any]
 
@@ -122,7 +122,9 @@ GPU_NODE = node("n0", {"zone": "a"}, cpu=4, gpu=8)
         ("metadata.labels", {"kueue.x-k8s.io/queue-name": "none"}, False),
         ("metadata.uid", "1", False),
         ("metadata.annotations", {"a": "b"}, False),
-        ("metadata.namespace", "other", False),
+        ("metadata.namespace", "other", True),
+        ("metadata.namespace", "kube-system", False),
+        ("metadata.namespace", "Not-A-Name", False),
         ("spec.template.metadata.labels", {"app": "apart"}, False),
         ("spec.template.metadata.labels", {"job-name": "another"}, False),
         ("spec.template.metadata.annotations", {"a": "b"}, False),
@@ -154,6 +156,50 @@ def test_a_job_is_judged_as_if_alone(path: str, value: Any, is_alike: bool, monk
     together, alone = judge([*beside, JOB, other]), judge([*beside, other])
     assert told(together, -1) == told(alone, -1)
     assert [each.manifest for each in again] == [other] * is_alike
+
+
+@pytest.mark.parametrize(
+    ("kind", "resources", "beside", "rule"),
+    [
+        ("Job", {"limits": {"cpu": "2", "nvidia.com/gpu": "2"}}, [], ""),
+        ("Deployment", {"limits": {"cpu": "2"}}, [], ""),
+        ("Pod", {"limits": {"memory": "1Gi"}}, [], ""),
+        ("Job", None, [], ""),
+        ("Job", {"limits": {"cpu": "9"}}, [], "resources"),
+        ("Job", {"limits": {"nvidia.com/gpu": "1500m"}}, [], "extended-resource-fraction"),
+        ("Deployment", {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}, [], "request-above-limit"),
+        ("Pod", {"limits": {"hugepages-2Mi": "4Mi"}}, [], "invalid"),
+        ("Job", {"limits": {"cpu": "2"}}, [quota("few", {"requests.cpu": "1"})], "quota"),
+        ("Job", {"limits": {"memory": "1Gi"}}, [quota("few", {"requests.cpu": "1"})], "quota-requires"),
+        ("Job", {"limits": {"cpu": "2"}}, [limit_range({"type": "Container", "max": {"cpu": "1"}})], "limit-range-max"),
+    ],
+)
+def test_a_workload_that_differs_by_its_amounts_is_judged_as_if_alone(
+    kind: str, resources: Any, beside: list[Manifest], rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other = (of_kind(kind, name) for name in ("first", "second"))
+    spec = other["spec"] if kind == "Pod" else other["spec"]["template"]["spec"]
+    spec["containers"][0]["resources"] = resources
+    validated: list[Workload] = []
+    really = validation.refusals
+    monkeypatch.setattr(validation, "refusals", lambda each, pods: validated.append(each) or really(each, pods))
+    together = judge([GPU_NODE, *beside, first, other])
+    assert [each.name for each in validated] == ["first"]
+    assert told(together, -1) == told(judge([GPU_NODE, *beside, other]), -1)
+    rules = [each.rule for each in together.workloads[-1].reasons]
+    assert rule in rules if rule else not rules
+
+
+def of_kind(kind: str, name: str) -> Manifest:
+    """A workload whose one pod fits, and breaks no limit."""
+    pods = template({"app": name}, [container(cpu=1)])
+    if kind == "Job":
+        return job(name, 1, pods)
+    if kind == "Pod":
+        return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": pods["spec"]}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": pods}
+    spec["template"]["spec"].pop("restartPolicy", None)
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def calls(nodes: int, jobs: int) -> int:

@@ -145,3 +145,11 @@ def test_one_value_does_not_leave_all_of_a_stream_to_pyyaml(monkeypatch: pytest.
     monkeypatch.setattr(yaml, "load_all", lambda text, **given: read.append(text) or load_all(text, **given))
     assert len(streams.parse("kind: A\na: yes\n---\nkind: B\n---\nkind: C\n")) == 3
     assert read == ["kind: A\na: yes\n---\nkind: B\n"]
+
+
+def test_more_documents_than_memory_has_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_MOST_DOCUMENTS", 2)
+    text = "---\na: 1\n---\na: 2\n"
+    assert len(streams.parse(text)) == 2
+    with pytest.raises(yaml.YAMLError, match="more than 2 documents"):
+        streams.parse(f"{text}---\na: 3\n---\na: 4\n")

@@ -29,20 +29,6 @@ UNKNOWN: Final = Unknown()
 """Stands anywhere in a manifest for a value that is not known yet, such as a Pulumi output at preview."""
 
 
-class ByContent:
-    """A tree that equals others with the same content: a key of caches, as workloads are often alike."""
-
-    def __init__(self, tree: Any) -> None:
-        self.tree = tree
-        self._text = repr(tree)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ByContent) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-
 def api_object(api_version: str, kind: str, metadata: Manifest, **fields: Any) -> dict[str, Any]:
     """A Kubernetes object with fields, such as its spec."""
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
@@ -63,7 +49,7 @@ def section(manifest: Manifest, *keys: str) -> Manifest:
     """The mapping below some keys; empty where there is none, or it is not known."""
     for key in keys:
         found = manifest.get(key)
-        manifest = {} if found is None or not is_mapping(found) else found
+        manifest = found if type(found) is dict else {} if found is None or not is_mapping(found) else found
     return manifest
 
 

@@ -12,7 +12,7 @@ from ml_foundations.planning.input import documents
 from ml_foundations.planning.input.without import without
 from ml_foundations.planning.verdict import compare, markdown, report
 from ml_foundations.planning.verdict.compare import Comparison
-from ml_foundations.planning.verdict.judging import judge
+from ml_foundations.planning.verdict.judging import judge, uncollected
 
 _UNREADABLE = 2
 _VERDICTS = {"text": report.as_text, "json": report.as_json, "markdown": markdown.of_verdicts}
@@ -20,6 +20,7 @@ _COMPARISONS = {"text": compare.as_text, "json": compare.as_json, "markdown": ma
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
+@uncollected()
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_foundations.planning") -> int:
     """Judge the documents of files, or of standard input; returns the exit code."""
     given = _parser(prog).parse_args(arguments)

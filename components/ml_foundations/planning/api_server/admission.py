@@ -23,7 +23,7 @@ from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluste
 from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defaults, with_gcsfuse
 from ml_foundations.planning.api_server.limits import claim_refusals, invalid_resources, out_of_range
 from ml_foundations.planning.api_server.quotas import Quota
-from ml_foundations.planning.model.alike import job_key
+from ml_foundations.planning.model.alike import likeness
 from ml_foundations.planning.model.decisions import Candidate, GrowthStops, InTurns, Verdict, needed_claims
 from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, SHARED_HOSTNAME, NodeClass, comes_on_request
 from ml_foundations.planning.model.places import PodClass
@@ -74,7 +74,9 @@ class Admission:
         self._not_apart = {key for each, found in apart if id(each) not in self._one_by_one for key in found}
         there = chain(*cluster.running.values(), cluster.replaced)
         self._selected = {labels.KUEUE_QUEUE, *mentioned, *(key for pod in there for key in _selector_keys(pod.spec))}
-        self._jobs: dict[str | None, Candidate] = {}
+        self._known: dict[tuple[str, str] | str | None, Candidate] = {}
+        others = (each for kind in cluster.by_kind.keys() - WORKLOAD_KINDS - {"Node"} for each in cluster.by_kind[kind])
+        self._declared = {"kube-system", *self._namespaces, *map(namespace_of, others)}
         objects = [each for each in objects if each["kind"] not in _NOT_BESIDE]
         self.quotas: dict[str, list[Quota]] = {}
         for manifest in cluster.by_kind["ResourceQuota"]:
@@ -83,15 +85,17 @@ class Admission:
     def admit(self, workload: Workload) -> Candidate:
         """Make the pods' classes, or decide what the API server and values that are not known decide."""
         is_told_apart = str(workload) in self._adoptions or id(workload) in self._one_by_one
-        key = None if is_told_apart or workload.unknown else job_key(workload, self._selected)
-        if key in self._jobs:
-            return self._jobs[key].again(workload)
-        candidate = self._admit(workload)
+        key = None if is_told_apart or workload.unknown else likeness(workload, self._selected, self._declared)
+        if key in self._known:
+            return self._known[key].again(workload)
+        like = self._known.get(key and key[0])
+        candidate = self._admit(workload, like)
         if key and candidate.is_plain:
-            self._jobs[key] = candidate
+            self._known[key] = self._known[key[0]] = candidate
         return candidate
 
-    def _admit(self, workload: Workload) -> Candidate:
+    def _admit(self, workload: Workload, like: Candidate | None) -> Candidate:
+        """Admit a workload; of one that is like a plain one, only what its amounts decide is looked at."""
         volumes = self._cluster.volumes
         candidate = Candidate(workload, claims=volumes.claims_of(workload), kept=volumes.own_claims(workload))
         if workload.unknown:
@@ -102,12 +106,13 @@ class Admission:
             candidate.decide(Verdict.FITS)
             return candidate
         limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
-        invalid = [each for pod_set in workload.pods for each in validation.refusals(workload, pod_set)]
+        sets = workload.pods if like is None else ()
+        invalid = [each for pod_set in sets for each in validation.refusals(workload, pod_set)]
         candidate.refuse(dict.fromkeys(invalid))
         if any("ffinity" in each.path or "topologySpread" in each.path for each in invalid):
             return candidate  # such a selector may be no selector at all
         for pod_set in self._one_by_one.get(id(workload), workload.pods):
-            self._admit_pods(candidate, pod_set, limit_ranges)
+            self._admit_pods(candidate, pod_set, limit_ranges, like)
         taken = self._adoptions.get(str(workload), ())
         candidate.refuse(told("taken-over", "metadata.labels", message=message) for message in taken)
         if workload.queue is not None:
@@ -136,41 +141,47 @@ class Admission:
         candidate.is_refused = candidate.verdict is Verdict.CANNOT_FIT
         return candidate
 
-    def _admit_pods(self, candidate: Candidate, pod_set: PodSet, limit_ranges: list[Manifest]) -> None:
+    def _admit_pods(
+        self, candidate: Candidate, pod_set: PodSet, limit_ranges: list[Manifest], like: Candidate | None
+    ) -> None:
         workload = candidate.workload
         declared = self._with_controller_fields(workload, pod_set)
         spec = admitted(declared, limit_ranges, self._cluster.runtime_classes)
-        pod = self._cluster.pod_class(
-            str(workload),
-            workload.namespace,
-            pod_set.labels,
-            spec,
-            recreated=workload.replaces_evicted,
-            one_per_node=workload.kind == "DaemonSet",
-            declared_spec=declared,
-            made_claims=self._cluster.volumes.made_claims(spec, workload),
-            volumes=self._cluster.volumes.requests(spec, workload),
-            volume_refusals=self._node_refusals(spec, workload, pod_set),
-        )
+        if like:
+            whose = {"name": str(workload), "namespace": workload.namespace, "labels": pod_set.labels}
+            pod = like.sets[0][1].of(**whose, spec=spec, declared_spec=declared)
+        else:
+            pod = self._cluster.pod_class(
+                str(workload),
+                workload.namespace,
+                pod_set.labels,
+                spec,
+                recreated=workload.replaces_evicted,
+                one_per_node=workload.kind == "DaemonSet",
+                declared_spec=declared,
+                made_claims=self._cluster.volumes.made_claims(spec, workload),
+                volumes=self._cluster.volumes.requests(spec, workload),
+                volume_refusals=self._node_refusals(spec, workload, pod_set),
+            )
         if workload.kind == "DaemonSet":
             pod_set = replace(pod_set, count=sum(place.count for place in self._cluster.accepting(pod)))
         candidate.sets.append((pod_set, pod))
-        refused = [*validation.refused_label_keys(spec, {})]
+        refused = [] if like else [*validation.refused_label_keys(spec, {})]
         if workload.kind != "Pod":
             refused += invalid_resources(pod_set.spec)
         if pod_set.count:
             # Without these, admission only writes limits down as requests.
             is_changed = limit_ranges or spec.get("resources") or workload.kind == "Pod"
-            refused += [
-                *(invalid_resources(spec) if is_changed else ()),
-                *out_of_range(spec, limit_ranges),
-                *validation.refused_label_keys(spec, pod_set.labels),
-                *self._against_classes(pod_set, spec),
-            ]
+            refused += [*(invalid_resources(spec) if is_changed else ()), *out_of_range(spec, limit_ranges)]
+        if pod_set.count and not like:
+            refused += validation.refused_label_keys(spec, pod_set.labels)
+            refused += self._against_classes(pod_set, spec)
             refused += pod_security.refusals(self._cluster.namespaces.get(workload.namespace, {}), pod_set.template)
             candidate.refuse(_below(pod_set.path, e) for e in self._beyond_namespace(workload, pod_set, pod))
         refused = dict.fromkeys(refused)
         candidate.refuse(_below(pod_set.path, each, "the API server refuses the pods: ") for each in refused)
+        if like:
+            return
         volumes = self._cluster.volumes
         without = (
             *volumes.without_driver(pod_set.template, workload.namespace),

@@ -1,9 +1,8 @@
 """Pods and claims that the API server refuses for what they request: names, amounts, limits, and LimitRanges."""
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
-from ml_foundations.kubernetes.manifests import ByContent, Manifest, items, name_of, section
+from ml_foundations.kubernetes.manifests import Manifest, items, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, format_milli, milli, millis
 from ml_foundations.planning.api_server.fields import is_valid
 from ml_foundations.planning.model.refusals import Refusal, told
@@ -20,16 +19,6 @@ from ml_foundations.planning.model.resources import (
 
 def invalid_resources(spec: Manifest) -> tuple[Refusal, ...]:
     """Resources of a pod or a template that the API server refuses whatever the namespace."""
-    read = {
-        key: [{name: container.get(name) for name in ("resources", "restartPolicy")} for container in items(spec, key)]
-        for key in ("containers", "initContainers")
-    }
-    return _invalid_resources(ByContent({**read, "resources": section(spec, "resources")}))
-
-
-@lru_cache(maxsize=16384)
-def _invalid_resources(key: ByContent) -> tuple[Refusal, ...]:
-    spec: Manifest = key.tree
     found = [each for path, _, requests, limits in _of_each(spec) for each in _invalid(path, requests, limits)]
     found += _invalid("resources", *_resources(spec), of_pod=True)
     whole = {field: millis(section(spec, "resources", field)) for field in ("requests", "limits")}

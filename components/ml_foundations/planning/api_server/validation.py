@@ -6,12 +6,10 @@ Follows pkg/apis/core, apps and batch of Kubernetes v1.36 (validation.go). What 
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any, cast
 
 from ml_foundations.kubernetes.manifests import (
     UNKNOWN,
-    ByContent,
     Manifest,
     is_mapping,
     items,
@@ -48,7 +46,9 @@ def refusals(workload: Workload, pods: PodSet) -> list[Refusal]:
     spec = section(pods.template, "spec")
     if is_stored(workload.manifest):
         return []  # the API server has stored it
-    of_spec = _of_spec(ByContent(spec), tuple(map(name_of, workload.claims)))
+    of_spec = [(path, rule) for path, rule, known in pod_spec().broken(spec) if known]
+    of_spec += [each for check in (_container_names, _host_ports, _device_claims, _sleeps) for each in check(spec)]
+    of_spec += _mounts(spec, [*map(name_of, workload.claims)])
     found = [(f"{pods.path}.{path}", wrong) for path, wrong in of_spec]
     found += [(path, rule) for path, rule, known in of_object(workload.kind).broken(workload.manifest) if known]
     found += _of_workload(workload, pods, spec)
@@ -86,13 +86,6 @@ def _taken(documents: Iterable[Manifest]) -> _Wrong:
             is_one = value not in (0, "", "None") and isinstance(value, int | str)
             if is_one and seen.setdefault(value, service) is not service:
                 yield f"spec.{key}", f"Service {name_of(service)}"
-
-
-@lru_cache(maxsize=16384)
-def _of_spec(spec: ByContent, claims: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    checks = (_container_names, _host_ports, _device_claims, _sleeps)
-    broken = [(path, rule) for path, rule, known in pod_spec().broken(spec.tree) if known]
-    return *broken, *(each for check in checks for each in check(spec.tree)), *_mounts(spec.tree, claims)
 
 
 def _listed(holder: Any, key: str) -> list[tuple[str, Manifest]]:

@@ -25,7 +25,7 @@ from ml_foundations.kubernetes.manifests import (
 from ml_foundations.planning.input import known
 from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 
 Resource = tuple[str, Manifest]
 """Type token and inputs."""
@@ -85,13 +85,9 @@ def without_controller(resources: Sequence[Resource]) -> Iterable[Refusal]:
         chart, component = _CONTROLLERS.get(group, ("", ""))
         if group in defined or (chart in charts if chart else group not in missing):
             continue
-        message = f"GKE has no {each['kind']}, and nothing here installs {chart}, which brings it"
-        remedy = f"Declare a {component} that installs it, or the chart {chart}."
-        if not chart:
-            message = f"the cluster has no {each['kind']}, which GKE brings with {missing[group]}"
-            remedy = f"Set {missing[group]} of the cluster, or leave the object out."
         name = "/".join(filter(None, (section(each, "metadata").get("namespace"), name_of(each))))
-        yield Refusal("controller", "kind", message, remedy, object=f"{each['kind']} {name}")
+        values: Manifest = {"kind": each["kind"], "chart": chart, "component": component, "setting": missing.get(group)}
+        yield told("no-chart" if chart else "no-kind", "kind", object=f"{each['kind']} {name}", **values)
 
 
 def shown_clusters(resources: Sequence[Resource]) -> list[Manifest]:

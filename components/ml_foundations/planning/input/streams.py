@@ -25,6 +25,8 @@ _LIST = re.compile(r"\A(?:---\s*\n)?(?:(?:apiVersion|kind): \w+\n)*items:\n(?P<i
 """How kubectl, and others, begin a list."""
 _UNREAD = (("metadata", "managedFields"), ("status", "images"))
 """Fields that decide nothing and are the larger part of what a live cluster prints."""
+_MOST_DOCUMENTS = 75_000
+"""With more small ones than these, planning takes more than half a gigabyte of memory."""
 _DEEPEST = 500
 """Levels of nesting: far more would end the process, in its parsers. No object of Kubernetes has a tenth of them."""
 _MOST_ALIASED = 100_000
@@ -61,6 +63,8 @@ def parse(text: str) -> list[tuple[int, str, Any]]:
             return list(_flattened([json.loads(text)]))
         except (ValueError, RecursionError):
             pass
+    if text.count("\n---") > _MOST_DOCUMENTS:
+        raise yaml.YAMLError(f"it has more than {_MOST_DOCUMENTS:,} documents: judge them in parts")
     if len(text) > _LARGE and "\n%" not in text:
         try:
             seen: dict[str, str] = {}

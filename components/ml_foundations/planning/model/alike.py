@@ -1,4 +1,4 @@
-"""Nodes and Jobs that nothing tells apart: there may be thousands, of a few kinds."""
+"""Nodes and workloads that nothing tells apart: there may be thousands, of a few kinds."""
 
 import json
 import re
@@ -15,9 +15,11 @@ from ml_foundations.planning.model.workloads import OF_JOB, Workload, is_stored
 _READ_LABELS = frozenset(value for value in vars(labels).values() if isinstance(value, str)) - {labels.HOSTNAME}
 """The labels that planning itself reads."""
 _COMPARISONS = {"Gt", "Lt"}
+_COMPARED = frozenset({"Pod", "Job", "Deployment", "ReplicaSet", "StatefulSet"})
 _LISTS = ("containers", "initContainers")
+_AMOUNTS = ("requests", "limits")
 _PLAIN_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", re.ASCII)
-"""A Job's name that is valid, and so is every name that is made of it."""
+"""A name that is valid, and so is every name that is made of it."""
 _WORDS = "[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*"
 _PLAIN_LABEL = re.compile(rf"(?=.{{1,63}}\Z)(app\.kubernetes\.io/)?{_WORDS}={_WORDS}")
 """A label that is valid, and that no controller reads."""
@@ -83,32 +85,44 @@ def _pod_key(pod: PodClass, mentioned: frozenset[str]) -> str:
     return json.dumps([pod.namespace, own, volumes, anti_affinity, *others], sort_keys=True, default=str)
 
 
-def job_key(workload: Workload, selected: Set[str]) -> str | None:
-    """The same text for Jobs that differ by what decides nothing: names, labels, arguments and values of variables.
+def likeness(workload: Workload, selected: Set[str], declared: Set[str]) -> tuple[str, str] | None:
+    """What decides about a workload but for the amounts that its containers ask for, and these amounts.
 
-    None for what is no Job, for one that is in a cluster, and where a name may be wrong.
+    Names, labels, arguments and values of variables decide nothing, nor does a namespace that nothing is declared of.
+    None for what is in a cluster, for kinds that make other objects of their own, and where a name may be wrong.
 
     Args:
         workload: The workload.
         selected: The keys of labels that any pod's affinity or spreading looks at.
+        declared: The namespaces of which something is declared.
     """
-    manifest = workload.manifest
-    if workload.kind != "Job" or is_stored(manifest) or not _PLAIN_NAME.fullmatch(str(workload.name)):
+    manifest, namespace = workload.manifest, workload.namespace
+    if workload.kind not in _COMPARED or workload.claims or is_stored(manifest):
+        return None
+    if not _PLAIN_NAME.fullmatch(str(workload.name)):
         return None
     [pods] = workload.pods
+    own, spec = section(manifest, "spec"), section(pods.template, "spec")
+    if namespace not in declared and "affinity" not in spec and _PLAIN_NAME.fullmatch(str(namespace)):
+        namespace = ""
     told = {key: value for key, value in pods.labels.items() if key in selected}
-    own = [_metadata(holder, {*selected, *OF_JOB}) for holder in (manifest, pods.template)]
-    job, spec = section(manifest, "spec"), section(pods.template, "spec")
-    containers = [[_shape(each) for each in items(spec, key)] for key in _LISTS]
-    parts = [own, told, _without(job, ("template",)), _without(spec, _LISTS), containers]
-    return repr([manifest.get("apiVersion"), workload.ceiling, *parts])
+    metadata = [_metadata(holder, {*selected, *OF_JOB}) for holder in (manifest, pods.template)]
+    metadata[0] |= {} if namespace else {"namespace": ""}
+    own = dict(_without(own, ("template",))) if workload.kind != "Pod" else {}
+    if own.get("selector") == {"matchLabels": labels_of(pods.template)}:
+        own["selector"] = "its own"
+    containers = [each for key in _LISTS for each in items(spec, key)]
+    rest = [_without(spec, _LISTS), *(len(items(spec, key)) for key in _LISTS), *map(_shape, containers)]
+    parts = [workload.kind, manifest.get("apiVersion"), namespace, pods.count, workload.ceiling, metadata, told, own]
+    amounts = [section(each, "resources").get(field) for each in containers for field in _AMOUNTS]
+    return repr([*parts, *rest]), repr(amounts)
 
 
 def _without(fields: Manifest, left_out: Collection[str]) -> Manifest:
     return {key: value for key, value in fields.items() if key not in left_out}
 
 
-def _metadata(holder: Manifest, read: Set[str]) -> Manifest:
+def _metadata(holder: Manifest, read: Set[str]) -> dict[str, Any]:
     """An object's metadata without its name and the labels that say nothing to anybody here."""
     own = labels_of(holder).items()
     kept = {key: value for key, value in own if key in read or not _PLAIN_LABEL.fullmatch(f"{key}={value}")}
@@ -116,8 +130,9 @@ def _metadata(holder: Manifest, read: Set[str]) -> Manifest:
 
 
 def _shape(container: Manifest) -> Any:
-    """A container without its arguments, and of its variables only whether they have a value."""
+    """A container without its arguments and amounts, and of its variables only whether they have a value."""
     env = container.get("env")
     listed = cast("list[Any]", env) if isinstance(env, list) else [env]
     shapes = [{**each, "value": bool(each.get("value"))} if is_mapping(each) else each for each in listed]
-    return _without(container, ("args", "command", "env")), shapes
+    others = _without(section(container, "resources"), _AMOUNTS)
+    return _without(container, ("args", "command", "env", "resources")), others, shapes

@@ -117,7 +117,7 @@ Draw = tuple[Manifest, str, Manifest, Amounts]
 """What pods draw from a ClusterQueue of Kueue: it, the path of their number, their template's spec, their requests."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Candidate:
     """A workload with its pods as the scheduler would see them, and what is decided about it.
 
@@ -128,7 +128,6 @@ class Candidate:
         is_refused: Whether the API server refuses some of its pods.
         gaps: What planning does not know of it: nothing is certain then.
         draws: What it draws from the queue that it waits in.
-        like: The one before it that nothing tells it apart from.
     """
 
     workload: Workload
@@ -141,7 +140,6 @@ class Candidate:
     is_refused: bool = False
     gaps: Sequence[Refusal] = ()
     draws: Sequence[Draw] = ()
-    like: "Candidate | None" = None
 
     @property
     def is_plain(self) -> bool:
@@ -151,9 +149,11 @@ class Candidate:
 
     def again(self, workload: Workload) -> "Candidate":
         """The same of another workload that nothing tells apart."""
-        pods = zip(workload.pods, self.sets, strict=True)
-        sets = [(own, pod.of(str(workload), own.labels)) for own, (_, pod) in pods]
-        return Candidate(workload, sets, like=self, draws=self.draws)
+        whose = {"name": str(workload), "namespace": workload.namespace}
+        sets = [
+            (own, pod.of(**whose, labels=own.labels)) for own, (_, pod) in zip(workload.pods, self.sets, strict=True)
+        ]
+        return Candidate(workload, sets, draws=self.draws)
 
     @property
     def made_claims(self) -> Iterable[tuple[Manifest, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -126,10 +125,11 @@ class PodClass:
         affinity = section(self.spec, "affinity").get("nodeAffinity")
         return repr([self.most_gpus, affinity, *(self.spec.get(key) for key in fields)])
 
-    def of(self, name: str, own_labels: Mapping[str, Any]) -> PodClass:
-        """The same for other pods that nothing tells apart, with what is known of these already."""
-        found = copy(self)
-        vars(found).update(name=name, labels=own_labels, requests=self.requests, node_key=self.node_key)
+    def of(self, **others: Any) -> PodClass:
+        """The same for other pods, with what is known of these already, unless their spec is another."""
+        found = object.__new__(PodClass)
+        is_alike = "spec" not in others and bool(self.requests and self.node_key)  # which are known then
+        vars(found).update(vars(self) if is_alike else {key: vars(self)[key] for key in _FIELDS}, **others)
         return found
 
     @property
@@ -164,6 +164,9 @@ class PodClass:
         if constraint.honor_affinity and not selects_node(self.spec, node.manifest):
             return False
         return not (constraint.honor_taints and untolerated_taints(items(self.spec, "tolerations"), node.taints))
+
+
+_FIELDS = tuple(PodClass.__dataclass_fields__)
 
 
 def pod_class(

@@ -52,7 +52,7 @@ DISK_FIELDS: Mapping[str, tuple[str, ...]] = {
 """The kinds of volumes that pods of one node exclude each other from, with what tells two of them apart."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class PodSet:
     """Identical pods of a workload.
 
@@ -73,7 +73,7 @@ class PodSet:
     count_path: str
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Workload:
     """A workload and its pods.
 

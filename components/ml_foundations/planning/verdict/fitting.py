@@ -74,10 +74,7 @@ class Fitting:
 
     def place(self, candidate: Candidate) -> None:
         """Give a workload's verdict."""
-        like = candidate.like
-        if like and like.verdict is Verdict.FITS and not like.warnings and like.sets[0][1].is_simple:
-            candidate.decide(Verdict.FITS)
-        elif candidate.workload.kind == "DaemonSet":
+        if candidate.workload.kind == "DaemonSet":
             self._place_daemons(candidate)
         elif len(candidate.sets) == 1:
             self._place_one_set(candidate)
@@ -150,6 +147,9 @@ class Fitting:
         if not pod_set.count:
             candidate.decide(Verdict.FITS)
             return
+        if self._is_roomy(pod, max(pod_set.count, *(count for _, count in workload.ceilings), 0)):
+            candidate.decide(Verdict.FITS)
+            return
         wanted = 1 if workload.is_partial else pod_set.count
         found = self._bounds(pod, wanted)
         is_open = not found.is_exact and found.least < pod_set.count <= found.most
@@ -164,6 +164,16 @@ class Fitting:
         for rule, count in workload.ceilings:
             if count > found.most:
                 candidate.warnings.append(GrowthStops(rule, pod_set, pod, count, found.most))
+
+    def _is_roomy(self, pod: PodClass, wanted: int) -> bool:
+        """Whether nothing but room decides, and there is enough of it: whoever comes first."""
+        if not pod.is_simple or self._daemons or self._cluster.running:
+            return False
+        for place in self._cluster.accepting(pod, self.occupied):
+            wanted -= place.count * place.room(pod)
+            if wanted <= 0:
+                return True
+        return False
 
     def _bounds(self, pod: PodClass, wanted: int, least_priority: int | None = None) -> Capacity:
         """How many pods find a place, whether DaemonSets come before them or after."""

@@ -37,7 +37,7 @@ def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = (), gke: M
         nodes: More nodes, such as those of node pools that are only planned.
         gke: The properties of the GKE cluster, where the documents are all that is in it.
     """
-    with _uncollected():
+    with uncollected():
         world, nodes = World(documents), list(nodes)
         cluster = Cluster(world.judged, nodes, gke=gke)
         found = _judge(world, cluster, gke)
@@ -49,7 +49,7 @@ def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = (), gke: M
 
 
 @contextmanager
-def _uncollected() -> Generator[None]:
+def uncollected() -> Generator[None]:
     """Without the garbage collector, which takes a quarter of the time and finds nothing: all is kept to the end."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -226,10 +226,8 @@ class _Together:
         """What stays keeps what it has of a queue; a Job that needs more than the rest may wait for ever."""
         queued = [c for c in self.candidates if c.draws and c.verdict is Verdict.FITS]
         always = [draw for c in queued if not c.workload.takes_turns for draw in c.draws]
-        jobs = [list(c.draws) for c in queued if always and c.workload.takes_turns and c.like is None]
-        found = [
-            each for draws in (always, *(always + own for own in jobs)) for each in self.cluster.queues.refusals(draws)
-        ]
+        jobs = {id(c.draws): [*always, *c.draws] for c in queued if always and c.workload.takes_turns}
+        found = [each for draws in (always, *jobs.values()) for each in self.cluster.queues.refusals(draws)]
         self._decide(Verdict.UNDETERMINED, *dict.fromkeys(found))
 
     def _sum_quotas(self) -> None:

@@ -53,7 +53,7 @@ _TOLERATED_BY_GKE = ("components.gke.io/gke-managed-components", "CriticalAddons
 def _told(rule: str, about: str, **facts: Any) -> Finding:
     """A finding of the platform, in the words of its table."""
     row = _WORDS[rule]
-    message, remedy = row["message"].format(**facts), row["remedy"]
+    message, remedy = row["message"].format(**facts), row["remedy"].format(**facts)
     return Finding(rule, Severity(row["severity"]), about, row["path"], message, remedy)
 
 
@@ -193,11 +193,5 @@ def _beyond(quota: Manifest, operator: Operator, nodes: Sequence[NodeClass]) -> 
     needed = operator.critical_pods * with_gpus + operator.critical_pods_elsewhere * every + CRITICAL_PODS_BESIDE
     if needed <= int(most):
         return
-    message = (
-        f"allows {most} critical pods, and the GPU Operator runs {needed}: {operator.critical_pods} on each of "
-        f"{with_gpus} GPU nodes, {operator.critical_pods_elsewhere} on each of all {every}. Nodes beyond the quota are "
-        "paid for and never advertise their GPUs"
-    )
-    remedy = f"Raise it to {needed} or more: criticalPods of the GPU Operator."
-    where = f"ResourceQuota {namespace_of(quota)}/{name_of(quota)}"
-    yield Finding("critical-pods", Severity.ERROR, where, "spec.hard.pods", message, remedy)
+    where, here = f"ResourceQuota {namespace_of(quota)}/{name_of(quota)}", {"most": most, "needed": needed}
+    yield _told("critical-pods", where, operator=operator, with_gpus=with_gpus, every=every, **here)

@@ -11,7 +11,7 @@ from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.gpu_cost import GpuCost
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class WorkloadVerdict:
     """What becomes of one workload, counted alone with the DaemonSets and the pods that run already."""
 
