@@ -10,7 +10,8 @@ import pulumi
 from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
 from pulumi.runtime import rpc
 
-from ml_foundations.kubernetes.manifests import UNKNOWN, mapped
+from ml_foundations.kubernetes.manifests import mapped
+from ml_foundations.kubernetes.unknown import UNKNOWN
 
 
 def done(result: Awaitable[Any]) -> Any:

@@ -1,32 +1,15 @@
-"""Manifests as plain trees, with a mark for values that are not known yet."""
+"""Manifests as plain trees: how they are read and made."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeGuard, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeGuard, cast
 
 Manifest = Mapping[str, Any]
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
 """Pulumi's type of a Helm release: what it makes are no manifests of the program."""
-
-
-class Unknown:
-    """The type of ``UNKNOWN``."""
-
-    def __repr__(self) -> str:
-        return "UNKNOWN"
-
-    def __str__(self) -> str:
-        return "(not known yet)"
-
-    def __deepcopy__(self, memo: object) -> Unknown:
-        return self  # There is but one: it is told by its identity.
-
-
-UNKNOWN: Final = Unknown()
-"""Stands anywhere in a manifest for a value that is not known yet, such as a Pulumi output at preview."""
 
 
 def api_object(api_version: str, kind: str, metadata: Manifest, **fields: Any) -> dict[str, Any]:
@@ -90,15 +73,3 @@ def mapped(tree: Any, of: Callable[[Any], Any]) -> Any:
     if is_mapping(tree):
         return {key: mapped(value, of) for key, value in tree.items()}
     return [mapped(value, of) for value in cast("list[Any]", tree)] if isinstance(tree, list) else of(tree)
-
-
-def unknown_paths(tree: Any, path: str = "") -> Iterable[str]:
-    """Where a tree holds ``UNKNOWN``, as field paths; the tree itself is "."."""
-    if tree is UNKNOWN:
-        yield path or "."
-    elif is_mapping(tree):
-        for key, value in tree.items():
-            yield from unknown_paths(value, f"{path}.{key}".lstrip("."))
-    elif isinstance(tree, (list, tuple)):
-        for index, value in enumerate(tree):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-            yield from unknown_paths(value, f"{path}[{index}]")

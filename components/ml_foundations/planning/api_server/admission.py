@@ -6,7 +6,6 @@ from itertools import chain
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
-    UNKNOWN,
     Manifest,
     annotations_of,
     items,
@@ -17,6 +16,7 @@ from ml_foundations.kubernetes.manifests import (
 )
 from ml_foundations.kubernetes.quantities import millis
 from ml_foundations.kubernetes.selectors import REQUIRED
+from ml_foundations.kubernetes.unknown import UNKNOWN
 from ml_foundations.planning.api_server import pod_security, validation
 from ml_foundations.planning.api_server.adoption import adoptions
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster

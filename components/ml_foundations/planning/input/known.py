@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, cast
 
 import yaml
 
-from ml_foundations.kubernetes.manifests import UNKNOWN, Manifest, is_mapping, joined, section
+from ml_foundations.kubernetes.manifests import Manifest, is_mapping, joined, section
 from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.kubernetes.unknown import UNKNOWN
 
 FIELDS = Path(__file__).with_name("fields.yaml")
 SCHEMA = Path(__file__).with_name("schema.json")

@@ -8,7 +8,6 @@ from typing import Any, cast
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
-    UNKNOWN,
     Manifest,
     annotations_of,
     is_mapping,
@@ -17,8 +16,8 @@ from ml_foundations.kubernetes.manifests import (
     name_of,
     namespace_of,
     section,
-    unknown_paths,
 )
+from ml_foundations.kubernetes.unknown import UNKNOWN, unknown_paths
 
 GROUPS: Mapping[str, str] = {
     **dict.fromkeys(("Pod", "ReplicationController"), ""),

@@ -6,7 +6,6 @@ from typing import Any, cast
 from ml_foundations.catalog.gke_kinds import METRICS_NEED, missing_for_metrics
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.manifests import (
-    UNKNOWN,
     Manifest,
     annotations_of,
     is_mapping,
@@ -17,6 +16,7 @@ from ml_foundations.kubernetes.manifests import (
     section,
 )
 from ml_foundations.kubernetes.selectors import selects
+from ml_foundations.kubernetes.unknown import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.nodes import comes_on_request, machine_of

@@ -11,7 +11,8 @@ from typing import Any
 
 from google.protobuf import struct_pb2
 
-from ml_foundations.kubernetes.manifests import UNKNOWN, mapped
+from ml_foundations.kubernetes.manifests import mapped
+from ml_foundations.kubernetes.unknown import UNKNOWN
 
 Properties = dict[str, Any]
 
