@@ -32,7 +32,7 @@ def section(manifest: Manifest, *keys: str) -> Manifest:
     """The mapping below some keys; empty where there is none, or it is not known."""
     for key in keys:
         found = manifest.get(key)
-        manifest = found if type(found) is dict else {} if found is None or not is_mapping(found) else found
+        manifest = cast("Manifest", found) if type(found) is dict or is_mapping(found) else {}
     return manifest
 
 
