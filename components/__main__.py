@@ -9,7 +9,7 @@ import pulumi
 from ml_foundations.component.base import PACKAGE
 from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.outputs import done
-from ml_foundations.kubernetes.manifests import mapped
+from ml_foundations.kubernetes.trees import mapped
 from pulumi.provider import ConstructResult, main
 from pulumi.provider.experimental.component import ComponentProvider
 from pulumi.provider.server import ComponentInitError

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from guards import GUARDS, Guard
-from ml_foundations.kubernetes.manifests import Manifest, name_of, namespace_of
-from ml_foundations.kubernetes.unknown import UNKNOWN, unknown_paths
+from ml_foundations.kubernetes.objects import Manifest, name_of, namespace_of
+from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.planning.input.program import NODE_POOL, Resource, is_judged
 from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.planning.verdict.program import judge_program

@@ -7,15 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import (
-    Manifest,
-    annotations_of,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.planning.api_server.pod_security import broken
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, template_path

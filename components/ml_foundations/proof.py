@@ -12,7 +12,7 @@ from pulumi.runtime.settings import SETTINGS, get_root_resource
 
 from ml_foundations.catalog.pools import NODE_POOL
 from ml_foundations.component.outputs import as_plain, inputs_as_sent, known
-from ml_foundations.kubernetes.manifests import mapped
+from ml_foundations.kubernetes.trees import mapped
 from ml_foundations.planning.input.program import Resource, is_judged, named
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import over_budget

@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 import pytest
 from ml_foundations import GkeCluster, GpuNodePool, InferenceService, ShardedSet, Volume
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.rehearsal.plugins.values import SECRET_SIGNATURE, SIGNATURE
 

@@ -7,7 +7,7 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import pytest
 from ml_foundations.component.outputs import inputs_as_sent
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 
 from tests.support.declaring import declared, inputs
 

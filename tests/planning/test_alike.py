@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.kubernetes.labels import HOSTNAME
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.api_server import cluster, validation
 from ml_foundations.planning.api_server.cluster import Cluster

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning import Verdict, judge
 from ml_foundations.planning.input.documents import read
 

@@ -8,7 +8,7 @@ from ml_foundations.component.spec import check
 from ml_foundations.gpu.driver_installer import driver_installer_manifest
 from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.kubernetes.labels import DRA_POOL_LABELS
-from ml_foundations.kubernetes.manifests import RELEASE
+from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.planning import UNKNOWN, Verdict
 from ml_foundations.planning.input.program import (
     CLUSTER,

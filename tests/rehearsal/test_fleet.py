@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.values import SECRET_SIGNATURE, SIGNATURE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.kubernetes.labels import GKE_NODE_POOL, GPU_RESOURCE
-from ml_foundations.kubernetes.manifests import name_of
+from ml_foundations.kubernetes.objects import name_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.layout import Rehearsal

@@ -10,8 +10,8 @@ import yaml
 
 from ml_foundations.catalog.disks import FILESTORE_CSI, LUSTRE_CSI, PD_CSI
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import section
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.objects import section
+from ml_foundations.kubernetes.trees import UNKNOWN
 
 _METRICS_VERSION = "1.35.1-gke.1396000"
 METRICS_NEED = f"GKE {_METRICS_VERSION}, releaseChannel RAPID and podAutoscaling.hpaProfile PERFORMANCE"

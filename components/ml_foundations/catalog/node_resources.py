@@ -10,7 +10,7 @@ from typing import Any
 
 from ml_foundations.catalog.machine_types import MAX_PODS, MachineType
 from ml_foundations.catalog.tables import table
-from ml_foundations.kubernetes.manifests import section
+from ml_foundations.kubernetes.objects import section
 
 GIB = 1024**3
 KIB = 1024

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import items, section
+from ml_foundations.kubernetes.objects import items, section
 
 DRIVER = ("595", "91", "07")
 CUDA = ("13", "2")

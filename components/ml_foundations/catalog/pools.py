@@ -8,8 +8,8 @@ from typing import Any, cast
 from ml_foundations.catalog import machine_types
 from ml_foundations.catalog.machine_types import GPUS, MAX_PODS, Gpu, MachineType, gpu_model, machine_type
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import section
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.objects import section
+from ml_foundations.kubernetes.trees import UNKNOWN
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"

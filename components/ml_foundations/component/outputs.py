@@ -10,8 +10,7 @@ import pulumi
 from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
 from pulumi.runtime import rpc
 
-from ml_foundations.kubernetes.manifests import mapped
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN, mapped
 
 
 def done(result: Awaitable[Any]) -> Any:

@@ -13,8 +13,8 @@ from pydantic import AfterValidator
 from ml_foundations.component.errors import FieldsError, unknown
 from ml_foundations.component.outputs import arguments_class
 from ml_foundations.component.parts import typed_class
-from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, section
 from ml_foundations.kubernetes.merging import MERGE_KEYS
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, section
 from ml_foundations.kubernetes.selectors import selects
 
 _SELECTORS = {

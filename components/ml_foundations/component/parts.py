@@ -10,7 +10,8 @@ import pulumi_kubernetes as k8s
 from pydantic.alias_generators import to_snake
 
 from ml_foundations.catalog.versions import Chart
-from ml_foundations.kubernetes.manifests import Manifest, mapped
+from ml_foundations.kubernetes.objects import Manifest
+from ml_foundations.kubernetes.trees import mapped
 
 # What is not awaited must be gone at once when it is deleted, or its replacement would meet it.
 NOT_AWAITED = {"pulumi.com/skipAwait": "true", "pulumi.com/deletionPropagationPolicy": "background"}

@@ -7,7 +7,7 @@ from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES
 from ml_foundations.component.parts import Part
 from ml_foundations.component.tolerations import Toleration, toleration_manifest
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import api_object
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.quantities import canonical_quantity
 
 

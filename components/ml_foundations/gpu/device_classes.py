@@ -17,8 +17,8 @@ from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.gpu.agents import agent_namespace, agent_tolerations
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import merged, without_none
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import DeviceClassesArgs
 
 _DOMAIN = labels.GPU_DEVICE_CLASS

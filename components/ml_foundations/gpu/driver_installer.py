@@ -11,7 +11,7 @@ from ml_foundations.catalog.versions import DRIVER_INSTALLER_IMAGES, GPU_PARTITI
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import NOT_AWAITED
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import api_object
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.selectors import node_affinity
 
 GOOGLE_DRIVER_DIR = "/home/kubernetes/bin/nvidia"

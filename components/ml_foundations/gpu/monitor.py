@@ -19,9 +19,9 @@ from ml_foundations.component.types import GpuProduct, InputName, InputOf, Input
 from ml_foundations.gpu.agents import agent_namespace
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import strategic_merge, without_none
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.selectors import node_affinity
 from ml_foundations.typed_args import GpuMonitorArgs
 

@@ -18,8 +18,8 @@ from ml_foundations.component.types import Name
 from ml_foundations.gpu.agents import agent_namespace, agent_tolerations
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_installer_manifest
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, section
 from ml_foundations.kubernetes.merging import merged, without_none
+from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.typed_args import GpuOperatorArgs
 
 Mode = Literal["operator", "cos", "ubuntu", "gke"]

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ml_foundations.kubernetes.manifests import section
+from ml_foundations.kubernetes.objects import section
 
 MERGE_KEYS = {
     **dict.fromkeys(("claims", "containers", "env", "imagePullSecrets", "initContainers"), "name"),

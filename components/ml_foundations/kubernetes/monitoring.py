@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ml_foundations.kubernetes.manifests import api_object
+from ml_foundations.kubernetes.objects import api_object
 
 MonitoringSystem = Literal["none", "google", "prometheus"]
 """Who scrapes: Google Cloud Managed Service for Prometheus, the Prometheus Operator, or nobody."""

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, section
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
+from ml_foundations.kubernetes.trees import UNKNOWN
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

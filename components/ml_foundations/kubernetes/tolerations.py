@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ml_foundations.kubernetes.manifests import Manifest
+from ml_foundations.kubernetes.objects import Manifest
 
 
 def untolerated_taints(tolerations: Iterable[Manifest], taints: Iterable[Manifest]) -> list[Manifest]:

@@ -8,7 +8,7 @@ in, and what it refuses) and ``verdict`` (judging, then putting the reasons into
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 
 if TYPE_CHECKING:  # it is loaded when it is first used: who needs one room does not pay for all
     from ml_foundations.planning.verdict.judging import Finding, Severity, Verdict, Verdicts, WorkloadVerdict, judge

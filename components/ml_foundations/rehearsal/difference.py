@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ml_foundations.kubernetes.manifests import Manifest
+from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.planning import judge
 from ml_foundations.planning.input.program import Resource, named
 from ml_foundations.planning.verdict.compare import Comparison

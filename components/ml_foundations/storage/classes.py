@@ -15,8 +15,8 @@ from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputStr, Name, Quantity
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import without_none
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import StorageClassesArgs
 
 

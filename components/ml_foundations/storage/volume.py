@@ -13,8 +13,8 @@ from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputName, InputStr, InputText, Name, Quantity, derived
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import without_none
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.storage.classes import GCS_FUSE_CLASS
 from ml_foundations.typed_args import VolumeArgs
 

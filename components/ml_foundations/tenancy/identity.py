@@ -10,8 +10,8 @@ from typing_extensions import override
 from ml_foundations.component.parts import Cloud, Part, Secret
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputStr, InputText, Name, concat
-from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import without_none
+from ml_foundations.kubernetes.objects import api_object
 
 _GOOGLE_ACCOUNT = "iam.gke.io/gcp-service-account"
 """The annotation that names the Google service account of a Kubernetes service account."""

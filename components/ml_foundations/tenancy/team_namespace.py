@@ -10,7 +10,7 @@ from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputText, Name, Quantity
-from ml_foundations.kubernetes.manifests import api_object
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.tenancy.identity import ServiceAccount, group_part, identity_parts
 from ml_foundations.tenancy.network import Network, network_parts
 from ml_foundations.tenancy.quota import MAX_PRIORITY, Quota, priority_class_name, quota_parts

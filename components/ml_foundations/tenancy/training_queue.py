@@ -20,8 +20,8 @@ from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration, toleration_manifest
 from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import merged, without_none
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.quantities import canonical_quantity
 from ml_foundations.typed_args import TrainingQueueArgs
 

@@ -11,7 +11,7 @@ from ml_foundations.component.errors import apart
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Quantity
 from ml_foundations.kubernetes.labels import GKE_METRIC
-from ml_foundations.kubernetes.manifests import api_object
+from ml_foundations.kubernetes.objects import api_object
 
 POD_LABEL = "ml-foundations-server"
 """The label by which GKE finds the pods of a metric: it takes no dots and slashes in a label's name."""

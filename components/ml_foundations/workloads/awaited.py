@@ -6,7 +6,7 @@ from typing import Any
 import pulumi
 
 from ml_foundations.component.parts import NOT_AWAITED, Part
-from ml_foundations.kubernetes.manifests import api_object, section
+from ml_foundations.kubernetes.objects import api_object, section
 from ml_foundations.workloads.job import JobSpec
 from ml_foundations.workloads.pod import AWAIT_MARGIN_SECONDS
 

@@ -12,8 +12,8 @@ from ml_foundations.component.base import Component
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import overridden, without_none
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import DistributedTrainingArgs
 from ml_foundations.workloads.awaited import AwaitedSpec
 

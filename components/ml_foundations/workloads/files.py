@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import named_by_content
+from ml_foundations.kubernetes.objects import api_object
 
 FILES_VOLUME = "files"
 HOME_VOLUME = "home"

@@ -13,7 +13,7 @@ from ml_foundations.component.errors import taken
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name, concat
 from ml_foundations.kubernetes import labels as known
-from ml_foundations.kubernetes.manifests import api_object
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import InferenceServiceArgs
 from ml_foundations.workloads.autoscaling import POD_LABEL, Autoscaling
 from ml_foundations.workloads.pod import AWAIT_MARGIN_SECONDS

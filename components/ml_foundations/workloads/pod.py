@@ -13,8 +13,8 @@ from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.tolerations import Toleration
 from ml_foundations.component.types import GpuProducts, InputName, InputOf, InputText, Name, Quantity
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, api_object, items, section
 from ml_foundations.kubernetes.merging import named_by_content, without_none
+from ml_foundations.kubernetes.objects import Manifest, api_object, items, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.workloads import files
 from ml_foundations.workloads.environment import EnvironmentSource, Key

@@ -6,8 +6,8 @@ from typing import Any
 from ml_foundations.catalog.machine_types import gpu_by_name
 from ml_foundations.component.tolerations import GPU_TOLERATION, Toleration, toleration_manifest
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, items, section
 from ml_foundations.kubernetes.merging import merged, strategic_merge, without_none
+from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.selectors import REQUIRED, required_node_affinity
 from ml_foundations.workloads.environment import environment, environment_sources
 from ml_foundations.workloads.gpu_claim import GPU_CLAIM

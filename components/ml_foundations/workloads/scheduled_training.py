@@ -13,8 +13,8 @@ from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.cron import shortest_interval
-from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import without_none
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import ScheduledTrainingArgs
 from ml_foundations.workloads.completions import CompletionsSpec
 

@@ -13,9 +13,9 @@ from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputName, InputText, Name
 from ml_foundations.kubernetes.labels import NAMESPACE_NAME
-from ml_foundations.kubernetes.manifests import api_object, items
 from ml_foundations.kubernetes.merging import strategic_merge
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
+from ml_foundations.kubernetes.objects import api_object, items
 from ml_foundations.workloads.pod import WorkloadSpec
 
 PROBE = "^(/|tcp$)"

@@ -13,8 +13,8 @@ from typing_extensions import override
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
-from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import named_by_content
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.typed_args import SweepArgs
 from ml_foundations.workloads.awaited import AwaitedSpec
 from ml_foundations.workloads.files import MAX_CONFIG_MAP_BYTES, config_map_bytes

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
 from ml_foundations.rehearsal.cloud import life, replica

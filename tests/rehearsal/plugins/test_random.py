@@ -4,7 +4,7 @@ import base64
 import string
 
 import pytest
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource, State
 from ml_foundations.rehearsal.plugins.random.provider import RandomProvider
 from ml_foundations.rehearsal.plugins.values import Properties

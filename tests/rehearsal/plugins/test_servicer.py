@@ -16,7 +16,7 @@ import grpc.aio
 import psutil
 import pytest
 from google.protobuf import empty_pb2
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.gcp.provider import GcpProvider
 from ml_foundations.rehearsal.plugins.kubernetes.provider import KubernetesProvider

@@ -5,18 +5,10 @@ from dataclasses import replace
 from itertools import chain
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import (
-    Manifest,
-    annotations_of,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import millis
 from ml_foundations.kubernetes.selectors import REQUIRED
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server import pod_security, validation
 from ml_foundations.planning.api_server.adoption import adoptions
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster

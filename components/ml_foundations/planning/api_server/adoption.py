@@ -4,9 +4,9 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 
-from ml_foundations.kubernetes.manifests import Manifest, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import Manifest, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.selectors import selects
-from ml_foundations.kubernetes.unknown import unknown_paths
+from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.workloads import Workload, ordinals
 

@@ -10,16 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import (
-    Manifest,
-    annotations_of,
-    is_mapping,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-)
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.api_server.queues import Queues
 from ml_foundations.planning.model.alike import mentions, together

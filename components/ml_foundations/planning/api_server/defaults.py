@@ -6,7 +6,7 @@ Follows the admission plugins RuntimeClass, LimitRanger, DefaultTolerationSecond
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ml_foundations.kubernetes.manifests import Manifest, items, section
+from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import format_milli, millis
 from ml_foundations.planning.model.resources import is_extended, is_overcommitted, is_pod_level, of_containers
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, cast
 
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.cron import is_schedule
-from ml_foundations.kubernetes.manifests import Manifest, is_mapping, items, joined, section
+from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import milli, parse_quantity
-from ml_foundations.kubernetes.unknown import UNKNOWN, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, unknown_paths
 
 _DIVISORS = ("0", "1", *(f"1{unit}{kind}" for unit in "kMGTPE" for kind in ("", "i") if unit + kind != "ki"), "1Ki")
 _network: Callable[[Any], Any] = ipaddress.ip_network

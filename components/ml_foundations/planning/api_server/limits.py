@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, format_milli, milli, millis
 from ml_foundations.planning.api_server.fields import is_valid
 from ml_foundations.planning.model.refusals import Refusal, told

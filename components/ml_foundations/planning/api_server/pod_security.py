@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from ml_foundations.kubernetes.manifests import Manifest, annotations_of, items, labels_of, section
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, section
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server import fields
 from ml_foundations.planning.api_server.fields import Broken
 from ml_foundations.planning.model.refusals import Refusal

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ml_foundations.catalog.kueue import PROVISIONING_CLASS
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import Amounts, format_milli, milli
 from ml_foundations.kubernetes.selectors import REQUIRED, required_node_affinity, selects, selects_node
 from ml_foundations.kubernetes.tolerations import untolerated_taints
-from ml_foundations.kubernetes.unknown import unknown_paths
+from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.model.decisions import Draw
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import PODS, pod_requests

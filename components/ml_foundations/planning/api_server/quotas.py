@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from ml_foundations.kubernetes.manifests import Manifest, api_object, items, name_of, namespace_of, plural, section
+from ml_foundations.kubernetes.objects import Manifest, api_object, items, name_of, namespace_of, plural, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, total
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.api_server.cluster import Cluster

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ml_foundations.kubernetes.labels import GPU_PRODUCT, NAMESPACE_NAME
-from ml_foundations.kubernetes.manifests import Manifest, is_mapping, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.selectors import selects
-from ml_foundations.kubernetes.unknown import UNKNOWN, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.input import known
 from ml_foundations.planning.model.refusals import Refusal, invalid
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload, is_running, is_stored, read_fields

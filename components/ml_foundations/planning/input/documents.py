@@ -6,7 +6,7 @@ from typing import Any, cast
 import yaml
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, annotations_of, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, name_of, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.planning.input import known
 from ml_foundations.planning.input.streams import parse, problem

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, cast
 
 import yaml
 
-from ml_foundations.kubernetes.manifests import Manifest, is_mapping, joined, section
+from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined
 
 FIELDS = Path(__file__).with_name("fields.yaml")
 SCHEMA = Path(__file__).with_name("schema.json")

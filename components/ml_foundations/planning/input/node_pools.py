@@ -10,9 +10,9 @@ from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_tain
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, PoolTraits, plain_traits
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, api_object, items, section
+from ml_foundations.kubernetes.objects import Manifest, api_object, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
-from ml_foundations.kubernetes.unknown import UNKNOWN, Unknown, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 from ml_foundations.planning.model.nodes import MAX_NODES, MIN_NODES, NodeClass
 from ml_foundations.planning.model.resources import PODS
 

@@ -12,8 +12,8 @@ from ml_foundations.catalog.gke_kinds import missing_kinds
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import RELEASE, Manifest, items, name_of, section
-from ml_foundations.kubernetes.unknown import UNKNOWN, Unknown, unknown_paths
+from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of, section
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 from ml_foundations.planning.input import known
 from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, annotations_of, items, labels_of, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, section
 from ml_foundations.planning.input.documents import UnreadableError
 from ml_foundations.planning.model.workloads import is_finished
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, is_mapping, items, labels_of, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
+from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.workloads import OF_JOB, Workload, is_stored

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ml_foundations.kubernetes.manifests import Manifest, name_of
+from ml_foundations.kubernetes.objects import Manifest, name_of
 from ml_foundations.kubernetes.quantities import Amounts
 from ml_foundations.planning.model.places import Demand, Place, PodClass
 from ml_foundations.planning.model.refusals import Refusal

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
-from ml_foundations.kubernetes.unknown import unknown_paths
+from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import Workload

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, annotations_of, items, labels_of, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts, millis, scheduled
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 
 if TYPE_CHECKING:
     from ml_foundations.catalog.machine_types import MachineType

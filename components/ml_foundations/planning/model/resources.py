@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
-from ml_foundations.kubernetes.manifests import Manifest, items, section
+from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled, total
 
 PODS = "pods"

@@ -7,9 +7,9 @@ from typing import Any
 from ml_foundations.catalog.disks import PD_CSI, ClassFacts, class_facts
 from ml_foundations.catalog.gke_kinds import missing_drivers, own_classes
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, annotations_of, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import Amounts, milli
-from ml_foundations.kubernetes.unknown import UNKNOWN, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.planning.model.free_volumes import (
     FreeVolumes,
     Need,

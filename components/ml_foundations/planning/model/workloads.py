@@ -7,17 +7,8 @@ from typing import Any, cast
 
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import (
-    Manifest,
-    annotations_of,
-    is_mapping,
-    items,
-    labels_of,
-    name_of,
-    namespace_of,
-    section,
-)
-from ml_foundations.kubernetes.unknown import UNKNOWN, unknown_paths
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 
 GROUPS: Mapping[str, str] = {
     **dict.fromkeys(("Pod", "ReplicationController"), ""),

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ml_foundations.kubernetes.manifests import section
+from ml_foundations.kubernetes.objects import section
 from ml_foundations.kubernetes.quantities import Amounts, total
 from ml_foundations.planning.model.decisions import Shortfall, Verdict
 from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass, carrying, take

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ml_foundations.kubernetes.manifests import Manifest
+from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.planning.model.nodes import NodeClass, node_class
 from ml_foundations.planning.model.places import Demand, Place, PodClass, pod_of

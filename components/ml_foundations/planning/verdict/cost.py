@@ -6,7 +6,7 @@ from decimal import Decimal, InvalidOperation
 
 from ml_foundations.catalog.machine_types import list_price
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import annotations_of
+from ml_foundations.kubernetes.objects import annotations_of
 from ml_foundations.planning.model.nodes import NodeClass, machine_of
 from ml_foundations.planning.model.places import Demand
 from ml_foundations.planning.model.resources import gpus

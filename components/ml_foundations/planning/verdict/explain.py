@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import name_of, namespace_of
+from ml_foundations.kubernetes.objects import name_of, namespace_of
 from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.planning.model.decisions import (
     Competition,

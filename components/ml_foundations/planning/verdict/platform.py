@@ -12,8 +12,8 @@ from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES, CRITICAL_POD
 from ml_foundations.catalog.pools import refused_inputs
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, annotations_of, items, name_of, namespace_of, section
-from ml_foundations.kubernetes.unknown import UNKNOWN, Unknown
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown
 from ml_foundations.planning.input.program import (
     CLUSTER,
     CONNECTION,

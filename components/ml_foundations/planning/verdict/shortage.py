@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import items
+from ml_foundations.kubernetes.objects import items
 from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.planning.model.decisions import Shortage

@@ -9,7 +9,7 @@ import yaml
 from ml_foundations.catalog.gke_kinds import missing_drivers, missing_kinds, own_classes
 from ml_foundations.catalog.node_resources import SystemDaemonSet, cluster_features, system_daemonsets
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import api_object, section
+from ml_foundations.kubernetes.objects import api_object, section
 from ml_foundations.kubernetes.selectors import node_affinity
 from ml_foundations.rehearsal.api import Api
 

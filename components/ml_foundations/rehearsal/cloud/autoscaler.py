@@ -10,7 +10,7 @@ from itertools import chain, repeat, starmap
 
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
 from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, node_class
 from ml_foundations.planning.model.places import Place, PodClass, carrying, pod_of, take
 from ml_foundations.planning.scheduler.filters import refusals

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from ml_foundations.kubernetes.manifests import annotations_of, api_object, items, labels_of, name_of, section
+from ml_foundations.kubernetes.objects import annotations_of, api_object, items, labels_of, name_of, section
 from ml_foundations.planning.input.streams import parse, problem
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError

@@ -8,7 +8,7 @@ from typing import Any
 from ml_foundations.catalog import operator_nodes as on_nodes
 from ml_foundations.catalog.machine_types import Gpu
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.planning.model.devices import PRODUCT
 from ml_foundations.planning.scheduler.one_pod import refusals_on_node

@@ -3,7 +3,7 @@
 import logging
 import time
 
-from ml_foundations.kubernetes.manifests import name_of, namespace_of
+from ml_foundations.kubernetes.objects import name_of, namespace_of
 from ml_foundations.rehearsal.api import Api, Object
 
 _log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import annotations_of, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.volumes import claim_names
 from ml_foundations.rehearsal.api import Api, Object, condition
 from ml_foundations.rehearsal.cloud.events import Recorder

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable
 from ipaddress import ip_network
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import annotations_of, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import annotations_of, items, name_of, namespace_of, section
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 

@@ -12,7 +12,7 @@ from ml_foundations.catalog.machine_types import MachineType
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import annotations_of, api_object, items, labels_of, section
+from ml_foundations.kubernetes.objects import annotations_of, api_object, items, labels_of, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.rehearsal.cloud.store import Pool
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from ml_foundations.catalog.kueue import PROVISIONING_CLASS
-from ml_foundations.kubernetes.manifests import name_of, namespace_of
+from ml_foundations.kubernetes.objects import name_of, namespace_of
 from ml_foundations.rehearsal.api import Api, Object, condition
 from ml_foundations.rehearsal.cloud.autoscaler import Plan
 from ml_foundations.rehearsal.cloud.events import now

@@ -10,7 +10,7 @@ from typing import Any
 
 from ml_foundations.catalog.gke_kinds import missing_drivers
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of
+from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import addons, autoscaler, dra, kubelet, load_balancers, nodes, operator, volumes

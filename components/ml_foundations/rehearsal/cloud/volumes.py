@@ -6,7 +6,7 @@ from typing import Any
 from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import annotations_of, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.volumes import allowed_zones, claim_names
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud.events import Recorder, reference

@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 from ml_foundations.catalog.kueue import NAMESPACE
-from ml_foundations.kubernetes.manifests import api_object
 from ml_foundations.kubernetes.merging import merged
+from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.control_plane import configuration, kwok

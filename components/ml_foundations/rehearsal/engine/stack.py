@@ -15,7 +15,7 @@ import psutil
 import yaml
 from rich.markup import escape
 
-from ml_foundations.kubernetes.manifests import RELEASE
+from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.rehearsal.access import Access, private_file
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Store

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.plugins.changes import join
 from ml_foundations.rehearsal.plugins.sdk import ResourceType, Sdk
 

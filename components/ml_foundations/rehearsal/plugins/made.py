@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.inputs import faults
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, Provider, Resource, State

@@ -11,8 +11,7 @@ from typing import Any
 
 from google.protobuf import struct_pb2
 
-from ml_foundations.kubernetes.manifests import mapped
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN, mapped
 
 Properties = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ml_foundations.catalog.versions import DRA_DRIVER, GPU_OPERATOR, NFS_PROVISIONER
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import RELEASE, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import RELEASE, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.manifests import Manifest, items, name_of, namespace_of, section
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.program import Resource, is_judged
 from ml_foundations.planning.model.nodes import from_manifests
 from ml_foundations.planning.model.resources import gpus, pod_requests

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
-from ml_foundations.kubernetes.manifests import RELEASE
+from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import Report
 from ml_foundations.rehearsal.report.workloads import Workload

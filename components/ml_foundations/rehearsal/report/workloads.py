@@ -6,7 +6,7 @@ from functools import cache
 
 from ml_foundations.catalog.kueue import API_VERSION
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
-from ml_foundations.kubernetes.manifests import Manifest, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.rehearsal.api import Api, ApiError, Object, condition, owners
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL, refused_inputs
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.unknown import UNKNOWN, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object, condition
 from ml_foundations.rehearsal.cloud import life, nodes, replica

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from ml_foundations.kubernetes.manifests import annotations_of
+from ml_foundations.kubernetes.objects import annotations_of
 from ml_foundations.rehearsal.api import Object, condition
 from ml_foundations.rehearsal.plugins.changes import value_at
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind

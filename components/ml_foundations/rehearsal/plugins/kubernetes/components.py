@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from ml_foundations.kubernetes.manifests import annotations_of, name_of
+from ml_foundations.kubernetes.objects import annotations_of, name_of
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.plugins.kubernetes import annotations
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id, title

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ml_foundations.catalog.versions import GPU_OPERATOR, NFS_PROVISIONER
-from ml_foundations.kubernetes.manifests import RELEASE
 from ml_foundations.kubernetes.merging import merged
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.objects import RELEASE
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.cloud import operator
 from ml_foundations.rehearsal.control_plane import controllers

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from ml_foundations.catalog.tables import rows
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.api import Object
 from ml_foundations.rehearsal.plugins.changes import join, steps
 from ml_foundations.rehearsal.plugins.kubernetes.diff import same

@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ml_foundations.kubernetes.manifests import RELEASE, labels_of
 from ml_foundations.kubernetes.merging import without_nulls
-from ml_foundations.kubernetes.unknown import unknown_paths
+from ml_foundations.kubernetes.objects import RELEASE, labels_of
+from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.rehearsal.api import ApiError, Object
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.kubernetes import annotations, objects, settings, waiting

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.access import Access, server_of
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.files import read_json

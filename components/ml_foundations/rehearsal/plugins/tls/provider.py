@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives import serialization as form
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from ml_foundations.kubernetes.unknown import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.plugins.made import MadeProvider
 from ml_foundations.rehearsal.plugins.provider import CheckError, Resource
 from ml_foundations.rehearsal.plugins.sdk import Sdk

@@ -1,10 +1,12 @@
-"""Manifests as plain trees: how they are read and made."""
+"""Kubernetes objects as plain trees, which are called manifests: how they are read and made."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, TypeGuard, cast
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ml_foundations.kubernetes.trees import is_mapping
 
 Manifest = Mapping[str, Any]
 
@@ -15,17 +17,6 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 def api_object(api_version: str, kind: str, metadata: Manifest, **fields: Any) -> dict[str, Any]:
     """A Kubernetes object with fields, such as its spec."""
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
-
-
-def is_mapping(value: Any) -> TypeGuard[Manifest]:
-    """Whether a value is a mapping."""
-    # To ask whether it is a Mapping takes ten times as long.
-    return isinstance(value, dict) or (not isinstance(value, (str, int, list)) and isinstance(value, Mapping))
-
-
-def joined(key: str, path: str) -> str:
-    """The path of a field below a key."""
-    return f"{key}{path}" if path[:1] in "[" else f"{key}.{path}"
 
 
 def section(manifest: Manifest, *keys: str) -> Manifest:
@@ -66,10 +57,3 @@ def labels_of(manifest: Manifest) -> Mapping[str, Any]:
 def annotations_of(manifest: Manifest) -> Mapping[str, Any]:
     """The object's annotations."""
     return section(manifest, "metadata", "annotations")
-
-
-def mapped(tree: Any, of: Callable[[Any], Any]) -> Any:
-    """A tree with what a function makes of each value in it that is neither a mapping nor a list."""
-    if is_mapping(tree):
-        return {key: mapped(value, of) for key, value in tree.items()}
-    return [mapped(value, of) for value in cast("list[Any]", tree)] if isinstance(tree, list) else of(tree)

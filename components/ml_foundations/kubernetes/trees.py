@@ -1,11 +1,9 @@
-"""The mark of a value that is not known yet, such as an output at preview, and where a tree holds it."""
+"""Plain trees of mappings and lists, and the mark of a value in them that is not known yet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
-
-from ml_foundations.kubernetes.manifests import is_mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeGuard, cast
 
 
 class Unknown:
@@ -23,6 +21,24 @@ class Unknown:
 
 UNKNOWN: Final = Unknown()
 """Stands anywhere in a manifest for a value that is not known yet, such as a Pulumi output at preview."""
+
+
+def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a value is a mapping."""
+    # To ask whether it is a Mapping takes ten times as long.
+    return isinstance(value, dict) or (not isinstance(value, (str, int, list)) and isinstance(value, Mapping))
+
+
+def joined(key: str, path: str) -> str:
+    """The path of a field below a key."""
+    return f"{key}{path}" if path[:1] in "[" else f"{key}.{path}"
+
+
+def mapped(tree: Any, of: Callable[[Any], Any]) -> Any:
+    """A tree with what a function makes of each value in it that is neither a mapping nor a list."""
+    if is_mapping(tree):
+        return {key: mapped(value, of) for key, value in tree.items()}
+    return [mapped(value, of) for value in cast("list[Any]", tree)] if isinstance(tree, list) else of(tree)
 
 
 def unknown_paths(tree: Any, path: str = "") -> Iterable[str]:
