@@ -1,5 +1,6 @@
 """For each rule a small stack that trips it, and one that differs in a single number or name and does not."""
 
+import copy
 import re
 from decimal import Decimal
 from typing import Any
@@ -664,6 +665,20 @@ def test_queued_nodes_come_for_what_an_admission_check_asks_gke_for(
     rule = "queue" if "admits" in words else "queued-nodes"
     assert [each.rule for each in found.reasons] == ([rule] if words else [])
     assert all(words in each.message and "anti-affinity" not in each.remedy for each in found.reasons)
+
+
+def test_queued_nodes_come_for_what_each_job_requests() -> None:
+    train, nodes, queue, *rest = queued_for_nodes(CHECK, config(managedResources=["cpu"]), **CHECKED)
+    group = queue["spec"]["resourceGroups"][0]
+    group["coveredResources"].append("memory")
+    group["flavors"][0]["resources"].append({"name": "memory", "nominalQuota": "1Ti"})
+    found = []
+    for name, requests in (("cpus", {"cpu": "1"}), ("none", {"memory": "1Gi"})):
+        found.append(copy.deepcopy(train))
+        found[-1]["metadata"]["name"] = name
+        found[-1]["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": requests}
+    verdicts = judge([*found, nodes, queue, *rest]).workloads
+    assert [each.verdict for each in verdicts] == [Verdict.FITS, Verdict.CANNOT_FIT]
 
 
 def test_a_queue_that_is_not_declared_may_ask_for_queued_nodes() -> None:

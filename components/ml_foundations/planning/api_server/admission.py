@@ -80,7 +80,7 @@ class Admission:
         key = None if is_told_apart or workload.unknown else likeness(workload, self._selected, self._declared)
         if key in self._known:
             return self._known[key].again(workload)
-        like = self._known.get(key and key[0])
+        like = None if self._some_come_on_request else self._known.get(key and key[0])
         candidate = self._admit(workload, like)
         if key and candidate.is_plain:
             self._known[key] = self._known[key[0]] = candidate
