@@ -129,11 +129,12 @@ def test_a_setting_goes_into_the_projects_file_and_a_secret_into_the_rehearsals(
         given = os.environ | {"PULUMI_OPTION_CONFIG_FILE": "the copy"}
         return subprocess.check_output([rehearsal.bin_dir / "pulumi", *arguments], env=given, text=True)
 
-    assert (
-        edits("config", "set", "a", "b", "-s", "dev") == edits("config", "set-all", "--plaintext", "a=b") == str(path)
-    )
-    assert edits("config", "rm", "a") == f"the copy{path}", "a secret too, which stands in the rehearsal's copy"
-    assert edits("config", "set", "--secret", "a", "b") == edits("config") == edits("preview") == "the copy"
+    for words in ("config set a b -s dev", "config -s dev set a b", "config set-all --plaintext a=b"):
+        assert edits(*words.split()) == str(path)
+    for words in ("config rm a", "config --stack dev rm a"):
+        assert edits(*words.split()) == f"the copy{path}", "a secret too, which stands in the rehearsal's copy"
+    for words in ("config set --secret a b", "config", "config get a", "preview -m config", "config -s settled"):
+        assert edits(*words.split()) == "the copy"
 
 
 def test_encrypted_values_have_a_placeholder_and_are_named(

@@ -295,11 +295,13 @@ def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
     named, cli = shlex.quote(str(source_stack_file(rehearsal))), shlex.quote(str(tools.pulumi))
     refresh = f"{_python()} -m ml_foundations.rehearsal.engine.environment {shlex.quote(str(rehearsal.root))}"
     return (
-        f"if [ -e {named} ] && ! cmp -s {named} {shlex.quote(str(rehearsal.root / _SEEN))}; then\n"
+        f"edits=\nif [ -e {named} ] && ! cmp -s {named} {shlex.quote(str(rehearsal.root / _SEEN))}; then\n"
         f"  {refresh} || exit 1\nfi\n"
         # What the rehearsal's key encrypts stays with the rehearsal; what is removed goes from both files.
-        f'case "$*" in "config rm"*) {cli} "$@" || exit 1 ;; esac\n'
-        f'case "$*" in *--secret*) ;; "config set"*|"config rm"*) export PULUMI_OPTION_CONFIG_FILE={named} ;; esac\n'
+        'case "$*" in "config set"*|"config -"*" set "*|"config -"*" set-all "*) edits=set ;;'
+        ' "config rm"*|"config -"*" rm "*) edits=rm ;; esac\n'
+        f'[ "$edits" != rm ] || {cli} "$@" || exit 1\n'
+        f'case "$edits$*" in *--secret*) ;; set*|rm*) export PULUMI_OPTION_CONFIG_FILE={named} ;; esac\n'
         f'exec {cli} "$@"\n'
     )
 
