@@ -96,7 +96,7 @@ def preview(project: Path, name: str = "dev") -> None:
     if not rehearsal.bin_dir.exists():
         environment.install(rehearsal, toolchain.ensure())
         stack.create(rehearsal)
-    done = stack.pulumi(rehearsal, "preview", "--stack", name, capture=True)
+    done = stack.pulumi(rehearsal, "preview")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -38,7 +38,7 @@ def rehearse(folder: Path, name: str, *more: str) -> subprocess.CompletedProcess
 def test_what_is_not_known_at_preview_is_undetermined_and_nothing_else(project: Path, tools: Tools) -> None:
     said = preview(project, tools)
     assert said.ok, said.of("error")
-    assert said.of("warning") and all(text.startswith("Job UNKNOWN/train: ") for text in said.of("warning"))
+    assert said.of("warning") and all(text.startswith("Job (not known yet)/train: ") for text in said.of("warning"))
 
 
 @pytest.mark.usefixtures("tools")

@@ -136,7 +136,7 @@ OF_CLASSES = StorageClassesSpec(
     dataset_zones=["a"],
     filestore={},  # pyright: ignore[reportArgumentType]
     lustre={"zones": ["a"]},  # pyright: ignore[reportArgumentType]
-    disks={"standard": {"type": "pd-standard", "regional": True}},  # pyright: ignore[reportArgumentType]
+    disks={"two-zones": {"type": "pd-standard", "regional": True}},  # pyright: ignore[reportArgumentType]
 )
 
 
@@ -161,7 +161,7 @@ NOT_GIVEN: dict[str, tuple[dict[str, Any], str]] = {
     "little Lustre": ({"storage_class": "lustre", "size": "9000Gi"}, SIZE),
     "Lustre between two steps": ({"storage_class": "lustre", "size": "20000Gi"}, SIZE),
     "a little hyperdisk-throughput": ({"storage_class": "hyperdisk-throughput"}, SIZE),
-    "a little regional pd-standard": ({"storage_class": "standard", "size": "100Gi"}, SIZE),
+    "a little regional pd-standard": ({"storage_class": "two-zones", "size": "100Gi"}, SIZE),
     "a writer of a dataset": ({"storage_class": "datasets", "snapshot": "s"}, MODE),
     "many writers of a disk that exists": (
         {"storage_class": "zonal-ssd", "access_mode": "ReadWriteMany", "disk": DISK},
