@@ -25,7 +25,7 @@ POOLS, NODES_PER_POOL = 50, 1000
 WORKLOADS, PODS_PER_WORKLOAD = 1000, 10
 MOST_NODES = 65_000
 """GKE's own limit of nodes in one cluster (GKE, "Plan for large GKE clusters")."""
-STREAMS = {"as many as are judged": 74_999, "100 MB, which is refused": 275_000}
+STREAMS = {"as many as are judged": 59_999, "100 MB, which is refused": 275_000}
 RUNS = 5
 GPU = "nvidia.com/gpu"
 TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}

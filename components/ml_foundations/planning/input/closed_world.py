@@ -151,6 +151,8 @@ class World:
             notes.append(known.Note("metadata.namespace", known.NOT_YET, is_error=False))
         self.judged.append(document)
         found = [as_refusal(note, about) for note in notes]
+        if not is_stored(document):
+            self.unknown += [each for each, note in zip(found, notes, strict=True) if note.reason == known.NO_FIELD]
         if section_name == known.NAMESPACED and not is_somewhere:
             self._in_namespaces = True
             self._in_namespace[namespace_of(document)] += found

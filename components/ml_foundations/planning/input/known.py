@@ -69,7 +69,9 @@ class _Field:
         return None if self.unknown or self.values else {"string": str, "boolean": bool}.get(self.type)
 
 
-_NO_FIELD = _Field("any", unknown="Kubernetes has no such field")
+NO_FIELD = "Kubernetes has no such field"
+"""The reason of a note on a field for which Pulumi and kubectl refuse an object."""
+_NO_FIELD = _Field("any", unknown=NO_FIELD)
 _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
 """The fields of a type, None for those that nobody reads, and those that are required."""
 

@@ -25,7 +25,7 @@ _LIST = re.compile(r"\A(?:---\s*\n)?(?:(?:apiVersion|kind): \w+\n)*items:\n(?P<i
 """How kubectl, and others, begin a list."""
 _UNREAD = (("metadata", "managedFields"), ("status", "images"))
 """Fields that decide nothing and are the larger part of what a live cluster prints."""
-_MOST_DOCUMENTS = 75_000
+_MOST_DOCUMENTS = 60_000
 """With more small ones than these, planning takes more than half a gigabyte of memory."""
 _DEEPEST = 500
 """Levels of nesting: far more would end the process, in its parsers. No object of Kubernetes has a tenth of them."""

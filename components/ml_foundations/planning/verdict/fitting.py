@@ -247,7 +247,7 @@ class Fitting:
             near = any(term.matches(theirs) for term in pod.affinity)
             return near or any(constraint.counts(pod, theirs) for constraint in pod.spread)
 
-        others = (other for other in self._candidates if other is not candidate)
+        others = (other for other in self._candidates if other is not candidate) if pod.affinity or pod.spread else ()
         return [other for other in others if any(counts(theirs) for _, theirs in other.sets)]
 
     def _place_with_friends(self, candidate: Candidate, pod_set: PodSet, pod: PodClass, wanted: int) -> None:
