@@ -101,10 +101,11 @@ def preview(project: Path, name: str = "dev") -> None:
 
 
 def objects_of(checkout: Path) -> list[dict[str, Any]]:
-    """The objects of Kubernetes that the rehearsed stack declares."""
+    """The objects that the rehearsed stack declares, but for those of kinds that GKE adds to Kubernetes."""
     state = json.loads(stack.state_file(Rehearsal.of("dev", checkout)).read_text())
     declared = (each.get("inputs", {}) for each in state["checkpoint"]["latest"]["resources"])
-    return [each for each in declared if {"apiVersion", "kind"} <= each.keys()]
+    found = (each for each in declared if {"apiVersion", "kind"} <= each.keys())
+    return [each for each in found if not each["apiVersion"].startswith("snapshot.")]
 
 
 def applied(root: Path, objects: list[dict[str, Any]]) -> float:

@@ -281,7 +281,8 @@ def _of_job_set(name: str, spec: Manifest) -> _Wrong:
         longest = f"{name}-{names[index]}-{(replicas or 1) - 1}{pod}"
         if name not in ("", UNKNOWN) and not is_valid("a DNS label that begins with a letter", longest):
             yield f"spec.replicatedJobs[{index}].name", f"must make DNS labels of at most 63 characters, not {longest}"
-        before = items(job, "dependsOn") or [{}] * (job.get("dependsOn") == [] == names[:index])
+        # The first job may not have it, not even empty.
+        before = items(job, "dependsOn") or ([{}] if job.get("dependsOn") == [] and not index else [])
         named += [(index, each.get("name")) for each in before]
         for path, wrong in _of_job(own, section(own, "template", "spec")):
             yield f"spec.replicatedJobs[{index}].template.spec.{path}", wrong
