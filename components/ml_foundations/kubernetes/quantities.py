@@ -57,6 +57,11 @@ def milli(value: str | int | float | None) -> int:
     return 0 if value is None else math.ceil(parse_quantity(value) * 1000)
 
 
+def is_whole(amount: int) -> bool:
+    """Whether an amount in thousandths is a whole number that Kubernetes counts, in thousandths of 64 bits."""
+    return amount % WHOLE == 0 and not 2**63 <= amount < 999 * 2**63
+
+
 def millis(values: Mapping[str, Any]) -> Amounts:
     """A list of resources, such as requests or limits, in thousandths."""
     return {name: milli(value) for name, value in values.items()}

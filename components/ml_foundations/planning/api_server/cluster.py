@@ -154,7 +154,7 @@ class Cluster:
     @cached_property
     def service_accounts(self) -> Mapping[tuple[str, str], Manifest]:
         """The ServiceAccounts that are declared, by namespace and name."""
-        return {(namespace_of(account), str(name_of(account))): account for account in self.by_kind["ServiceAccount"]}
+        return {(namespace_of(account), name_of(account)): account for account in self.by_kind["ServiceAccount"]}
 
     def _running_pods(self) -> dict[str, list[PodClass]]:
         """Pods that keep their room: not those of workloads that are judged with all their pods."""

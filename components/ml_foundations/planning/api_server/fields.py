@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.cron import is_schedule
 from ml_foundations.kubernetes.objects import Manifest, items, section
-from ml_foundations.kubernetes.quantities import milli, parse_quantity
+from ml_foundations.kubernetes.quantities import is_whole, milli, parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, unknown_paths
 
 _DIVISORS = ("0", "1", *(f"1{unit}{kind}" for unit in "kMGTPE" for kind in ("", "i") if unit + kind != "ki"), "1Ki")
@@ -73,8 +73,7 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     ),
     "with each flavor once": lambda groups: _differ([(each["name"],) for held in groups for each in held["flavors"]]),
     "with resources once": lambda groups: _differ([(each,) for held in groups for each in held["coveredResources"]]),
-    # Kubernetes counts in thousandths, of 64 bits.
-    "a whole amount": lambda value: not ((most := milli(value or 0)) % 1000 or 2**63 <= most < 999 * 2**63),
+    "a whole amount": lambda value: is_whole(milli(value or 0)),
     "whole where counted": lambda value: all(
         is_valid("a whole amount", value[name]) for name in value if is_valid("a counted resource", name)
     ),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
-from ml_foundations.kubernetes.quantities import WHOLE, Amounts, format_milli, milli, millis
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, format_milli, is_whole, milli, millis
 from ml_foundations.planning.api_server.fields import is_valid
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import (
@@ -94,7 +94,7 @@ def _invalid(path: str, requests: Amounts, limits: Amounts, *, of_pod: bool = Fa
         yield Refusal("invalid", path, "has huge pages without cpu or memory", "Request cpu or memory as well.")
     for name, wanted in sorted((limits | requests).items()):
         shown, limit = format_milli(wanted), limits.get(name)
-        if is_extended(name) and (wanted % WHOLE or 2**63 <= wanted < 999 * 2**63):
+        if is_extended(name) and not is_whole(wanted):
             yield told("fraction", f"{path}.requests.{name}", shown=shown, name=name)
         if limit is None and not is_overcommitted(name):
             yield told("no-limit", f"{path}.limits.{name}", shown=shown, name=name)

@@ -76,6 +76,7 @@ class World:
         self._namespaces = {name_of(d): labels_of(d) for d in self.judged if d["kind"] == "Namespace"}
         others = (d for d in self.judged if d["kind"] not in WORKLOAD_KINDS and not is_stored(d))
         self._beside = frozenset(map(_resource, others))
+        self._partly_known = {id(d) for d in self._admission if any(unknown_paths(d))}
         self._policies = {name_of(d) for d in self._admission if d["kind"].endswith("Policy")}
         self._bindings: defaultdict[str, list[Manifest]] = defaultdict(list)
         for binding in self._admission:
@@ -186,7 +187,7 @@ class World:
                 is_unknown = UNKNOWN in (document.get("webhooks"), *hooks)
                 return is_unknown or any(self._is_about(hook, "rules", workload) for hook in hooks)
             case "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy":
-                is_known = not any(unknown_paths(document))
+                is_known = id(document) not in self._partly_known
                 if is_known and workload.pods and all(_is_of_our_gpu_models(document, p.spec) for p in workload.pods):
                     return False
                 is_about = self._is_about(section(spec, "matchConstraints"), "resourceRules", workload)
