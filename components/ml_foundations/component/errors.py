@@ -3,8 +3,8 @@
 import difflib
 import operator
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from functools import cache, reduce
 from typing import Any, cast, get_args
 
 import pulumi
@@ -72,25 +72,36 @@ def taken(field: str, values: Sequence[str], others: Container[str] = ()) -> Ite
             yield field.format(index), f"{value} is taken; choose another"
 
 
-def apart(spec: BaseModel, package: str, table: str) -> Iterator[tuple[str, str]]:
-    """The arguments that do not go together, by a table: the field to change, when, and the reason."""
-    for row in rows(table, package, "|"):
+def apart(spec: BaseModel) -> Iterator[tuple[str, str]]:
+    """The arguments that do not go together, by the tables of rules: the field to change, and the reason."""
+    for row in _rules(type(spec)):
         if all(_holds(spec, term) for term in row["when"].split()):
             yield row["field"], row["reason"].format(spec)
+
+
+@cache
+def _rules(kind: type[BaseModel]) -> list[Mapping[str, str]]:
+    """The rules of a spec and of those that it inherits from, each in the table of its room."""
+    rooms = {base.__name__: base.__module__.rpartition(".")[0] for base in kind.__mro__}
+    ours = ((name, room) for name, room in rooms.items() if room.startswith("ml_foundations."))
+    return [row for name, room in ours for row in rows("rules.csv", room, "|") if row["of"] == name]
 
 
 def _holds(spec: BaseModel, term: str) -> bool:
     """Whether a condition holds, of a field or property that may be.
 
     It is ``word``, ``word=value``, ``word!=value``, or a comparison with a number or another word, as ``word<other``.
+    Values with a meaning are None, nothing (false or empty, too) and given (by the program).
     """
     word, sign, value = _TERM.fullmatch(term).groups()  # pyright: ignore[reportOptionalMemberAccess]
     found = _value(spec, word)
     if compare := _COMPARED.get(sign):
         other = int(value) if value.isdecimal() else _value(spec, value)
         return found is not None and other is not None and compare(found, other)
-    is_equal = found is None if value == "None" else str(found) == value
-    return is_equal != (sign == "!=") if sign else bool(found)
+    if not sign:
+        return bool(found)
+    meant = {"None": found is None, "nothing": not found, "given": word in spec.model_fields_set}
+    return (meant[value] if value in meant else str(found) == value) != (sign == "!=")
 
 
 _TERM = re.compile("([^=!<>]+)([=!<>]*)(.*)")
@@ -98,7 +109,10 @@ _COMPARED = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operat
 
 
 def _value(spec: BaseModel, word: str) -> Any:
-    return reduce(lambda of, name: getattr(of, name, None), word.split("."), cast("Any", spec))
+    def below(of: Any, name: str) -> Any:
+        return cast("Mapping[str, Any]", of).get(name) if isinstance(of, Mapping) else getattr(of, name, None)
+
+    return reduce(below, word.split("."), cast("Any", spec))
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 from typing_extensions import override
 
-from ml_foundations.component.errors import ArgumentsError, FieldsError
+from ml_foundations.component.errors import ArgumentsError, FieldsError, apart
 from ml_foundations.component.overrides import object_errors, selector_errors
 from ml_foundations.component.parts import Part
 from ml_foundations.kubernetes.merging import overridden
@@ -46,6 +46,7 @@ class Spec(BaseModel):
 
     def _all_errors(self) -> Iterator[tuple[str, str]]:
         """``errors()``, and what no spec looks for itself."""
+        yield from apart(self)
         yield from self.errors()
 
 

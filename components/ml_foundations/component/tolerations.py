@@ -1,10 +1,8 @@
 """Tolerations: what node pools publish and workloads take."""
 
-from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
-from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
 from ml_foundations.kubernetes import labels
@@ -22,11 +20,6 @@ class Toleration(Spec):
     """Equal or Exists; default Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """NoSchedule, PreferNoSchedule or NoExecute; by default every effect."""
-
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        if self.operator == "Exists" and self.value:
-            yield "value", f'is "{self.value}", but the operator Exists takes none'
 
 
 GPU_TOLERATION = Toleration.model_validate(

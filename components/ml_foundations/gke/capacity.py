@@ -21,9 +21,6 @@ _RESERVATION = re.compile(
 _ANY = {"any": "ANY_RESERVATION", "any-or-fail": "ANY_RESERVATION_THEN_FAIL"}
 """Ways to take any open reservation, as GKE's API names them (ReservationAffinity)."""
 
-_COMPACT_WITH_FLEX_START = ("a3-ultragpu", "a4-highgpu", "h4d")
-"""Families that are placed compactly with flex-start (cluster-toolkit, gke-node-pool)."""
-
 _COMPACT_GPUS = {"a2", "a3-edgegpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu", "g2", "g4"}
 _COMPACT = _COMPACT_GPUS | {"c2", "c2d", "c3", "c3d", "c4", "c4a", "c4d", "c4n", "h3", "h4d", "n2", "n2d"}
 """Families that a compact placement policy takes (GKE, "Define compact placement for GKE nodes"; for those with GPUs
@@ -173,9 +170,6 @@ class CapacitySpec(Spec):
             yield "compact_placement", f"is not for {self.machine_type} machines; leave it out, or take another family"
         if len(self.zones or []) != 1:
             yield "compact_placement", "puts the nodes close together, so in one zone: name it in zones"
-        if self.flex_start and self.shape.family not in _COMPACT_WITH_FLEX_START:
-            families = " and ".join(_COMPACT_WITH_FLEX_START)
-            yield "compact_placement", f"is possible with flex_start on {families} machines only; leave one of them out"
 
 
 def _field(way: str) -> str:

@@ -10,7 +10,6 @@ import pulumi_gcp as gcp
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.errors import apart
 from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf, InputStr, InputText, Name
@@ -42,10 +41,6 @@ class Network(Spec):
     nat: bool = False
     """Whether to make a Cloud NAT in it. Default false: where there is none, nodes pull no image from outside."""
 
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        yield from apart(self, "ml_foundations.gke", "cluster.csv")
-
 
 class ClusterNetworkSpec(Spec):
     """The arguments of a cluster about its place and its network."""
@@ -76,7 +71,6 @@ class ClusterNetworkSpec(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        yield from apart(self, "ml_foundations.gke", "cluster.csv")
         fields = ("node_cidr", "pod_cidr", "service_cidr", "control_plane_cidr")
         ranges = [(field, block) for field in fields if (block := getattr(self, field)) is not None]
         for (other, taken), (field, block) in combinations(ranges, 2):
@@ -88,11 +82,6 @@ class ClusterNetworkSpec(Spec):
             largest, smallest = _PREFIXES.get(field, (8, 32))
             if not largest <= block.prefixlen <= smallest:
                 yield field, f"is {block}; GKE takes a /{smallest}{' or larger' * (largest < smallest)}"
-        if self.network is not None:
-            for field in ("node_cidr", "pod_cidr", "service_cidr", "mtu", "flow_logs"):
-                if field in self.model_fields_set:
-                    made = "is for a network that is made, and network names one that exists"
-                    yield field, f"{made}; leave one of them out"
 
 
 def network_parts(spec: ClusterNetworkSpec, *, private_services: bool) -> Iterator[Part]:

@@ -10,7 +10,6 @@ from typing_extensions import override
 
 from ml_foundations.catalog.disks import BOOT_DISKS
 from ml_foundations.catalog.pools import TAINT_EFFECTS
-from ml_foundations.component.errors import apart
 from ml_foundations.component.parts import Cloud, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputName, InputStr, InputText, Name
@@ -143,9 +142,6 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         fitting = [each for each in BOOT_DISKS if machine.attaches(each) is not False]
         if self.disk_type not in (None, *fitting):
             yield "disk_type", f"{self.disk_type} is no boot disk of {machine.name}; take {' or '.join(fitting)}"
-        yield from apart(self, "ml_foundations.gke", "pools.csv")
-        if self.is_short_lived and self.upgrade.given():
-            yield "upgrade", "is GKE's own choice (SHORT_LIVED) with flex_start and queued_provisioning; leave it out"
         yield from ssd_errors(machine, self.local_ssd)
 
 

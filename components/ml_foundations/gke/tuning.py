@@ -1,10 +1,8 @@
 """Settings of the kubelet and of the Linux kernel on a pool's nodes."""
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
 
@@ -25,11 +23,6 @@ class Kubelet(Spec):
     """The most processes of a pod, 1024 to 4194304; by default GKE's own."""
     parallel_image_pulls: int | None = Field(default=None, ge=2, le=5)
     """How many images a node pulls at once, 2 to 5; by default GKE's own."""
-
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        if self.memory_manager == "Static" and self.topology_manager in (None, "none"):
-            yield "memory_manager", "is Static, which needs a topology_manager: restricted or single-numa-node"
 
 
 class Linux(Spec):

@@ -6,7 +6,6 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.errors import apart
 from ml_foundations.component.spec import Spec
 
 _MOST_AT_ONCE = 20
@@ -31,7 +30,6 @@ class Upgrade(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        yield from apart(self, "ml_foundations.gke", "pools.csv")
         if (self.max_surge or 0) + (self.max_unavailable or 0) > _MOST_AT_ONCE:
             most = _MOST_AT_ONCE
             yield "max_surge", f"and max_unavailable are more than {most} together; GKE upgrades no more at once"

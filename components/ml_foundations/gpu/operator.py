@@ -1,6 +1,7 @@
 """The NVIDIA GPU Operator, by its Helm chart."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 import yaml
@@ -10,7 +11,6 @@ from typing_extensions import override
 from ml_foundations.catalog.pools import MOST_CLIENTS
 from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.component.base import Component
-from ml_foundations.component.errors import apart
 from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration
@@ -19,7 +19,6 @@ from ml_foundations.gpu.agents import agent_namespace, agent_tolerations
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR, driver_installer_manifest
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, without_none
-from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.typed_args import GpuOperatorArgs
 
 Mode = Literal["operator", "cos", "ubuntu", "gke"]
@@ -75,8 +74,6 @@ class DevicePlugin(Spec):
         if self.default_sharing is not None and self.default_sharing not in self.sharing:
             known = ", ".join(self.sharing) or "none"
             yield "default_sharing", f'is "{self.default_sharing}", which is not in sharing ({known})'
-        if self.enabled is False and self.sharing:
-            yield "sharing", "is done by the device plugin, and enabled is false"
 
 
 class DcgmExporter(Spec):
@@ -90,11 +87,6 @@ class DcgmExporter(Spec):
     """How often it is scraped; default 15s."""
     pod_labels: bool = False
     """Whether metrics carry the labels of the pods that use the GPU; default false."""
-
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        if self.service_monitor and not self.enabled:
-            yield "service_monitor", "is for the exporter, and enabled is false"
 
 
 class Mig(Spec):
@@ -150,10 +142,10 @@ class GpuOperatorSpec(ComponentSpec):
         enabled = self.device_plugin.enabled
         return self.mode != "gke" if enabled is None else enabled
 
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        yield from apart(self, "ml_foundations.gpu", "operator.csv")
-        yield from _chart_errors(self)
+    @cached_property
+    def chart_values(self) -> dict[str, Any]:
+        """The values of the chart, those that the user merges on top included."""
+        return _chart_values(self)
 
     @override
     def parts(self) -> Iterator[Part]:
@@ -162,7 +154,7 @@ class GpuOperatorSpec(ComponentSpec):
         if self.mode in ("cos", "ubuntu"):
             yield Part("driver-installer", driver_installer_manifest(self.mode))
             before.append("driver-installer")
-        release = helm_release(GPU_OPERATOR, self.namespace, _chart_values(self), timeout=900)
+        release = helm_release(GPU_OPERATOR, self.namespace, self.chart_values, timeout=900)
         yield Part("release", release, after=before)
 
 
@@ -257,27 +249,3 @@ def _mig_manager_values(mig: Mig) -> dict[str, Any]:
 
 def _environment(variables: dict[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in variables.items()]
-
-
-def _chart_errors(spec: GpuOperatorSpec) -> Iterator[tuple[str, str]]:
-    """What the chart itself refuses, or what breaks nodes, in the values that the user merges on top."""
-    values = _chart_values(spec)
-    if _at(values, "driver", "enabled") and spec.mode != "operator":
-        yield "values", f"driver.enabled is true, but in the mode {spec.mode} nodes have Google's driver"
-    if _at(values, "devicePlugin", "enabled") and spec.mode == "gke" and not spec.device_plugin.enabled:
-        reason = "devicePlugin.enabled is true, but in the mode gke GKE advertises the GPUs; they would count twice"
-        yield "values", reason
-    if _at(values, "clusterPolicy", "deployCR") is not False and _at(values, "gpuCluster", "deployCR"):
-        yield "values", "gpuCluster.deployCR needs clusterPolicy.deployCR: false"
-    if _at(values, "cdi", "nriPluginEnabled"):
-        if _at(values, "cdi", "enabled") is False:
-            yield "values", "cdi.nriPluginEnabled needs cdi.enabled"
-        if not _at(values, "toolkit", "enabled"):
-            yield "values", "cdi.nriPluginEnabled needs toolkit.enabled"
-    if _at(values, "devicePlugin", "config", "create"):
-        missing = [key for key in ("name", "data") if not _at(values, "devicePlugin", "config", key)]
-        yield from (("values", f"devicePlugin.config.create needs devicePlugin.config.{key}") for key in missing)
-
-
-def _at(values: Manifest, *path: str) -> Any:
-    return section(values, *path[:-1]).get(path[-1])

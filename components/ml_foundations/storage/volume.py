@@ -72,22 +72,8 @@ class VolumeSpec(ComponentSpec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        sources = [name for name in ("snapshot", "disk", "bucket") if getattr(self, name) is not None]
-        if len(sources) > 1:
-            yield sources[1], f"a volume has one source, and {sources[0]} is given too; leave one out"
         if isinstance(self.disk, str) and not _DISK_ID.fullmatch(self.disk):
             yield "disk", f'is "{self.disk}"; it must be projects/<project>/zones/<zone>/disks/<name>'
-        if self.bucket is None:
-            missing = [field for field in ("size", "storage_class") if field not in self.model_fields_set]
-            yield from ((field, "is required, but for a bucket") for field in missing)
-        elif "storage_class" in self.model_fields_set and self.storage_class != GCS_FUSE_CLASS:
-            yield "storage_class", "is for disks and file systems; a bucket has none, leave it out"
-        if self.mode == "ReadOnlyMany" and not sources:
-            yield "access_mode", "is ReadOnlyMany, so it would stay empty: give snapshot, disk or bucket"
-        if self.attributes and self.bucket is None:
-            yield "attributes", "are of a bucket, and there is none"
-        if self.mount_options and self.disk is None and self.bucket is None:
-            yield "mount_options", "are for a disk or bucket; for others the storage class has them"
 
     @property
     def volume_name(self) -> str:

@@ -111,12 +111,6 @@ class Queues(Spec):
     """Fields of the objects that it makes, by kind (ResourceFlavor, ClusterQueue, LocalQueue), merged over them: maps
     join, lists are replaced, and null removes a field."""
 
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        for field in ("ready_seconds", "values") if not self.install else ():
-            if field in self.model_fields_set:
-                yield field, "is for the Kueue that install brings, which is false: configure the one that is there"
-
 
 class TrainingQueueSpec(Queues, ComponentSpec):
     """Arguments of a TrainingQueue."""
@@ -135,9 +129,6 @@ class TrainingQueueSpec(Queues, ComponentSpec):
         yield from super().errors()
         names = [flavor.name for flavor in self.flavors]
         yield from taken("flavors[{}].name", names, [_COMPUTE])
-        for index, flavor in enumerate(self.flavors):
-            if not flavor.gpu and not flavor.node_selector:
-                yield f"flavors[{index}].gpu", "is required, or node_selector: the two tell its nodes from others"
         namespaces = [team.namespace for team in self.teams]
         for index, team in enumerate(self.teams):
             if team.namespace in namespaces[:index]:

@@ -1,13 +1,11 @@
 """How many pods a server has: a HorizontalPodAutoscaler on CPU, on a metric of the pods, or on both."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
-from typing_extensions import override
 
-from ml_foundations.component.errors import apart
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Quantity
 from ml_foundations.kubernetes.labels import GKE_METRIC
@@ -34,10 +32,6 @@ class Autoscaling(Spec):
     PERFORMANCE. Default adapter."""
     scale_down_seconds: int = Field(300, ge=0, le=3600)
     """Seconds that demand must have been lower before pods are removed; default 300."""
-
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        yield from apart(self, "ml_foundations.workloads", "workloads.csv")
 
     def manifest(self, metadata: Mapping[str, Any], deployment: str, least: int) -> dict[str, Any]:
         """The HorizontalPodAutoscaler of a Deployment, which has some pods at least."""

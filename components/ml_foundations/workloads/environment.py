@@ -1,9 +1,7 @@
 """Environment variables of a workload's container."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputText
@@ -32,11 +30,6 @@ class EnvironmentSource(Spec):
     """What the variables' names begin with."""
     optional: bool | None = None
     """Whether pods start without it; default false."""
-
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        if (self.secret is None) == (self.config_map is None):
-            yield "secret", "give either secret or config_map"
 
 
 def environment(

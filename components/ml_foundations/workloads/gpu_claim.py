@@ -1,10 +1,9 @@
 """GPUs that a workload claims by dynamic resource allocation (DRA), instead of from the device plugin."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
-from typing_extensions import override
 
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name
@@ -25,11 +24,6 @@ class GpuClaim(Spec):
     device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0."""
     template: Name | None = None
     """An existing ResourceClaimTemplate, such as one of DeviceClasses; by default one is created."""
-
-    @override
-    def errors(self) -> Iterator[tuple[str, str]]:
-        if self.template is not None and len(self.model_fields_set) > 1:
-            yield "template", "already says which GPUs it claims; leave device_class and selectors out"
 
     def devices(self, models: Sequence[str], gpus: int) -> dict[str, Any]:
         """What a pod claims, as Kubernetes writes it: of products as GPU Feature Discovery labels them, or of any."""

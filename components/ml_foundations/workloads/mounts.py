@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.errors import apart
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf, Name, Quantity
 from ml_foundations.kubernetes import labels
@@ -53,7 +52,6 @@ class Mount(Spec):
         given = [source for source in _SOURCES if getattr(self, source) is not None]
         if len(given) != 1:
             yield "path", f"has {' and '.join(given) or 'no source'}: give exactly one of {', '.join(_SOURCES)}"
-        yield from apart(self, "ml_foundations.workloads", "workloads.csv")
 
     @property
     def volume_name(self) -> str:

@@ -10,7 +10,6 @@ from typing import Literal
 from pydantic import StrictBool, StrictFloat, StrictInt, StrictStr, field_validator
 from typing_extensions import override
 
-from ml_foundations.component.errors import apart
 from ml_foundations.component.spec import Spec
 
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
@@ -41,7 +40,6 @@ class Parameter(Spec):
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
-        yield from apart(self, "ml_foundations.workloads", "workloads.csv")
         if self.integer and any(each and not each.is_integer() for each in (self.low, self.high)):
             yield "integer", "low and high must be whole numbers, too"
 

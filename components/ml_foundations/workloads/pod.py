@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.errors import apart
 from ml_foundations.component.overrides import Affinity, Container, PodFields, container_errors
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
@@ -224,11 +223,8 @@ class WorkloadSpec(ComponentSpec):
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.models and not self.takes_gpus:
             yield "gpus", f"is 0, but gpu is {' or '.join(self.models)}; say how many each pod needs"
-        yield from apart(self, "ml_foundations.workloads", "workloads.csv")
         yield from self._amount_errors()
         yield from files.file_errors(self.files)
-        if self.image_user and "run_as_user" in self.model_fields_set and not self.run_as_user:
-            yield "image_user", "leaves the user to the image, and run_as_user is 0; leave one out"
         yield from mount_errors(self.mounts, self.own_mounts)
         for field in ("labels", "object_labels"):
             for label in self.app_labels.keys() & getattr(self, field).keys():
@@ -240,9 +236,6 @@ class WorkloadSpec(ComponentSpec):
         for field, amounts in (("requests", self.requests), ("limits", self.limits)):
             if labels.GPU_RESOURCE in amounts:
                 yield f"{field}.{labels.GPU_RESOURCE}", "is set by gpus alone; leave it out here"
-        for name in ("cpu", "memory"):
-            if name in self.requests:
-                yield f"requests.{name}", f"is set by {name} alone; leave it out here"
         requested = self.requested
         for name, limit in self.limits.items():
             if limit is not None and parse_quantity(limit) < parse_quantity(requested.get(name, "0")):

@@ -121,8 +121,6 @@ class ServerSpec(WorkloadSpec):
         for index, service in enumerate(self.services):
             for name in service.ports.keys() - self.port_numbers:
                 yield f"services[{index}].ports.{name}", f"is no port. Ports: {', '.join(self.port_numbers)}"
-            if service.headless and service.type != "ClusterIP":
-                yield f"services[{index}].headless", f"is true, so type is ClusterIP, not {service.type}"
 
     def _renamed_ports(self) -> Iterator[tuple[str, str]]:
         """Probes and the Service know a port by its name, which an override would change in the container alone."""
