@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from ml_foundations.catalog import machine_types
 from ml_foundations.catalog.machine_types import GPUS, MAX_PODS, Gpu, MachineType, gpu_model, machine_type
@@ -44,6 +44,20 @@ class PoolGpu:
     sharing_strategy: str | None = None
     max_shared_clients: int | None = None
 
+    @classmethod
+    def of(cls, accelerator: Mapping[str, Any]) -> Self:
+        """The GPUs that an entry of ``guestAccelerators`` declares."""
+        version = section(accelerator, "gpuDriverInstallationConfig").get("gpuDriverVersion")
+        sharing = section(accelerator, "gpuSharingConfig")
+        return cls(
+            type=accelerator["type"],
+            count=int(accelerator["count"]),
+            driver_version=None if version == "GPU_DRIVER_VERSION_UNSPECIFIED" else version or None,
+            partition_size=accelerator.get("gpuPartitionSize") or None,
+            sharing_strategy=sharing.get("gpuSharingStrategy") or None,
+            max_shared_clients=int(sharing.get("maxSharedClientsPerGpu") or 1),
+        )
+
     @property
     def devices(self) -> int:
         """The nvidia.com/gpu resources that GKE's device plugin advertises for a node's GPUs."""
@@ -75,6 +89,8 @@ class PoolTraits:
     """The specific reservation that the nodes come from."""
     image_type: str = "COS_CONTAINERD"
     boot_disk_type: str = "pd-balanced"
+    boot_disk_gib: int = 100
+    ephemeral_local_ssds: int = 0
     max_pods: int = MAX_PODS
     workload_identity: bool = False
     one_thread: bool = False
@@ -153,5 +169,19 @@ def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[
         "workload_identity": bool(cluster.get("workloadIdentityConfig"))
         and metadata_server in ("GKE_METADATA", UNKNOWN),
         "one_thread": section(config, "advancedMachineFeatures").get("threadsPerCore") in (1, "1"),
+        "boot_disk_gib": int(config.get("diskSizeGb") or section(config, "bootDisk").get("sizeGb") or 100),
+        "ephemeral_local_ssds": int(section(config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0),
         "hugepages": {name: int(pages[key]) * kib for key, (name, kib) in _HUGEPAGES.items() if pages.get(key)},
     }
+
+
+def pool_sizes(inputs: Mapping[str, Any], zones: int) -> tuple[int, int]:
+    """The fewest and the most nodes of a pool over all its zones: Google counts per zone, but for the total numbers."""
+    scaling = section(inputs, "autoscaling")
+    if not scaling:
+        declared = inputs.get("nodeCount")
+        count = int(inputs.get("initialNodeCount") or 0 if declared is None else declared) * zones
+        return count, count
+    if scaling.get("totalMaxNodeCount") is not None:
+        return int(scaling.get("totalMinNodeCount") or 0), int(scaling["totalMaxNodeCount"])
+    return int(scaling.get("minNodeCount") or 0) * zones, int(scaling.get("maxNodeCount") or 0) * zones

@@ -8,7 +8,7 @@ from ml_foundations.catalog import machine_types, node_resources
 from ml_foundations.catalog.machine_types import MachineType, UnknownNameError, gpu_model
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
-from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, PoolTraits, plain_traits
+from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, PoolTraits, plain_traits, pool_sizes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, api_object, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
@@ -108,15 +108,8 @@ class _Pool:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The fewest and the most nodes over all zones; GKE counts per zone, but for the total numbers."""
-        zones, scaling = len(self.zones), section(self._inputs, "autoscaling")
-        if not scaling:
-            declared = self._inputs.get("nodeCount")
-            count = int(self._inputs.get("initialNodeCount") or 0 if declared is None else declared) * zones
-            return count, count
-        if scaling.get("totalMaxNodeCount") is not None:
-            return int(scaling.get("totalMinNodeCount") or 0), int(scaling["totalMaxNodeCount"])
-        return int(scaling.get("minNodeCount") or 0) * zones, int(scaling.get("maxNodeCount") or 0) * zones
+        """The fewest and the most nodes over all zones."""
+        return pool_sizes(self._inputs, len(self.zones))
 
     @property
     def most_per_zone(self) -> int:
@@ -155,26 +148,11 @@ class _Pool:
                 for taint in items(config, "taints")
                 for effect in [str(taint["effect"])]  # in either spelling
             ),
-            gpu=self._gpu,
-            automatic_gpu_taint=self._gpu is not None,
+            gpu=PoolGpu.of(self._accelerator) if self._accelerator else None,
+            automatic_gpu_taint=bool(self._accelerator),
             reservation="" if self._hides_reservation else str(reserved[0]) if reserved else "",
             boot_disk_type=str(config.get("diskType") or section(config, "bootDisk").get("diskType") or "pd-balanced"),
             **plain_traits(self._inputs, self._cluster),
-        )
-
-    @cached_property
-    def _gpu(self) -> PoolGpu | None:
-        accelerator = self._accelerator
-        if not accelerator:
-            return None
-        sharing = section(accelerator, "gpuSharingConfig")
-        return PoolGpu(
-            type=accelerator["type"],
-            count=int(accelerator["count"]),
-            driver_version=section(accelerator, "gpuDriverInstallationConfig").get("gpuDriverVersion"),
-            partition_size=accelerator.get("gpuPartitionSize"),
-            sharing_strategy=sharing.get("gpuSharingStrategy"),
-            max_shared_clients=int(sharing.get("maxSharedClientsPerGpu") or 1),
         )
 
     def node(self, operator: Operator | None) -> dict[str, Any]:
@@ -199,11 +177,9 @@ class _Pool:
 
     def allocatable(self, operator: Operator | None) -> Amounts:
         """What a node offers once GKE has reserved its part and its own DaemonSets run, in thousandths."""
-        huge = self.traits.hugepages
-        free = node_resources.allocatable(self.traits.machine, self.traits.max_pods, sum(huge.values()))
-        disk = self._config.get("diskSizeGb") or section(self._config, "bootDisk").get("sizeGb") or 100
-        ssds = section(self._config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0
-        _, storage = node_resources.ephemeral_storage_gib(int(disk), int(ssds))
+        traits, huge = self.traits, self.traits.hugepages
+        free = node_resources.allocatable(traits.machine, traits.max_pods, sum(huge.values()))
+        _, storage = node_resources.ephemeral_storage_gib(traits.boot_disk_gib, traits.ephemeral_local_ssds)
         offered: Amounts = {
             "cpu": free.cpu_millis,
             "memory": free.memory_kib * node_resources.KIB * WHOLE,

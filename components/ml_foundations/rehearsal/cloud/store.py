@@ -32,8 +32,6 @@ class Pool(PoolTraits):
     project: str = ""
     zones: tuple[str, ...] = ()
     location_policy: str = "BALANCED"
-    boot_disk_gib: int = 100
-    ephemeral_local_ssds: int = 0
     resource: Mapping[str, Any] = field(default_factory=dict)
     """The Pulumi resource that declares the pool: type, id, urn, inputs and outputs."""
 

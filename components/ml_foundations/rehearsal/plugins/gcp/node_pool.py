@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ml_foundations.catalog.disks import BOOT_DISKS
-from ml_foundations.catalog.machine_types import GPUS, Gpu, MachineType, UnknownNameError, gpu_model, machine_type
-from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, plain_traits
+from ml_foundations.catalog.machine_types import GPUS, MachineType, UnknownNameError, gpu_model, machine_type
+from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, plain_traits, pool_sizes
 from ml_foundations.kubernetes import labels
 from ml_foundations.planning.api_server.fields import is_valid
 from ml_foundations.rehearsal.cloud.store import Pool
@@ -22,7 +22,8 @@ _RESERVATION_TYPES = ("NO_RESERVATION", "ANY_RESERVATION", "SPECIFIC_RESERVATION
 
 def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
     """The pool that a program declares in a cluster, checked as GKE checks it."""
-    config = inputs.get("nodeConfig") or {}
+    config, scaling = inputs.get("nodeConfig") or {}, inputs.get("autoscaling") or {}
+    per_zone = scaling.get("maxNodeCount")
     check_name("Node pool", inputs["name"])
     location = place.location_of(inputs)
     zones = list(inputs.get("nodeLocations") or cluster.get("nodeLocations") or default_zones(location))
@@ -46,16 +47,14 @@ def node_pool(inputs: Inputs, place: Place, cluster: Inputs) -> Pool:
         max_nodes=high,
         initial_nodes=initial,
         autoscaled=autoscaled,
-        max_nodes_per_zone=_int((inputs.get("autoscaling") or {}).get("maxNodeCount")),
+        max_nodes_per_zone=None if per_zone is None else int(per_zone),
         zones=tuple(zones),
         labels=dict(_label("label", *item) for item in (config.get("labels") or {}).items()),
         taints=_taints(config),
         gpu=gpu,
         reservation=_reservation(config),
-        location_policy=(inputs.get("autoscaling") or {}).get("locationPolicy") or "BALANCED",
+        location_policy=scaling.get("locationPolicy") or "BALANCED",
         boot_disk_type=disk_type,
-        boot_disk_gib=int(config.get("diskSizeGb") or (config.get("bootDisk") or {}).get("sizeGb") or 100),
-        ephemeral_local_ssds=int((config.get("ephemeralStorageLocalSsdConfig") or {}).get("localSsdCount") or 0),
         **traits,
     )
 
@@ -83,22 +82,15 @@ def _machine(name: str, node_labels: Mapping[str, str]) -> MachineType:
 
 def _sizes(inputs: Inputs, zones: int) -> tuple[int, int, int, bool]:
     """Minimum, maximum and initial number of nodes of the whole pool, and whether it scales."""
-    scaling = inputs.get("autoscaling")
-    # Google's numbers of nodes are per zone, but for the total ones.
-    declared = _int(inputs.get("nodeCount"))
-    initial = int(inputs.get("initialNodeCount") or 0) if declared is None else declared
+    scaling, (low, high) = inputs.get("autoscaling"), pool_sizes(inputs, zones)
     if not scaling:
-        return initial * zones, initial * zones, initial * zones, False
-    total = scaling.get("totalMaxNodeCount")
-    if total is not None and scaling.get("maxNodeCount") is not None:
+        return low, high, low, False
+    if None not in (scaling.get("totalMaxNodeCount"), scaling.get("maxNodeCount")):
         raise bad_request("total_max_node_count and max_node_count are mutually exclusive")
-    if total is None:
-        low, high = (int(scaling.get(key) or 0) * zones for key in ("minNodeCount", "maxNodeCount"))
-    else:
-        low, high = int(scaling.get("totalMinNodeCount") or 0), int(total)
+    initial, _ = pool_sizes({**inputs, "autoscaling": None}, zones)
     if high <= 0 or low > high:
         raise bad_request(f"Autoscaling limits are invalid: minimum {low}, maximum {high} nodes")
-    return low, high, max(initial * zones, low), True
+    return low, high, max(initial, low), True
 
 
 def _check_queued(inputs: Inputs) -> None:
@@ -138,25 +130,13 @@ def _gpu(config: Inputs, machine: MachineType) -> PoolGpu | None:
         offers = f"{machine.gpu_count} x {machine.gpu}" if machine.gpu else "no GPU of this type"
         has = f"{' or '.join(map(str, allowed))} of this type" if allowed else offers
         raise bad_request(f"Machine type {machine.name} cannot have {count} accelerators of type {kind}: it has {has}")
-    sharing = accelerator.get("gpuSharingConfig") or {}
-    installed = (accelerator.get("gpuDriverInstallationConfig") or {}).get("gpuDriverVersion")
-    driver = _one_of("gpu_driver_version", installed, _DRIVER_VERSIONS)
-    return PoolGpu(
-        type=kind,
-        count=count,
-        driver_version=None if driver == "GPU_DRIVER_VERSION_UNSPECIFIED" else driver,
-        partition_size=_partition(accelerator.get("gpuPartitionSize"), model),
-        sharing_strategy=_one_of("gpu_sharing_strategy", sharing.get("gpuSharingStrategy"), _SHARING_STRATEGIES),
-        max_shared_clients=_int(sharing.get("maxSharedClientsPerGpu")),
-    )
-
-
-def _partition(size: str | None, model: Gpu) -> str | None:
-    profiles = model.mig_profiles
-    if size and size not in profiles:
-        allowed = ", ".join(profiles) or "none: it cannot be partitioned"
-        raise bad_request(f'GPU partition size "{size}" is not one of {model.accelerator_type}: {allowed}')
-    return size or None
+    gpu = PoolGpu.of(accelerator)
+    _one_of("gpu_driver_version", gpu.driver_version, _DRIVER_VERSIONS)
+    _one_of("gpu_sharing_strategy", gpu.sharing_strategy, _SHARING_STRATEGIES)
+    if gpu.partition_size and gpu.partition_size not in model.mig_profiles:
+        known = ", ".join(model.mig_profiles) or "none: it cannot be partitioned"
+        raise bad_request(f'GPU partition size "{gpu.partition_size}" is not one of {kind}: {known}')
+    return gpu
 
 
 def _one_of(field: str, value: str | None, allowed: tuple[str, ...]) -> str | None:
@@ -209,7 +189,3 @@ def _boot_disk_type(config: Inputs, machine: MachineType) -> str:
 def is_gpu_pool(pool: Pool) -> bool:
     """Whether a pool's nodes have GPUs."""
     return pool.gpu is not None or labels.GKE_ACCELERATOR in pool.labels
-
-
-def _int(value: Any) -> int | None:
-    return None if value is None else int(value)
