@@ -16,7 +16,7 @@ from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defa
 from ml_foundations.planning.api_server.limits import claim_refusals, invalid_resources, out_of_range
 from ml_foundations.planning.api_server.quotas import Quota
 from ml_foundations.planning.model.alike import likeness
-from ml_foundations.planning.model.decisions import Candidate, GrowthStops, InTurns, Verdict, needed_claims
+from ml_foundations.planning.model.decisions import Candidate, GrowthStops, Verdict, in_turns, needed_claims
 from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, SHARED_HOSTNAME, NodeClass, comes_on_request
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
@@ -333,7 +333,7 @@ def _charge_pods(candidate: Candidate, quota: Quota) -> None:
     exceeded = quota.exceeded(quota.pods_charge(candidate))
     most = quota.most_pods(covered[0][1], covered[0][0].count) if exceeded and workload.is_partial else 0
     if most:
-        candidate.warnings.append(InTurns(covered[0][0], most, quota.manifest))
+        candidate.warnings.append(in_turns(covered[0][0], most, f"ResourceQuota {name_of(quota.manifest)}"))
     candidate.refuse(exceeded if not most else ())
     if not exceeded:
         for pod_set, pod in candidate.sets[:1]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from ml_foundations.kubernetes.objects import Manifest, name_of
 from ml_foundations.kubernetes.quantities import Amounts
 from ml_foundations.planning.model.places import Demand, Place, PodClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import PodSet, Workload, ordinals
 
 
@@ -54,13 +54,10 @@ class GrowthStops:
     limit: QuotaExceeded | int
 
 
-@dataclass(frozen=True)
-class InTurns:
+def in_turns(pods: PodSet, most: int, limit: str) -> Refusal:
     """Only this many pods of a Job run at a time: a quota or the nodes allow no more."""
-
-    pods: PodSet
-    most: int
-    quota: Manifest | None = None
+    path = pods.count_path
+    return told("in-turns", path, most=most, count=pods.count, limit=limit, field=path)
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class Competition:
     of_one: str = ""
 
 
-Reason = Refusal | QuotaExceeded | GrowthStops | InTurns | Shortage | Competition
+Reason = Refusal | QuotaExceeded | GrowthStops | Shortage | Competition
 """Why something does not fit, or perhaps not."""
 
 

@@ -7,15 +7,7 @@ from typing import Any
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import name_of, namespace_of
 from ml_foundations.kubernetes.quantities import readable
-from ml_foundations.planning.model.decisions import (
-    Competition,
-    GrowthStops,
-    InTurns,
-    QuotaExceeded,
-    Reason,
-    Shortage,
-    Verdict,
-)
+from ml_foundations.planning.model.decisions import Competition, GrowthStops, QuotaExceeded, Reason, Shortage, Verdict
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import Place, PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
@@ -46,8 +38,6 @@ def _words(reason: Reason, verdict: Verdict) -> Refusal:
             return _quota_exceeded(reason)
         case GrowthStops():
             return _growth_stops(reason)
-        case InTurns():
-            return _in_turns(reason)
         case Competition():
             return _competition(reason, verdict)
         case Shortage():
@@ -86,12 +76,6 @@ def _growth_stops(reason: GrowthStops) -> Refusal:
     message = f"{grown} do not fit: the nodes take {reason.limit} pods of {needs(reason.pod)}"
     remedy = f"Make room for {reason.count - reason.limit} more, or {less}."
     return Refusal(reason.rule, reason.pods.count_path, message, remedy)
-
-
-def _in_turns(reason: InTurns) -> Refusal:
-    path, count = reason.pods.count_path, reason.pods.count
-    limit = "the nodes" if reason.quota is None else f"ResourceQuota {name_of(reason.quota)}"
-    return told("in-turns", path, most=reason.most, count=count, limit=limit, field=path)
 
 
 def node_refuses(pods: PodSet, node: NodeClass, refusal: Refusal, *, must_run: bool = False) -> Refusal:

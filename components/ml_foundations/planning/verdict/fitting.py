@@ -12,10 +12,10 @@ from ml_foundations.planning.model.decisions import (
     Candidate,
     Competition,
     GrowthStops,
-    InTurns,
     Shortage,
     Shortfall,
     Verdict,
+    in_turns,
 )
 from ml_foundations.planning.model.free_volumes import access_modes
 from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying
@@ -160,7 +160,7 @@ class Fitting:
             return
         candidate.decide(Verdict.FITS)
         if found.least < pod_set.count:
-            candidate.warnings.append(InTurns(pod_set, found.least))
+            candidate.warnings.append(in_turns(pod_set, found.least, "the nodes"))
         for rule, count in workload.ceilings:
             if count > found.most:
                 candidate.warnings.append(GrowthStops(rule, pod_set, pod, count, found.most))
