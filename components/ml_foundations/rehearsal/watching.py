@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import psutil
 
@@ -23,9 +23,9 @@ def watched(parts: Callable[[], Iterable[Process]], again: str) -> Iterator[None
     Raises:
         RehearsalError: One of them died; whatever else went wrong followed from it. ``again`` starts it again.
     """
-    done, dead = threading.Event(), list[Process]()
+    dead = list[Process]()
 
-    def watch() -> None:
+    def watch(done: threading.Event) -> None:
         while not dead and not done.wait(_SECONDS):
             # A cluster may come and go: what ends with it is none of the parts any more.
             ended = [part for part in parts() if part.has_ended]
@@ -36,27 +36,21 @@ def watched(parts: Callable[[], Iterable[Process]], again: str) -> Iterator[None
             _interrupt_pulumi()
             done.wait(_PATIENCE_SECONDS)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
     try:
-        yield
+        with _beside(watch):
+            yield
     except RehearsalError:
         if not dead:
             raise
-    finally:
-        done.set()
-        thread.join()
     if dead:
         names = " and ".join(part.name for part in dead)
         raise RehearsalError(f"{names} died, and the update was interrupted. Start the replica again: {again}")
 
 
-@contextmanager
-def repeated(action: Callable[[], None], seconds: float) -> Iterator[None]:
+def repeated(action: Callable[[], None], seconds: float) -> AbstractContextManager[None]:
     """Do something again and again until the block ends, with seconds in between; what fails is tried again."""
-    done = threading.Event()
 
-    def repeat() -> None:
+    def repeat(done: threading.Event) -> None:
         took = 0.0
         # What takes long takes from the replica what it needs: the longer, the less often.
         while not done.wait(max(seconds, 2 * took)):
@@ -65,7 +59,14 @@ def repeated(action: Callable[[], None], seconds: float) -> Iterator[None]:
                 action()
             took = time.monotonic() - began
 
-    thread = threading.Thread(target=repeat, daemon=True)
+    return _beside(repeat)
+
+
+@contextmanager
+def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """A thread beside the block, whose end it is told by an event."""
+    done = threading.Event()
+    thread = threading.Thread(target=work, args=(done,), daemon=True)
     thread.start()
     try:
         yield
