@@ -84,6 +84,8 @@ def test_events_are_read_only_of_a_namespace_where_something_does_not_start() ->
             warning = {"involvedObject": involved, "reason": "FailedMount", "message": "no such volume"}
             return {"items": [warning] if path.endswith("/events") else []}
 
+        find = get
+
     def reason(phase: str) -> str:
         meta = {"name": "p", "namespace": "team", "uid": f"p-{phase}"}
         pod = {"metadata": meta, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": phase}}

@@ -41,6 +41,15 @@ class Api:
         """Read an object or a list."""
         return self.request("GET", path, query)
 
+    def find(self, path: str) -> Object | None:
+        """Read an object or a list; None where there is none of that path."""
+        try:
+            return self.get(path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+
     def create(self, path: str, body: Object) -> Object:
         """Create an object in a collection."""
         return self.request("POST", path, body=body)

@@ -8,7 +8,7 @@ from ml_foundations.catalog.kueue import API_VERSION
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import pod_requests
-from ml_foundations.rehearsal.api import Api, ApiError, Object, condition, owners
+from ml_foundations.rehearsal.api import Api, Object, condition, owners
 
 _JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 _QUEUED = f"/apis/{API_VERSION}/workloads"
@@ -51,7 +51,8 @@ def collect(
     """Every workload that somebody declared, those of the system apart."""
 
     def ours(path: str) -> list[Object]:
-        return [item for item in api.get(path)["items"] if not is_system(namespace_of(item))]
+        found = api.find(path) or {"items": []}  # not every cluster has every kind
+        return [item for item in found["items"] if not is_system(namespace_of(item))]
 
     @cache
     def warnings(namespace: str) -> list[Object]:
@@ -60,29 +61,19 @@ def collect(
 
     pods = [pod for pod in all_pods if not is_system(namespace_of(pod))]
     jobs = ours("/apis/batch/v1/jobs")
-    queued = {uid: item for item in _where_served(ours, _QUEUED) for uid in owners(item)}
+    queued = {uid: item for item in ours(_QUEUED) for uid in owners(item)}
     seen = _Evidence(pods, warnings, history, without_operator, queued)
     kinds = ("Deployment", "ReplicaSet", "StatefulSet")
     replicated = ((kind, item) for kind in kinds for item in _declared(ours(f"/apis/apps/v1/{kind.lower()}s")))
     rows = [
         *(_job(job, seen) for job in _declared(jobs)),
         *(_cron_job(cron, _owned_by(cron, jobs), seen) for cron in _declared(ours("/apis/batch/v1/cronjobs"))),
-        *(_job_set(item, _owned_by(item, jobs), seen) for item in _declared(_where_served(ours, _JOB_SETS))),
+        *(_job_set(item, _owned_by(item, jobs), seen) for item in _declared(ours(_JOB_SETS))),
         *(_replicas(kind, item, seen) for kind, item in replicated),
         *(_daemon_set(item, seen) for item in _declared(ours("/apis/apps/v1/daemonsets"))),
         *(_pod(pod, seen) for pod in _declared(pods)),
     ]
     return sorted(rows, key=lambda row: (row.namespace, row.kind, row.name))
-
-
-def _where_served(list_items: Callable[[str], list[Object]], path: str) -> list[Object]:
-    """The objects of a kind that not every cluster has."""
-    try:
-        return list_items(path)
-    except ApiError as error:
-        if error.status == 404:
-            return []
-        raise
 
 
 def _declared(found: list[Object]) -> list[Object]:

@@ -31,12 +31,8 @@ class Client:
 
     def get(self, obj: Object) -> Object | None:
         """The live object of that kind, namespace and name, or None."""
-        try:
-            return self._api.get(self.path(obj))
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return None
+        with suppress(UnknownKindError):
+            return self._api.find(self.path(obj))
 
     def create(self, obj: Object, *, dry_run: bool = False) -> Object:
         """Create an object that must not be there, with strict validation of the fields."""
@@ -120,13 +116,9 @@ class Client:
             return self._kinds[api_version][kind]
 
     def _discover(self, api_version: str) -> dict[str, tuple[str, bool]]:
-        try:
-            listed = self._api.get(_root(api_version))["resources"]
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            listed = []
-        return {item["kind"]: (item["name"], item["namespaced"]) for item in listed if "/" not in item["name"]}
+        listed = self._api.find(_root(api_version)) or {"resources": []}
+        kinds = (item for item in listed["resources"] if "/" not in item["name"])
+        return {item["kind"]: (item["name"], item["namespaced"]) for item in kinds}
 
 
 def _query(dry_run: bool) -> dict[str, str]:
