@@ -1,31 +1,10 @@
 """GPU infrastructure for ML on Kubernetes, as Pulumi components.
 
-Names are loaded when they are first used: importing the package costs nothing.
+Names are loaded when they are first used: importing the package costs nothing. Type checkers read ``__init__.pyi``.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:  # for type checkers, which see neither COMPONENTS nor __getattr__; a test compares the two
-    from ml_foundations.gke.cluster import GkeCluster as GkeCluster
-    from ml_foundations.gke.cpu_node_pool import CpuNodePool as CpuNodePool
-    from ml_foundations.gke.gpu_node_pool import GpuNodePool as GpuNodePool
-    from ml_foundations.gpu.device_classes import DeviceClasses as DeviceClasses
-    from ml_foundations.gpu.monitor import GpuMonitor as GpuMonitor
-    from ml_foundations.gpu.operator import GpuOperator as GpuOperator
-    from ml_foundations.storage.classes import StorageClasses as StorageClasses
-    from ml_foundations.storage.volume import Volume as Volume
-    from ml_foundations.tenancy.jobset_controller import JobSetController as JobSetController
-    from ml_foundations.tenancy.team_namespace import TeamNamespace as TeamNamespace
-    from ml_foundations.tenancy.training_queue import TrainingQueue as TrainingQueue
-    from ml_foundations.typed_args import *  # noqa: F403
-    from ml_foundations.workloads.distributed_training import DistributedTraining as DistributedTraining
-    from ml_foundations.workloads.inference_service import InferenceService as InferenceService
-    from ml_foundations.workloads.scheduled_training import ScheduledTraining as ScheduledTraining
-    from ml_foundations.workloads.sharded_set import ShardedSet as ShardedSet
-    from ml_foundations.workloads.sweep import Sweep as Sweep
-    from ml_foundations.workloads.task import Task as Task
-    from ml_foundations.workloads.training_job import TrainingJob as TrainingJob
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -49,11 +28,9 @@ COMPONENTS = {
     "ShardedSet": "workloads.sharded_set",
     "InferenceService": "workloads.inference_service",
 }
-"""Every component and its module. The component host, the schema and the pages follow from it."""
+"""Every component and its module. The component host, the schema, the types and the pages follow from it."""
 
-_NAMES = [*COMPONENTS, *(f"{name}Args" for name in COMPONENTS)]
-if not TYPE_CHECKING:  # type checkers take what is imported above
-    __all__ = _NAMES
+__all__ = [*COMPONENTS, *(f"{name}Args" for name in COMPONENTS)]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -65,4 +42,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*_NAMES, "COMPONENTS", "__version__"]
+    return [*__all__, "COMPONENTS", "__version__"]
