@@ -32,7 +32,7 @@ class AwaitedSpec(JobSpec):
     def job_part(
         self,
         body: Mapping[str, Any],
-        after: Sequence[Part],
+        after: Sequence[str],
         annotations: Mapping[str, str] | None = None,
         ignore: Sequence[str] = (),
     ) -> Part:
@@ -40,7 +40,7 @@ class AwaitedSpec(JobSpec):
         awaited = _AWAITED if self.wait_for_completion else NOT_AWAITED
         metadata = self.metadata(annotations=awaited | dict(annotations or {}))
         manifest = api_object("batch/v1", "Job", metadata, spec=body)
-        return Part("job", manifest, [part.role for part in after], self.replacing("Job", _IMMUTABLE, ignore))
+        return Part("job", manifest, after, self.replacing("Job", _IMMUTABLE, ignore))
 
     def replacing(self, kind: str, immutable: list[str], ignore: Sequence[str] = ()) -> pulumi.ResourceOptions:
         """Options with which the old object is gone before a new one comes: the two never fight for GPUs.

@@ -103,16 +103,13 @@ class DistributedTrainingSpec(AwaitedSpec):
             )
 
     @override
-    def parts(self) -> Iterator[Part]:
-        before = self.parts_before()
-        yield from before
+    def own_parts(self, after: list[str]) -> Iterator[Part]:
         if self.jobset:
             options = self.replacing("JobSet", _JOBSET_IMMUTABLE)
-            yield Part("jobset", _jobset(self), [part.role for part in before], options)
+            yield Part("jobset", _jobset(self), after, options)
         else:
-            service = Part("service", _service(self))
-            yield service
-            yield self.job_part(_job_body(self), [service, *before], _GANG)
+            yield Part("service", _service(self))
+            yield self.job_part(_job_body(self), ["service", *after], _GANG)
 
     @override
     def overridable_kinds(self) -> dict[str, str]:

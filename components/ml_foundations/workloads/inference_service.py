@@ -104,16 +104,14 @@ class InferenceServiceSpec(ServerSpec):
             yield "grace_seconds", reason
 
     @override
-    def parts(self) -> Iterator[Part]:
-        before = self.parts_before()
-        yield from before
+    def own_parts(self, after: list[str]) -> Iterator[Part]:
         options = pulumi.ResourceOptions(
             # Under another name, the new pods come first only where there are GPUs for both.
             delete_before_replace=not self.surge,
             ignore_changes=["spec.replicas"] if self.autoscaling else None,
             custom_timeouts=self.timeouts,
         )
-        yield Part("deployment", _deployment(self), [part.role for part in before], options)
+        yield Part("deployment", _deployment(self), after, options)
         if self.service:
             numbers = self.port_numbers | {self.port_name: self.service_port}
             yield self.service_part(self.service_name, numbers, {"type": self.service_type})

@@ -285,7 +285,14 @@ class WorkloadSpec(ComponentSpec):
         metadata = {"namespace": self.namespace, "labels": self.app_labels}
         return files.files_manifest(metadata, self.workload_name, self.files, self.overrides)
 
-    def parts_before(self) -> list[Part]:
-        """What must be there before the pods: the template of their claims and their files, where they have any."""
+    @override
+    def parts(self) -> Iterator[Part]:
+        """The template of its pods' claims and their files, where they have any, and the workload after them."""
         made = {"gpu-claim": self.claim_template(), "files": self.files_config_map()}
-        return [Part(role, manifest) for role, manifest in made.items() if manifest]
+        before = {role: manifest for role, manifest in made.items() if manifest}
+        yield from (Part(role, manifest) for role, manifest in before.items())
+        yield from self.own_parts([*before])
+
+    def own_parts(self, after: list[str]) -> Iterator[Part]:
+        """The workload, its pods after some roles, and what is around it."""
+        raise NotImplementedError

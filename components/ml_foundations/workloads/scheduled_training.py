@@ -91,13 +91,11 @@ class ScheduledTrainingSpec(CompletionsSpec):
             yield from self.hostname_errors(self.completions, _JOB_SUFFIX)
 
     @override
-    def parts(self) -> Iterator[Part]:
-        before = self.parts_before()
-        yield from before
+    def own_parts(self, after: list[str]) -> Iterator[Part]:
         options = pulumi.ResourceOptions(
             delete_before_replace=True, custom_timeouts=pulumi.CustomTimeouts(delete=self.delete_timeout)
         )
-        yield Part("cron", _cron_job(self), [part.role for part in before], options)
+        yield Part("cron", _cron_job(self), after, options)
 
 
 class ScheduledTraining(Component[ScheduledTrainingSpec, ScheduledTrainingArgs]):

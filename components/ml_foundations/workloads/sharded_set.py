@@ -104,14 +104,13 @@ class ShardedSetSpec(ServerSpec):
         yield from taken("volumes[{}].path", [volume.path for volume in self.volumes])
 
     @override
-    def parts(self) -> Iterator[Part]:
+    def own_parts(self, after: list[str]) -> Iterator[Part]:
         headless = {"clusterIP": "None", "publishNotReadyAddresses": True}  # shards meet before any of them is ready
-        before = [self.service_part(self.headless_service, self.port_numbers, headless), *self.parts_before()]
-        yield from before
+        yield self.service_part(self.headless_service, self.port_numbers, headless)
         options = pulumi.ResourceOptions(
             delete_before_replace=True, protect=bool(self.volumes) and self.data, custom_timeouts=self.timeouts
         )
-        yield Part("set", _stateful_set(self), [part.role for part in before], options)
+        yield Part("set", _stateful_set(self), ["service", *after], options)
         yield from self.around_parts()
 
 

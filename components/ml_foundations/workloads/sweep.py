@@ -104,9 +104,8 @@ class SweepSpec(AwaitedSpec):
         yield from self.hostname_errors(self.trials)
 
     @override
-    def parts(self) -> Iterator[Part]:
-        before = [Part("parameters", _config_map(self)), *self.parts_before()]
-        yield from before
+    def own_parts(self, after: list[str]) -> Iterator[Part]:
+        yield Part("parameters", _config_map(self))
         indexes = {
             "completionMode": "Indexed",
             "completions": self.trials,
@@ -115,7 +114,8 @@ class SweepSpec(AwaitedSpec):
             "maxFailedIndexes": self.max_failed_indexes,
         }
         command = ["/bin/sh", "-c", _SCRIPT, "sweep", *(self.command or [])]
-        yield self.job_part(self.job_body(indexes, self.template(container={"command": command})), before)
+        body = self.job_body(indexes, self.template(container={"command": command}))
+        yield self.job_part(body, ["parameters", *after])
 
 
 class Sweep(Component[SweepSpec, SweepArgs]):

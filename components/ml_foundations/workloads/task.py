@@ -30,9 +30,7 @@ class TaskSpec(WorkloadSpec):
     """Whether pulumi up waits until it has succeeded; default false: it goes on once the Pod is accepted."""
 
     @override
-    def parts(self) -> Iterator[Part]:
-        before = self.parts_before()
-        yield from before
+    def own_parts(self, after: list[str]) -> Iterator[Part]:
         ends = f"{self.active_deadline_seconds + NEW_NODE_SECONDS}s"
         options = pulumi.ResourceOptions(
             delete_before_replace=True,
@@ -40,7 +38,7 @@ class TaskSpec(WorkloadSpec):
             replace_on_changes=["spec"],
             custom_timeouts=pulumi.CustomTimeouts(create=ends, delete=self.delete_timeout),
         )
-        yield Part("pod", _pod(self), [part.role for part in before], options)
+        yield Part("pod", _pod(self), after, options)
 
 
 class Task(Component[TaskSpec, TaskArgs]):

@@ -36,11 +36,9 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
             yield from self.hostname_errors(self.completions)
 
     @override
-    def parts(self) -> Iterator[Part]:
-        before = self.parts_before()
-        yield from before
+    def own_parts(self, after: list[str]) -> Iterator[Part]:
         body = self.job_body(self.completion_fields(), self.template())
-        yield self.job_part(body, before, ignore=["spec.parallelism"] if self.elastic else [])
+        yield self.job_part(body, after, ignore=["spec.parallelism"] if self.elastic else [])
 
 
 class TrainingJob(Component[TrainingJobSpec, TrainingJobArgs]):
