@@ -81,6 +81,7 @@ def total(parts: Iterable[Mapping[str, int]]) -> Amounts:
     return sums
 
 
+@lru_cache(maxsize=65536)
 def format_milli(value: int) -> str:
     """A short quantity for an amount in thousandths."""
     return format_quantity(Fraction(value, 1000))

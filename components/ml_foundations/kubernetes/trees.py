@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeGuard, cast
 
@@ -23,10 +24,13 @@ UNKNOWN: Final = Unknown()
 """Stands anywhere in a manifest for a value that is not known yet, such as a Pulumi output at preview."""
 
 
+_NO_MAPPINGS = (str, int, list, type(None))
+
+
 def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
     """Whether a value is a mapping."""
     # To ask whether it is a Mapping takes ten times as long.
-    return isinstance(value, dict) or (not isinstance(value, (str, int, list)) and isinstance(value, Mapping))
+    return isinstance(value, dict) or (not isinstance(value, _NO_MAPPINGS) and isinstance(value, Mapping))
 
 
 def joined(key: str, path: str) -> str:
@@ -39,6 +43,14 @@ def mapped(tree: Any, of: Callable[[Any], Any]) -> Any:
     if is_mapping(tree):
         return {key: mapped(value, of) for key, value in tree.items()}
     return [mapped(value, of) for value in cast("list[Any]", tree)] if isinstance(tree, list) else of(tree)
+
+
+def packed(tree: Any) -> bytes | None:
+    """A tree of plain values as bytes, to tell it from others; None where it holds any other, such as ``UNKNOWN``."""
+    try:
+        return marshal.dumps(tree, 2)  # later versions depend on who else holds a value
+    except ValueError:
+        return None
 
 
 def unknown_paths(tree: Any, path: str = "") -> Iterable[str]:

@@ -66,7 +66,7 @@ class Admission:
         self._not_apart = {key for each, found in apart if id(each) not in self._one_by_one for key in found}
         there = chain(*cluster.running.values(), cluster.replaced)
         self._selected = {labels.KUEUE_QUEUE, *mentioned, *(key for pod in there for key in _selector_keys(pod.spec))}
-        self._known: dict[tuple[str, str] | str | None, Candidate] = {}
+        self._known: dict[tuple[bytes, bytes] | bytes | None, Candidate] = {}
         others = (each for kind in cluster.by_kind.keys() - WORKLOAD_KINDS - {"Node"} for each in cluster.by_kind[kind])
         self._declared = {"kube-system", *self._namespaces, *map(namespace_of, others)}
         objects = [each for each in objects if each["kind"] not in _NOT_BESIDE]

@@ -20,6 +20,8 @@ from ml_foundations.planning.model.resources import (
 def invalid_resources(spec: Manifest) -> tuple[Refusal, ...]:
     """Resources of a pod or a template that the API server refuses whatever the namespace."""
     found = [each for path, _, requests, limits in _of_each(spec) for each in _invalid(path, requests, limits)]
+    if "resources" not in spec:
+        return tuple(found)
     found += _invalid("resources", *_resources(spec), of_pod=True)
     whole = {field: millis(section(spec, "resources", field)) for field in ("requests", "limits")}
     sums = of_containers(spec, "requests")

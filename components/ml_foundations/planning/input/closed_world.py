@@ -88,7 +88,7 @@ class World:
         for document in _all_named(documents):
             group = str(document.get("apiVersion")).rpartition("/")[0]
             key: tuple[Any, ...] = (group, document["kind"], namespace_of(document), name_of(document))
-            key = key if key[3] and all(isinstance(part, str) for part in key) else (id(document),)
+            key = key if key[3] and isinstance(key[2], str) and isinstance(key[3], str) else (id(document),)
             if key in found and is_stored(document):
                 continue
             if key in found and found[key] != document and not is_stored(found[key]):
@@ -136,6 +136,9 @@ class World:
 
     def _add_judged(self, document: Manifest, section_name: str) -> None:
         notes, metadata = known.notes(document), document.get("metadata")
+        if not notes and section_name == known.CLUSTER:
+            self.judged.append(document)
+            return
         if any(note.is_error for note in notes):
             self._add_malformed(document, notes, section_name)
             return

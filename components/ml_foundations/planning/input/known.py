@@ -1,6 +1,7 @@
 """What planning knows of Kubernetes: its kinds and fields, by ``fields.yaml`` and, for their types, ``schema.json``."""
 
 import json
+import marshal
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ import yaml
 
 from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, packed
 
 FIELDS = Path(__file__).with_name("fields.yaml")
 SCHEMA = Path(__file__).with_name("schema.json")
@@ -72,6 +73,8 @@ class _Field:
 NO_FIELD = "Kubernetes has no such field"
 """The reason of a note on a field for which Pulumi and kubectl refuse an object."""
 _NO_FIELD = _Field("any", unknown=NO_FIELD)
+_OFTEN_ALIKE = frozenset({"core.v1.PodSpec", "core.v1.NodeSpec", "core.v1.NodeStatus"})
+"""Types of which thousands of objects have the same values."""
 _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
 """The fields of a type, None for those that nobody reads, and those that are required."""
 
@@ -113,8 +116,15 @@ def is_judged(manifest: Manifest) -> bool:
 
 def notes(manifest: Manifest) -> list[Note]:
     """What is wrong with the fields of an object, and what planning does not know of those of a judged one."""
-    type_ = schema()["kinds"].get(f"{manifest.get('apiVersion')} {manifest['kind']}")
-    return notes_of(type_, manifest, decides=is_judged(manifest)) if type_ in schema()["types"] else []
+    type_, decides = _type_of(f"{manifest.get('apiVersion')} {manifest['kind']}")
+    return notes_of(type_, manifest, decides=decides) if type_ else []
+
+
+@cache
+def _type_of(kind: str) -> tuple[str, bool]:
+    """The type of a kind's objects, if it has one of which the fields are known, and whether they are judged."""
+    type_ = schema()["kinds"].get(kind, "")
+    return type_ if type_ in schema()["types"] else "", kind in judged_kinds()
 
 
 def wrong_metadata(manifest: Manifest) -> list[Note]:
@@ -178,6 +188,11 @@ def notes_of(type_name: str, value: Any, *, decides: bool = True) -> list[Note]:
     return found
 
 
+@lru_cache(maxsize=16384)
+def _notes_of_packed(type_name: str, data: bytes, decides: bool) -> list[Note]:
+    return notes_of(type_name, marshal.loads(data), decides=decides)
+
+
 def _below(key: str, notes: list[Note]) -> list[Note]:
     return [note._replace(path=joined(key, note.path)) for note in notes]
 
@@ -211,11 +226,13 @@ def _in_value(rule: _Field, value: Any) -> list[Note]:
     if value is UNKNOWN:
         return [Note("", NOT_YET, is_error=False)] if rule.decides else []
     if rule.check is None:
+        data = packed(value) if rule.type in _OFTEN_ALIKE else None
+        if data and len(data) < 1000:
+            return _notes_of_packed(rule.type, data, rule.decides)
         return notes_of(rule.type, value, decides=rule.decides)
     if problem := rule.check(value, rule.least):
         return [Note("", problem, is_error=True)]
-    is_beyond = rule.type == "quantity" and parse_quantity(value) >= 2**63 - 1  # Kubernetes counts in 64 bits
-    if is_beyond or (rule.values and value not in rule.values and value != ""):
+    if (rule.type == "quantity" and _is_beyond(value)) or (rule.values and value not in rule.values and value != ""):
         return [Note("", f"planning does not know what {shown(value)} decides", is_error=False)]
     return []
 
@@ -266,6 +283,11 @@ def _quantity(value: Any, least: int) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return f"{shown(value)} is not a Kubernetes quantity, such as 500m, 2 or 16Gi"
     return _wrong_quantity(value, least)
+
+
+@lru_cache(maxsize=65536)
+def _is_beyond(quantity: str | float) -> bool:
+    return parse_quantity(quantity) >= 2**63 - 1  # Kubernetes counts in 64 bits
 
 
 @lru_cache(maxsize=65536)

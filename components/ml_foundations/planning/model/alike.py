@@ -8,12 +8,12 @@ from typing import Any, cast
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
-from ml_foundations.kubernetes.trees import is_mapping
+from ml_foundations.kubernetes.trees import is_mapping, packed
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.workloads import OF_JOB, Workload, is_stored
 
-_READ_LABELS = frozenset(value for value in vars(labels).values() if isinstance(value, str)) - {labels.HOSTNAME}
+_READ_LABELS = frozenset(value for value in vars(labels).values() if isinstance(value, str))
 """The labels that planning itself reads."""
 _COMPARISONS = {"Gt", "Lt"}
 _COMPARED = frozenset({"Pod", "Job", "Deployment", "ReplicaSet", "StatefulSet"})
@@ -54,13 +54,14 @@ def together(
     """
     known: dict[Hashable, PodClass] = {}
     groups: dict[Hashable, tuple[list[NodeClass], list[PodClass]]] = {}
+    read = (_READ_LABELS | mentioned) - {labels.HOSTNAME}
     compares_names = bool(_COMPARISONS & mentioned) and labels.HOSTNAME in mentioned
     for node in nodes:
         own = running.get(node.name, ()) if not node.is_template else ()
         pods = [(_pod_key(pod, mentioned), pod) for pod in own]
         name = name_of(node.manifest)
         is_alone = node.is_template or compares_names or name in mentioned or node.labels.get(labels.HOSTNAME) != name
-        key = id(node) if is_alone else (_node_key(node, mentioned), *sorted(key for key, _ in pods))
+        key = id(node) if is_alone else (_node_key(node, read), *sorted(key for key, _ in pods))
         group = groups.setdefault(key, ([], [known.setdefault(each, pod) for each, pod in pods]))
         group[0].append(node)
     return [(_as_one(alike), pods) for alike, pods in groups.values()]
@@ -71,10 +72,9 @@ def _as_one(nodes: Sequence[NodeClass]) -> NodeClass:
     return replace(first, name=f"{first.name} and {others} like it", count=len(nodes)) if others else first
 
 
-def _node_key(node: NodeClass, mentioned: frozenset[str]) -> Hashable:
-    mine = [each for each in node.labels.items() if each[0] in _READ_LABELS or each[0] in mentioned]
-    told = frozenset(each for each in mine if each[0] != labels.HOSTNAME)
-    return told, repr(node.taints), frozenset(node.allocatable.items())
+def _node_key(node: NodeClass, read: Set[str]) -> Hashable:
+    told = {key: value for key, value in node.labels.items() if key in read}
+    return packed([told, node.taints, node.allocatable]) or id(node)
 
 
 def _pod_key(pod: PodClass, mentioned: frozenset[str]) -> str:
@@ -86,7 +86,7 @@ def _pod_key(pod: PodClass, mentioned: frozenset[str]) -> str:
     return json.dumps([pod.namespace, own, volumes, anti_affinity, *others], sort_keys=True, default=str)
 
 
-def likeness(workload: Workload, selected: Set[str], declared: Set[str]) -> tuple[str, str] | None:
+def likeness(workload: Workload, selected: Set[str], declared: Set[str]) -> tuple[bytes, bytes] | None:
     """What decides about a workload but for the amounts that its containers ask for, and these amounts.
 
     Names, labels, arguments and values of variables decide nothing, nor does a namespace that nothing is declared of.
@@ -116,7 +116,8 @@ def likeness(workload: Workload, selected: Set[str], declared: Set[str]) -> tupl
     rest = [_without(spec, _LISTS), *(len(items(spec, key)) for key in _LISTS), *map(_shape, containers)]
     parts = [workload.kind, manifest.get("apiVersion"), namespace, pods.count, workload.ceiling, metadata, told, own]
     amounts = [section(each, "resources").get(field) for each in containers for field in _AMOUNTS]
-    return repr([*parts, *rest]), repr(amounts)
+    shape, asked = packed([*parts, *rest]), packed(amounts)
+    return shape and asked and (shape, asked)
 
 
 def _without(fields: Manifest, left_out: Collection[str]) -> Manifest:

@@ -126,10 +126,11 @@ class PodClass:
         return repr([self.most_gpus, affinity, *(self.spec.get(key) for key in fields)])
 
     def of(self, **others: Any) -> PodClass:
-        """The same for other pods, with what is known of these already, unless their spec is another."""
+        """The same for other pods, with what is known of these already; another spec is one with other amounts."""
+        _ = self.excludes_itself_per_node, self.requests, self.node_key  # which are known then
         found = object.__new__(PodClass)
-        is_alike = "spec" not in others and bool(self.requests and self.node_key)  # which are known then
-        vars(found).update(vars(self) if is_alike else {key: vars(self)[key] for key in _FIELDS}, **others)
+        changed = _OF_AMOUNTS if "spec" in others else ()
+        vars(found).update({key: value for key, value in vars(self).items() if key not in changed}, **others)
         return found
 
     @property
@@ -166,7 +167,7 @@ class PodClass:
         return not (constraint.honor_taints and untolerated_taints(items(self.spec, "tolerations"), node.taints))
 
 
-_FIELDS = tuple(PodClass.__dataclass_fields__)
+_OF_AMOUNTS = ("requests", "most_gpus", "node_key")
 
 
 def pod_class(

@@ -8,7 +8,7 @@ from typing import Any, cast
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, packed, unknown_paths
 
 GROUPS: Mapping[str, str] = {
     **dict.fromkeys(("Pod", "ReplicationController"), ""),
@@ -125,8 +125,8 @@ class Workload:
     @property
     def queue(self) -> str | None:
         """The LocalQueue of Kueue that it waits in."""
-        holders = (self.manifest, section(self.manifest, "spec", "jobTemplate"))
-        return next((found for holder in holders if (found := labels_of(holder).get(labels.KUEUE_QUEUE))), None)
+        of_runs = [section(self.manifest, "spec", "jobTemplate")] if self.kind == "CronJob" else []
+        return next((found for holder in (self.manifest, *of_runs) if (found := labels_of(holder).get(labels.KUEUE_QUEUE))), None)
 
     @property
     def ceilings(self) -> Iterable[tuple[str, int]]:
@@ -240,7 +240,7 @@ def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Sequ
     HorizontalPodAutoscalers go by kind, namespace and name of what they scale.
     """
     kind, namespace, name = document["kind"], namespace_of(document), name_of(document)
-    unknown = tuple(_unknown(document, kind)) if repr(UNKNOWN) in repr(document) else ()  # most hold none
+    unknown = tuple(_unknown(document, kind)) if packed(document) is None else ()
     if unknown:
         return Workload(kind, namespace, name, document, (), unknown=unknown)
     match kind:
