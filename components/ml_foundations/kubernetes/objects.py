@@ -23,7 +23,7 @@ def section(manifest: Manifest, *keys: str) -> Manifest:
     """The mapping below some keys; empty where there is none, or it is not known."""
     for key in keys:
         found = manifest.get(key)
-        manifest = cast("Manifest", found) if type(found) is dict or is_mapping(found) else {}
+        manifest = cast("Manifest", found) if type(found) is dict or (found and is_mapping(found)) else {}
     return manifest
 
 

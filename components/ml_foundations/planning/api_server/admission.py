@@ -81,13 +81,22 @@ class Admission:
         if key in self._known:
             return self._known[key].again(workload)
         like = None if self._some_come_on_request else self._known.get(key and key[0])
-        candidate = self._admit(workload, like)
+        candidate = self._admit_alike(workload, like) if like else self._admit(workload)
         if key and candidate.is_plain:
             self._known[key] = self._known[key[0]] = candidate
         return candidate
 
-    def _admit(self, workload: Workload, like: Candidate | None) -> Candidate:
-        """Admit a workload; of one that is like a plain one, only what its amounts decide is looked at."""
+    def _admit_alike(self, workload: Workload, like: Candidate) -> Candidate:
+        """Admit a workload that is like a plain one but for its amounts: only what these decide is looked at."""
+        [pod_set], [(_, alike)] = workload.pods, like.sets
+        declared, spec = self._completed(workload, pod_set)
+        whose = {"name": str(workload), "namespace": workload.namespace, "labels": pod_set.labels}
+        candidate = Candidate(workload, [(pod_set, alike.of(**whose, spec=spec, declared_spec=declared))])
+        _refuse_pods(candidate, pod_set, self._of_amounts(workload, pod_set, spec))
+        self._charge(candidate)
+        return candidate
+
+    def _admit(self, workload: Workload) -> Candidate:
         volumes = self._cluster.volumes
         candidate = Candidate(workload, claims=volumes.claims_of(workload), kept=volumes.own_claims(workload))
         if workload.unknown:
@@ -98,17 +107,14 @@ class Admission:
             candidate.decide(Verdict.FITS)
             return candidate
         limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
-        sets = workload.pods if like is None else ()
-        invalid = [each for pod_set in sets for each in validation.refusals(workload, pod_set)]
+        invalid = [each for pod_set in workload.pods for each in validation.refusals(workload, pod_set)]
         candidate.refuse(dict.fromkeys(invalid))
         if any("ffinity" in each.path or "topologySpread" in each.path for each in invalid):
             return candidate  # such a selector may be no selector at all
         for pod_set in self._one_by_one.get(id(workload), workload.pods):
-            self._admit_pods(candidate, pod_set, limit_ranges, like)
+            self._admit_pods(candidate, pod_set)
         taken = self._adoptions.get(str(workload), ())
         candidate.refuse(told("taken-over", "metadata.labels", message=message) for message in taken)
-        if workload.queue is not None:
-            self._queue(candidate, workload.queue)
         if ambiguous := ambiguous_defaults(limit_ranges):
             values = {"namespace": workload.namespace, "names": ", ".join(ambiguous)}
             candidate.refuse([told("several-defaults", "LimitRange.spec.limits", certain=False, **values)])
@@ -124,6 +130,14 @@ class Admission:
                     candidate.warnings.append(each)
         if workload.kind != "DaemonSet" and (needed := needed_claims([candidate])):
             candidate.refuse(self._cluster.volumes.shortage(needed))
+        self._charge(candidate)
+        return candidate
+
+    def _charge(self, candidate: Candidate) -> None:
+        """Ask the queue that a workload waits in, and the quotas of its namespace."""
+        workload = candidate.workload
+        if workload.queue is not None:
+            self._queue(candidate, workload.queue)
         for quota in self.quotas.get(workload.namespace, []):
             exceeded = quota.exceeded(quota.objects_charge([candidate]))
             candidate.refuse(exceeded)
@@ -131,50 +145,38 @@ class Admission:
                 candidate.decide(Verdict.UNDETERMINED, *contested)
             _charge_pods(candidate, quota)
         candidate.is_refused = candidate.verdict is Verdict.CANNOT_FIT
-        return candidate
 
-    def _admit_pods(
-        self, candidate: Candidate, pod_set: PodSet, limit_ranges: list[Manifest], like: Candidate | None
-    ) -> None:
-        workload = candidate.workload
+    def _completed(self, workload: Workload, pod_set: PodSet) -> tuple[Manifest, Manifest]:
+        """The spec of pods as their controller declares it, and as the API server stores it."""
         declared = self._with_controller_fields(workload, pod_set)
-        spec = admitted(declared, limit_ranges, self._cluster.runtime_classes)
-        if like:
-            whose = {"name": str(workload), "namespace": workload.namespace, "labels": pod_set.labels}
-            pod = like.sets[0][1].of(**whose, spec=spec, declared_spec=declared)
-        else:
-            pod = self._cluster.pod_class(
-                str(workload),
-                workload.namespace,
-                pod_set.labels,
-                spec,
-                recreated=workload.replaces_evicted,
-                one_per_node=workload.kind == "DaemonSet",
-                declared_spec=declared,
-                made_claims=self._cluster.volumes.made_claims(spec, workload),
-                volumes=self._cluster.volumes.requests(spec, workload),
-                volume_refusals=self._node_refusals(spec, workload, pod_set),
-            )
+        limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
+        return declared, admitted(declared, limit_ranges, self._cluster.runtime_classes)
+
+    def _admit_pods(self, candidate: Candidate, pod_set: PodSet) -> None:
+        workload, volumes = candidate.workload, self._cluster.volumes
+        declared, spec = self._completed(workload, pod_set)
+        pod = self._cluster.pod_class(
+            str(workload),
+            workload.namespace,
+            pod_set.labels,
+            spec,
+            recreated=workload.replaces_evicted,
+            one_per_node=workload.kind == "DaemonSet",
+            declared_spec=declared,
+            made_claims=volumes.made_claims(spec, workload),
+            volumes=volumes.requests(spec, workload),
+            volume_refusals=self._node_refusals(spec, workload, pod_set),
+        )
         if workload.kind == "DaemonSet":
             pod_set = replace(pod_set, count=sum(place.count for place in self._cluster.accepting(pod)))
         candidate.sets.append((pod_set, pod))
-        refused = [] if like else [*validation.refused_label_keys(spec, {})]
-        if workload.kind != "Pod":
-            refused += invalid_resources(pod_set.spec)
+        refused = [*validation.refused_label_keys(spec, {}), *self._of_amounts(workload, pod_set, spec)]
         if pod_set.count:
-            # Without these, admission only writes limits down as requests.
-            is_changed = limit_ranges or spec.get("resources") or workload.kind == "Pod"
-            refused += [*(invalid_resources(spec) if is_changed else ()), *out_of_range(spec, limit_ranges)]
-        if pod_set.count and not like:
             refused += validation.refused_label_keys(spec, pod_set.labels)
             refused += self._against_classes(pod_set, spec)
             refused += pod_security.refusals(self._cluster.namespaces.get(workload.namespace, {}), pod_set.template)
             candidate.refuse(_below(pod_set.path, e) for e in self._beyond_namespace(workload, pod_set, pod))
-        refused = dict.fromkeys(refused)
-        candidate.refuse(_below(pod_set.path, each, "the API server refuses the pods: ") for each in refused)
-        if like:
-            return
-        volumes = self._cluster.volumes
+        _refuse_pods(candidate, pod_set, refused)
         without = (
             *volumes.without_driver(pod_set.template, workload.namespace),
             *volumes.without_sidecar(pod_set.template, workload.namespace),
@@ -185,6 +187,17 @@ class Admission:
             found = self._cluster.devices.refusals(spec, workload.namespace, [place.node for place in places])
             candidate.refuse(_below(pod_set.path, each) for each in found)
         candidate.refuse(_below(pod_set.path, each) for each in self._not_known(workload, pod_set, pod))
+
+    def _of_amounts(self, workload: Workload, pod_set: PodSet, spec: Manifest) -> Iterable[Refusal]:
+        """Why the API server refuses what pods request, of the template and of an admitted spec."""
+        if workload.kind != "Pod":
+            yield from invalid_resources(pod_set.spec)
+        if pod_set.count:
+            # Without these, admission only writes limits down as requests.
+            limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
+            if limit_ranges or spec.get("resources") or workload.kind == "Pod":
+                yield from invalid_resources(spec)
+            yield from out_of_range(spec, limit_ranges)
 
     def _node_refusals(self, spec: Manifest, workload: Workload, pods: PodSet) -> _NodeRefusals | None:
         """What the scheduler does not look at: disks that do not attach, and nodes that nobody asks for."""
@@ -323,6 +336,11 @@ class Admission:
                 candidate.sets[index] = pods, ways[0]
             elif room < (min(pods.count, 1) if candidate.workload.is_partial else pods.count):
                 candidate.refuse([told("several-flavors", "metadata.labels")])
+
+
+def _refuse_pods(candidate: Candidate, pod_set: PodSet, refused: Iterable[Refusal]) -> None:
+    of_pods = (_below(pod_set.path, each, "the API server refuses the pods: ") for each in dict.fromkeys(refused))
+    candidate.refuse(of_pods)
 
 
 def _charge_pods(candidate: Candidate, quota: Quota) -> None:

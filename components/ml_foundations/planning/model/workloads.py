@@ -125,8 +125,10 @@ class Workload:
     @property
     def queue(self) -> str | None:
         """The LocalQueue of Kueue that it waits in."""
-        of_runs = [section(self.manifest, "spec", "jobTemplate")] if self.kind == "CronJob" else []
-        return next((found for holder in (self.manifest, *of_runs) if (found := labels_of(holder).get(labels.KUEUE_QUEUE))), None)
+        found = labels_of(self.manifest).get(labels.KUEUE_QUEUE)
+        if not found and self.kind == "CronJob":
+            found = section(self.manifest, "spec", "jobTemplate", "metadata", "labels").get(labels.KUEUE_QUEUE)
+        return found or None
 
     @property
     def ceilings(self) -> Iterable[tuple[str, int]]:
