@@ -36,8 +36,7 @@ class Queues:
         """Why no AdmissionCheck asks GKE for the nodes of pods that wait in a LocalQueue; None where one does."""
         queue = self.cluster_queue(namespace, name) if name else None
         found = [self._not_requested(check, spec) for check in self._checks_of(queue or {}, spec)]
-        remedy = "Put it in a queue of a TrainingQueue whose flavor for the pool says queued_provisioning."
-        nothing = _no_request("nothing declared makes one", remedy, certain=not name or queue is not None)
+        nothing = told("no-request", "tolerations", certain=not name or queue is not None)
         return min(filter(None, found), key=lambda each: each.certain, default=nothing) if all(found) else None
 
     def _checks_of(self, queue: Manifest, template: Manifest | None = None) -> Iterable[str]:
@@ -53,14 +52,13 @@ class Queues:
         check = section(self._checks.get(name, {}), "spec")
         found = self._configs.get(str(section(check, "parameters").get("name")))
         if check.get("controllerName") != _REQUESTER or found is None or any(unknown_paths(found)):
-            remedy = f"Declare it, of {_REQUESTER}, and its ProvisioningRequestConfig, with plain values."
-            return _no_request(f"whether AdmissionCheck {name} makes one is not known", remedy, certain=False)
+            return told("request-not-known", "tolerations", certain=False, name=name, requester=_REQUESTER)
         config = section(found, "spec")
         asked, managed = config.get("provisioningClassName"), str(config.get("managedResources") or "")
         if asked == PROVISIONING_CLASS and (not managed or any(f"'{each}'" in managed for each in pod_requests(spec))):
             return None
-        why = f"ProvisioningRequestConfig {name_of(found)} makes one of the class {asked} for {managed or 'all'} alone"
-        return _no_request(why, f"Let it make one of {PROVISIONING_CLASS} for a resource that the pods request.")
+        said: dict[str, Any] = {"name": name_of(found), "asked": asked, "managed": managed or "all"}
+        return told("request-of-another-class", "tolerations", wanted=PROVISIONING_CLASS, **said)
 
     def takes(self, queue: Manifest, namespace: Mapping[str, Any]) -> bool:
         """Whether a ClusterQueue takes workloads of a namespace with these labels; without a selector, of none."""
@@ -166,11 +164,6 @@ def _about(keys: set[str], spec: Manifest) -> Manifest:
     selector = {key: value for key, value in section(spec, "nodeSelector").items() if key in keys}
     affinity = {REQUIRED: {"nodeSelectorTerms": terms}} if all(term["matchExpressions"] for term in terms) else {}
     return {"nodeSelector": selector, "affinity": {"nodeAffinity": affinity if terms else {}}}
-
-
-def _no_request(why: str, remedy: str, *, certain: bool = True) -> Refusal:
-    message = f"its nodes come only for a ProvisioningRequest, and {why}"
-    return Refusal("queued-nodes", "tolerations", message, remedy, certain)
 
 
 def _refused(queue: Manifest, path: str, resource: str, wanted: int, most: int, *, certain: bool = True) -> Refusal:

@@ -18,11 +18,6 @@ from ml_foundations.planning.model.workloads import Workload, is_indexed
 _BY_ADAPTER = {"Object": "custom", "Pods": "custom", "External": "external"}
 """Kinds of metrics that an adapter serves, and its API's name (Kubernetes, "Horizontal Pod Autoscaling")."""
 _OF_RESOURCES = ("Resource", "ContainerResource")
-_NO_ADAPTER = (
-    "nothing serves that is declared: without an adapter it never scales",
-    "Declare the adapter (an APIService of custom.metrics.k8s.io or external.metrics.k8s.io), have GKE serve the "
-    "metric (autoscaling.gke.io AutoscalingMetric; an InferenceService: served_by gke), or scale by CPU.",
-)
 
 
 def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
@@ -141,11 +136,11 @@ def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal
             if name.startswith(labels.GKE_METRIC):
                 found = _not_by_gke(cluster, scaler, name, gke)
             else:
-                found = None if _BY_ADAPTER[type_] in served else _NO_ADAPTER
+                found = None if _BY_ADAPTER[type_] in served else ("no-adapter", dict[str, str]())
             if found:
                 about = f"HorizontalPodAutoscaler {namespace_of(scaler)}/{name_of(scaler)}"
-                path, message = f"spec.metrics.{type_.lower()}.metric.name", f"it scales by {name}, which {found[0]}"
-                yield Refusal("autoscaling-metric", path, message, found[1], gke is not None, about)
+                (row, said), path = found, f"spec.metrics.{type_.lower()}.metric.name"
+                yield told(row, path, certain=gke is not None, object=about, name=name, **said)
 
 
 def _metrics(scaler: Manifest, types: Iterable[str]) -> Iterator[tuple[str, Manifest]]:
@@ -156,19 +151,20 @@ def _metrics(scaler: Manifest, types: Iterable[str]) -> Iterator[tuple[str, Mani
             yield type_, section(metric, f"{type_[0].lower()}{type_[1:]}")
 
 
-def _not_by_gke(cluster: Cluster, scaler: Manifest, name: str, gke: Manifest | None) -> tuple[str, str] | None:
-    """Why GKE does not serve a metric, or may not, and the way out."""
+def _not_by_gke(
+    cluster: Cluster, scaler: Manifest, name: str, gke: Manifest | None
+) -> tuple[str, dict[str, str]] | None:
+    """Why GKE does not serve a metric, or may not: the refusal's name, and what its words give."""
     if gke is None:
-        return "GKE may serve: whether the cluster does is not known", f"See that it has {METRICS_NEED}."
+        return "gke-may-serve", {"need": METRICS_NEED}
     if missing := missing_for_metrics(gke):
-        return "GKE does not serve in this cluster", f"Set {missing}, or scale by CPU."
+        return "gke-does-not-serve", {"missing": missing}
     owner, _, metric = name.removeprefix(labels.GKE_METRIC).partition("|")
     for each in cluster.by_kind["AutoscalingMetric"]:
         is_its = _may_be(namespace_of(each), namespace_of(scaler)) and _may_be(name_of(each), owner)
         if is_its and any(_may_be(gauge, metric) for gauge in _gauges(each)):
             return None
-    wanted = f"AutoscalingMetric {namespace_of(scaler)}/{owner} with a gauge {metric}"
-    return "GKE does not know: no AutoscalingMetric reads it", f"Declare an {wanted}, or scale by CPU."
+    return "no-autoscaling-metric", {"wanted": f"{namespace_of(scaler)}/{owner}", "metric": metric}
 
 
 def _may_be(value: Any, wanted: Any) -> bool:

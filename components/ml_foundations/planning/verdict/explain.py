@@ -61,21 +61,13 @@ def _numbers(exceeded: QuotaExceeded) -> tuple[str, ...]:
 
 
 def _growth_stops(reason: GrowthStops) -> Refusal:
-    if reason.rule == "rollout-surge":
-        grown = f"{reason.count} pods during a rollout"
-        less = "set strategy.rollingUpdate to maxSurge 0 and maxUnavailable 1"
-    else:
-        grown = f"{reason.count} pods, which the autoscaler may set,"
-        less = "lower the autoscaler's maxReplicas"
-    if isinstance(reason.limit, QuotaExceeded):
-        quota, resource = f"ResourceQuota {name_of(reason.limit.quota)}", reason.limit.resource
-        wanted, free, _, enough = _numbers(reason.limit)
-        message = f"{grown} need {wanted} {resource}, and {quota} leaves {free}"
-        remedy = f"Raise {resource} to {enough}, or {less}."
-        return Refusal(reason.rule, f"{quota}.spec.hard.{resource}", message, remedy)
-    message = f"{grown} do not fit: the nodes take {reason.limit} pods of {needs(reason.pod)}"
-    remedy = f"Make room for {reason.count - reason.limit} more, or {less}."
-    return Refusal(reason.rule, reason.pods.count_path, message, remedy)
+    rule, count, limit = reason.rule, reason.count, reason.limit
+    if isinstance(limit, QuotaExceeded):
+        quota, (wanted, free, _, enough) = f"ResourceQuota {name_of(limit.quota)}", _numbers(limit)
+        said: dict[str, Any] = dict(quota=quota, resource=limit.resource, wanted=wanted, free=free, enough=enough)
+        return told(f"{rule}-quota", f"{quota}.spec.hard.{limit.resource}", count=count, **said)
+    path, more = reason.pods.count_path, count - limit
+    return told(f"{rule}-nodes", path, count=count, limit=limit, needs=needs(reason.pod), more=more)
 
 
 def node_refuses(pods: PodSet, node: NodeClass, refusal: Refusal, *, must_run: bool = False) -> Refusal:
