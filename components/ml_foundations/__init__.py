@@ -4,30 +4,12 @@ Names are loaded when they are first used: importing the package costs nothing. 
 """
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
 
-COMPONENTS = {
-    "GkeCluster": "gke.cluster",
-    "CpuNodePool": "gke.cpu_node_pool",
-    "GpuNodePool": "gke.gpu_node_pool",
-    "GpuOperator": "gpu.operator",
-    "DeviceClasses": "gpu.device_classes",
-    "GpuMonitor": "gpu.monitor",
-    "StorageClasses": "storage.classes",
-    "Volume": "storage.volume",
-    "TeamNamespace": "tenancy.team_namespace",
-    "TrainingQueue": "tenancy.training_queue",
-    "JobSetController": "tenancy.jobset_controller",
-    "Task": "workloads.task",
-    "TrainingJob": "workloads.training_job",
-    "DistributedTraining": "workloads.distributed_training",
-    "Sweep": "workloads.sweep",
-    "ScheduledTraining": "workloads.scheduled_training",
-    "ShardedSet": "workloads.sharded_set",
-    "InferenceService": "workloads.inference_service",
-}
+COMPONENTS = dict(row.split(",") for row in Path(__file__).with_name("components.csv").read_text().split())
 """Every component and its module. The component host, the schema, the types and the pages follow from it."""
 
 __all__ = [*COMPONENTS, *(f"{name}Args" for name in COMPONENTS)]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import pulumi
@@ -10,6 +9,7 @@ import pulumi_kubernetes as k8s
 from pydantic.alias_generators import to_snake
 
 from ml_foundations.catalog.versions import Chart
+from ml_foundations.component.sdk import class_of
 from ml_foundations.kubernetes.objects import Manifest
 from ml_foundations.kubernetes.trees import mapped
 
@@ -35,7 +35,8 @@ class Secret(NamedTuple):
 class Cloud(NamedTuple):
     """A resource that is no Kubernetes object, such as a node pool or a Helm release."""
 
-    type: type[pulumi.CustomResource]
+    type: str
+    """Its class in the SDK."""
     arguments: Mapping[str, Any]
     """As Python has them; a Ref stands for an output of another part."""
 
@@ -45,7 +46,7 @@ def helm_release(chart: Chart, namespace: str, values: Mapping[str, Any], **more
     address = f"{chart.repo}/{chart.name}" if chart.repo.startswith("oci:") else chart.name
     repository = {} if address != chart.name else {"repository_opts": {"repo": chart.repo}}
     release = {"name": chart.name, "chart": address, "version": chart.version, "namespace": namespace, "values": values}
-    return Cloud(k8s.helm.v3.Release, release | repository | more)
+    return Cloud("pulumi_kubernetes.helm.v3.Release", release | repository | more)
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Part:
         declared = self.declared.arguments if isinstance(self.declared, Cloud) else self.declared
         given: dict[str, Any] = mapped(declared, lambda value: _resolved(value, made))
         if isinstance(self.declared, Cloud):
-            return self.declared.type(f"{name}-{self.role}", **given, opts=opts)
+            return class_of(self.declared.type)(f"{name}-{self.role}", **given, opts=opts)
         fields = {to_snake(key): value for key, value in given.items() if key not in ("apiVersion", "kind")}
         if typed := typed_class(given["apiVersion"], given["kind"]):
             return typed(f"{name}-{self.role}", **fields, opts=opts)
@@ -90,10 +91,7 @@ def typed_class(api_version: str, kind: str) -> Any:
     group, _, version = api_version.rpartition("/")
     domain = group.partition(".")[2]
     module = f"pulumi_kubernetes.{group.partition('.')[0] or 'core'}.{version}"
-    try:
-        return getattr(import_module(module), kind, None) if domain in ("", "k8s.io", "authorization.k8s.io") else None
-    except ModuleNotFoundError:
-        return None
+    return class_of(f"{module}.{kind}") if domain in ("", "k8s.io", "authorization.k8s.io") else None
 
 
 def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:

@@ -7,7 +7,6 @@ from ipaddress import IPv4Network
 from typing import Annotated, Any, Literal
 
 import pulumi
-import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 from pydantic import Field
 from pydantic.alias_generators import to_snake
@@ -203,10 +202,10 @@ def _node_account(spec: GkeClusterSpec) -> Iterator[Part]:
         "project": spec.project,
         "display_name": f"Nodes of the GKE cluster {spec.name}",
     }
-    yield Part("nodes", Cloud(gcp.serviceaccount.Account, account))
+    yield Part("nodes", Cloud("pulumi_gcp.serviceaccount.Account", account))
     for role in (*_NODE_ROLES, *spec.node_roles):
         member = {"project": spec.project, "role": role, "member": Ref("nodes", "member")}
-        yield Part(f"nodes-{role.rpartition('/')[2]}", Cloud(gcp.projects.IAMMember, member))
+        yield Part(f"nodes-{role.rpartition('/')[2]}", Cloud("pulumi_gcp.projects.IAMMember", member))
 
 
 def _cluster(spec: GkeClusterSpec) -> Part:
@@ -242,7 +241,7 @@ def _cluster(spec: GkeClusterSpec) -> Part:
         "deletion_protection": spec.deletion_protection,
     }
     ignored = pulumi.ResourceOptions(ignore_changes=["nodeConfig", "initialNodeCount"])
-    return Part("cluster", Cloud(gcp.container.Cluster, without_nulls(cluster)), options=ignored)
+    return Part("cluster", Cloud("pulumi_gcp.container.Cluster", without_nulls(cluster)), options=ignored)
 
 
 def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from itertools import combinations
 from typing import Annotated, Any
 
 import pulumi
-import pulumi_gcp as gcp
 from pydantic import Field
 from typing_extensions import override
 
@@ -127,8 +126,9 @@ def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
     if spec.flow_logs:
         subnetwork["log_config"] = {"aggregation_interval": "INTERVAL_5_SEC", "flow_sampling": 0.5}
     # Another MTU is for a network whose machines are all stopped (Compute Engine, "Change the MTU").
-    yield Part("network", Cloud(gcp.compute.Network, network), options=pulumi.ResourceOptions(ignore_changes=["mtu"]))
-    yield Part("subnetwork", Cloud(gcp.compute.Subnetwork, subnetwork))
+    ignored = pulumi.ResourceOptions(ignore_changes=["mtu"])
+    yield Part("network", Cloud("pulumi_gcp.compute.Network", network), options=ignored)
+    yield Part("subnetwork", Cloud("pulumi_gcp.compute.Subnetwork", subnetwork))
     yield from _nat(spec, Ref("network", "self_link"))
 
 
@@ -157,9 +157,9 @@ def _private_services(spec: ClusterNetworkSpec) -> Iterator[Part]:
         "allows": [{"protocol": "tcp", "ports": _LUSTRE_PORTS}],
         "source_ranges": [Ref("private-services", "address", f"{{}}/{_SERVICES_PREFIX}")],
     }
-    yield Part("private-services", Cloud(gcp.compute.GlobalAddress, address))
-    yield Part("private-services-access", Cloud(gcp.servicenetworking.Connection, connection))
-    yield Part("lustre-firewall", Cloud(gcp.compute.Firewall, firewall))
+    yield Part("private-services", Cloud("pulumi_gcp.compute.GlobalAddress", address))
+    yield Part("private-services-access", Cloud("pulumi_gcp.servicenetworking.Connection", connection))
+    yield Part("lustre-firewall", Cloud("pulumi_gcp.compute.Firewall", firewall))
 
 
 def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[Part]:
@@ -170,5 +170,5 @@ def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[Part]:
         "nat_ip_allocate_option": "AUTO_ONLY",
         "source_subnetwork_ip_ranges_to_nat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
     }
-    yield Part("router", Cloud(gcp.compute.Router, {**common, "network": network}))
-    yield Part("nat", Cloud(gcp.compute.RouterNat, {**common, **nat}))
+    yield Part("router", Cloud("pulumi_gcp.compute.Router", {**common, "network": network}))
+    yield Part("nat", Cloud("pulumi_gcp.compute.RouterNat", {**common, **nat}))

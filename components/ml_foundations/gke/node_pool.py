@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import pulumi
-import pulumi_gcp as gcp
 from pydantic import Field
 from typing_extensions import override
 
@@ -172,7 +171,7 @@ def pool_part(
     }
     # GKE reports the number of nodes that the autoscaler has made.
     ignored = pulumi.ResourceOptions(ignore_changes=["initialNodeCount"])
-    return Part("pool", Cloud(gcp.container.NodePool, without_nulls(pool)), options=ignored)
+    return Part("pool", Cloud("pulumi_gcp.container.NodePool", without_nulls(pool)), options=ignored)
 
 
 def node_arguments(

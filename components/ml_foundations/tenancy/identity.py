@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pulumi_gcp as gcp
 from typing_extensions import override
 
 from ml_foundations.component.parts import Cloud, Part, Secret
@@ -61,7 +60,7 @@ def identity_parts(namespace: str, account: ServiceAccount) -> Iterator[Part]:
             "role": "roles/iam.workloadIdentityUser",
             "member": concat("serviceAccount:", account.workload_pool, f"[{namespace}/{account.name}]"),
         }
-        yield Part("workload-identity", Cloud(gcp.serviceaccount.IAMMember, member), after=["namespace"])
+        yield Part("workload-identity", Cloud("pulumi_gcp.serviceaccount.IAMMember", member), after=["namespace"])
 
 
 def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:

@@ -291,19 +291,10 @@ def _link_other_stacks(rehearsal: Rehearsal) -> None:
 
 
 def _pulumi_launcher(rehearsal: Rehearsal, tools: Tools) -> str:
-    """A script that copies the stack file if it was edited, then runs the real CLI; `config set` edits the original."""
-    named, cli = shlex.quote(str(source_stack_file(rehearsal))), shlex.quote(str(tools.pulumi))
-    refresh = f"{_python()} -m ml_foundations.rehearsal.engine.environment {shlex.quote(str(rehearsal.root))}"
-    return (
-        f"edits=\nif [ -e {named} ] && ! cmp -s {named} {shlex.quote(str(rehearsal.root / _SEEN))}; then\n"
-        f"  {refresh} || exit 1\nfi\n"
-        # What the rehearsal's key encrypts stays with the rehearsal; what is removed goes from both files.
-        'case "$*" in "config set"*|"config -"*" set "*|"config -"*" set-all "*) edits=set ;;'
-        ' "config rm"*|"config -"*" rm "*) edits=rm ;; esac\n'
-        f'[ "$edits" != rm ] || {cli} "$@" || exit 1\n'
-        f'case "$edits$*" in *--secret*) ;; set*|rm*) export PULUMI_OPTION_CONFIG_FILE={named} ;; esac\n'
-        f'exec {cli} "$@"\n'
-    )
+    """A script that copies the stack file if it was edited, then runs the real CLI."""
+    named = {"source": source_stack_file(rehearsal), "seen": rehearsal.root / _SEEN, "cli": tools.pulumi}
+    quoted = {name: shlex.quote(str(path)) for name, path in (named | {"root": rehearsal.root}).items()}
+    return Path(__file__).with_name("pulumi.sh").read_text().format_map(quoted | {"python": _python()})
 
 
 def _python_module(rehearsal: Rehearsal, module: str) -> str:

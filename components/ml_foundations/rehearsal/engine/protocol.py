@@ -8,41 +8,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from importlib.machinery import PathFinder
-from pathlib import Path
-from types import ModuleType
 
 import grpc
+
+from ml_foundations.component.sdk import bare_packages
 
 _THREADS = 1000
 """Calls served at once; most of them only wait, a plugin's for as long as it runs."""
 _CHECK_SECONDS = 1
 
-
-@contextmanager
-def _bare_packages(*names: str) -> Iterator[None]:
-    """Let the modules of these packages be imported without running the packages' own ``__init__``."""
-    top = PathFinder.find_spec(names[0])
-    if top is None or names[0] in sys.modules:
-        yield
-        return
-    folders = list(top.submodule_search_locations or [])
-    for name in names:
-        package = ModuleType(name)
-        package.__path__ = [str(Path(folder, *name.split(".")[1:])) for folder in folders]
-        sys.modules[name] = package
-    try:
-        yield
-    finally:
-        # A later import of the SDK gets all of it, with the stubs that are already loaded.
-        for name in names:
-            del sys.modules[name]
-
-
-with _bare_packages("pulumi", "pulumi.runtime", "pulumi.runtime.proto"):
+with bare_packages("pulumi", "pulumi.runtime", "pulumi.runtime.proto"):
     from pulumi.runtime.proto import engine_pb2 as engine_pb2
     from pulumi.runtime.proto import engine_pb2_grpc as engine_pb2_grpc
     from pulumi.runtime.proto import language_pb2 as language_pb2
