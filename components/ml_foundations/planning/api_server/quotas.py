@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from ml_foundations.kubernetes.objects import Manifest, api_object, items, name_of, namespace_of, plural, section
-from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, total
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, times, total
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded, Verdict
@@ -72,7 +72,7 @@ class Quota:
     def pods_charge(self, candidate: Candidate, most: int | None = None) -> Amounts:
         """What a workload's pods count against, by the quota's names; of each set of pods, at most ``most``."""
         charges = [
-            _times(_pod_charge(pod.spec), pod_set.count if most is None else min(most, pod_set.count))
+            times(_pod_charge(pod.spec), pod_set.count if most is None else min(most, pod_set.count))
             for pod_set, pod in candidate.sets
             if self.covers(pod)
         ]
@@ -129,7 +129,7 @@ class Quota:
 
     def growth(self, pod: PodClass, count: int) -> list[QuotaExceeded]:
         """What a number of pods of a class exceeds."""
-        return self.exceeded(_times(_pod_charge(pod.spec), count)) if self.covers(pod) else []
+        return self.exceeded(times(_pod_charge(pod.spec), count)) if self.covers(pod) else []
 
     def refusals(self, pod: PodClass) -> Iterable[Refusal]:
         """Containers without what a quota on cpu or memory makes them give."""
@@ -159,8 +159,8 @@ def _objects_charge(candidate: Candidate, *, is_there: bool) -> Amounts:
             objects |= dict.fromkeys(("services", "count/services"), WHOLE)  # a headless one, for the pods' names
         objects[_MADE_COUNTS[workload.kind]] = (sum(1 if n is None else n for n in jobs) or 1) * WHOLE
     # Of a Job, one pod at a time is enough.
-    devices = (_times(pod.devices, min(s.count, 1) if workload.is_partial else s.count) for s, pod in candidate.sets)
-    return total((objects, *devices, *(_times(_claim_charge(claim), count) for claim, count in candidate.made_claims)))
+    devices = (times(pod.devices, min(s.count, 1) if workload.is_partial else s.count) for s, pod in candidate.sets)
+    return total((objects, *devices, *(times(_claim_charge(claim), count) for claim, count in candidate.made_claims)))
 
 
 def _object_charge(document: Manifest) -> Amounts:
@@ -200,10 +200,6 @@ def _claim_charge(claim: Manifest) -> Amounts:
     return charge
 
 
-def _times(charge: Mapping[str, int], count: int) -> Amounts:
-    return {name: amount * count for name, amount in charge.items()}
-
-
 def _scopes(quota: Manifest) -> Iterable[Manifest]:
     spec = section(quota, "spec")
     plain: Sequence[str] = spec.get("scopes") or []
@@ -213,14 +209,10 @@ def _scopes(quota: Manifest) -> Iterable[Manifest]:
 
 def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
     match requirement["scopeName"]:
-        case "Terminating":
-            return spec.get("activeDeadlineSeconds") is not None
-        case "NotTerminating":
-            return spec.get("activeDeadlineSeconds") is None
-        case "BestEffort":
-            return _is_best_effort(spec)
-        case "NotBestEffort":
-            return not _is_best_effort(spec)
+        case "Terminating" | "NotTerminating" as scope:
+            return (spec.get("activeDeadlineSeconds") is None) == scope.startswith("Not")
+        case "BestEffort" | "NotBestEffort" as scope:
+            return _is_best_effort(spec) != scope.startswith("Not")
         case "PriorityClass":
             name = spec.get("priorityClassName")
             expression = {**requirement, "key": "priorityClassName"}
