@@ -299,6 +299,54 @@ def test_a_plain_job_takes_turns_under_a_quota_too() -> None:
     assert verdict(job("sweep", 3, template()), pool("p", 1), quota(hard={"pods": "0"})) is CANNOT
 
 
+@pytest.mark.parametrize(
+    ("hard", "expected"),
+    [
+        ({"count/jobs.batch": "2"}, FITS),
+        ({"count/jobs.batch": "1"}, CANNOT),
+        ({"pods": "1"}, FITS),
+        ({"count/pods": "4"}, FITS),
+        ({"count/pods": "3"}, OPEN),
+        ({"persistentvolumeclaims": "4"}, FITS),
+        ({"persistentvolumeclaims": "3"}, OPEN),
+        ({"requests.storage": "3Gi"}, OPEN),
+    ],
+)
+def test_jobs_stay_and_what_their_pods_leave(hard: Manifest, expected: Verdict) -> None:
+    """Two Jobs of two pods, one after the other, each with a volume of its own."""
+    asked = {
+        "storageClassName": "disk",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": asked}}}]
+    disk = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "disk"},
+        "provisioner": "disk.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    jobs = [job(name, 1, template({"app": name}, volumes=volumes), completions=2) for name in ("a", "b")]
+    verdicts = judge([*jobs, disk, pool("p", 1), quota(hard=hard)])
+    assert verdicts.stack is expected
+    assert {item.verdict for item in verdicts.workloads} == {FITS}
+
+
+@pytest.mark.parametrize(
+    ("first", "policy", "expected"),
+    [("0", "OrderedReady", FITS), ("0", "Parallel", FITS), ("1", "OrderedReady", CANNOT), ("1", "Parallel", FITS)],
+)
+def test_pods_of_a_stateful_set_want_to_be_near_one_of_them(first: str, policy: str, expected: Verdict) -> None:
+    """One that comes later is no company for those before it, if one comes after the other."""
+    near = affinity()
+    [term] = near["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    term["labelSelector"] = {"matchLabels": {"statefulset.kubernetes.io/pod-name": f"db-{first}"}}
+    pods = template(affinity=near)
+    given = [stateful_set("db", 2, pods, serviceName="db", podManagementPolicy=policy), *(node(n) for n in "ab")]
+    assert verdict(*given) is expected
+
+
 def test_a_limit_range_gives_what_a_quota_makes_containers_give() -> None:
     pods = template(containers=[{"name": "main"}])
     hard = quota(hard={"requests.cpu": "1"})

@@ -200,6 +200,21 @@ def test_a_claim_of_a_stateful_set_that_is_there_counts_once_and_keeps_its_zone(
         assert judge([node("n", {zone: at}), FAST, db, volume, claim("data-db-0")]).stack is expected
 
 
+@pytest.mark.parametrize(("phase", "expected"), [("Bound", FITS), ("Released", CANNOT)])
+def test_a_volume_whose_claim_was_deleted_is_no_later_ones(phase: str, expected: Verdict) -> None:
+    """A claim of the same name is another one (Kubernetes, "Persistent Volumes", reclaiming)."""
+    kept = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
+    kept |= {"claimRef": {"namespace": "team", "name": "data", "uid": "earlier"}, "nfs": {"server": "s", "path": "/"}}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": kept}
+    local = {**FAST, "metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner"}
+    other = {**copy.deepcopy(volume), "metadata": {"name": "small"}}
+    other["spec"] |= {"claimRef": None, "capacity": {"storage": "1Mi"}}
+    mounts = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    new = deployment("new", 1, template(volumes=mounts))
+    found = judge([node("n"), local, stored(volume, phase=phase), other, claim("data", storageClassName="local"), new])
+    assert found.workloads[0].verdict is expected
+
+
 def test_pods_of_a_shared_claim_follow_the_first_ones_zone() -> None:
     zone, volumes = "topology.kubernetes.io/zone", [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
     pods = template(containers=[container(cpu=2)], volumes=volumes)

@@ -64,7 +64,8 @@ def test_a_persistent_disk_on_a_machine_that_takes_none_is_refused_with_the_disk
     storage_class: str,
 ) -> None:
     found = refusal(on_g4({"storageClass": storage_class}))
-    assert f"g4-standard-96 does not attach pd-{'ssd' if 'ssd' in storage_class else 'balanced'} disks" in found
+    disk = {"zonal-ssd": "pd-ssd", "fast-ssd": "regional pd-ssd", "zonal-balanced": "pd-balanced"}[storage_class]
+    assert f"g4-standard-96 does not attach {disk} disks" in found
     assert "it attaches hyperdisk-balanced, hyperdisk-balanced-high-availability" in found
     assert "ml-foundations:teams.research.trainingJobs.render" in found
 
@@ -289,11 +290,11 @@ UNPLACED: dict[str, tuple[tuple[str, Any], list[str]]] = {
     "too many gpus": ((f"{JOB_PATH}.gpus", 16), ["it needs 16 nvidia.com/gpu, and 2 is free", JOB_PATH]),
     "class that does not attach": (
         ("teams.research.volumes.training-data.storageClass", "fast-ssd"),
-        ["a2-highgpu-2g does not attach pd-ssd disks of storage class fast-ssd", JOB_PATH],
+        ["a2-highgpu-2g does not attach regional pd-ssd disks of storage class fast-ssd", JOB_PATH],
     ),
     "class of shards that does not attach": (
         ("teams.research.shardedSets.parts", SHARDS),
-        ["g2-standard-8 does not attach pd-ssd disks of storage class fast-ssd", "teams.research.shardedSets.parts"],
+        ["g2-standard-8 does not attach regional pd-ssd disks of storage class fast-ssd", "research.shardedSets.parts"],
     ),
     "beyond the quota": (
         ("teams.research.quota.gpus", 1),

@@ -104,7 +104,9 @@ def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
         network, subnetwork = Ref("subnetwork", "network"), Ref("subnetwork", "self_link")
         pods, services = _POD_RANGE, _SERVICE_RANGE
     ranges = {"cluster_secondary_range_name": pods, "services_secondary_range_name": services}
-    return {"network": network, "subnetwork": subnetwork, "ip_allocation_policy": ranges}
+    policy = {"stack_type": "IPV4", **ranges}
+    place = {"network": network, "subnetwork": subnetwork}
+    return {**place, "networking_mode": "VPC_NATIVE", "ip_allocation_policy": policy}
 
 
 def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:

@@ -128,8 +128,10 @@ class Admission:
                     candidate.refuse([each])
                 else:  # the volume is larger than the claim
                     candidate.warnings.append(each)
-        if workload.kind != "DaemonSet" and (needed := needed_claims([candidate])):
-            candidate.refuse(self._cluster.volumes.shortage(needed))
+        if workload.kind != "DaemonSet":
+            scarce = [*volumes.shortage(needed_claims([candidate]))]
+            in_all = volumes.shortage(needed_claims([candidate], in_all=True))
+            candidate.refuse(scarce or (each._replace(certain=False) for each in in_all))
         self._charge(candidate)
         return candidate
 
@@ -141,7 +143,8 @@ class Admission:
         for quota in self.quotas.get(workload.namespace, []):
             exceeded = quota.exceeded(quota.objects_charge([candidate]))
             candidate.refuse(exceeded)
-            if not exceeded and (contested := quota.contested([candidate])):
+            contested = quota.contested([candidate]) or quota.contested([candidate], in_all=True)
+            if contested and not exceeded:
                 candidate.decide(Verdict.UNDETERMINED, *contested)
             _charge_pods(candidate, quota)
         candidate.is_refused = candidate.verdict is Verdict.CANNOT_FIT

@@ -1,10 +1,11 @@
 """ResourceQuotas as the API server charges them: what a workload counts against, and what is left."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from ml_foundations.kubernetes.objects import Manifest, api_object, items, name_of, namespace_of, plural, section
-from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, times, total
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, total
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded, Verdict
@@ -26,6 +27,7 @@ _MADE_COUNTS: Mapping[str, str] = {
     "JobSet": "count/jobs.batch",
 }
 """What the objects count against that a workload's controller makes before its pods."""
+_LIMITED = ("cpu", "memory", "ephemeral-storage")
 _OF_NAMESPACE = api_object("v1", "ConfigMap", {"name": "kube-root-ca.crt"})
 """Every namespace has it."""
 
@@ -55,7 +57,7 @@ class Quota:
         self.beside = {f"{each['kind']} {name_of(each)}": _object_charge(each) for each in beside}
         # What is used includes pods that are charged once more with their workload.
         counted = cluster.replaced if self._used else chain.from_iterable(cluster.running.values())
-        pods = total(_pod_charge(pod.spec) for pod in counted if pod.namespace == namespace and self.covers(pod))
+        pods = total(_pod_charge(pod) for pod in counted if pod.namespace == namespace and self.covers(pod))
         if self._used:
             self.taken = {name: max(0, amount - pods.get(name, 0)) for name, amount in self._used.items()}
         else:
@@ -72,19 +74,25 @@ class Quota:
     def pods_charge(self, candidate: Candidate, most: int | None = None) -> Amounts:
         """What a workload's pods count against, by the quota's names; of each set of pods, at most ``most``."""
         charges = [
-            times(_pod_charge(pod.spec), pod_set.count if most is None else min(most, pod_set.count))
+            _times(_pod_charge(pod), pod_set.count if most is None else min(most, pod_set.count))
             for pod_set, pod in candidate.sets
             if self.covers(pod)
         ]
         return total(charges)
 
-    def objects_charge(self, candidates: Sequence[Candidate]) -> Amounts:
-        """What other objects of workloads count against, declared claims included; scopes are about pods alone."""
-        if self._scopes:
+    def own_charge(self, candidates: Iterable[Candidate]) -> Amounts:
+        """What workloads themselves count against, whether or not their pods take turns."""
+        new = [c for c in candidates if not self._scopes and not (self._used and is_stored(c.workload.manifest))]
+        return total(dict.fromkeys(_OBJECT_COUNTS.get(c.workload.kind, ()), WHOLE) for c in new)
+
+    def objects_charge(self, candidates: Sequence[Candidate], *, in_all: bool = False) -> Amounts:
+        """What other objects of workloads count against, with declared claims; in all, with what ended pods leave."""
+        if self._scopes:  # they are about pods alone
             return {}
         claims = (_claim_charge(self._claims[name]) for name in self._mounted(candidates))
-        charges = (_objects_charge(c, is_there=bool(self._used) and is_stored(c.workload.manifest)) for c in candidates)
-        return total((*charges, *claims))
+        there = [bool(self._used) and is_stored(c.workload.manifest) for c in candidates]
+        charges = (_objects_charge(*each, in_all=in_all) for each in zip(candidates, there, strict=True))
+        return total((self.own_charge(candidates), *charges, *claims))
 
     def charge(self, candidates: Sequence[Candidate]) -> Amounts:
         """What workloads count against in all."""
@@ -95,11 +103,13 @@ class Quota:
         mounted = self._mounted(candidates)
         return total(_claim_charge(claim) for name, claim in self._claims.items() if name not in mounted)
 
-    def contested(self, candidates: Sequence[Candidate], workloads: Iterable[Workload] = ()) -> list[QuotaExceeded]:
-        """What claims that workloads need are refused for, if the other declared claims come first."""
-        others = self.other_claims(candidates)
-        charge = {name: amount + others.get(name, 0) for name, amount in self.objects_charge(candidates).items()}
-        return self.exceeded(charge, workloads)
+    def contested(
+        self, candidates: Sequence[Candidate], workloads: Iterable[Workload] = (), *, in_all: bool = False
+    ) -> list[QuotaExceeded]:
+        """What claims that workloads need are refused for, if the other declared claims come first; or in all."""
+        others, mine = self.other_claims(candidates), self.objects_charge(candidates, in_all=in_all)
+        charge = {name: amount + others.get(name, 0) for name, amount in mine.items()}
+        return [replace(each, in_all=in_all) for each in self.exceeded(charge, workloads)]
 
     def _mounted(self, candidates: Sequence[Candidate]) -> set[str]:
         return {name_of(claim) for c in candidates for claim in (*c.claims, *c.kept)} & self._claims.keys()
@@ -122,14 +132,14 @@ class Quota:
 
     def most_pods(self, pod: PodClass, wanted: int) -> int:
         """How many pods of a class the quota accepts."""
-        for name, amount in _pod_charge(pod.spec).items():
+        for name, amount in _pod_charge(pod).items():
             if name in self.hard and amount:
                 wanted = min(wanted, max(0, self.hard[name] - self.taken.get(name, 0)) // amount)
         return wanted
 
     def growth(self, pod: PodClass, count: int) -> list[QuotaExceeded]:
         """What a number of pods of a class exceeds."""
-        return self.exceeded(times(_pod_charge(pod.spec), count)) if self.covers(pod) else []
+        return self.exceeded(_times(_pod_charge(pod), count)) if self.covers(pod) else []
 
     def refusals(self, pod: PodClass) -> Iterable[Refusal]:
         """Containers without what a quota on cpu or memory makes them give."""
@@ -147,10 +157,9 @@ class Quota:
                     yield told("quota-requires", "containers", quota=name_of(self.manifest), given=given, who=who)
 
 
-def _objects_charge(candidate: Candidate, *, is_there: bool) -> Amounts:
-    """What a workload counts against itself, and what is made for it: objects, and claims for each of its pods."""
-    workload = candidate.workload
-    objects = {} if is_there else dict.fromkeys(_OBJECT_COUNTS.get(workload.kind, ()), WHOLE)
+def _objects_charge(candidate: Candidate, is_there: bool, *, in_all: bool) -> Amounts:
+    """What is made for a workload counts against: objects, and claims for each of its pods."""
+    workload, objects = candidate.workload, dict[str, int]()
     # A CronJob makes its Jobs even without pods.
     is_made = workload.kind == "CronJob" or any(pod_set.count for pod_set, _ in candidate.sets)
     if not is_there and is_made and workload.kind in _MADE_COUNTS:
@@ -158,9 +167,10 @@ def _objects_charge(candidate: Candidate, *, is_there: bool) -> Amounts:
         if workload.kind == "JobSet" and section(workload.manifest, "spec", "network").get("enableDNSHostnames", True):
             objects |= dict.fromkeys(("services", "count/services"), WHOLE)  # a headless one, for the pods' names
         objects[_MADE_COUNTS[workload.kind]] = (sum(1 if n is None else n for n in jobs) or 1) * WHOLE
-    # Of a Job, one pod at a time is enough.
-    devices = (times(pod.devices, min(s.count, 1) if workload.is_partial else s.count) for s, pod in candidate.sets)
-    return total((objects, *devices, *(times(_claim_charge(claim), count) for claim, count in candidate.made_claims)))
+    if in_all:
+        objects["count/pods"] = sum(candidate.number(pod_set, in_all=True) for pod_set, _ in candidate.sets) * WHOLE
+    claims = candidate.made_claims(in_all=in_all)
+    return total((objects, *(_times(_claim_charge(claim), count) for claim, count in claims)))
 
 
 def _object_charge(document: Manifest) -> Amounts:
@@ -173,20 +183,16 @@ def _object_charge(document: Manifest) -> Amounts:
     return charge | ({"services.loadbalancers": WHOLE} if spec.get("type") == "LoadBalancer" else {})
 
 
-def _pod_charge(spec: Manifest) -> Amounts:
-    """What a pod with an admitted spec counts against, by the names of quotas, in thousandths."""
-    requests, limits = pod_requests(spec), pod_limits(spec)
-    charge: Amounts = {"pods": WHOLE, "count/pods": WHOLE}
+def _pod_charge(pod: PodClass) -> Amounts:
+    """What a pod counts against, and its claims of devices, by the names of quotas, in thousandths."""
+    requests, limits = pod_requests(pod.spec), pod_limits(pod.spec)
+    charge: Amounts = {"pods": WHOLE, "count/pods": WHOLE, **pod.devices}
     for name, amount in requests.items():
-        if name in ("cpu", "memory", "ephemeral-storage") or name.startswith("hugepages-"):
+        if is_own := name in _LIMITED or name.startswith("hugepages-"):
             charge[name] = amount
+        if is_own or is_extended(name):
             charge[f"requests.{name}"] = amount
-        elif is_extended(name):
-            charge[f"requests.{name}"] = amount
-    for name in ("cpu", "memory", "ephemeral-storage"):
-        if name in limits:
-            charge[f"limits.{name}"] = limits[name]
-    return charge
+    return charge | {f"limits.{name}": limits[name] for name in _LIMITED if name in limits}
 
 
 def _claim_charge(claim: Manifest) -> Amounts:
@@ -200,6 +206,10 @@ def _claim_charge(claim: Manifest) -> Amounts:
     return charge
 
 
+def _times(charge: Mapping[str, int], count: int) -> Amounts:
+    return {name: amount * count for name, amount in charge.items()}
+
+
 def _scopes(quota: Manifest) -> Iterable[Manifest]:
     spec = section(quota, "spec")
     plain: Sequence[str] = spec.get("scopes") or []
@@ -208,11 +218,11 @@ def _scopes(quota: Manifest) -> Iterable[Manifest]:
 
 
 def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
-    match requirement["scopeName"]:
-        case "Terminating" | "NotTerminating" as scope:
-            return (spec.get("activeDeadlineSeconds") is None) == scope.startswith("Not")
-        case "BestEffort" | "NotBestEffort" as scope:
-            return _is_best_effort(spec) != scope.startswith("Not")
+    match scope := requirement["scopeName"]:
+        case "Terminating" | "NotTerminating":
+            return (spec.get("activeDeadlineSeconds") is None) is (scope == "NotTerminating")
+        case "BestEffort" | "NotBestEffort":
+            return _is_best_effort(spec) is (scope == "BestEffort")
         case "PriorityClass":
             name = spec.get("priorityClassName")
             expression = {**requirement, "key": "priorityClassName"}
@@ -226,20 +236,12 @@ def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
 def _is_best_effort(spec: Manifest) -> bool:
     """Whether a pod asks for neither cpu nor memory: the quality of service BestEffort."""
     holders = [spec] if spec.get("resources") else [*items(spec, "containers"), *items(spec, "initContainers")]
-    return not any(
-        amount
-        for holder in holders
-        for field in ("requests", "limits")
-        for name, amount in millis(section(holder, "resources", field)).items()
-        if name in ("cpu", "memory")
-    )
+    given = [millis(section(holder, "resources", field)) for holder in holders for field in ("requests", "limits")]
+    return not any(amounts.get(name) for amounts in given for name in ("cpu", "memory"))
 
 
 def _crosses_namespaces(spec: Manifest) -> bool:
-    for kind in ("podAffinity", "podAntiAffinity"):
-        affinity = section(spec, "affinity", kind)
-        preferred = (section(weighted, "podAffinityTerm") for weighted in items(affinity, PREFERRED))
-        for term in (*items(affinity, REQUIRED), *preferred):
-            if term.get("namespaces") or term.get("namespaceSelector") is not None:
-                return True
-    return False
+    kinds = [section(spec, "affinity", kind) for kind in ("podAffinity", "podAntiAffinity")]
+    preferred = (section(each, "podAffinityTerm") for affinity in kinds for each in items(affinity, PREFERRED))
+    terms = (*(term for affinity in kinds for term in items(affinity, REQUIRED)), *preferred)
+    return any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms)

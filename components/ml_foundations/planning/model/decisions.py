@@ -41,6 +41,8 @@ class QuotaExceeded:
     free: int
     hard: int
     workloads: Sequence[Workload | str] = ()
+    in_all: bool = False
+    """Whether it is so in time only, by what pods that have ended leave until their Job is deleted."""
 
 
 @dataclass(frozen=True)
@@ -152,11 +154,14 @@ class Candidate:
         ]
         return Candidate(workload, sets, draws=self.draws)
 
-    @property
-    def made_claims(self) -> Iterable[tuple[Manifest, int]]:
-        """The claims that are made for its pods, with their number: of a Job, one pod at a time is enough."""
+    def number(self, pods: PodSet, *, in_all: bool = False) -> int:
+        """How many pods of a set there must be: of a Job one at a time; in all, each that does its work."""
+        return max(min(pods.count, 1) if self.workload.is_partial else pods.count, in_all * self.workload.completions)
+
+    def made_claims(self, *, in_all: bool = False) -> Iterable[tuple[Manifest, int]]:
+        """The claims that are made for its pods, with their number."""
         for pod_set, pod in self.sets:
-            count = min(pod_set.count, 1) if self.workload.is_partial else pod_set.count
+            count = self.number(pod_set, in_all=in_all)
             for claim in pod.made_claims:
                 kept = sum(name_of(each).startswith(f"{name_of(claim)}-{self.workload.name}-") for each in self.kept)
                 yield claim, min(count, len(ordinals(self.workload)) - kept) if kept else count
@@ -182,7 +187,7 @@ class Candidate:
             self.decide(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED, reason)
 
 
-def needed_claims(candidates: Sequence[Candidate]) -> list[tuple[Manifest, int]]:
+def needed_claims(candidates: Sequence[Candidate], *, in_all: bool = False) -> list[tuple[Manifest, int]]:
     """The claims of some workloads' pods, with their number; a declared one is the same for all."""
     declared = {id(claim): (claim, 1) for candidate in candidates for claim in candidate.claims}
-    return [*declared.values(), *(made for candidate in candidates for made in candidate.made_claims)]
+    return [*declared.values(), *(made for candidate in candidates for made in candidate.made_claims(in_all=in_all))]

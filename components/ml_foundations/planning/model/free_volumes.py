@@ -44,7 +44,7 @@ class FreeVolumes:
     def __init__(self, volumes: Iterable[Manifest], classes: Mapping[str, Manifest]) -> None:
         self._classes = classes
         free = (v for v in volumes if section(v, "status").get("phase", "Available") == "Available")
-        self._volumes = {name_of(volume): volume for volume in free if claim_of(volume) is None}
+        self._volumes = {name_of(volume): volume for volume in free if not section(volume, "spec", "claimRef")}
         self._needs: list[tuple[Need, frozenset[str]]] = []
         self._of_node: dict[frozenset[str], str] = {}
 
@@ -96,7 +96,7 @@ class FreeVolumes:
 
     def waits(self, claim: Manifest) -> bool:
         """Whether a claim is bound when a pod mounts it."""
-        mode = self.class_of(claim).get("volumeBindingMode")
+        mode = self._class_of(claim).get("volumeBindingMode")
         return mode == "WaitForFirstConsumer" and not section(claim, "spec").get("volumeName")
 
     def refusals(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
@@ -112,7 +112,7 @@ class FreeVolumes:
         if not here and not is_made:
             message = f"no free volume for claim {name} is reachable from the node"
             if not found and self.is_made(claim):
-                in_class = f"storage class {name_of(self.class_of(claim))}"
+                in_class = f"storage class {name_of(self._class_of(claim))}"
                 message = f"{in_class} makes no volume for claim {name} in the node's topology"
             # A class that does not wait makes the volume before the scheduler looks for a node, and labels of a volume
             # count once it is bound.
@@ -124,13 +124,12 @@ class FreeVolumes:
         if not is_near or not (is_made or found in self._of_node or self._go_round(here, workload)):
             yield told("open-volume", "volumes", certain=False, name=name)
 
-    def class_of(self, claim: Manifest) -> Manifest:
-        """The storage class of a claim or a volume; empty where it is not known."""
+    def _class_of(self, claim: Manifest) -> Manifest:
         return self._classes.get(section(claim, "spec").get("storageClassName") or "", {})
 
     def is_made(self, claim: Manifest, node: NodeClass | None = None) -> bool:
         """Whether a volume is made for a claim that finds none: anywhere, or for a node."""
-        found = self.class_of(claim)
+        found = self._class_of(claim)
         if not found or found.get("provisioner") == _NO_PROVISIONER or section(claim, "spec").get("volumeName"):
             return False
         terms = items(found, "allowedTopologies")
@@ -166,9 +165,10 @@ class FreeVolumes:
 
 
 def claim_of(volume: Manifest) -> tuple[str, str] | None:
-    """Namespace and name of the claim that a volume is kept for."""
+    """Namespace and name of the claim that a volume is kept for; one that is released is kept for none, nor free."""
     owner = section(volume, "spec", "claimRef")
-    return (owner.get("namespace", "default"), owner.get("name", "")) if owner else None
+    phase = section(volume, "status").get("phase", "Released" if owner.get("uid") else "Available")
+    return (owner.get("namespace", "default"), owner.get("name", "")) if owner and phase != "Released" else None
 
 
 def access_modes(claim_or_volume: Manifest) -> list[str]:

@@ -53,13 +53,8 @@ class SpreadConstraint:
 
     def counts(self, pod: PodClass, other: PodClass) -> bool:
         """Whether another pod counts for the skew of a pod; an empty selector counts none."""
-        return not self.is_empty and other.namespace == pod.namespace and selects(self.selector, other.labels)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether its selector has no requirement."""
-        selector = self.selector or {}
-        return not section(selector, "matchLabels") and not items(selector, "matchExpressions")
+        empty = not section(self.selector or {}, "matchLabels") and not items(self.selector or {}, "matchExpressions")
+        return not empty and other.namespace == pod.namespace and selects(self.selector, other.labels)
 
     def counts_itself(self, pod: PodClass) -> bool:
         """Whether the pod itself counts once it is placed."""
@@ -272,15 +267,11 @@ def take(free: Amounts, pod: PodClass, count: int = 1) -> None:
 def _affinity_term(
     term: Manifest, namespace: str, pod_labels: Mapping[str, Any], namespaces: Mapping[str, Mapping[str, Any]]
 ) -> AffinityTerm:
-    selector = _with_label_keys(term.get("labelSelector"), term, pod_labels)
-    named: list[str] = term.get("namespaces") or []
     by_label: Manifest | None = term.get("namespaceSelector")
-    if by_label is None:
-        return AffinityTerm(term["topologyKey"], selector, frozenset(named or [namespace]))
-    if not by_label:
-        return AffinityTerm(term["topologyKey"], selector, None)
-    selected = {name for name, own in namespaces.items() if selects(by_label, own)}
-    return AffinityTerm(term["topologyKey"], selector, frozenset({*named, *selected}))
+    named = term.get("namespaces") or ([namespace] if by_label is None else ())
+    selected = (name for name, own in namespaces.items() if by_label and selects(by_label, own))
+    where = frozenset({*named, *selected}) if by_label or by_label is None else None
+    return AffinityTerm(term["topologyKey"], _with_label_keys(term.get("labelSelector"), term, pod_labels), where)
 
 
 def _spread_constraint(constraint: Manifest, pod_labels: Mapping[str, Any]) -> SpreadConstraint:
@@ -296,14 +287,10 @@ def _spread_constraint(constraint: Manifest, pod_labels: Mapping[str, Any]) -> S
 
 def _with_label_keys(selector: Manifest | None, holder: Manifest, pod_labels: Mapping[str, Any]) -> Manifest | None:
     """A selector with matchLabelKeys and mismatchLabelKeys, which the API server turns into expressions."""
-    keys: dict[str, list[str]] = {
-        "In": holder.get("matchLabelKeys") or [],
-        "NotIn": holder.get("mismatchLabelKeys") or [],
-    }
     extra = [
         {"key": key, "operator": operator, "values": [pod_labels[key]]}
-        for operator, named in keys.items()
-        for key in named
+        for operator, field in (("In", "matchLabelKeys"), ("NotIn", "mismatchLabelKeys"))
+        for key in holder.get(field) or ()
         if key in pod_labels
     ]
     if not extra or selector is None:

@@ -105,7 +105,7 @@ class Volumes:
 
     def gets_a_zone(self, claim: Manifest) -> bool:
         """Whether a claim's volume is made in the zone of the first pod that mounts it."""
-        provisioner = self._free.class_of(claim).get("provisioner")
+        provisioner = (self._class_of(claim) or {}).get("provisioner")
         return self._volume_of(claim) is None and self._free.waits(claim) and provisioner in _ZONAL_PROVISIONERS
 
     def own_claims(self, workload: Workload) -> list[Manifest]:
@@ -136,9 +136,8 @@ class Volumes:
         spec = section(template, "spec")
         annotated = annotations_of(template).get(labels.GCS_FUSE_VOLUMES, "")
         containers = (*items(spec, "containers"), *items(spec, "initContainers"))
-        if annotated is UNKNOWN or str(annotated).lower() == "true":
-            return
-        if any(container.get("name") == labels.GCS_FUSE_SIDECAR for container in containers):
+        is_there = any(container.get("name") == labels.GCS_FUSE_SIDECAR for container in containers)
+        if is_there or annotated is UNKNOWN or str(annotated).lower() == "true":
             return
         for path, what, found in self._csi_volumes(spec, namespace):
             are_buckets = [each.get("driver") == labels.GCS_FUSE_DRIVER for each in found]
@@ -186,7 +185,7 @@ class Volumes:
         """The disks that are billed by their speed: what they are, the MiB/s of one, and their number."""
         own = ((claim, found.pods[0].count) for found in workloads for claim in found.claims)
         for claim, count in (*((claim, 1) for claim in self.claims), *own):
-            storage_class = self._free.class_of(claim)
+            storage_class = self._class_of(claim) or {}
             parameters = section(storage_class, "parameters")
             if parameters.get("type") == BILLED_BY_SPEED:
                 speed = parameters.get("provisioned-throughput-on-create") or "0"
@@ -196,7 +195,7 @@ class Volumes:
 
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
         """Why the driver of a claim's class gives it no volume; where it gives a larger one, that is not certain."""
-        spec, name, storage_class = section(claim, "spec"), name_of(claim), self._free.class_of(claim)
+        spec, name, storage_class = section(claim, "spec"), name_of(claim), self._class_of(claim) or {}
         facts = _facts(storage_class)
         if any(unknown_paths(spec)):
             return
@@ -296,13 +295,17 @@ class Volumes:
 
     def _refused(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         volume = self._volume_of(claim)
-        storage_class = self._free.class_of(claim)
+        storage_class = self._class_of(claim)
         if volume is not None:
             yield from out_of_reach(volume, node, name_of(claim))
-            storage_class = self._free.class_of(volume) or storage_class
+            storage_class = self._class_of(volume) or storage_class
         elif not any(self._not_known_of(claim)):
             yield from self._free.refusals(claim, workload, node)
-        yield from _disk_refused(storage_class, node)
+        if storage_class is not None:
+            yield from _disk_refused(storage_class, node)
+
+    def _class_of(self, claim_or_volume: Manifest) -> Manifest | None:
+        return self._classes.get(section(claim_or_volume, "spec").get("storageClassName") or "")
 
 
 def _defaults(classes: Mapping[str, Manifest]) -> list[str]:
@@ -336,9 +339,7 @@ def allowed_zones(storage_class: Manifest) -> Sequence[str]:
 
 def claim_names(spec: Manifest) -> list[str]:
     """The claims that a pod names."""
-    return [
-        name for volume in items(spec, "volumes") if (name := section(volume, "persistentVolumeClaim").get("claimName"))
-    ]
+    return [name for v in items(spec, "volumes") if (name := section(v, "persistentVolumeClaim").get("claimName"))]
 
 
 def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]:
@@ -347,8 +348,10 @@ def _disk_refused(storage_class: Manifest, node: NodeClass) -> Iterable[Refusal]
     disk_type = parameters.get("type")
     if machine is None or disk_type is None or storage_class.get("provisioner") != PD_CSI:
         return
-    attaches = machine.attaches(disk_type, regional=parameters.get("replication-type") == "regional-pd")
+    is_regional = parameters.get("replication-type") == "regional-pd"
+    attaches = machine.attaches(disk_type, regional=is_regional)
     if not attaches:
+        disk_type = f"regional {disk_type}" if is_regional else disk_type
         verb = "does not attach" if attaches is False else "is not known to attach"
         others, of = ", ".join(machine.disk_types), name_of(storage_class)
         said: dict[str, Any] = {"machine": machine.name, "verb": verb, "disk": disk_type, "of": of, "others": others}

@@ -104,18 +104,26 @@ class Workload:
         return self.kind == "Pod" and ends
 
     @property
+    def _job_spec(self) -> Manifest:
+        return section(self.manifest, "spec", *(("jobTemplate", "spec") if self.kind == "CronJob" else ()))
+
+    @property
     def replaces_evicted(self) -> bool:
         """Whether a new pod is made for one that is evicted, for certain: those of Jobs count as failed."""
-        spec = section(self.manifest, "spec", *(("jobTemplate", "spec") if self.kind == "CronJob" else ()))
-        stops = {"backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"} & spec.keys()
+        stops = {"backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"} & self._job_spec.keys()
         return self.kind != "Pod" and not (self.is_finite and stops)
 
     @property
     def deadline(self) -> int | None:
         """The seconds that a run may last, where the workload says so."""
-        spec = section(self.manifest, "spec", *(("jobTemplate", "spec") if self.kind == "CronJob" else ()))
-        seconds = spec.get("activeDeadlineSeconds") if self.is_finite else None
+        seconds = self._job_spec.get("activeDeadlineSeconds") if self.is_finite else None
         return seconds if isinstance(seconds, int) else None
+
+    @property
+    def completions(self) -> int:
+        """The pods of a Job that must still do their work, one after the other or at once; 0 where it does not say."""
+        wanted = self._job_spec.get("completions") if self.is_finite else None
+        return max(0, wanted - (section(self.manifest, "status").get("succeeded") or 0)) if wanted else 0
 
     @property
     def takes_turns(self) -> bool:

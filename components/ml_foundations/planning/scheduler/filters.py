@@ -34,13 +34,8 @@ def is_wanted_on(pod: PodClass, node: NodeClass) -> bool:
 
 
 def _of_spec(spec: Manifest, node: NodeClass) -> list[Refusal]:
-    return [
-        *_node_name(spec, node),
-        *_cordon(spec, node),
-        *_node_selector(spec, node),
-        *_node_affinity(spec, node),
-        *_taints(spec, node),
-    ]
+    rules = (_node_name, _cordon, _node_selector, _node_affinity, _taints)
+    return [refusal for rule in rules for refusal in rule(spec, node)]
 
 
 def _node_name(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:

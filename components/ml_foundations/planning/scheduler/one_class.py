@@ -74,18 +74,10 @@ def is_repelled(pod: PodClass, place: Place, every_place: Iterable[Place]) -> bo
     return False
 
 
-def _by_domain(key: str, rooms: _Rooms) -> dict[object, _Rooms]:
-    """Places of each topology domain; of those without the label under None."""
-    domains: dict[object, list[tuple[Place, int]]] = {}
-    for place, room in rooms:
-        domains.setdefault(place.node.domain(key), []).append((place, room))
-    return dict(domains)
-
-
 def _one_per_domain(key: str, rooms: _Rooms) -> Capacity:
-    domains = _by_domain(key, rooms)
-    free = _sum(domains.pop(None, ()))
-    most = free + sum(1 for inside in domains.values() if _sum(inside) > 0)
+    """One pod in each topology domain; as many as there is room for on nodes without the label."""
+    free = _sum([each for each in rooms if each[0].node.domain(key) is None])
+    most = free + len({place.node.domain(key) for place, room in rooms if place.count * room} - {None})
     return Capacity(most, most, "pod-anti-affinity")
 
 
@@ -122,9 +114,8 @@ def _attracts(terms: Iterable[AffinityTerm], pod: PodClass) -> bool:
 
 
 def _same_domain(key: str, one: Place, other: Place) -> bool:
-    if key == HOSTNAME:
-        return one is other
-    return one.node.domain(key) is not None and one.node.domain(key) == other.node.domain(key)
+    domain = one.node.domain(key)
+    return one is other if key == HOSTNAME else domain is not None and domain == other.node.domain(key)
 
 
 def _spread(pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_place: Sequence[Place]) -> Capacity:
@@ -138,7 +129,7 @@ def _spread(pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_pl
         return Capacity(0, 0, "topology-spread")
     enough = sum(domain.copies for domain in domains) >= constraint.min_domains
     skew, itself = constraint.max_skew, constraint.counts_itself(pod)
-    if not itself or constraint.is_empty:
+    if not itself or _is_empty(constraint):
         lowest = min(domain.existing for domain in domains) if enough else 0
         own = 1 if itself else 0
         size = sum(domain.copies * domain.room for domain in domains if domain.existing + own - lowest <= skew)
@@ -154,6 +145,11 @@ class _Domain:
     """Domains that are alike: the nodes of a class, where each is its own."""
     room: int = 0
     existing: int = 0
+
+
+def _is_empty(constraint: SpreadConstraint) -> bool:
+    selector = constraint.selector or {}
+    return not selector.get("matchLabels") and not selector.get("matchExpressions")
 
 
 def _domains(pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_place: Sequence[Place]) -> list[_Domain]:

@@ -25,7 +25,7 @@ def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) 
     """
     rule, path, message, remedy, _, about = _words(reason, verdict)
     # Where workloads together exceed a quota, some are refused, whichever comes first.
-    certain = verdict is Verdict.CANNOT_FIT or isinstance(reason, QuotaExceeded)
+    certain = verdict is Verdict.CANNOT_FIT or (isinstance(reason, QuotaExceeded) and not reason.in_all)
     severity = Severity.ERROR if certain else Severity.WARNING
     return Finding(rule, severity, about or str(workload or "stack"), path, message, remedy)
 
@@ -46,6 +46,7 @@ def _words(reason: Reason, verdict: Verdict) -> Refusal:
 
 def _quota_exceeded(reason: QuotaExceeded) -> Refusal:
     quota, (wanted, free, short, enough) = name_of(reason.quota), _numbers(reason)
+    wanted = f"in all {wanted}" if reason.in_all else wanted
     said: dict[str, Any] = dict(wanted=wanted, free=free, short=short, enough=enough, resource=reason.resource)
     if reason.workloads:
         who, where = names(map(str, reason.workloads)), f"ResourceQuota {namespace_of(reason.quota)}/{quota}"

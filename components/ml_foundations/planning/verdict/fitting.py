@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import takewhile
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
@@ -136,7 +137,7 @@ class Fitting:
             demand = Demand(pod, pod_set.count, accepting, everywhere=True)
             verdict, _ = judge_together([demand], self._cluster.places)
             if verdict is not Verdict.FITS and candidate.verdict is Verdict.FITS:
-                if self._friends(candidate, pod):
+                if self._friends(pod):
                     self._place_with_friends(candidate, pod_set, pod, pod_set.count)
                 else:
                     verb = "cannot" if verdict is Verdict.CANNOT_FIT else "perhaps cannot"
@@ -144,10 +145,8 @@ class Fitting:
 
     def _place_one_set(self, candidate: Candidate) -> None:
         workload, (pod_set, pod) = candidate.workload, candidate.sets[0]
-        if not pod_set.count:
-            candidate.decide(Verdict.FITS)
-            return
-        if self._is_roomy(pod, max(pod_set.count, *(count for _, count in workload.ceilings), 0)):
+        most = max(pod_set.count, *(count for _, count in workload.ceilings), 0)
+        if not pod_set.count or self._is_roomy(pod, most):
             candidate.decide(Verdict.FITS)
             return
         wanted = 1 if workload.is_partial else pod_set.count
@@ -223,7 +222,7 @@ class Fitting:
         if any(place.node.unknown for place in perhaps) or (perhaps and self._room_with(pod, perhaps) >= wanted):
             first = perhaps[0].node
             candidate.decide(Verdict.UNDETERMINED, explain.node_refuses(pod_set, first, refusals(pod, first)[0]))
-        elif found.most < wanted and self._friends(candidate, pod):
+        elif found.most < wanted and self._friends(pod):
             self._place_with_friends(candidate, pod_set, pod, wanted)
         else:
             self._decide_by_capacity(candidate, pod_set, pod, found, wanted)
@@ -240,22 +239,22 @@ class Fitting:
         places = [p for p in self.occupied if id(p.node) in named or not refusals(pod, p.node)]
         return sum(place.count * place.room(pod) for place in places)
 
-    def _friends(self, candidate: Candidate, pod: PodClass) -> list[Candidate]:
-        """Other workloads whose pods this one wants to be near, or whose pods count for its spreading."""
+    def _friends(self, pod: PodClass) -> list[Candidate]:
+        """Workloads whose other pods these want to be near, or whose other pods count for their spreading."""
 
         def counts(theirs: PodClass) -> bool:
             near = any(term.matches(theirs) for term in pod.affinity)
             return near or any(constraint.counts(pod, theirs) for constraint in pod.spread)
 
-        others = (other for other in self._candidates if other is not candidate) if pod.affinity or pod.spread else ()
-        return [other for other in others if any(counts(theirs) for _, theirs in other.sets)]
+        others = self._candidates if pod.affinity or pod.spread else ()
+        return [other for other in others if any(map(counts, _beside(other, pod)))]
 
     def _place_with_friends(self, candidate: Candidate, pod_set: PodSet, pod: PodClass, wanted: int) -> None:
         """The pods want company: judge them with those that they look for."""
         company = [candidate]
         for member in company:
             for _, theirs in member.sets:
-                company += [friend for friend in self._friends(member, theirs) if friend not in company]
+                company += [friend for friend in self._friends(theirs) if friend not in company]
         members = [member for member in company if member.workload.kind != "DaemonSet"]
         sets = [each for member in members for each in member.sets if each[0].count]
         outcome = self._search(sets, pod)
@@ -280,7 +279,7 @@ class Fitting:
             found = self._bounds(pod, pod_set.count)
             if pod_set.count > found.most:
                 self._decide_shortage(candidate, pod_set, pod, found, pod_set.count)
-        if candidate.verdict is None:
+        if candidate.verdict in (None, Verdict.FITS):
             demands = self.demands([candidate], self.occupied)
             verdict, shortfall = self.judge_together(demands, self.occupied)
             rivals = self._rivals(pod for _, pod in candidate.sets) if verdict is Verdict.CANNOT_FIT else ()
@@ -290,8 +289,7 @@ class Fitting:
                 verdict = Verdict.UNDETERMINED if verdict is Verdict.FITS else verdict
             candidate.decide(verdict)
             if verdict is not Verdict.FITS:
-                is_job_set = candidate.workload.kind == "JobSet"
-                path = "spec.replicatedJobs" if is_job_set else candidate.sets[0][0].count_path
+                path = "spec.replicatedJobs" if candidate.workload.kind == "JobSet" else candidate.sets[0][0].count_path
                 candidate.decide(verdict, Competition(demands, shortfall, of_one=path))
 
     def _demand(self, pod_set: PodSet, pod: PodClass, among: Sequence[Place] | None = None) -> Demand:
@@ -309,6 +307,14 @@ class Fitting:
         """What workloads need at once, of these places."""
         sets = [each for candidate in candidates for each in candidate.sets]
         return [self._demand(*each, among) for each in sets if each[0].count]
+
+
+def _beside(candidate: Candidate, pod: PodClass) -> list[PodClass]:
+    """The pods of a workload beside some; of a StatefulSet that makes one after the other, those before them."""
+    pods = [theirs for _, theirs in candidate.sets]
+    before = list(takewhile(lambda theirs: theirs is not pod, pods))
+    in_order = section(candidate.workload.manifest, "spec").get("podManagementPolicy", "OrderedReady") != "Parallel"
+    return before if in_order and candidate.workload.kind == "StatefulSet" else [*before, *pods[len(before) + 1 :]]
 
 
 def _may_run(candidate: Candidate) -> bool:

@@ -169,8 +169,11 @@ class _Together:
         if self._verdict is not Verdict.CANNOT_FIT:
             self._sum_quotas()
             self._sum_queues()
-            counted = [c for c in self.candidates if c.workload.kind != "DaemonSet" and not c.workload.takes_turns]
-            self._decide(Verdict.CANNOT_FIT, *self.cluster.volumes.shortage(needed_claims(counted)))
+            counted = [c for c in self.candidates if c.workload.kind != "DaemonSet"]
+            shortage, lasting = self.cluster.volumes.shortage, [c for c in counted if not c.workload.takes_turns]
+            scarce = [*shortage(needed_claims(lasting))]
+            self._decide(Verdict.CANNOT_FIT, *scarce)
+            self._decide(Verdict.UNDETERMINED, *(() if scarce else shortage(needed_claims(counted, in_all=True))))
             # Pods that name their node take no room from others: the kubelet takes them, or not.
             judged = [c for c in self.candidates if c.sets and c.verdict is not None and not c.gaps]
             judged = [c for c in judged if not c.sets[0][1].spec.get("nodeName")]
@@ -233,22 +236,24 @@ class _Together:
     def _sum_quotas(self) -> None:
         for namespace, quotas in self.admission.quotas.items():
             mine = [c for c in self.candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
-            always = [c for c in mine if not c.workload.takes_turns]
+            always, turns = ([c for c in mine if c.workload.takes_turns is takes] for takes in (False, True))
+            names, everyone = [c.workload for c in always], [c.workload for c in mine]
             for quota in quotas:
-                names = [c.workload for c in always]
                 crowded, of_objects = quota.crowded(always)
                 self._decide(crowded, *of_objects)
-                exceeded = quota.exceeded(quota.charge(always), names)
+                own, charge = quota.own_charge(turns), quota.charge(always)
+                own = {name: amount + charge.pop(name, 0) for name, amount in own.items()}
+                self._decide(Verdict.CANNOT_FIT, *(refused := quota.exceeded(own, everyone)))
+                exceeded = quota.exceeded(charge, names)
                 lasting = [c for c in always if not c.workload.is_pod_that_may_end]
                 is_certain = len(lasting) == len(always) or quota.exceeded(quota.charge(lasting))
                 self._decide(Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, *exceeded)
-                self._decide(Verdict.UNDETERMINED, *(quota.contested(always, names) if not exceeded else ()))
-                for job in mine if not exceeded else ():
-                    if job.workload.takes_turns:
-                        pods = quota.pods_charge(job, 1 if job.workload.is_partial else None)
-                        beside = total((*(quota.pods_charge(c) for c in always), quota.objects_charge([*always, job])))
-                        workloads = [*names, job.workload]
-                        self._decide(Verdict.UNDETERMINED, *quota.exceeded(total((pods, beside)), workloads))
+                contested = quota.contested(always, names) or quota.contested(mine, everyone, in_all=True)
+                self._decide(Verdict.UNDETERMINED, *(contested if not exceeded and not refused else ()))
+                for job in turns if not exceeded else ():
+                    pods = quota.pods_charge(job, 1 if job.workload.is_partial else None)
+                    beside = quota.exceeded(total((charge, pods)), [*names, job.workload])
+                    self._decide(Verdict.UNDETERMINED, *beside)
 
 
 def _quotas_left(admission: Admission, candidates: Sequence[Candidate]) -> Iterable[QuotaLeft]:
