@@ -97,7 +97,7 @@ def test_a_path_that_tools_would_cut_is_refused(folder: str, tmp_path: Path) -> 
 
 LOUD = """
 import os, sys
-from ml_foundations.rehearsal.progress import Step, console, output
+from ml_foundations.rehearsal.progress import Step, output
 for index in range(3):
     with Step("a step"):
         output().print("a line")

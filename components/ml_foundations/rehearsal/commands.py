@@ -44,7 +44,7 @@ def run(name: str, args: argparse.Namespace) -> None:
 def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     environment.source_stack_file(rehearsal)
     files.require_room(rehearsal.root, _FREE_BYTES, "by its rehearsal. Free some")
-    console.quiet = args.quiet
+    console().quiet = args.quiet
     if toolchain.to_build():
         _refuse_early(rehearsal)
     tools = toolchain.ensure()
@@ -72,7 +72,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         tables.show(result, rehearsal, output())
         _show_hints(rehearsal)
         if args.watch:
-            console.print("The page stays fresh until Ctrl-C.")
+            console().print("The page stays fresh until Ctrl-C.")
             with suppress(KeyboardInterrupt):
                 signal.pause()
     _write_page(contents.collect(rehearsal) if args.watch else result, rehearsal, rehearsal.page)
@@ -125,7 +125,7 @@ def _diff(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     if not (rehearsal.root.exists() or rehearsal.leaving.exists()):
-        console.print(f"{rehearsal.stack} is not rehearsed: nothing to remove")
+        console().print(f"{rehearsal.stack} is not rehearsed: nothing to remove")
         return
     _lock(rehearsal)
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
@@ -164,7 +164,7 @@ def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 def _fresh_page(rehearsal: Rehearsal) -> AbstractContextManager[None]:
     """Keep the page as things are; it reads itself again as often as it is written."""
-    console.print(f"Open {os.path.relpath(rehearsal.page)} in a browser: it shows what happens.")
+    console().print(f"Open {os.path.relpath(rehearsal.page)} in a browser: it shows what happens.")
 
     def write() -> None:
         _write_page(contents.collect(rehearsal), rehearsal, rehearsal.page, reload_seconds=_PAGE_SECONDS)

@@ -144,7 +144,7 @@ def locked(folder: Path, name: str, message: str = "") -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if message:
-                console.print(f"waiting: {message}")
+                console().print(f"waiting: {message}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

@@ -8,36 +8,45 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _FREE, _ALLOW = "Free some space", "Make it writable, or set XDG_CACHE_HOME and TMPDIR to folders that are"
 _WAYS_OUT = {errno.ENOSPC: _FREE, errno.EDQUOT: _FREE, errno.EROFS: _ALLOW, errno.EACCES: _ALLOW}
 """What to do about errors of the machine, by number."""
 
 
-class _Console(Console):
-    """A console whose reader may leave, as ``head`` does: the work goes on."""
-
-    @override
-    def on_broken_pipe(self) -> None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
-
-
-console = _Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
-"""Where progress goes: standard error, so that what a command prints stays clean. Colours respect NO_COLOR."""
-
-
 class RehearsalError(Exception):
     """An error written for the user: what went wrong first, then the way out. Shown without a traceback."""
 
 
+@cache
+def console() -> Console:
+    """Where progress goes: standard error, so that what a command prints stays clean. Colours respect NO_COLOR."""
+    return _console(stderr=True, soft_wrap=True)
+
+
 def output() -> Console:
     """Standard output, wide where it is not a terminal, so that a log keeps its lines whole."""
-    found = _Console(highlight=False, emoji=False)
-    return found if found.is_terminal else _Console(highlight=False, emoji=False, width=160)
+    found = _console()
+    return found if found.is_terminal else _console(width=160)
+
+
+def _console(**options: Any) -> Console:
+    """A console whose reader may leave, as ``head`` does: the work goes on."""
+    from rich.console import Console  # here: the plugins and the language host print nothing
+
+    class _Patient(Console):
+        @override
+        def on_broken_pipe(self) -> None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+    return _Patient(highlight=False, emoji=False, **options)
 
 
 class Step:
@@ -45,7 +54,7 @@ class Step:
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self._status = console.status(title) if console.is_terminal else None
+        self._status = console().status(title) if console().is_terminal else None
         self._started = time.monotonic()
         self._last_line = self._started
 
@@ -55,7 +64,7 @@ class Step:
             self._status.update(f"{self.title}: {text} [dim]({self._elapsed:.0f} s)[/]")
         elif time.monotonic() - self._last_line >= 15:
             self._last_line = time.monotonic()
-            console.print(f"  … {self.title}: {text} ({self._elapsed:.0f} s)")
+            console().print(f"  … {self.title}: {text} ({self._elapsed:.0f} s)")
 
     @property
     def _elapsed(self) -> float:
@@ -70,7 +79,7 @@ class Step:
         if self._status is not None:
             self._status.stop()
         mark, style = ("✓", "green") if kind is None else ("✗", "red")
-        console.print(f"[{style}]{mark}[/] {self.title} [dim]({self._elapsed:.1f} s)[/]")
+        console().print(f"[{style}]{mark}[/] {self.title} [dim]({self._elapsed:.1f} s)[/]")
 
 
 @contextmanager
@@ -82,10 +91,11 @@ def user_errors(status: int = 1) -> Iterator[None]:
         way_out = _WAYS_OUT.get((error.errno or 0) if isinstance(error, OSError) else 0)
         if isinstance(error, OSError) and not way_out:
             raise
-        console.quiet = False
+        console().quiet = False
         more = f". {way_out}, then run the same command again" if way_out else ""
-        console.print(f"[bold red]error:[/] {escape(f'{error}{more}')}")
+        console().print("[bold red]error:[/] ", end="")
+        console().print(f"{error}{more}", markup=False)
         sys.exit(status)
     except KeyboardInterrupt:
-        console.print("[bold red]interrupted:[/] run the same command again to continue")
+        console().print("[bold red]interrupted:[/] run the same command again to continue")
         sys.exit(130)

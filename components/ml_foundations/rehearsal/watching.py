@@ -31,7 +31,7 @@ def watched(parts: Callable[[], Iterable[Process]], again: str) -> Iterator[None
             ended = [part for part in parts() if part.has_ended]
             dead.extend(part for part in parts() if part in ended)
         for part in dead:
-            console.print(f"[red]{part.name} died[/]; its log: {part.log}")
+            console().print(f"[red]{part.name} died[/]; its log: {part.log}")
         while dead and not done.is_set():
             _interrupt_pulumi()
             done.wait(_PATIENCE_SECONDS)

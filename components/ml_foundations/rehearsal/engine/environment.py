@@ -157,7 +157,7 @@ def refresh_stack_file(rehearsal: Rehearsal) -> None:
     own = {key: value for key, value in secret.items() if key not in plain}
     replaced = [key for key, value in config.items() if key not in own and _without_secrets(value) != value]
     if replaced:
-        console.print(
+        console().print(
             f"[yellow]![/] {name} holds encrypted values, and a rehearsal has no key to them: the program gets "
             f'"{PLACEHOLDER}" for {", ".join(replaced)}'
         )
@@ -211,9 +211,22 @@ def install(
     _script(rehearsal.bin_dir / "gke-gcloud-auth-plugin", auth)
     _install_plugins(rehearsal, {*allowed, *(["kubernetes"] if official_kubernetes else [])})
     if not tools.pulumi_is_official:
-        language_host.install(rehearsal, tools)
+        install_language_host(rehearsal, tools)
         if project_settings(rehearsal.project)["runtime"].get("name") == "yaml":
             _yaml_language_host(rehearsal)
+
+
+def install_language_host(rehearsal: Rehearsal, tools: Tools) -> None:
+    """Put the host where the engine of this rehearsal finds it: in its plugin folder, and in no other version."""
+    plugins = rehearsal.pulumi_home / "plugins"
+    folder = plugins / f"language-python-v{importlib.metadata.version('pulumi')}"
+    for other in set(plugins.glob("language-python-v*")) - {folder}:
+        shutil.rmtree(other)
+    # Programs inherit this environment: PYTHONPATH stays the user's, and -P keeps their folder from shadowing modules.
+    start = f"import sys; sys.path.insert(0, {str(SOURCE_ROOT)!r}); from {language_host.__name__} import main; main()"
+    executor = str(tools.pulumi.parent / "python" / "pulumi-language-python-exec")
+    command = shlex.join([sys.executable, "-P", "-c", start, executor])
+    _script(folder / "pulumi-language-python", f'exec {command} "$@"\n')
 
 
 def _yaml_language_host(rehearsal: Rehearsal) -> None:
@@ -239,7 +252,7 @@ def _install_plugins(rehearsal: Rehearsal, allowed: Set[str]) -> None:
         # The engine finds no plugin in a folder that is a link.
         shutil.copytree(found, _plugin_folder(rehearsal, name))
         reaches = _TABLES["reaches"].get(name, "reaches what the program gives it an address and a credential for")
-        console.print(f"using your plugin {found.name}, which {reaches}")
+        console().print(f"using your plugin {found.name}, which {reaches}")
     python = language_host.project_python(rehearsal.project, settings)
     # The engine asks for this one by no package: it runs what pulumi.dynamic made of the program's classes.
     dynamic = _plugin_folder(rehearsal, "pulumi-python") / "pulumi-resource-pulumi-python"

@@ -5,21 +5,17 @@ the executor script that the SDK module carries, in the virtual environment that
 interpreter that runs this host. A ``pulumi`` from Pulumi's own release brings its own host and needs none of this.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os
 import selectors
-import shlex
-import shutil
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 from google.protobuf import empty_pb2
@@ -27,13 +23,7 @@ from google.protobuf import empty_pb2
 from ml_foundations.rehearsal.engine import protocol
 from ml_foundations.rehearsal.engine.protocol import language_pb2 as lang
 from ml_foundations.rehearsal.engine.protocol import language_pb2_grpc, plugin_pb2
-from ml_foundations.rehearsal.files import write
-from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError
-from ml_foundations.rehearsal.tools.go_command import printed
-
-if TYPE_CHECKING:
-    from ml_foundations.rehearsal.tools.toolchain import Tools
 
 _PLUGIN_FILE = "*/pulumi-plugin.json"
 """How an SDK says which plugin it needs, from the folder in which it is installed."""
@@ -51,21 +41,6 @@ The SDKs' hundreds of thousands of objects stay until a program ends; going thro
 """
 _MESSAGE_SHOWN = 32
 """The executor's exit code for: the user has been told what is wrong."""
-
-
-def install(rehearsal: Rehearsal, tools: Tools) -> None:
-    """Put the host where the engine of this rehearsal finds it: in its plugin folder, and in no other version."""
-    plugins = rehearsal.pulumi_home / "plugins"
-    folder = plugins / f"language-python-v{importlib.metadata.version('pulumi')}"
-    for other in set(plugins.glob("language-python-v*")) - {folder}:
-        shutil.rmtree(other)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Programs inherit this environment: PYTHONPATH stays the user's, and -P keeps their folder from shadowing modules.
-    module = "ml_foundations.rehearsal.engine.language_host"
-    start = f"import sys; sys.path.insert(0, {str(SOURCE_ROOT)!r}); from {module} import main; main()"
-    executor = tools.pulumi.parent / "python" / "pulumi-language-python-exec"
-    command = shlex.join([sys.executable, "-P", "-c", start, str(executor)])
-    write(folder / "pulumi-language-python", f'#!/bin/sh\nexec {command} "$@"\n', mode=0o700)
 
 
 class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
@@ -182,6 +157,8 @@ def _python(root: Path, program: Path, options: Mapping[str, Any]) -> Path:
     toolchain = options.get("toolchain") or next((name for name, found in locks.items() if found), "pip")
     named = options.get("virtualenv")
     if toolchain == "poetry":
+        from ml_foundations.rehearsal.tools.go_command import printed  # no other needs what that imports
+
         make = f"poetry install --directory {program}"
         folder = Path(printed("poetry", "env", "info", "--path", "--directory", program).strip() or program / ".venv")
     elif toolchain == "uv":

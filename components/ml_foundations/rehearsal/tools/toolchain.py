@@ -182,7 +182,7 @@ class _Go:
 def _build(group: Group, target: Path) -> None:
     """Build beside the target and rename at the end; the caller holds the group's lock."""
     if target.exists():
-        console.print(f"[yellow]![/] {target.name} is damaged and is built again")
+        console().print(f"[yellow]![/] {target.name} is damaged and is built again")
     executable = go_command.find()
     _require_room(executable, target.parent)
     with (
