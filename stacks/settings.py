@@ -29,7 +29,7 @@ from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.gpu.operator import GpuOperatorSpec
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import name_of, namespace_of
-from ml_foundations.planning.verdict.rules import RULES
+from ml_foundations.planning.verdict.findings import RULES
 from ml_foundations.storage.classes import StorageClassesSpec
 from ml_foundations.tenancy.jobset_controller import JobSetControllerSpec
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec

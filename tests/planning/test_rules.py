@@ -9,7 +9,7 @@ import pytest
 from ml_foundations.planning import UNKNOWN, Verdict, judge
 from ml_foundations.planning.model.nodes import MIN_NODES
 from ml_foundations.planning.verdict.cost import over_budget
-from ml_foundations.planning.verdict.rules import RULES
+from ml_foundations.planning.verdict.findings import RULES
 
 from tests.planning.building import (
     GPU,

@@ -101,7 +101,8 @@ def _holds(spec: BaseModel, term: str) -> bool:
     if not sign:
         return bool(found)
     meant = {"None": found is None, "nothing": not found, "given": word in spec.model_fields_set}
-    return (meant[value] if value in meant else str(found) == value) != (sign == "!=")
+    is_text = not isinstance(found, pulumi.Output) and str(found) == value
+    return meant.get(value, is_text) != (sign == "!=")
 
 
 _TERM = re.compile("([^=!<>]+)([=!<>]*)(.*)")

@@ -160,8 +160,6 @@ class CapacitySpec(Spec):
         if isinstance(reservation, str) and not _RESERVATION.fullmatch(reservation):
             form = "a name, or projects/PROJECT/reservations/NAME, each with /reservationBlocks/BLOCK for a block of it"
             yield "reservation", f'is "{reservation}"; write any, any-or-fail, none, {form}'
-        if reservation not in _ANY and not self.zones:
-            yield "zones", "are needed with a reservation: it is in one zone"
 
     def _placement_errors(self) -> Iterator[tuple[str, str]]:
         if not self.compact_placement:

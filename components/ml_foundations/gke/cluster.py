@@ -20,7 +20,7 @@ from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputOf, InputStr, InputText, Name, concat, derived
 from ml_foundations.gke.maintenance import MOST_FREEZES, MaintenanceExclusion, MaintenanceWindow, maintenance_arguments
 from ml_foundations.gke.network import ClusterNetworkSpec, network_arguments, network_parts
-from ml_foundations.kubernetes.merging import without_nulls
+from ml_foundations.kubernetes.merging import merged, without_nulls
 from ml_foundations.typed_args import GkeClusterArgs
 
 _NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
@@ -211,16 +211,12 @@ def _node_account(spec: GkeClusterSpec) -> Iterator[Part]:
 def _cluster(spec: GkeClusterSpec) -> Part:
     account = Ref("nodes", "email") if spec.node_service_account is None else spec.node_service_account
     cluster = {
-        **yaml_file("gke", "always.yaml"),
         "name": spec.name,
         "project": spec.project,
         "location": spec.location,
         "node_locations": spec.node_zones,
         "resource_labels": spec.resource_labels or None,
-        "node_config": {
-            "service_account": account,
-            "shielded_instance_config": {"enable_integrity_monitoring": True, "enable_secure_boot": True},
-        },
+        "node_config": {"service_account": account},
         **network_arguments(spec),
         "default_max_pods_per_node": spec.max_pods,
         "enable_multi_networking": spec.multi_networking or None,
@@ -241,7 +237,8 @@ def _cluster(spec: GkeClusterSpec) -> Part:
         "deletion_protection": spec.deletion_protection,
     }
     ignored = pulumi.ResourceOptions(ignore_changes=["nodeConfig", "initialNodeCount"])
-    return Part("cluster", Cloud("pulumi_gcp.container.Cluster", without_nulls(cluster)), options=ignored)
+    whole = without_nulls(merged(yaml_file("gke", "always.yaml"), cluster))
+    return Part("cluster", Cloud("pulumi_gcp.container.Cluster", whole), options=ignored)
 
 
 def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
@@ -249,11 +246,10 @@ def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
     networks = [{"display_name": name, "cidr_block": str(block)} for name, block in spec.authorized_networks.items()]
     return {
         "private_cluster_config": {
-            "enable_private_nodes": True,
             "enable_private_endpoint": spec.endpoint != "public",
             "master_ipv4_cidr_block": str(spec.control_plane_cidr) if spec.control_plane_cidr else None,
         },
-        "master_authorized_networks_config": {"cidr_blocks": networks, "gcp_public_cidrs_access_enabled": False},
+        "master_authorized_networks_config": {"cidr_blocks": networks},
         "control_plane_endpoints_config": {"dns_endpoint_config": {"allow_external_traffic": spec.endpoint == "dns"}},
     }
 

@@ -104,9 +104,7 @@ def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
         network, subnetwork = Ref("subnetwork", "network"), Ref("subnetwork", "self_link")
         pods, services = _POD_RANGE, _SERVICE_RANGE
     ranges = {"cluster_secondary_range_name": pods, "services_secondary_range_name": services}
-    policy = {"stack_type": "IPV4", **ranges}
-    place = {"network": network, "subnetwork": subnetwork}
-    return {**place, "networking_mode": "VPC_NATIVE", "ip_allocation_policy": policy}
+    return {"network": network, "subnetwork": subnetwork, "ip_allocation_policy": ranges}
 
 
 def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:

@@ -17,8 +17,9 @@ from ml_foundations.component.types import GpuProduct, Name, Quantity
 from ml_foundations.gpu.agents import agent_namespace, agent_tolerations
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.merging import merged, without_none
+from ml_foundations.kubernetes.merging import merged
 from ml_foundations.kubernetes.objects import api_object
+from ml_foundations.kubernetes.selectors import cel, devices
 from ml_foundations.typed_args import DeviceClassesArgs
 
 _DOMAIN = labels.GPU_DEVICE_CLASS
@@ -159,33 +160,22 @@ def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:
 def _device_class(name: str, selection: Selection) -> dict[str, Any]:
     kind = "gpu" if selection.mig_profile is None else "mig"
     base = f"device.driver == '{_DOMAIN}' && device.attributes['{_DOMAIN}'].type == '{kind}'"
-    spec = {"selectors": _cel([base, *_expressions(selection)])}
+    spec = {"selectors": cel([base, *_expressions(selection)])}
     return api_object("resource.k8s.io/v1", "DeviceClass", {"name": name}, spec=spec)
 
 
 def _claim_template(name: str, template: ClaimTemplate) -> dict[str, Any]:
-    wanted = [_request(request) for request in template.alternatives]
+    wanted = [devices(each.class_name, each.count, _expressions(each)) for each in template.alternatives]
     if len(wanted) == 1:
         request: dict[str, Any] = {"name": "gpu", "exactly": wanted[0]}
     else:
         named = [{"name": f"choice-{index}", **each} for index, each in enumerate(wanted)]
         request = {"name": "gpu", "firstAvailable": named}
-    devices: dict[str, Any] = {"requests": [request]}
+    claimed: dict[str, Any] = {"requests": [request]}
     if template.same_gpu:
-        devices["constraints"] = [{"matchAttribute": _PARENT}]
+        claimed["constraints"] = [{"matchAttribute": _PARENT}]
     metadata = {"name": name, "namespace": template.namespace}
-    return api_object("resource.k8s.io/v1", "ResourceClaimTemplate", metadata, spec={"spec": {"devices": devices}})
-
-
-def _request(request: Request) -> dict[str, Any]:
-    selectors = _cel(_expressions(request))
-    fields = {
-        "deviceClassName": request.class_name,
-        "allocationMode": "ExactCount",
-        "count": request.count,
-        "selectors": selectors or None,
-    }
-    return without_none(fields)
+    return api_object("resource.k8s.io/v1", "ResourceClaimTemplate", metadata, spec={"spec": {"devices": claimed}})
 
 
 def _expressions(selection: Selection) -> list[str]:
@@ -200,7 +190,3 @@ def _expressions(selection: Selection) -> list[str]:
     if selection.mig_profile is not None:
         found.append(f"{attributes}.profile == '{selection.mig_profile}'")
     return found + selection.expressions
-
-
-def _cel(conditions: list[str]) -> list[dict[str, Any]]:
-    return [{"cel": {"expression": condition}} for condition in conditions]

@@ -81,6 +81,11 @@ def total(parts: Iterable[Mapping[str, int]]) -> Amounts:
     return sums
 
 
+def times(amounts: Mapping[str, int], count: int) -> Amounts:
+    """So many times some amounts."""
+    return {name: amount * count for name, amount in amounts.items()}
+
+
 @lru_cache(maxsize=65536)
 def format_milli(value: int) -> str:
     """A short quantity for an amount in thousandths."""

@@ -1,7 +1,7 @@
-"""Label selectors and node selectors."""
+"""Label selectors, node selectors, and those of devices."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
@@ -15,6 +15,17 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 def node_affinity(*expressions: Manifest) -> dict[str, Any]:
     """The affinity of a pod that needs nodes which meet all of the expressions."""
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}}}
+
+
+def cel(conditions: Iterable[str]) -> list[dict[str, Any]]:
+    """Selectors of devices, by conditions in CEL."""
+    return [{"cel": {"expression": condition}} for condition in conditions]
+
+
+def devices(device_class: str, count: int, conditions: Iterable[str]) -> dict[str, Any]:
+    """What a claim requests exactly: so many devices of a class that meet all of the conditions."""
+    found = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
+    return found | ({"selectors": selectors} if (selectors := cel(conditions)) else {})
 
 
 def selects(selector: Manifest | None, labels: Mapping[str, Any]) -> bool:

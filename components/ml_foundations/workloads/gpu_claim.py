@@ -8,7 +8,7 @@ from pydantic import Field
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.merging import without_none
+from ml_foundations.kubernetes.selectors import devices
 
 GPU_CLAIM = "gpus"
 """The name by which a pod and its container know their claim of GPUs."""
@@ -30,11 +30,5 @@ class GpuClaim(Spec):
         # GPU Feature Discovery's label is the product's name with dashes for spaces; DRA publishes the name itself.
         name = f'device.attributes["{labels.GPU_DEVICE_CLASS}"].productName.replace(" ", "-")'
         wanted = " || ".join(f'{name} == "{model}"' for model in models)
-        selectors = [*([wanted] if wanted else []), *self.selectors]
-        exactly = {
-            "deviceClassName": self.device_class,
-            "allocationMode": "ExactCount",
-            "count": gpus,
-            "selectors": [{"cel": {"expression": expression}} for expression in selectors] or None,
-        }
-        return {"requests": [{"name": "gpu", "exactly": without_none(exactly)}]}
+        conditions = [*([wanted] if wanted else []), *self.selectors]
+        return {"requests": [{"name": "gpu", "exactly": devices(self.device_class, gpus, conditions)}]}

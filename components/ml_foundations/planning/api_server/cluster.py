@@ -236,11 +236,8 @@ class Cluster:
 
     def perhaps(self, pod: PodClass) -> list[Place]:
         """The places whose nodes may accept the pods: a name or a label is not known."""
-        return [
-            place
-            for place in self.places
-            if (found := refusals(pod, place.node)) and not any(refusal.certain for refusal in found)
-        ]
+        refused = [(place, refusals(pod, place.node)) for place in self.places]
+        return [place for place, found in refused if found and not any(refusal.certain for refusal in found)]
 
 
 def _is_ours(reference: Manifest) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import Amounts, millis, readable, total
+from ml_foundations.kubernetes.quantities import Amounts, millis, readable, times, total
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.queues import quota_of
@@ -21,7 +21,7 @@ def overpromised(cluster: Cluster) -> Iterable[Refusal]:
             continue
         nodes = [node for node in cluster.declared if wanted.items() <= node.labels.items()]
         promised = total(_nominal(queue, name_of(flavor)) for queue in cluster.by_kind["ClusterQueue"])
-        offered = total({n: amount * node.count for n, amount in node.allocatable.items()} for node in nodes)
+        offered = total(times(node.allocatable, node.count) for node in nodes)
         names = ", ".join(node.name for node in nodes) or "no node"
         yield from _excess(f"ResourceFlavor {name_of(flavor)}", promised, offered, names)
     for quota in cluster.by_kind["ResourceQuota"]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import chain
 
 from ml_foundations.kubernetes.objects import Manifest, api_object, items, name_of, namespace_of, plural, section
-from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, total
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, times, total
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded, Verdict
@@ -73,12 +73,8 @@ class Quota:
 
     def pods_charge(self, candidate: Candidate, most: int | None = None) -> Amounts:
         """What a workload's pods count against, by the quota's names; of each set of pods, at most ``most``."""
-        charges = [
-            _times(_pod_charge(pod), pod_set.count if most is None else min(most, pod_set.count))
-            for pod_set, pod in candidate.sets
-            if self.covers(pod)
-        ]
-        return total(charges)
+        covered = [(pod_set.count, pod) for pod_set, pod in candidate.sets if self.covers(pod)]
+        return total(times(_pod_charge(pod), count if most is None else min(most, count)) for count, pod in covered)
 
     def own_charge(self, candidates: Iterable[Candidate]) -> Amounts:
         """What workloads themselves count against, whether or not their pods take turns."""
@@ -139,7 +135,7 @@ class Quota:
 
     def growth(self, pod: PodClass, count: int) -> list[QuotaExceeded]:
         """What a number of pods of a class exceeds."""
-        return self.exceeded(_times(_pod_charge(pod), count)) if self.covers(pod) else []
+        return self.exceeded(times(_pod_charge(pod), count)) if self.covers(pod) else []
 
     def refusals(self, pod: PodClass) -> Iterable[Refusal]:
         """Containers without what a quota on cpu or memory makes them give."""
@@ -170,7 +166,7 @@ def _objects_charge(candidate: Candidate, is_there: bool, *, in_all: bool) -> Am
     if in_all:
         objects["count/pods"] = sum(candidate.number(pod_set, in_all=True) for pod_set, _ in candidate.sets) * WHOLE
     claims = candidate.made_claims(in_all=in_all)
-    return total((objects, *(_times(_claim_charge(claim), count) for claim, count in claims)))
+    return total((objects, *(times(_claim_charge(claim), count) for claim, count in claims)))
 
 
 def _object_charge(document: Manifest) -> Amounts:
@@ -206,10 +202,6 @@ def _claim_charge(claim: Manifest) -> Amounts:
     return charge
 
 
-def _times(charge: Mapping[str, int], count: int) -> Amounts:
-    return {name: amount * count for name, amount in charge.items()}
-
-
 def _scopes(quota: Manifest) -> Iterable[Manifest]:
     spec = section(quota, "spec")
     plain: Sequence[str] = spec.get("scopes") or []
@@ -218,11 +210,11 @@ def _scopes(quota: Manifest) -> Iterable[Manifest]:
 
 
 def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
-    match scope := requirement["scopeName"]:
-        case "Terminating" | "NotTerminating":
-            return (spec.get("activeDeadlineSeconds") is None) is (scope == "NotTerminating")
-        case "BestEffort" | "NotBestEffort":
-            return _is_best_effort(spec) is (scope == "BestEffort")
+    match requirement["scopeName"]:
+        case "Terminating" | "NotTerminating" as scope:
+            return (spec.get("activeDeadlineSeconds") is None) == scope.startswith("Not")
+        case "BestEffort" | "NotBestEffort" as scope:
+            return _is_best_effort(spec) != scope.startswith("Not")
         case "PriorityClass":
             name = spec.get("priorityClassName")
             expression = {**requirement, "key": "priorityClassName"}

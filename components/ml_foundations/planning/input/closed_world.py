@@ -259,9 +259,8 @@ def _known(tree: Any) -> Any:
 
 def _has_claims(workload: Workload) -> bool:
     """Whether its pods mount claims, as far as their volumes are known."""
-    volumes = [pods.spec.get("volumes") for pods in workload.pods]
-    known_volumes = [each for some in volumes if isinstance(some, list) for each in cast("list[Any]", some)]
-    mounted = (is_mapping(each) and each.keys() & {"persistentVolumeClaim", "ephemeral"} for each in known_volumes)
+    volumes: list[Any] = [each for pods in workload.pods for each in items(pods.spec, "volumes")]
+    mounted = (is_mapping(each) and each.keys() & {"persistentVolumeClaim", "ephemeral"} for each in volumes)
     return bool(workload.claims) or any(mounted)
 
 

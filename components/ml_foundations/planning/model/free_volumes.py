@@ -96,7 +96,7 @@ class FreeVolumes:
 
     def waits(self, claim: Manifest) -> bool:
         """Whether a claim is bound when a pod mounts it."""
-        mode = self._class_of(claim).get("volumeBindingMode")
+        mode = self.class_of(claim).get("volumeBindingMode")
         return mode == "WaitForFirstConsumer" and not section(claim, "spec").get("volumeName")
 
     def refusals(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
@@ -112,7 +112,7 @@ class FreeVolumes:
         if not here and not is_made:
             message = f"no free volume for claim {name} is reachable from the node"
             if not found and self.is_made(claim):
-                in_class = f"storage class {name_of(self._class_of(claim))}"
+                in_class = f"storage class {name_of(self.class_of(claim))}"
                 message = f"{in_class} makes no volume for claim {name} in the node's topology"
             # A class that does not wait makes the volume before the scheduler looks for a node, and labels of a volume
             # count once it is bound.
@@ -124,12 +124,13 @@ class FreeVolumes:
         if not is_near or not (is_made or found in self._of_node or self._go_round(here, workload)):
             yield told("open-volume", "volumes", certain=False, name=name)
 
-    def _class_of(self, claim: Manifest) -> Manifest:
+    def class_of(self, claim: Manifest) -> Manifest:
+        """The storage class of a claim or a volume; empty where it is not known."""
         return self._classes.get(section(claim, "spec").get("storageClassName") or "", {})
 
     def is_made(self, claim: Manifest, node: NodeClass | None = None) -> bool:
         """Whether a volume is made for a claim that finds none: anywhere, or for a node."""
-        found = self._class_of(claim)
+        found = self.class_of(claim)
         if not found or found.get("provisioner") == _NO_PROVISIONER or section(claim, "spec").get("volumeName"):
             return False
         terms = items(found, "allowedTopologies")

@@ -53,8 +53,13 @@ class SpreadConstraint:
 
     def counts(self, pod: PodClass, other: PodClass) -> bool:
         """Whether another pod counts for the skew of a pod; an empty selector counts none."""
-        empty = not section(self.selector or {}, "matchLabels") and not items(self.selector or {}, "matchExpressions")
-        return not empty and other.namespace == pod.namespace and selects(self.selector, other.labels)
+        return not self.is_empty and other.namespace == pod.namespace and selects(self.selector, other.labels)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether its selector has no requirement."""
+        selector = self.selector or {}
+        return not section(selector, "matchLabels") and not items(selector, "matchExpressions")
 
     def counts_itself(self, pod: PodClass) -> bool:
         """Whether the pod itself counts once it is placed."""

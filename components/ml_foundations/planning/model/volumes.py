@@ -105,7 +105,7 @@ class Volumes:
 
     def gets_a_zone(self, claim: Manifest) -> bool:
         """Whether a claim's volume is made in the zone of the first pod that mounts it."""
-        provisioner = (self._class_of(claim) or {}).get("provisioner")
+        provisioner = self._free.class_of(claim).get("provisioner")
         return self._volume_of(claim) is None and self._free.waits(claim) and provisioner in _ZONAL_PROVISIONERS
 
     def own_claims(self, workload: Workload) -> list[Manifest]:
@@ -185,7 +185,7 @@ class Volumes:
         """The disks that are billed by their speed: what they are, the MiB/s of one, and their number."""
         own = ((claim, found.pods[0].count) for found in workloads for claim in found.claims)
         for claim, count in (*((claim, 1) for claim in self.claims), *own):
-            storage_class = self._class_of(claim) or {}
+            storage_class = self._free.class_of(claim)
             parameters = section(storage_class, "parameters")
             if parameters.get("type") == BILLED_BY_SPEED:
                 speed = parameters.get("provisioned-throughput-on-create") or "0"
@@ -195,7 +195,7 @@ class Volumes:
 
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
         """Why the driver of a claim's class gives it no volume; where it gives a larger one, that is not certain."""
-        spec, name, storage_class = section(claim, "spec"), name_of(claim), self._class_of(claim) or {}
+        spec, name, storage_class = section(claim, "spec"), name_of(claim), self._free.class_of(claim)
         facts = _facts(storage_class)
         if any(unknown_paths(spec)):
             return
@@ -295,17 +295,13 @@ class Volumes:
 
     def _refused(self, claim: Manifest, workload: Workload, node: NodeClass) -> Iterable[Refusal]:
         volume = self._volume_of(claim)
-        storage_class = self._class_of(claim)
+        storage_class = self._free.class_of(claim)
         if volume is not None:
             yield from out_of_reach(volume, node, name_of(claim))
-            storage_class = self._class_of(volume) or storage_class
+            storage_class = self._free.class_of(volume) or storage_class
         elif not any(self._not_known_of(claim)):
             yield from self._free.refusals(claim, workload, node)
-        if storage_class is not None:
-            yield from _disk_refused(storage_class, node)
-
-    def _class_of(self, claim_or_volume: Manifest) -> Manifest | None:
-        return self._classes.get(section(claim_or_volume, "spec").get("storageClassName") or "")
+        yield from _disk_refused(storage_class, node)
 
 
 def _defaults(classes: Mapping[str, Manifest]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ml_foundations.kubernetes.objects import section
-from ml_foundations.kubernetes.quantities import Amounts, total
+from ml_foundations.kubernetes.quantities import Amounts, times, total
 from ml_foundations.planning.model.decisions import Shortfall, Verdict
 from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass, carrying, take
 from ml_foundations.planning.scheduler.any_order import arrangements
@@ -124,9 +124,7 @@ def _shortfall(demands: Sequence[Demand]) -> Shortfall | None:
     """The resources that demands need more of than all nodes that take any of them have."""
     for competing in _competing_sets(demands):
         places = {id(place): place for demand in competing for place in demand.places}
-        needed = total(
-            {name: amount * demand.count for name, amount in demand.pod.requests.items()} for demand in competing
-        )
+        needed = total(times(demand.pod.requests, demand.count) for demand in competing)
         free: Amounts = {}
         for place in places.values():
             for name in needed:
@@ -217,7 +215,7 @@ class _Shares:
         self._places = places
         self._crowds: dict[frozenset[int], _Crowd] = {}
         for demand in demands:
-            requests = {name: amount * demand.count for name, amount in demand.pod.requests.items()}
+            requests = times(demand.pod.requests, demand.count)
             exclusive = demand.count if demand.pod.is_exclusive else 0
             crowd = self._crowds.setdefault(frozenset(map(id, demand.places)), _Crowd())
             crowd.add(_Crowd(demand.count, exclusive, requests))

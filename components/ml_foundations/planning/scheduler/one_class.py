@@ -129,7 +129,7 @@ def _spread(pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_pl
         return Capacity(0, 0, "topology-spread")
     enough = sum(domain.copies for domain in domains) >= constraint.min_domains
     skew, itself = constraint.max_skew, constraint.counts_itself(pod)
-    if not itself or _is_empty(constraint):
+    if not itself or constraint.is_empty:
         lowest = min(domain.existing for domain in domains) if enough else 0
         own = 1 if itself else 0
         size = sum(domain.copies * domain.room for domain in domains if domain.existing + own - lowest <= skew)
@@ -145,11 +145,6 @@ class _Domain:
     """Domains that are alike: the nodes of a class, where each is its own."""
     room: int = 0
     existing: int = 0
-
-
-def _is_empty(constraint: SpreadConstraint) -> bool:
-    selector = constraint.selector or {}
-    return not selector.get("matchLabels") and not selector.get("matchExpressions")
 
 
 def _domains(pod: PodClass, constraint: SpreadConstraint, rooms: _Rooms, every_place: Sequence[Place]) -> list[_Domain]:

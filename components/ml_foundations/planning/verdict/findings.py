@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from ml_foundations.catalog.tables import rows
+
+RULES: Mapping[str, str] = {r["rule"]: r["wants"] for r in rows("rules.csv", "ml_foundations.planning.verdict")}
+"""What each rule wants, by the id with which stack files and policy packs name it."""
 
 
 class Severity(StrEnum):

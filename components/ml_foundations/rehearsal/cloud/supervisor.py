@@ -10,7 +10,7 @@ from typing import Any
 
 from ml_foundations.catalog.gke_kinds import missing_drivers
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import addons, autoscaler, dra, kubelet, load_balancers, nodes, operator, volumes
@@ -185,7 +185,7 @@ class Supervisor:
         """The nodes that were made here: copies of a user's own nodes have pools too, which nothing declares."""
         by_pool: defaultdict[str, list[Object]] = defaultdict(list)
         for node in filter(nodes.is_simulated, self._nodes.items()):
-            by_pool[_label(node, labels.GKE_NODE_POOL)].append(node)
+            by_pool[labels_of(node).get(labels.GKE_NODE_POOL, "")].append(node)
         return by_pool
 
     def _sizes(self, pools: Mapping[str, Pool]) -> Counter[str]:
@@ -211,7 +211,7 @@ class Supervisor:
         """Create the missing nodes, where they were planned or else in the emptiest zone; drain surplus ones."""
         current = [node for node in existing if _is_current(node, pool)]
         self._drain([node for node in existing if not _is_current(node, pool)], busy)
-        in_zone = Counter(_label(node, labels.ZONE) for node in current)
+        in_zone = Counter(labels_of(node).get(labels.ZONE, "") for node in current)
         wanted = [zone for (name, zone), count in planned.items() if name == pool.name for _ in range(count)]
         zones: list[str] = []
         for index in range(size - len(current)):
@@ -236,7 +236,7 @@ class Supervisor:
             if not _is_current(node, pool):
                 continue
             with attempt(f"an update of node {name_of(node)}"):
-                is_known, template = known.get(name_of(node)) is node, templates[_label(node, labels.ZONE)]
+                is_known, template = known.get(name_of(node)) is node, templates[labels_of(node).get(labels.ZONE, "")]
                 patch, status = ({}, {}) if is_known else nodes.changes(node, template)
                 if patch:
                     self._api.patch(_path(node), patch)
@@ -299,7 +299,7 @@ class Supervisor:
 
     def _remember(self, pods: Iterable[Object], jobs: Set[str]) -> None:
         """Note where the pods of these Jobs have ended: the pods go with their nodes."""
-        pools = {name_of(node): _label(node, labels.GKE_NODE_POOL) for node in self._nodes.items()}
+        pools = {name_of(node): labels_of(node).get(labels.GKE_NODE_POOL, "") for node in self._nodes.items()}
         found = {uid: dict(self._ran_on.get(uid, {})) for uid in jobs}
         for pod in filter(is_finished, pods):
             if node := pod["spec"].get("nodeName"):
@@ -310,13 +310,10 @@ class Supervisor:
             self._ran_on = found
 
 
-def _label(node: Manifest, key: str) -> str:
-    return node["metadata"].get("labels", {}).get(key, "")
-
-
 def _is_current(node: Manifest, pool: Pool) -> bool:
     """Whether a node has its pool's machine type and is in one of its zones; otherwise it is replaced."""
-    return _label(node, labels.INSTANCE_TYPE) == pool.machine_type and _label(node, labels.ZONE) in pool.zones
+    found = labels_of(node)
+    return found.get(labels.INSTANCE_TYPE) == pool.machine_type and found.get(labels.ZONE) in pool.zones
 
 
 def _removal(node: Manifest) -> str:

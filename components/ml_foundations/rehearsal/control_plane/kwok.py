@@ -5,7 +5,6 @@ all of it is ready, and recovers after a crash or a reboot: whatever is left is 
 up again around the certificates and the etcd data that it finds.
 """
 
-import http.client
 import os
 import shutil
 import ssl
@@ -15,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import urllib3
 
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.files import read_text
@@ -191,15 +191,10 @@ def _missing(rehearsal: Rehearsal) -> dict[str, str]:
 
 def probe(port: int, path: str, context: ssl.SSLContext | None = None) -> str | None:
     """Ask for a path; return what is wrong, or nothing when the answer is 200."""
-    if context is None:
-        connection = http.client.HTTPConnection(configuration.LOOPBACK, port, timeout=5)
-    else:
-        connection = http.client.HTTPSConnection(configuration.LOOPBACK, port, timeout=5, context=context)
+    url = f"{'https' if context else 'http'}://{configuration.LOOPBACK}:{port}{path}"
     try:
-        connection.request("GET", path)
-        status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
+        with urllib3.PoolManager(ssl_context=context) as pool:
+            status = pool.request("GET", url, timeout=5, retries=False, redirect=False).status
+    except urllib3.exceptions.HTTPError as error:
         return f"no answer at {path} ({error})"
-    finally:
-        connection.close()
-    return None if status == http.HTTPStatus.OK else f"{path} answers {status}"
+    return None if status == 200 else f"{path} answers {status}"

@@ -150,18 +150,20 @@ def _met(item: Object) -> dict[str, Manifest]:
     return {condition["type"]: condition for condition in conditions if condition["status"] == "True"}
 
 
+def _ended(item: Object, seen: _Evidence) -> tuple[str, str] | None:
+    """State and reason of a Job or a JobSet that has ended, or is not let go; None of one that is under way."""
+    met = _met(item)
+    if met.keys() & {"Complete", "Completed"}:
+        return "Completed", ""
+    if failed := met.get("Failed"):
+        return "Failed", failed.get("message") or failed.get("reason", "")
+    return seen.suspended(item) if item["spec"].get("suspend") else None
+
+
 def _job(job: Object, seen: _Evidence) -> Workload:
-    met = _met(job)
-    if "Complete" in met:
-        state, reason = "Completed", ""
-    elif "Failed" in met:
-        state, reason = "Failed", met["Failed"].get("message") or met["Failed"].get("reason", "")
-    elif job["spec"].get("suspend"):
-        state, reason = seen.suspended(job)
-    elif any(pod["status"]["phase"] == "Running" for pod in seen.pods(job)):
-        state, reason = "Running", ""
-    else:
-        state, reason = "Pending", seen.reason(job)
+    is_running = any(pod["status"]["phase"] == "Running" for pod in seen.pods(job))
+    under_way = ("Running", "") if is_running else ("Pending", seen.reason(job))
+    state, reason = _ended(job, seen) or under_way
     return _row("Job", job, state, seen.nodes(job), reason)
 
 
@@ -172,19 +174,10 @@ def _cron_job(cron: Object, jobs: list[Object], seen: _Evidence) -> Workload:
 
 def _job_set(job_set: Object, jobs: list[Object], seen: _Evidence) -> Workload:
     """A JobSet, by its own conditions, or else by its Jobs: it runs when all of them do."""
-    met = _met(job_set)
     rows = [_job(job, seen) for job in jobs]
-    reason = ""
-    if "Completed" in met:
-        state = "Completed"
-    elif "Failed" in met:
-        state, reason = "Failed", met["Failed"].get("message", "")
-    elif job_set["spec"].get("suspend"):
-        state, reason = seen.suspended(job_set)
-    elif rows and all(row.state in _GOOD for row in rows):
-        state = "Running"
-    else:
-        state, reason = "Pending", next((row.reason for row in rows if row.reason), "")
+    is_running = rows and all(row.state in _GOOD for row in rows)
+    under_way = ("Running", "") if is_running else ("Pending", next((row.reason for row in rows if row.reason), ""))
+    state, reason = _ended(job_set, seen) or under_way
     return _row("JobSet", job_set, state, _nodes_of(jobs, seen), reason)
 
 
