@@ -1,6 +1,7 @@
 """Pods and claims that the API server refuses for what they request: names, amounts, limits, and LimitRanges."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, format_milli, is_whole, milli, millis
@@ -115,20 +116,15 @@ def _is_multiple(amount: int, size: str) -> bool:
 def _outside(
     name: str, item: Manifest, path: str, what: str, requests: Amounts, limits: Amounts, max_of: str = "limits"
 ) -> Iterable[Refusal]:
-    for field, words, own, extreme in (("min", "least", "requests", min), ("max", "most", max_of, max)):
+    for field, own, extreme in (("min", "requests", min), ("max", max_of, max)):
         for resource, text in section(item, field).items():
-            bound = milli(text)
+            bound, where = milli(text), f"{path}.{own}.{resource}"
             given = extreme([bound, *(values[resource] for values in (requests, limits) if resource in values)])
+            said: dict[str, Any] = {"name": name, "what": what, "text": text, "resource": resource}
             if resource not in (requests if own == "requests" else limits):
-                has, remedy = "no " + own.removesuffix("s"), f"Give {resource} {own} of at {words} {text}."
+                yield told(f"limit-range-{field}-needed", where, own=own.removesuffix("s"), **said)
             elif given != bound:
-                has = format_milli(given)
-                verb, way = ("Raise", "lower the minimum") if given < bound else ("Lower", "raise the maximum")
-                remedy = f"{verb} {resource} to {text}, or {way} of LimitRange {name}."
-            else:
-                continue
-            message = f"LimitRange {name} allows {what} at {words} {text} of {resource}, and it has {has}"
-            yield Refusal(f"limit-range-{field}", f"{path}.{own}.{resource}", message, remedy)
+                yield told(f"limit-range-{field}", where, has=format_milli(given), **said)
     for resource, most in section(item, "maxLimitRequestRatio").items():
         request, limit = requests.get(resource, 0), limits.get(resource, 0)
         if not request or not limit:
