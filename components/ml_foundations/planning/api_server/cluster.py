@@ -56,6 +56,9 @@ class Cluster:
         declared: The classes of nodes, a pool as one.
         is_split: Whether some pool is split over its zones, because zones matter.
         limit_ranges: LimitRanges by namespace.
+        priority_classes: PriorityClasses by name.
+        runtime_classes: RuntimeClasses by name.
+        service_accounts: ServiceAccounts that are declared, by namespace and name.
         volumes: Claims, volumes and storage classes.
         devices: Claims of devices.
         queues: Kueue's queues.
@@ -80,6 +83,9 @@ class Cluster:
             self.by_kind[document["kind"]].append(document)
         for limit_range in self.by_kind["LimitRange"]:
             self.limit_ranges[namespace_of(limit_range)].append(limit_range)
+        self.priority_classes = {name_of(each): each for each in self.by_kind["PriorityClass"]}
+        self.runtime_classes = {name_of(each): each for each in self.by_kind["RuntimeClass"]}
+        self.service_accounts = {(namespace_of(each), name_of(each)): each for each in self.by_kind["ServiceAccount"]}
         self.declared = [*from_manifests(self.by_kind["Node"]), *nodes]
         self.is_split = any(node.zones for node in self.declared) and _mentions_zones(documents)
         nodes = self.declared
@@ -140,21 +146,6 @@ class Cluster:
         known = {namespace_of(document) for kind in WORKLOAD_KINDS for document in self.by_kind[kind]}
         declared = {name_of(namespace): labels_of(namespace) for namespace in self.by_kind["Namespace"]}
         return {name: {labels.NAMESPACE_NAME: name, **declared.get(name, {})} for name in (*known, *declared)}
-
-    @cached_property
-    def priority_classes(self) -> Mapping[str, Manifest]:
-        """The PriorityClasses by name."""
-        return {name_of(priority): priority for priority in self.by_kind["PriorityClass"]}
-
-    @cached_property
-    def runtime_classes(self) -> Mapping[str, Manifest]:
-        """The RuntimeClasses by name."""
-        return {name_of(runtime): runtime for runtime in self.by_kind["RuntimeClass"]}
-
-    @cached_property
-    def service_accounts(self) -> Mapping[tuple[str, str], Manifest]:
-        """The ServiceAccounts that are declared, by namespace and name."""
-        return {(namespace_of(account), name_of(account)): account for account in self.by_kind["ServiceAccount"]}
 
     def _running_pods(self) -> dict[str, list[PodClass]]:
         """Pods that keep their room: not those of workloads that are judged with all their pods."""
