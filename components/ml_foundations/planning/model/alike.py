@@ -61,9 +61,10 @@ def together(
         pods = [(_pod_key(pod, mentioned), pod) for pod in own]
         name = name_of(node.manifest)
         is_alone = node.is_template or compares_names or name in mentioned or node.labels.get(labels.HOSTNAME) != name
-        key = id(node) if is_alone else (_node_key(node, read), *sorted(key for key, _ in pods))
-        group = groups.setdefault(key, ([], [known.setdefault(each, pod) for each, pod in pods]))
-        group[0].append(node)
+        key = id(node) if is_alone else (_node_key(node, read), *sorted([key for key, _ in pods]))
+        if key not in groups:
+            groups[key] = [], [known.setdefault(each, pod) for each, pod in pods]
+        groups[key][0].append(node)
     return [(_as_one(alike), pods) for alike, pods in groups.values()]
 
 
