@@ -149,6 +149,20 @@ def test_objects_that_are_there_are_used_already() -> None:
     assert judge([node("n"), web, used]).stack is CANNOT
 
 
+@pytest.mark.parametrize(
+    ("policy", "expected"), [("Always", CANNOT), ("Never", UNDETERMINED), ("OnFailure", UNDETERMINED)]
+)
+@pytest.mark.parametrize("cores", [3, 4])
+def test_pods_that_run_and_may_end_make_room_some_day(policy: str, expected: Verdict, cores: int) -> None:
+    """On the node, or in the quota; what they leave is not enough for a larger one."""
+    run = stored(job("run", 1, PODS), active=1)
+    running = pod_of(run, 0, restartPolicy=policy, serviceAccountName="default")
+    cluster = [node("n", cpu=str(cores)), run, running, quotas(3, 2)]
+    for cpu, verdict in ((1, FITS), (2, expected), (5, CANNOT)):
+        found = judge([*cluster, job("more", 1, template(containers=[container(cpu=cpu)]))])
+        assert verdicts_of(found)["Job team/more"] is verdict
+
+
 def test_a_reference_to_another_api_is_none() -> None:
     web = deployment("web", 1, template(containers=[container(cpu=4)]))
     other = {"apiVersion": "apps.kruise.io/v1", "kind": "Deployment", "metadata": {"name": "web"}}

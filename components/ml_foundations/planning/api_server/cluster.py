@@ -28,6 +28,7 @@ from ml_foundations.planning.model.workloads import (
     is_finished,
     is_running,
     is_stored,
+    may_end,
     read_fields,
     workload,
 )
@@ -87,6 +88,7 @@ class Cluster:
         self.runtime_classes = {name_of(each): each for each in self.by_kind["RuntimeClass"]}
         self.service_accounts = {(namespace_of(each), name_of(each)): each for each in self.by_kind["ServiceAccount"]}
         self.declared = [*from_manifests(self.by_kind["Node"]), *nodes]
+        self.some_end = any(is_running(pod) and may_end(pod) for pod in self.by_kind["Pod"])
         self.is_split = any(node.zones for node in self.declared) and _mentions_zones(documents)
         nodes = self.declared
         if self.is_split and spread is not Spread.UNKNOWN:
@@ -107,7 +109,7 @@ class Cluster:
         self.workloads = list(self._workloads(documents))
         nodes = self.volumes.settle(self.workloads, nodes)
         self.replaced: list[PodClass] = []
-        self.running = self._running_pods()
+        self.running = self._running_pods(all_stay=spread is Spread.EVEN)
         self.places = [carrying(*each) for each in together(nodes, self.running, self._mentioned())]
         self._accepted: dict[str, list[int]] = {}
 
@@ -147,8 +149,8 @@ class Cluster:
         declared = {name_of(namespace): labels_of(namespace) for namespace in self.by_kind["Namespace"]}
         return {name: {labels.NAMESPACE_NAME: name, **declared.get(name, {})} for name in (*known, *declared)}
 
-    def _running_pods(self) -> dict[str, list[PodClass]]:
-        """Pods that keep their room: not those of workloads that are judged with all their pods."""
+    def _running_pods(self, *, all_stay: bool) -> dict[str, list[PodClass]]:
+        """Pods that keep their room: none of workloads judged with all their pods; unless all stay, none that end."""
         afresh = {
             (w.kind, w.namespace, w.name)
             for w in self.workloads
@@ -161,7 +163,7 @@ class Cluster:
             spec = section(pod, "spec")
             stored = admitted(read_fields(spec), ())
             there = self.pod_class(name_of(pod), namespace_of(pod), labels_of(pod), stored)
-            if is_running(pod) and not _owners(pod) & afresh:
+            if is_running(pod) and not _owners(pod) & afresh and (all_stay or not may_end(pod)):
                 found.setdefault(spec["nodeName"], []).append(there)
             else:
                 self.replaced.append(there)
@@ -188,14 +190,12 @@ class Cluster:
         found = pod_class(name, namespace, own_labels, spec, self.namespaces, **others)
         if not self._shares_hosts:
             return found
-        rules = {
-            field: tuple(
-                replace(rule, key=SHARED_HOSTNAME) if rule.key == labels.HOSTNAME else rule
-                for rule in getattr(found, field)
-            )
-            for field in ("affinity", "anti_affinity", "spread")
-        }
-        return replace(found, **rules)
+
+        def shared(rule: Any) -> Any:
+            return replace(rule, key=SHARED_HOSTNAME) if rule.key == labels.HOSTNAME else rule
+
+        fields = ("affinity", "anti_affinity", "spread")
+        return replace(found, **{field: tuple(map(shared, getattr(found, field))) for field in fields})
 
     def priority(self, spec: Manifest) -> tuple[int, bool]:
         """The priority of pods, and whether they preempt others."""

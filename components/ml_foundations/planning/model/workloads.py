@@ -99,9 +99,7 @@ class Workload:
     @property
     def is_pod_that_may_end(self) -> bool:
         """Whether it is a pod of its own that ends with its containers, or at its deadline."""
-        spec = section(self.manifest, "spec")
-        ends = spec.get("restartPolicy", "Always") != "Always" or spec.get("activeDeadlineSeconds") is not None
-        return self.kind == "Pod" and ends
+        return self.kind == "Pod" and may_end(self.manifest)
 
     @property
     def _job_spec(self) -> Manifest:
@@ -213,6 +211,12 @@ def is_running(document: Manifest) -> bool:
         and bool(section(document, "spec").get("nodeName"))
         and section(document, "status").get("phase") in ("Running", "Pending", "Unknown")
     )
+
+
+def may_end(pod: Manifest) -> bool:
+    """Whether a pod ends with its containers, or at its deadline."""
+    spec = section(pod, "spec")
+    return spec.get("restartPolicy", "Always") != "Always" or spec.get("activeDeadlineSeconds") is not None
 
 
 def is_finished(document: Manifest) -> bool:

@@ -7,7 +7,7 @@ constraint, anti-affinity or affinity of the pods to each other limits what each
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ml_foundations.planning.model.places import HOSTNAME, AffinityTerm, Place, PodClass, SpreadConstraint
+from ml_foundations.planning.model.places import HOSTNAME, Place, PodClass, SpreadConstraint
 
 _Rooms = Sequence[tuple[Place, int]]
 """Places, with how many pods one node of each takes."""
@@ -88,7 +88,7 @@ def _affinity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Cap
         for place in every_place
         if any(term.key == HOSTNAME or place.node.domain(term.key) is not None for term in pod.affinity)
         for other in place.running
-        if _attracts(pod.affinity, other)
+        if all(term.matches(other) for term in pod.affinity)
     ]
     if running:
         allowed = [
@@ -97,7 +97,7 @@ def _affinity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Cap
             if all(any(_same_domain(term.key, place, at) for at, _ in running) for term in pod.affinity)
         ]
         return Capacity(_sum(allowed), _sum(allowed), "pod-affinity")
-    if not _attracts(pod.affinity, pod):
+    if not all(term.matches(pod) for term in pod.affinity):
         return Capacity(0, 0, "pod-affinity")
     keys = [term.key for term in pod.affinity]
     domains: dict[tuple[object, ...], int] = {}
@@ -107,10 +107,6 @@ def _affinity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Cap
             size = room if HOSTNAME in keys else room * place.count
             domains[values] = max(size, domains.get(values, 0)) if HOSTNAME in keys else size + domains.get(values, 0)
     return Capacity(min(domains.values(), default=0), max(domains.values(), default=0), "pod-affinity")
-
-
-def _attracts(terms: Iterable[AffinityTerm], pod: PodClass) -> bool:
-    return all(term.matches(pod) for term in terms)
 
 
 def _same_domain(key: str, one: Place, other: Place) -> bool:

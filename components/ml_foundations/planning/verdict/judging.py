@@ -41,9 +41,9 @@ def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = (), gke: M
         world, nodes = World(documents), list(nodes)
         cluster = Cluster(world.judged, nodes, gke=gke)
         found = _judge(world, cluster, gke)
-        if found.stack is not Verdict.CANNOT_FIT or not cluster.is_split:
+        if found.stack is not Verdict.CANNOT_FIT or not (cluster.is_split or cluster.some_end):
             return found
-        # GKE may spread a pool's nodes otherwise: what cannot fit must be so with more nodes, or whatever their zones.
+        # GKE may spread a pool's nodes otherwise, and pods end: what cannot fit must be so with more room.
         roomier = [Cluster(world.judged, nodes, spread, gke) for spread in (Spread.FULL, Spread.UNKNOWN)]
         return _judge(world, cluster, gke, [_judge(world, each, gke) for each in roomier])
 
