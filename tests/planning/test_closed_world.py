@@ -253,6 +253,22 @@ def test_what_may_refuse_or_change_a_workload_is_named_where_it_matches(document
     assert named(found) == ([("unknown-admission", "kind")] if expected is Verdict.UNDETERMINED else [])
 
 
+@pytest.mark.parametrize(
+    ("hook", "expected"),
+    [
+        (webhook("services"), Verdict.UNDETERMINED),
+        (webhook("services", kind="Validating"), Verdict.UNDETERMINED),
+        (webhook("networkpolicies", "networking.k8s.io"), Verdict.UNDETERMINED),
+        (webhook("services", objectSelector={"matchLabels": {"app": "db"}}), Verdict.FITS),
+        (webhook("configmaps"), Verdict.FITS),
+    ],
+)
+def test_what_may_refuse_another_object_keeps_the_stack_from_fitting(hook: Manifest, expected: Verdict) -> None:
+    service = namespaced("v1", "Service", "web", spec={"ports": [{"port": 80}]})
+    rules = namespaced("networking.k8s.io/v1", "NetworkPolicy", "web", spec={"podSelector": {}})
+    assert judge([WEB, service, rules, hook, NODE]).stack is expected
+
+
 def test_what_only_refuses_leaves_what_cannot_fit_as_it_is() -> None:
     big = deployment("web", 9, template())
     assert judge([big, webhook("pods", kind="Validating"), NODE]).stack is Verdict.CANNOT_FIT

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ml_foundations.kubernetes.labels import GPU_PRODUCT, NAMESPACE_NAME
-from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, plural, section
 from ml_foundations.kubernetes.selectors import selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.input import known
@@ -81,6 +81,11 @@ class World:
         self._bindings: defaultdict[str, list[Manifest]] = defaultdict(list)
         for binding in self._admission:
             self._bindings[str(section(binding, "spec").get("policyName"))].append(section(binding, "spec"))
+        for document in self.harmless if self._admission else ():
+            if not is_stored(document):
+                alone = Workload(document["kind"], namespace_of(document), name_of(document), document, ())
+                what = f"may refuse {document['kind']} {name_of(document)}"
+                self.unknown += [each for some in (True, False) for each in self._matching(alone, what, validates=some)]
 
     def _each_once(self, documents: Iterable[Manifest]) -> Iterable[Manifest]:
         """The objects, each once: what is declared takes the place of what is stored under its name."""
@@ -208,13 +213,15 @@ class World:
         )
 
     def _is_about(self, holder: Manifest, rules: str, workload: Workload) -> bool:
-        made = {_resource(workload.manifest), *_PODS, *_MAKES.get(workload.kind, ())}
+        """Whether it covers a workload, or what must be created for it; of what has no pods, the object itself."""
+        made = {_resource(workload.manifest), *(_PODS if workload.pods else ()), *_MAKES.get(workload.kind, ())}
         volumes = (volume for pods in workload.pods for volume in items(pods.spec, "volumes"))
         if workload.claims or any(section(volume, "ephemeral") for volume in volumes):
             made.add("/persistentvolumeclaims")
         covered = items(holder, rules)
         is_known = not any(unknown_paths(holder.get(rules)))
-        if not is_known or any(_covers(rule, resource) for rule in covered for resource in self._beside):
+        beside = self._beside if workload.pods else ()
+        if not is_known or any(_covers(rule, resource) for rule in covered for resource in beside):
             return True
         if not any(_covers(rule, resource) for rule in covered for resource in made):
             return False
@@ -266,8 +273,7 @@ def _has_claims(workload: Workload) -> bool:
 
 def _resource(document: Manifest) -> str:
     """The group and the resource of an object, such as "apps/deployments"."""
-    kind = document["kind"].lower()
-    return f"{str(document.get('apiVersion')).rpartition('/')[0]}/{kind}{'es' if kind.endswith('s') else 's'}"
+    return f"{str(document.get('apiVersion')).rpartition('/')[0]}/{plural(document['kind'])}"
 
 
 def _covers(rule: Manifest, resource: str) -> bool:
