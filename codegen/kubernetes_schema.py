@@ -41,6 +41,24 @@ _BESIDE = {
     *("v1 Endpoints", "v1 PodTemplate", "coordination.k8s.io/v1 Lease", "discovery.k8s.io/v1 EndpointSlice"),
     *(f"networking.k8s.io/v1 {kind}" for kind in ("Ingress", "IngressClass", "NetworkPolicy")),
     *(f"rbac.authorization.k8s.io/v1 {of}{kind}" for of in ("", "Cluster") for kind in ("Role", "RoleBinding")),
+    *(f"admissionregistration.k8s.io/v1 {of}WebhookConfiguration" for of in ("Mutating", "Validating")),
+    *(
+        f"admissionregistration.k8s.io/v1 {of}AdmissionPolicy{to}"
+        for of in ("Mutating", "Validating")
+        for to in ("", "Binding")
+    ),
+    *(
+        "apiextensions.k8s.io/v1 CustomResourceDefinition",
+        "apiregistration.k8s.io/v1 APIService",
+        "apps/v1 ControllerRevision",
+    ),
+    *(f"flowcontrol.apiserver.k8s.io/v1 {kind}" for kind in ("FlowSchema", "PriorityLevelConfiguration")),
+    *(f"networking.k8s.io/v1 {kind}" for kind in ("IPAddress", "ServiceCIDR")),
+    *(f"storage.k8s.io/v1 {kind}" for kind in ("VolumeAttachment", "VolumeAttributesClass")),
+    *(
+        f"kueue.x-k8s.io/v1beta2 {kind}"
+        for kind in ("AdmissionCheck", "ProvisioningRequestConfig", "WorkloadPriorityClass")
+    ),
 }
 """Kinds that are deployed beside workloads, and refused where a field holds something else than its type."""
 

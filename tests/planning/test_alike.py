@@ -182,7 +182,7 @@ def test_a_workload_that_differs_by_its_amounts_is_judged_as_if_alone(
     spec["containers"][0]["resources"] = resources
     validated: list[Workload] = []
     really = validation.refusals
-    monkeypatch.setattr(validation, "refusals", lambda each, pods: validated.append(each) or really(each, pods))
+    monkeypatch.setattr(validation, "refusals", lambda each: validated.append(each) or really(each))
     together = judge([GPU_NODE, *beside, first, other])
     assert [each.name for each in validated] == ["first"]
     assert told(together, -1) == told(judge([GPU_NODE, *beside, other]), -1)

@@ -210,21 +210,27 @@ def test_an_object_of_an_unknown_kind_keeps_the_stack_from_fitting_and_names_its
 
 def webhook(resource: str, group: str = "", kind: str = "Mutating", **selectors: Manifest) -> Manifest:
     rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [resource]}
-    hooks = [{"name": "h.example.com", "rules": [rule], **selectors}]
+    called = {"clientConfig": {"url": "https://example.com"}, "admissionReviewVersions": ["v1"], "sideEffects": "None"}
+    hooks = [{"name": "h.example.com", "rules": [rule], **called, **selectors}]
     version = "admissionregistration.k8s.io/v1"
     return cluster_wide(version, f"{kind}WebhookConfiguration", "hook", webhooks=hooks)
 
 
 def policy(kind: str = "Validating") -> Manifest:
     rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments"]}
-    version, spec = "admissionregistration.k8s.io/v1", {"matchConstraints": {"resourceRules": [rule]}}
-    return cluster_wide(version, f"{kind}AdmissionPolicy", "hook", spec=spec)
+    patches = [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]
+    does = {"Validating": {"validations": [{"expression": "true"}]}, "Mutating": {"mutations": patches}}[kind]
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "reinvocationPolicy": "Never", **does}
+    if kind == "Validating":
+        del spec["reinvocationPolicy"]
+    return cluster_wide("admissionregistration.k8s.io/v1", f"{kind}AdmissionPolicy", "hook", spec=spec)
 
 
 def definition(group: str, kind: str) -> Manifest:
-    return cluster_wide(
-        "apiextensions.k8s.io/v1", "CustomResourceDefinition", "c", spec={"group": group, "names": {"kind": kind}}
-    )
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    names = {"kind": kind, "plural": f"{kind.lower()}s"}
+    spec = {"group": group, "names": names, "scope": "Namespaced", "versions": [version]}
+    return cluster_wide("apiextensions.k8s.io/v1", "CustomResourceDefinition", f"{names['plural']}.{group}", spec=spec)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +250,7 @@ def definition(group: str, kind: str) -> Manifest:
         (policy(), Verdict.UNDETERMINED),
         (policy("Mutating"), Verdict.UNDETERMINED),
         (definition("jobset.x-k8s.io", "JobSet"), Verdict.FITS),
-        (definition("apps", "Deployment"), Verdict.UNDETERMINED),
+        (definition("workloads.example.com", "Deployment"), Verdict.FITS),
     ],
 )
 def test_what_may_refuse_or_change_a_workload_is_named_where_it_matches(document: Manifest, expected: Verdict) -> None:
@@ -283,6 +289,7 @@ def test_what_only_refuses_leaves_what_cannot_fit_as_it_is() -> None:
         (
             {
                 "policyName": "hook",
+                "validationActions": ["Deny"],
                 "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "x"}}},
             },
             Verdict.FITS,

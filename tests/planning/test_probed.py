@@ -45,11 +45,12 @@ def pod(name: str, labels: Manifest | None = None, containers: list[Manifest] | 
 
 def hook(group: str, resource: str) -> Manifest:
     rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [resource]}
+    called = {"clientConfig": {"url": "https://example.com"}, "admissionReviewVersions": ["v1"], "sideEffects": "None"}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "hook"},
-        "webhooks": [{"rules": [rule]}],
+        "webhooks": [{"name": "h.example.com", "rules": [rule], **called}],
     }
 
 

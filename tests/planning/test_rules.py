@@ -250,9 +250,10 @@ SKEWED = [pool("a", 1, {ZONE: "a"}), pool("b", 1, {ZONE: "b"})]
 
 
 def webhook(resource: str) -> Manifest:
-    rule = {"apiGroups": ["*"], "operations": ["CREATE"], "resources": [resource]}
-    version = "admissionregistration.k8s.io/v1"
-    return namespaced(version, "ValidatingWebhookConfiguration", "hook", webhooks=[{"rules": [rule]}])
+    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [resource]}
+    called = {"clientConfig": {"url": "https://example.com"}, "admissionReviewVersions": ["v1"], "sideEffects": "None"}
+    hooks = [{"name": "h.example.com", "rules": [rule], **called}]
+    return namespaced("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "hook", webhooks=hooks)
 
 
 EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
@@ -634,7 +635,12 @@ def queued_for_nodes(*checks: Manifest, **of_queue: Any) -> list[Manifest]:
 
 
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
-CHECK = kueue("AdmissionCheck", "nodes", controllerName=PROVISIONING, parameters={"name": "requests"})
+CHECK = kueue(
+    "AdmissionCheck",
+    "nodes",
+    controllerName=PROVISIONING,
+    parameters={"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "requests"},
+)
 CHECKED = {"admissionChecksStrategy": {"admissionChecks": [{"name": "nodes", "onFlavors": ["queued"]}]}}
 
 

@@ -107,8 +107,8 @@ class Admission:
             candidate.decide(Verdict.FITS)
             return candidate
         limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
-        invalid = [each for pod_set in workload.pods for each in validation.refusals(workload, pod_set)]
-        candidate.refuse(dict.fromkeys(invalid))
+        invalid = validation.refusals(workload)
+        candidate.refuse(invalid)
         if any("ffinity" in each.path or "topologySpread" in each.path for each in invalid):
             return candidate  # such a selector may be no selector at all
         for pod_set in self._one_by_one.get(id(workload), workload.pods):

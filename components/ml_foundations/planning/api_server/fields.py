@@ -20,8 +20,8 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, unknown
 
 _DIVISORS = ("0", "1", *(f"1{unit}{kind}" for unit in "kMGTPE" for kind in ("", "i") if unit + kind != "ki"), "1Ki")
 _network: Callable[[Any], Any] = ipaddress.ip_network
-_CLUSTERS_OWN = "that of the cluster"
-"""The rule of what only the cluster's configuration decides: where it is broken, it may still be so."""
+_UNSURE = "that "
+"""The beginning of rules that planning follows in part: what breaks one may still be accepted."""
 _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "anything": lambda value: True,
     "left out": lambda value: value in ("", []),
@@ -31,10 +31,7 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "labels": lambda value: all(
         is_valid("a qualified name", key) and is_valid("the value of a label", value[key] or "") for key in value
     ),
-    "annotations": lambda value: (
-        all(is_valid("a qualified name", key.lower()) for key in value)
-        and sum(len(key.encode()) + len((value[key] or "").encode()) for key in value) <= 2**18
-    ),
+    "at most 256 KiB": lambda value: sum(len(f"{key}{value[key] or ''}".encode()) for key in value) <= 2**18,
     "at most 1 MiB": lambda value: sum(len(each.encode()) for each in value.values() if isinstance(each, str)) <= 2**20,
     "an IP address": lambda value: is_valid("an address", value) and ipaddress.ip_address(value),
     "a port": lambda value: is_valid("the name of a port", value) or is_valid("from 1 to 65535", value),
@@ -48,13 +45,10 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "a schedule": lambda value: is_schedule(value),
     "a time zone": lambda value: not _zones() or value in _zones(),
     "in ascending order": lambda value: value == sorted({*value}),
-    "another than 0": lambda value: value != 0,
-    "alone where it holds ReadWriteOncePod": lambda value: "ReadWriteOncePod" not in value or len({*value}) == 1,
-    "without more than storage": lambda value: {*value} == {"storage"},
+    "with one controller": lambda value: len({str(each) for each in value if each.get("controller") is True}) < 2,
     "with a label or an expression": lambda held: held.get("matchLabels") or held.get("matchExpressions"),
     "without a path twice": lambda sources: _differ([*_paths(sources)]),
-    "a stopSignal alone": lambda held: {*held} == {"stopSignal"},
-    "a list with ALL": lambda value: "ALL" in value,
+    "a mapping": is_mapping,
     "of one type": lambda held: sum(held[key] is not None for key in held if key != "name") <= 1,
     "named where there are several": lambda ports: len(ports) < 2 or all(port.get("name") for port in ports),
     "a node port or 0": lambda value: value == 0 or is_valid("from 30000 to 32767", value),
@@ -65,7 +59,6 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     ),
     "without an item twice": lambda value: _differ([(each,) for each in value]),
     "with an item": lambda value: len(value) > 0,
-    _CLUSTERS_OWN: lambda value: value in ("IPv4", "SingleStack", "PreferDualStack", "None"),
     "with the resources that it covers": lambda held: all(
         len({each["name"], name} - {UNKNOWN}) < 2
         for flavor in held["flavors"]
@@ -73,13 +66,8 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     ),
     "with each flavor once": lambda groups: _differ([(each["name"],) for held in groups for each in held["flavors"]]),
     "with resources once": lambda groups: _differ([(each,) for held in groups for each in held["coveredResources"]]),
-    "a whole amount": lambda value: is_whole(milli(value or 0)),
     "whole where counted": lambda value: all(
-        is_valid("a whole amount", value[name]) for name in value if is_valid("a counted resource", name)
-    ),
-    "with a dataSource like its dataSourceRef": lambda held: all(
-        len({held["dataSource"].get(key), held["dataSourceRef"].get(key)} - {UNKNOWN}) < 2
-        for key in ("apiGroup", "kind", "name")
+        is_whole(milli(value[name] or 0)) for name in value if is_valid("a counted resource", name)
     ),
     "with checks on flavors that it has": lambda held: (
         {each for check in held["admissionChecksStrategy"]["admissionChecks"] for each in check.get("onFlavors") or ()}
@@ -93,10 +81,35 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "with either maxSurge or maxUnavailable above 0": lambda held: (
         (_share(held.get("maxSurge", 0)) > 0) != (_share(held.get("maxUnavailable", 1)) > 0)
     ),
-    "with more progressDeadlineSeconds than minReadySeconds": lambda held: (
-        (600 if (most := held.get("progressDeadlineSeconds")) is None else most) > (held.get("minReadySeconds") or 0)
-    ),
 }
+
+_KINDS: Mapping[str, Callable[[list[str], Any], Any]] = {
+    "one": lambda words, value: value in words,
+    "one only": lambda words, value: _count(words, value) == 1,
+    "one at most": lambda words, value: _count(words, value) <= 1,
+    "some": lambda words, value: _count(words, value),
+    "another": lambda words, value: value != int(words[-1]),
+    "alone": lambda words, value: words[-1] not in value or len({*value}) == 1,
+    "a": lambda words, value: {UNKNOWN, *words[2:]} & {*value},
+    "marked": lambda words, value: sum(each.get(words[1]) in (True, UNKNOWN) for each in value) == 1,
+    "named": lambda words, of: "".join([_at(of, "metadata.name")]) == ".".join(_at(of, each) for each in words[1::2]),
+    "from": lambda words, value: type(value) is int and int(words[0]) <= value <= int(words[-1]),
+    "below": lambda words, value: parse_quantity(value) < parse_quantity(words[0]),
+    "only": lambda words, value: {*words} == {*value},
+    "at": lambda words, value: len(value) <= int(words[1]),
+    "different": lambda words, value: _differ(
+        [tuple(of.get(key) or "TCP" * (key == "protocol") for key in words[1:]) for of in value]
+    ),
+    "with ascending values": lambda words, value: parse_quantity(value[words[0]]) <= parse_quantity(value[words[1]]),
+    "with rising values": lambda words, value: value[words[0]] < value[words[1]],
+    "with equal values": lambda words, value: len({_at(value, each) for each in words} - {UNKNOWN}) < 2,
+    "JSON": lambda words, value: _is_json(value, words[-1]),
+    "with": lambda words, value: any({*words} & {*section(value, key)} for key in ("data", "stringData")),
+    "without a key in both": lambda words, value: not {*(value.get(words[0]) or ())} & {*(value.get(words[2]) or ())},
+    "without": lambda words, value: not {words[1], words[-1]} <= {*value},
+    "exactly": lambda words, value: len(value) == int(words[0]),
+}
+"""What the first words of a rule say, by the rest."""
 
 
 @cache
@@ -152,7 +165,7 @@ class Rules:
         for rule in self.must if value != "" or self.given == "not empty" else ():
             if not is_valid(rule, value):
                 shown = "" if isinstance(value, dict | list) else f", not {value!r}"
-                found.append(Broken("", f"must be {rule}{shown}", rule != _CLUSTERS_OWN))
+                found.append(Broken("", f"must be {rule}{shown}", not rule.startswith(_UNSURE)))
         if is_mapping(value):
             for condition, rules in self.when.items():
                 key, terms = _terms(condition)
@@ -163,10 +176,12 @@ class Rules:
                 if value.get(key) is None or is_empty:
                     found.append(Broken(key, "must be given"))
             for key, item in value.items():
-                if item is not None and (rules := self.below.get(key)) and (wrong := rules.broken(item)):
+                rules = self.below.get(key) or self.below.get("*")
+                if item is not None and rules and (wrong := rules.broken(item)):
                     found += [each._replace(path=joined(key, each.path)) for each in wrong]
         elif isinstance(value, list) and (rules := self.below.get("[]")):
-            for index, item in enumerate(cast("list[Any]", value)):
+            nothing: Any = {} if rules.below else ""  # what Kubernetes makes of a null in a list
+            for index, item in enumerate(nothing if each is None else each for each in cast("list[Any]", value)):
                 found += [each._replace(path=joined(f"[{index}]", each.path)) for each in rules.broken(item)]
         return found
 
@@ -190,7 +205,9 @@ def pod_spec() -> Rules:
 @lru_cache
 def of_object(kind: str) -> Rules:
     """The rules of an object of a kind, its pods apart."""
-    listed = (row for name in ("workload_fields.csv", "object_fields.csv") for row in _table(name))
+    listed = (
+        row for name in ("workload_fields.csv", "object_fields.csv", "platform_fields.csv") for row in _table(name)
+    )
     return _rules(row for row in listed if {"all", kind} & {*row["kinds"].split()})
 
 
@@ -214,6 +231,9 @@ def _rules(rows: Iterable[Mapping[str, str]]) -> Rules:
             if condition := row.get("when"):
                 node = root.at(f"{path}{inner}").when.setdefault(condition, Rules())
                 node.add(row["field"], row["must"], row["given"])
+            elif row["must"] == "one like this":
+                holder, _, key = row["field"].rpartition(".")
+                root.at(f"{path}{holder}").below[key] = root.at(path)
             else:
                 root.add(f"{path}{inner}{row['field']}", row["must"], row["given"])
     return root
@@ -222,16 +242,20 @@ def _rules(rows: Iterable[Mapping[str, str]]) -> Rules:
 @cache
 def _terms(condition: str) -> tuple[str, list[tuple[str, ...]]]:
     """A field that a condition needs, if it does, and its terms: field, !field, field=value or field!=value."""
-    terms: list[tuple[str, ...]] = re.findall(r"(!?)([\w.]+)(?:(!?)=(\S*))?", condition)
+    terms: list[tuple[str, ...]] = re.findall(r"(!?)([\w.-]+)(?:(!?)=(\S*))?", condition)
     return next((path.partition(".")[0] for out, path, differs, _ in terms if not (out or differs)), ""), terms
+
+
+def _at(held: Any, path: str) -> Any:
+    for key in path.split("."):
+        held = held.get(key) if is_mapping(held) else held
+    return held
 
 
 def _holds(term: tuple[str, ...], held: Manifest) -> bool:
     """Whether a term of a condition holds; of what is not known, none."""
     is_left_out, path, differs, value = term
-    found: Any = held
-    for key in path.split("."):
-        found = found.get(key) if is_mapping(found) else found
+    found = _at(held, path)
     if found is UNKNOWN:
         return False
     if value:
@@ -252,6 +276,7 @@ def is_valid(rule: str, value: Any) -> bool:
 @cache
 def _check(rule: str) -> Callable[[Any], Any]:
     """What tells whether a value is as a rule wants it."""
+    rule = rule.removeprefix("that is ")
     if rule in _FORMATS:
         return _FORMATS[rule].fullmatch
     if rule in _OTHERS:
@@ -259,32 +284,11 @@ def _check(rule: str) -> Callable[[Any], Any]:
     if (of := rule.removeprefix("with keys like ")) != rule:
         return lambda value: all(is_valid(of, key) for key in value)
     kind, _, words = rule.rpartition(" of ") if " of " in rule else rule.partition(" ")
-    options = words.split()
-    match kind:
-        case "one":
-            return lambda value: value in options
-        case "one only" | "one at most" | "some":
-            numbers = {"one only": (1,), "one at most": (0, 1)}.get(kind, range(1, len(options) + 1))
-            return lambda value: sum(value.get(option) not in (None, "", []) for option in options) in numbers
-        case "from":
-            least, most = int(options[0]), int(options[-1])
-            return lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-        case "different":
-            return lambda value: _differ(
-                [tuple(of.get(o) or "TCP" * (o == "protocol") for o in options[1:]) for of in value]
-            )
-        case "with ascending values":
-            return lambda held: parse_quantity(held[options[0]]) <= parse_quantity(held[options[1]])
-        case "JSON":
-            return lambda held: _is_json(held, options[-1])
-        case "with":
-            return lambda held: any({*options} & {*section(held, key)} for key in ("data", "stringData"))
-        case "without a key in both":
-            return lambda value: not {*(value.get(options[0]) or ())} & {*(value.get(options[2]) or ())}
-        case "exactly":
-            return lambda value: len(value) == int(options[0])
-        case _:
-            return lambda value: len(value) <= int(options[-2])
+    return partial(_KINDS[kind], words.split())
+
+
+def _count(options: list[str], value: Manifest) -> int:
+    return sum(value.get(option) not in (None, "", []) for option in options)
 
 
 def _is_json(secret: Manifest, key: str) -> bool:

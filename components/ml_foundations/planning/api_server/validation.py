@@ -33,17 +33,20 @@ _INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*", re.ASCII)
 _OPPOSITES = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
 
 
-def refusals(workload: Workload, pods: PodSet) -> list[Refusal]:
-    """Why the API server refuses the pods of a workload, or the workload for their sake."""
-    spec = section(pods.template, "spec")
+def refusals(workload: Workload) -> list[Refusal]:
+    """Why the API server refuses a workload, or its pods."""
     if is_stored(workload.manifest):
         return []  # the API server has stored it
-    of_spec = [(path, rule) for path, rule, known in pod_spec().broken(spec) if known]
-    of_spec += [each for check in (_container_names, _host_ports, _device_claims, _sleeps) for each in check(spec)]
-    of_spec += _mounts(spec, [*map(name_of, workload.claims)])
-    found = [(f"{pods.path}.{path}", wrong) for path, wrong in of_spec]
-    found += [(path, rule) for path, rule, known in of_object(workload.kind).broken(workload.manifest) if known]
-    found += _of_workload(workload, pods, spec)
+    found = [(path, rule) for path, rule, known in of_object(workload.kind).broken(workload.manifest) if known]
+    for pods in workload.pods:
+        spec = section(pods.template, "spec")
+        of_spec = [(path, rule) for path, rule, known in pod_spec().broken(spec) if known]
+        of_spec += [each for check in (_container_names, _host_ports, _device_claims, _sleeps) for each in check(spec)]
+        of_spec += _mounts(spec, [*map(name_of, workload.claims)])
+        found += [(f"{pods.path}.{path}", wrong) for path, wrong in of_spec]
+        found += _of_workload(workload, pods, spec)
+    if workload.kind == "JobSet":
+        found += _of_job_set(workload.name, section(workload.manifest, "spec"))
     return [invalid(*each) for each in dict.fromkeys(found)]
 
 
@@ -56,7 +59,7 @@ def refused_objects(documents: Sequence[Manifest]) -> list[Refusal]:
             broken = of_object(document["kind"]).broken(document)
             notes = () if known.is_judged(document) else known.notes(document)
             wrong = dict.fromkeys((path, rule) for path, rule, is_certain in (*broken, *notes) if is_certain)
-            if (check := _WITHIN.get(document["kind"])) and not any(unknown_paths(document)):
+            if not wrong and (check := _WITHIN.get(document["kind"])) and not any(unknown_paths(document)):
                 wrong |= dict.fromkeys(check(document))
             found += [invalid(path, rule, about) for path, rule in wrong]
             unsure = [path for path, rule, is_certain in broken if not is_certain and rule.startswith("must")]
@@ -173,20 +176,20 @@ def refused_label_keys(spec: Manifest, labels: Manifest) -> Iterable[Refusal]:
     """
     if not (spec.get("affinity") or spec.get("topologySpreadConstraints")):
         return
-    affinity = section(spec, "affinity")
-    holders = [("", each) for each in _listed(spec, "topologySpreadConstraints")]
+    holders = _listed(spec, "topologySpreadConstraints")
     for kind in ("podAffinity", "podAntiAffinity"):
-        prefix = f"affinity.{kind}."
-        holders += [(prefix, each) for each in _listed(affinity.get(kind), REQUIRED)]
-        for path, weighted in _listed(affinity.get(kind), PREFERRED):
-            holders.append((prefix, (f"{path}.podAffinityTerm", section(weighted, "podAffinityTerm"))))
-    for prefix, (path, holder) in holders:
+        of = section(spec, "affinity", kind)
+        weighted = [
+            (f"{path}.podAffinityTerm", section(each, "podAffinityTerm")) for path, each in _listed(of, PREFERRED)
+        ]
+        holders += [(f"affinity.{kind}.{path}", each) for path, each in (*_listed(of, REQUIRED), *weighted)]
+    for path, holder in holders:
         selector = section(holder, "labelSelector")
         equal = section(selector, "matchLabels")
         expressions = [requirement.get("key") for requirement in items(selector, "matchExpressions")]
         for key in holder.get("matchLabelKeys") or ():
             if (key in equal) + expressions.count(key) + (key in labels) > 1:
-                yield invalid(f"{prefix}{path}.matchLabelKeys", f"must not name {key}, which labelSelector names")
+                yield invalid(f"{path}.matchLabelKeys", f"must not name {key}, which labelSelector names")
 
 
 # --- Fields of quotas and limits against each other
@@ -252,8 +255,6 @@ def _of_workload(workload: Workload, pods: PodSet, spec: Manifest) -> _Wrong:
     path = "spec.jobTemplate.spec" if workload.kind == "CronJob" else "spec"
     job = section(workload.manifest, *path.split("."))
     yield from ((f"{path}.{below}", wrong) for below, wrong in _of_job(job, spec))
-    if workload.kind == "JobSet":
-        yield from _of_job_set(workload.name, own)
     for key in labels if workload.kind in ("Job", "CronJob") else ():
         if labels[key] not in (pods.labels[key], UNKNOWN):
             yield f"{pods.path.removesuffix('spec')}metadata.labels.{key}", "must be left out: Jobs have their own"

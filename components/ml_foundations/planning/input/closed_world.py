@@ -40,6 +40,7 @@ class World:
         judged: Those of the kinds that planning judges, or judges by, without what is not known.
         sent: As they are declared those of them that hold what is not known, by the id of the judged one.
         harmless: Those of the kinds that decide nothing about pods.
+        admission: Webhooks, policies and definitions, which may refuse or change what they match.
         foreign: Workloads of other kinds: what holds a pod template. One pod of each stands for them.
         unknown: Other objects of kinds that planning does not know.
         malformed: Workloads with values that Kubernetes does not read, such as a word for a number, and what they are.
@@ -50,6 +51,7 @@ class World:
         self.judged: list[Manifest] = []
         self.sent: dict[int, Manifest] = {}
         self.harmless: list[Manifest] = []
+        self.admission: list[Manifest] = []
         self.foreign: list[Workload] = []
         self.unknown: list[Refusal] = []
         self.malformed: list[tuple[Workload, list[Refusal]]] = []
@@ -59,16 +61,17 @@ class World:
         self._where_claims_are: list[Refusal] = []
         self._in_namespaces = False
         self._in_namespace: defaultdict[str, list[Refusal]] = defaultdict(list)
-        self._admission: list[Manifest] = []
         for document in self._each_once(documents):
             section_name, reason = known.kind_of(str(document.get("apiVersion")), document["kind"])
             match section_name:
-                case known.HARMLESS | known.ADMISSION | known.UNKNOWN_KIND if wrong := known.wrong_metadata(document):
+                case known.HARMLESS | known.UNKNOWN_KIND if wrong := known.wrong_metadata(document):
+                    self._add_malformed(document, wrong, section_name)
+                case known.ADMISSION if wrong := [note for note in known.notes(document) if note.is_error]:
                     self._add_malformed(document, wrong, section_name)
                 case known.HARMLESS:
                     (self.judged if document["kind"] in _READ else self.harmless).append(document)
                 case known.ADMISSION:
-                    self._admission.append(document)
+                    self.admission.append(document)
                 case known.UNKNOWN_KIND:
                     self._add_unknown(document, reason)
                 case _:
@@ -76,10 +79,10 @@ class World:
         self._namespaces = {name_of(d): labels_of(d) for d in self.judged if d["kind"] == "Namespace"}
         others = (d for d in self.judged if d["kind"] not in WORKLOAD_KINDS and not is_stored(d))
         self._beside = frozenset(map(_resource, others))
-        self._partly_known = {id(d) for d in self._admission if any(unknown_paths(d))}
-        self._policies = {name_of(d) for d in self._admission if d["kind"].endswith("Policy")}
+        self._partly_known = {id(d) for d in self.admission if any(unknown_paths(d))}
+        self._policies = {name_of(d) for d in self.admission if d["kind"].endswith("Policy")}
         self._bindings: defaultdict[str, list[Manifest]] = defaultdict(list)
-        for binding in self._admission:
+        for binding in self.admission:
             self._bindings[str(section(binding, "spec").get("policyName"))].append(section(binding, "spec"))
         for document in self.harmless if self._admission else ():
             if not is_stored(document):
@@ -126,7 +129,7 @@ class World:
     def _matching(self, workload: Workload, what: str, *, validates: bool) -> list[Refusal]:
         return [
             Refusal("unknown-admission", "kind", f"{each['kind']} {name_of(each)} {what}", _REMEDY, certain=False)
-            for each in self._admission
+            for each in self.admission
             if each["kind"].startswith("Validating") is validates and self._matches(each, workload)
         ]
 
@@ -191,7 +194,7 @@ class World:
                 group = str(workload.manifest.get("apiVersion")).rpartition("/")[0]
                 return section(spec, "names").get("kind") == workload.kind and spec.get("group") == group
             case "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration":
-                hooks = items(document, "webhooks")
+                hooks = [*filter(is_mapping, items(document, "webhooks"))]
                 is_unknown = UNKNOWN in (document.get("webhooks"), *hooks)
                 return is_unknown or any(self._is_about(hook, "rules", workload) for hook in hooks)
             case "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy":
@@ -218,7 +221,7 @@ class World:
         volumes = (volume for pods in workload.pods for volume in items(pods.spec, "volumes"))
         if workload.claims or any(section(volume, "ephemeral") for volume in volumes):
             made.add("/persistentvolumeclaims")
-        covered = items(holder, rules)
+        covered = [*filter(is_mapping, items(holder, rules))]
         is_known = not any(unknown_paths(holder.get(rules)))
         beside = self._beside if workload.pods else ()
         if not is_known or any(_covers(rule, resource) for rule in covered for resource in beside):
@@ -321,7 +324,9 @@ def _templates(tree: Any, path: str) -> Iterator[PodSet]:
 
 def _is_of_our_gpu_models(policy: Manifest, spec: Manifest) -> bool:
     """Whether a ValidatingAdmissionPolicy is our rule of GPU models, and no more, and allows pods of a spec."""
-    validations, variables = (items(section(policy, "spec"), key) for key in ("validations", "variables"))
+    validations, variables = (
+        [*filter(is_mapping, items(section(policy, "spec"), key))] for key in ("validations", "variables")
+    )
     models = next((str(each.get("expression")) for each in variables if each.get("name") == "models"), "")
     product = dict(re.findall("'([^']+)': '([^']+)'", models)).get(spec.get("priorityClassName", ""))
     is_ours = [each.get("expression") for each in validations] == [_GPU_MODELS_RULE]

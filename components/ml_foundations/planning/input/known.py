@@ -202,12 +202,12 @@ def _in_field(rule: _Field, value: Any) -> list[Note]:
         return _in_value(rule, value)
     if rule.unknown:
         # An object without fields is there; a list or a map without items is not.
-        is_there = value not in ("", []) and (value != {} or not rule.shape)
+        is_there = (value != "" or rule.type == "time") and value != [] and (value != {} or not rule.shape)
         return [Note("", rule.unknown, is_error=False)] if is_there else []
     found: list[Note] = []
     if rule.shape == "[" and isinstance(value, list):
         for index, item in enumerate(cast("list[Any]", value)):
-            empty = [Note("", "must not be empty", is_error=True)] if rule.decides else []
+            empty = [Note("", "must not be empty", is_error=rule.check is None)] if rule.decides else []
             found += _below(f"[{index}]", empty if item is None else _in_value(rule, item))
     elif rule.shape == "{" and is_mapping(value):
         for key, item in value.items():
@@ -308,6 +308,7 @@ _CHECKS: Mapping[str, Callable[[Any, int], str]] = {
     "integer": _integer,
     "integer or any string": lambda value, least: "" if isinstance(value, str) else _CHECKS["int32"](value, least),
     "integer or string": _percentage,
+    "number": lambda value, _: "" if isinstance(value, int | float) else f"must be a number, not {shown(value)}",
     "quantity": _quantity,
     "string": lambda value, _: "" if isinstance(value, str) else f"must be a string in quotes, not {shown(value)}",
     "time": lambda value, _: "" if _TIME.fullmatch(str(value)) else f"must be a time by RFC 3339, not {shown(value)}",

@@ -65,7 +65,7 @@ def _judge(world: World, cluster: Cluster, gke: Manifest | None, roomier: Sequen
     admission = Admission(cluster, [*world.harmless, *world.judged])
     candidates = [admission.admit(workload) for workload in (*cluster.workloads, *world.foreign)]
     sent = [world.sent.get(id(document), document) for document in world.judged]
-    refused, beside = [*world.refused, *refused_objects(sent)], refused_objects(world.harmless)
+    refused, beside = [*world.refused, *refused_objects(sent)], refused_objects([*world.harmless, *world.admission])
     for candidate in candidates:
         if id(candidate.workload) not in cluster.settled:
             candidate.gaps = [*world.gaps(candidate.workload), *(each._replace(certain=False) for each in refused)]
