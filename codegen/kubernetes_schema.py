@@ -163,7 +163,8 @@ def _collect(name: str, described: dict[str, Any], types: _Types) -> None:
         values = "" if path.endswith(".stopSignal") else " ".join(filter(None, schema.get("enum", ())))
         if (form := schema.get("format")) in ("byte", "int32"):
             return form
-        return f"string: {values}" if values else schema.get("type", "any")
+        kind = schema.get("type", "any")
+        return f"string: {values}" if values else "any" if kind == "number" else kind
 
     collect(name, by_short[name])
 

@@ -18,8 +18,8 @@ from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import is_whole, milli, parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, unknown_paths
 
-_DIVISORS = ("0", "1", *(f"1{unit}{kind}" for unit in "kMGTPE" for kind in ("", "i") if unit + kind != "ki"), "1Ki")
 _network: Callable[[Any], Any] = ipaddress.ip_network
+_DEFAULTS = {"protocol": "TCP"}
 _UNSURE = "that "
 """The beginning of rules that planning follows in part: what breaks one may still be accepted."""
 _OTHERS: Mapping[str, Callable[[Any], Any]] = {
@@ -37,8 +37,6 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "a port": lambda value: is_valid("the name of a port", value) or is_valid("from 1 to 65535", value),
     "a port or 0": lambda value: value == 0 or is_valid("a port", value),
     "a quantity": lambda value: parse_quantity(value) >= 0,
-    "a divisor": lambda value: parse_quantity(value) in map(parse_quantity, _DIVISORS),
-    "a divisor for cpu": lambda value: parse_quantity(value) in map(parse_quantity, ("0", "1m", "1")),
     "a quantity above 0": lambda value: parse_quantity(value) > 0,
     "a number or a percentage": lambda value: _share(value) >= 0,
     "a number or at most 100%": lambda value: 0 <= _share(value) <= (100 if isinstance(value, str) else 2**31),
@@ -49,7 +47,6 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     "with a label or an expression": lambda held: held.get("matchLabels") or held.get("matchExpressions"),
     "without a path twice": lambda sources: _differ([*_paths(sources)]),
     "a mapping": is_mapping,
-    "of one type": lambda held: sum(held[key] is not None for key in held if key != "name") <= 1,
     "named where there are several": lambda ports: len(ports) < 2 or all(port.get("name") for port in ports),
     "a node port or 0": lambda value: value == 0 or is_valid("from 30000 to 32767", value),
     "a network alone": lambda value: is_valid("an address with a prefix", value) and _network(value),
@@ -66,9 +63,7 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
     ),
     "with each flavor once": lambda groups: _differ([(each["name"],) for held in groups for each in held["flavors"]]),
     "with resources once": lambda groups: _differ([(each,) for held in groups for each in held["coveredResources"]]),
-    "whole where counted": lambda value: all(
-        is_whole(milli(value[name] or 0)) for name in value if is_valid("a counted resource", name)
-    ),
+    "whole where counted": lambda of: all(is_whole(milli(of[k] or 0)) for k in of if is_valid("a counted resource", k)),
     "with checks on flavors that it has": lambda held: (
         {each for check in held["admissionChecksStrategy"]["admissionChecks"] for each in check.get("onFlavors") or ()}
         <= {UNKNOWN, *(each["name"] for group in held.get("resourceGroups") or () for each in group["flavors"])}
@@ -94,12 +89,11 @@ _KINDS: Mapping[str, Callable[[list[str], Any], Any]] = {
     "marked": lambda words, value: sum(each.get(words[1]) in (True, UNKNOWN) for each in value) == 1,
     "named": lambda words, of: "".join([_at(of, "metadata.name")]) == ".".join(_at(of, each) for each in words[1::2]),
     "from": lambda words, value: type(value) is int and int(words[0]) <= value <= int(words[-1]),
+    "equal": lambda words, value: parse_quantity(value) in map(parse_quantity, words[1:]),
     "below": lambda words, value: parse_quantity(value) < parse_quantity(words[0]),
     "only": lambda words, value: {*words} == {*value},
     "at": lambda words, value: len(value) <= int(words[1]),
-    "different": lambda words, value: _differ(
-        [tuple(of.get(key) or "TCP" * (key == "protocol") for key in words[1:]) for of in value]
-    ),
+    "different": lambda words, of: _differ([tuple(each.get(k) or _DEFAULTS.get(k) for k in words[1:]) for each in of]),
     "with ascending values": lambda words, value: parse_quantity(value[words[0]]) <= parse_quantity(value[words[1]]),
     "with rising values": lambda words, value: value[words[0]] < value[words[1]],
     "with equal values": lambda words, value: len({_at(value, each) for each in words} - {UNKNOWN}) < 2,

@@ -41,7 +41,8 @@ def refusals(workload: Workload) -> list[Refusal]:
     for pods in workload.pods:
         spec = section(pods.template, "spec")
         of_spec = [(path, rule) for path, rule, known in pod_spec().broken(spec) if known]
-        of_spec += [each for check in (_container_names, _host_ports, _device_claims, _sleeps) for each in check(spec)]
+        of_spec += _repeated(((path, container.get("name")) for path, container in _containers(spec)), "name")
+        of_spec += [each for check in (_host_ports, _device_claims, _sleeps) for each in check(spec)]
         of_spec += _mounts(spec, [*map(name_of, workload.claims)])
         found += [(f"{pods.path}.{path}", wrong) for path, wrong in of_spec]
         found += _of_workload(workload, pods, spec)
@@ -103,10 +104,6 @@ def _repeated(named: Iterable[tuple[str, Any]], what: str) -> _Wrong:
 
 
 # --- Fields of a pod's spec against each other
-
-
-def _container_names(spec: Manifest) -> _Wrong:
-    return _repeated(((path, container.get("name")) for path, container in _containers(spec)), "name")
 
 
 def _host_ports(spec: Manifest) -> _Wrong:

@@ -324,9 +324,8 @@ def _templates(tree: Any, path: str) -> Iterator[PodSet]:
 
 def _is_of_our_gpu_models(policy: Manifest, spec: Manifest) -> bool:
     """Whether a ValidatingAdmissionPolicy is our rule of GPU models, and no more, and allows pods of a spec."""
-    validations, variables = (
-        [*filter(is_mapping, items(section(policy, "spec"), key))] for key in ("validations", "variables")
-    )
+    own = section(policy, "spec")
+    validations, variables = (filter(is_mapping, items(own, key)) for key in ("validations", "variables"))
     models = next((str(each.get("expression")) for each in variables if each.get("name") == "models"), "")
     product = dict(re.findall("'([^']+)': '([^']+)'", models)).get(spec.get("priorityClassName", ""))
     is_ours = [each.get("expression") for each in validations] == [_GPU_MODELS_RULE]

@@ -308,7 +308,6 @@ _CHECKS: Mapping[str, Callable[[Any, int], str]] = {
     "integer": _integer,
     "integer or any string": lambda value, least: "" if isinstance(value, str) else _CHECKS["int32"](value, least),
     "integer or string": _percentage,
-    "number": lambda value, _: "" if isinstance(value, int | float) else f"must be a number, not {shown(value)}",
     "quantity": _quantity,
     "string": lambda value, _: "" if isinstance(value, str) else f"must be a string in quotes, not {shown(value)}",
     "time": lambda value, _: "" if _TIME.fullmatch(str(value)) else f"must be a time by RFC 3339, not {shown(value)}",
