@@ -84,7 +84,7 @@ class World:
         self._bindings: defaultdict[str, list[Manifest]] = defaultdict(list)
         for binding in self.admission:
             self._bindings[str(section(binding, "spec").get("policyName"))].append(section(binding, "spec"))
-        for document in self.harmless if self._admission else ():
+        for document in self.harmless if self.admission else ():
             if not is_stored(document):
                 alone = Workload(document["kind"], namespace_of(document), name_of(document), document, ())
                 what = f"may refuse {document['kind']} {name_of(document)}"
