@@ -118,7 +118,7 @@ def likeness(workload: Workload, selected: Set[str], declared: Set[str]) -> tupl
     parts = [workload.kind, manifest.get("apiVersion"), namespace, pods.count, workload.ceiling, metadata, told, own]
     amounts = [section(each, "resources").get(field) for each in containers for field in _AMOUNTS]
     shape, asked = packed([*parts, *rest]), packed(amounts)
-    return shape and asked and (shape, asked)
+    return (shape, asked) if shape and asked else None
 
 
 def _without(fields: Manifest, left_out: Collection[str]) -> Manifest:

@@ -44,7 +44,8 @@ def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = (), gke: M
         if found.stack is not Verdict.CANNOT_FIT or not (cluster.is_split or cluster.some_end):
             return found
         # GKE may spread a pool's nodes otherwise, and pods end: what cannot fit must be so with more room.
-        roomier = [Cluster(world.judged, nodes, spread, gke) for spread in (Spread.FULL, Spread.UNKNOWN)]
+        spreads = (Spread.FULL, Spread.UNKNOWN) if cluster.is_split else (Spread.FULL,)
+        roomier = [Cluster(world.judged, nodes, spread, gke) for spread in spreads]
         return _judge(world, cluster, gke, [_judge(world, each, gke) for each in roomier])
 
 
