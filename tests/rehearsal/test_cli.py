@@ -5,12 +5,15 @@ import fcntl
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ml_foundations.rehearsal import commands
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, output
+from ml_foundations.rehearsal.report.contents import Report
+from ml_foundations.rehearsal.report.workloads import Workload
 
 from tests.support.checkout import CHECKOUT, COMMAND
 
@@ -52,6 +55,17 @@ def test_what_is_not_up_says_how_to_start_it(command: list[str | Path], tmp_path
     assert "kube-apiserver             not running" in done.stdout
     named = COMMAND if command == [COMMAND] else "python -m ml_foundations.rehearsal"
     assert done.stderr == f"error: dev is not up. Start it: {named} up\n"
+
+
+def test_what_waits_in_a_queue_may_have_the_quota_next_of_what_has_just_completed(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = Workload("research", "Job", "holder", "Running")
+    waiting = Workload("research", "Job", "waiting", "Suspended", reason="insufficient quota")
+    seen = [[holder, waiting], [replace(holder, state="Completed"), waiting], [replace(waiting, state="Completed")]]
+    reports = iter([Report("prod", [], workloads, [], [], []) for workloads in seen])
+    monkeypatch.setattr(commands.contents, "collect", lambda _: next(reports))
+    assert not commands._settle(rehearsal).unwell
 
 
 def test_one_command_at_a_time_changes_a_rehearsal(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ _POLL_SECONDS = 0.25
 _PAGE_SECONDS = 2
 _QUIET_SECONDS = 20
 """After this long without any change, what is still pending is taken to stay so."""
+_HANDOVER_SECONDS = 3
+"""After this long, what waits for the quota that others have left is taken to stay so."""
 
 
 def run(name: str, args: argparse.Namespace) -> None:
@@ -217,8 +219,10 @@ def _settle(rehearsal: Rehearsal) -> contents.Report:
         started = changed = time.monotonic()
         result = contents.collect(rehearsal)
         took = time.monotonic() - started
-        while waiting := [w for w in result.workloads if w.state not in STEADY]:
-            if time.monotonic() >= min(started + _SETTLE_SECONDS, changed + _QUIET_SECONDS):
+        while waiting := _under_way(result):
+            is_handover = all(workload.state in STEADY for workload in waiting)
+            quiet = _HANDOVER_SECONDS if is_handover else _QUIET_SECONDS
+            if time.monotonic() >= min(started + _SETTLE_SECONDS, changed + quiet):
                 break
             progress.detail(f"{len(waiting)} of {len(result.workloads)} under way")
             # Reading many thousands of pods takes from the replica what it needs to settle: the longer, the less often.
@@ -229,6 +233,12 @@ def _settle(rehearsal: Rehearsal) -> contents.Report:
             if latest != result:
                 result, changed = latest, time.monotonic()
     return result
+
+
+def _under_way(report: contents.Report) -> list[contents.Workload]:
+    """What has not come to rest; where some have completed, what waits in a queue may have their quota next."""
+    some_left = any(workload.state == "Completed" for workload in report.workloads)
+    return [w for w in report.workloads if w.state not in STEADY or (some_left and w.state == "Suspended" and w.reason)]
 
 
 def _show_hints(rehearsal: Rehearsal) -> None:

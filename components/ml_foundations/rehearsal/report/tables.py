@@ -31,6 +31,8 @@ def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
         for count, what in ((len(report.workloads), "workload"), (nodes, "node"), (gpus, "GPU"))
     )
     room = ", ".join(rest)
+    if not report.workloads:
+        return Text(f"\n{rehearsal.title}: no workloads yet, {room}\n", style="bold")
     if not report.unwell:
         return Text(f"\n{rehearsal.title}: all is well: {workloads}, {room}\n", style="bold green")
     verb = "does" if len(report.unwell) == 1 else "do"
