@@ -75,6 +75,8 @@ NO_FIELD = "Kubernetes has no such field"
 _NO_FIELD = _Field("any", unknown=NO_FIELD)
 _OFTEN_ALIKE = frozenset({"core.v1.PodSpec", "core.v1.NodeSpec", "core.v1.NodeStatus"})
 """Types of which thousands of objects have the same values."""
+_KEPT_BYTES = 1000
+"""Of larger ones, such as those of real nodes with all their images, few are the same, and they would fill memory."""
 _Type = tuple[Mapping[str, _Field | None], Iterable[str]]
 """The fields of a type, None for those that nobody reads, and those that are required."""
 
@@ -227,7 +229,7 @@ def _in_value(rule: _Field, value: Any) -> list[Note]:
         return [Note("", NOT_YET, is_error=False)] if rule.decides else []
     if rule.check is None:
         data = packed(value) if rule.type in _OFTEN_ALIKE else None
-        if data and len(data) < 1000:
+        if data and len(data) < _KEPT_BYTES:
             return _notes_of_packed(rule.type, data, rule.decides)
         return notes_of(rule.type, value, decides=rule.decides)
     if problem := rule.check(value, rule.least):
