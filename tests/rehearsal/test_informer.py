@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from ml_foundations.rehearsal import api as api_module
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud.informer import Informer
@@ -48,6 +49,18 @@ def api(cluster: Cluster) -> LateApi:
     api.delete(f"{PATH}/informed")
     api.informer = Informer(api, PATH, threading.Event(), selector="of=informer")
     return api
+
+
+def test_a_long_list_is_read_in_parts(api: LateApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = [{"metadata": {"name": f"part-{number}", "labels": {"of": "parts"}}} for number in range(5)]
+    for body in bodies:
+        api.create(PATH, body)
+    monkeypatch.setattr(api_module, "_LISTED_AT_ONCE", 2)
+    listed = api.get(PATH, labelSelector="of=parts")
+    for body in bodies:
+        api.delete(f"{PATH}/{body['metadata']['name']}")
+    assert [item["metadata"]["name"] for item in listed["items"]] == [body["metadata"]["name"] for body in bodies]
+    assert "continue" not in listed["metadata"]
 
 
 def test_what_was_created_while_a_list_was_on_its_way_stays(api: LateApi) -> None:

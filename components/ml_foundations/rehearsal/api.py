@@ -19,6 +19,8 @@ Object = dict[str, Any]
 _CONNECT_SECONDS = 5
 _ANSWER_SECONDS = 60
 _WATCH_SECONDS = 300
+_LISTED_AT_ONCE = 1000
+"""Of a busy machine, a list of ten thousand pods is not had within the minute that the API server gives a request."""
 _JSON = "application/json"
 
 
@@ -38,8 +40,13 @@ class Api:
         self._access = access
 
     def get(self, path: str, **query: str) -> Object:
-        """Read an object or a list."""
-        return self.request("GET", path, query)
+        """Read an object or a list: of a long one, a part at a time, all as it was at the first."""
+        query |= {"limit": str(_LISTED_AT_ONCE)}
+        found = part = self.request("GET", path, query)
+        while token := part.get("metadata", {}).pop("continue", None):
+            part = self.request("GET", path, query | {"continue": token})
+            found["items"] += part["items"]
+        return found
 
     def find(self, path: str) -> Object | None:
         """Read an object or a list; None where there is none of that path."""
