@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from ml_foundations.kubernetes.trees import is_mapping
 
@@ -12,6 +12,7 @@ Manifest = Mapping[str, Any]
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
 """Pulumi's type of a Helm release: what it makes are no manifests of the program."""
+_LISTS: Any = (list, tuple)
 
 
 def api_object(api_version: str, kind: str, metadata: Manifest, **fields: Any) -> dict[str, Any]:
@@ -22,15 +23,15 @@ def api_object(api_version: str, kind: str, metadata: Manifest, **fields: Any) -
 def section(manifest: Manifest, *keys: str) -> Manifest:
     """The mapping below some keys; empty where there is none, or it is not known."""
     for key in keys:
-        found = manifest.get(key)
-        manifest = cast("Manifest", found) if type(found) is dict or (found and is_mapping(found)) else {}
+        found: Any = manifest.get(key)
+        manifest = found if found.__class__ is dict or (found and is_mapping(found)) else {}
     return manifest
 
 
 def items(manifest: Manifest, key: str) -> list[Manifest]:
     """The list below a key; empty where there is none, or it is not known."""
-    found = manifest.get(key)
-    return cast("list[Manifest]", found) if isinstance(found, (list, tuple)) else []
+    found: Any = manifest.get(key)
+    return found if isinstance(found, _LISTS) else []
 
 
 def name_of(manifest: Manifest) -> str:

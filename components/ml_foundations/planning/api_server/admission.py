@@ -141,9 +141,9 @@ class Admission:
         if workload.queue is not None:
             self._queue(candidate, workload.queue)
         for quota in self.quotas.get(workload.namespace, []):
-            exceeded = quota.exceeded(quota.objects_charge([candidate]))
-            candidate.refuse(exceeded)
-            contested = quota.contested([candidate]) or quota.contested([candidate], in_all=True)
+            now, beside, in_all = quota.objects_charges([candidate])
+            candidate.refuse(exceeded := quota.exceeded(now))
+            contested = quota.exceeded(beside) or quota.exceeded(in_all, in_all=True)
             if contested and not exceeded:
                 candidate.decide(Verdict.UNDETERMINED, *contested)
             _charge_pods(candidate, quota)

@@ -1,7 +1,6 @@
 """ResourceQuotas as the API server charges them: what a workload counts against, and what is left."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 
 from ml_foundations.kubernetes.objects import Manifest, api_object, items, name_of, namespace_of, plural, section
@@ -11,7 +10,7 @@ from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded, Verdict
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
-from ml_foundations.planning.model.resources import is_extended, is_pod_level, pod_limits, pod_requests
+from ml_foundations.planning.model.resources import is_pod_level
 from ml_foundations.planning.model.workloads import GROUPS, Workload, is_stored
 
 _OBJECT_COUNTS = {
@@ -27,7 +26,6 @@ _MADE_COUNTS: Mapping[str, str] = {
     "JobSet": "count/jobs.batch",
 }
 """What the objects count against that a workload's controller makes before its pods."""
-_LIMITED = ("cpu", "memory", "ephemeral-storage")
 _OF_NAMESPACE = api_object("v1", "ConfigMap", {"name": "kube-root-ca.crt"})
 """Every namespace has it."""
 
@@ -57,7 +55,7 @@ class Quota:
         self.beside = {f"{each['kind']} {name_of(each)}": _object_charge(each) for each in beside}
         # What is used includes pods that are charged once more with their workload.
         counted = cluster.replaced if self._used else chain.from_iterable(cluster.running.values())
-        pods = total(_pod_charge(pod) for pod in counted if pod.namespace == namespace and self.covers(pod))
+        pods = total(pod.charge for pod in counted if pod.namespace == namespace and self.covers(pod))
         if self._used:
             self.taken = {name: max(0, amount - pods.get(name, 0)) for name, amount in self._used.items()}
         else:
@@ -74,68 +72,72 @@ class Quota:
     def pods_charge(self, candidate: Candidate, most: int | None = None) -> Amounts:
         """What a workload's pods count against, by the quota's names; of each set of pods, at most ``most``."""
         covered = [(pod_set.count, pod) for pod_set, pod in candidate.sets if self.covers(pod)]
-        return total(times(_pod_charge(pod), count if most is None else min(most, count)) for count, pod in covered)
+        return total(times(pod.charge, count if most is None else min(most, count)) for count, pod in covered)
 
     def own_charge(self, candidates: Iterable[Candidate]) -> Amounts:
         """What workloads themselves count against, whether or not their pods take turns."""
         new = [c for c in candidates if not self._scopes and not (self._used and is_stored(c.workload.manifest))]
         return total(dict.fromkeys(_OBJECT_COUNTS.get(c.workload.kind, ()), WHOLE) for c in new)
 
-    def objects_charge(self, candidates: Sequence[Candidate], *, in_all: bool = False) -> Amounts:
-        """What other objects of workloads count against, with declared claims; in all, with what ended pods leave."""
+    def objects_charges(self, candidates: Sequence[Candidate]) -> tuple[Amounts, Amounts, Amounts]:
+        """What other objects of workloads count against, with declared claims that they mount.
+
+        At first; the same if the other declared claims come before them; and so in all, with what ended pods leave.
+        """
         if self._scopes:  # they are about pods alone
-            return {}
-        claims = (_claim_charge(self._claims[name]) for name in self._mounted(candidates))
-        there = [bool(self._used) and is_stored(c.workload.manifest) for c in candidates]
-        charges = (_objects_charge(*each, in_all=in_all) for each in zip(candidates, there, strict=True))
-        return total((self.own_charge(candidates), *charges, *claims))
+            return {}, {}, {}
+        own, others = self.own_charge(candidates), self.other_claims(candidates)
+        claims = [_claim_charge(self._claims[name]) for name in self._mounted(candidates)]
+
+        def charge(*, in_all: bool) -> Amounts:
+            there = (bool(self._used) and is_stored(c.workload.manifest) for c in candidates)
+            made = (_objects_charge(*each, in_all=in_all) for each in zip(candidates, there, strict=True))
+            return total((own, *made, *claims))
+
+        now, in_all = charge(in_all=False), charge(in_all=True)
+        beside, in_time = ({key: of[key] + others.get(key, 0) for key in of} for of in (now, in_all))
+        return now, beside, in_time
 
     def charge(self, candidates: Sequence[Candidate]) -> Amounts:
         """What workloads count against in all."""
-        return total((*map(self.pods_charge, candidates), self.objects_charge(candidates)))
+        return total((*map(self.pods_charge, candidates), self.objects_charges(candidates)[0]))
 
     def other_claims(self, candidates: Sequence[Candidate]) -> Amounts:
         """What the declared claims count against that none of some workloads mounts."""
         mounted = self._mounted(candidates)
         return total(_claim_charge(claim) for name, claim in self._claims.items() if name not in mounted)
 
-    def contested(
-        self, candidates: Sequence[Candidate], workloads: Iterable[Workload] = (), *, in_all: bool = False
-    ) -> list[QuotaExceeded]:
-        """What claims that workloads need are refused for, if the other declared claims come first; or in all."""
-        others, mine = self.other_claims(candidates), self.objects_charge(candidates, in_all=in_all)
-        charge = {name: amount + others.get(name, 0) for name, amount in mine.items()}
-        return [replace(each, in_all=in_all) for each in self.exceeded(charge, workloads)]
-
     def _mounted(self, candidates: Sequence[Candidate]) -> set[str]:
         return {name_of(claim) for c in candidates for claim in (*c.claims, *c.kept)} & self._claims.keys()
 
-    def crowded(self, candidates: Sequence[Candidate]) -> tuple[Verdict, list[QuotaExceeded]]:
+    def crowded(self, charge: Amounts) -> tuple[Verdict, list[QuotaExceeded]]:
         """What objects beside workloads are refused for; where some are counted, they may be there already."""
-        names = [name for name, charge in self.beside.items() if charge.keys() & self.hard.keys()]
+        names = [name for name, own in self.beside.items() if own.keys() & self.hard.keys()]
         beside = total(self.beside[name] for name in names)
-        charge = total((beside, self.objects_charge(candidates)))
+        charge = total((beside, charge))
         verdict = Verdict.UNDETERMINED if self._used else Verdict.CANNOT_FIT
         return verdict, self.exceeded({name: charge[name] for name in beside}, names)
 
-    def exceeded(self, charge: Mapping[str, int], workloads: Iterable[Workload | str] = ()) -> list[QuotaExceeded]:
-        """What a charge takes too much of."""
+    def exceeded(
+        self, charge: Mapping[str, int], workloads: Iterable[Workload | str] = (), *, in_all: bool = False
+    ) -> list[QuotaExceeded]:
+        """What a charge takes too much of, at once or in all."""
         return [
-            QuotaExceeded(self.manifest, name, amount, free, self.hard[name], tuple(workloads))
+            QuotaExceeded(self.manifest, name, amount, free, self.hard[name], tuple(workloads), in_all)
             for name, amount in charge.items()
             if name in self.hard and amount > max(0, free := self.hard[name] - self.taken.get(name, 0))
         ]
 
     def most_pods(self, pod: PodClass, wanted: int) -> int:
         """How many pods of a class the quota accepts."""
-        for name, amount in _pod_charge(pod).items():
+        for name, amount in pod.charge.items():
             if name in self.hard and amount:
                 wanted = min(wanted, max(0, self.hard[name] - self.taken.get(name, 0)) // amount)
         return wanted
 
     def growth(self, pod: PodClass, count: int) -> list[QuotaExceeded]:
         """What a number of pods of a class exceeds."""
-        return self.exceeded(times(_pod_charge(pod), count)) if self.covers(pod) else []
+        return self.exceeded(times(pod.charge, count)) if self.covers(pod) else []
 
     def refusals(self, pod: PodClass) -> Iterable[Refusal]:
         """Containers without what a quota on cpu or memory makes them give."""
@@ -158,11 +160,11 @@ def _objects_charge(candidate: Candidate, is_there: bool, *, in_all: bool) -> Am
     workload, objects = candidate.workload, dict[str, int]()
     # A CronJob makes its Jobs even without pods.
     is_made = workload.kind == "CronJob" or any(pod_set.count for pod_set, _ in candidate.sets)
-    if not is_there and is_made and workload.kind in _MADE_COUNTS:
+    if (made := _MADE_COUNTS.get(workload.kind)) and is_made and not is_there:
         jobs = [job.get("replicas") for job in items(section(workload.manifest, "spec"), "replicatedJobs")]
         if workload.kind == "JobSet" and section(workload.manifest, "spec", "network").get("enableDNSHostnames", True):
             objects |= dict.fromkeys(("services", "count/services"), WHOLE)  # a headless one, for the pods' names
-        objects[_MADE_COUNTS[workload.kind]] = (sum(1 if n is None else n for n in jobs) or 1) * WHOLE
+        objects[made] = (sum(1 if n is None else n for n in jobs) or 1) * WHOLE
     if in_all:
         objects["count/pods"] = sum(candidate.number(pod_set, in_all=True) for pod_set, _ in candidate.sets) * WHOLE
     claims = candidate.made_claims(in_all=in_all)
@@ -177,18 +179,6 @@ def _object_charge(document: Manifest) -> Amounts:
     if spec.get("type") in ("LoadBalancer", "NodePort") and spec.get("allocateLoadBalancerNodePorts") is not False:
         charge["services.nodeports"] = len(items(spec, "ports")) * WHOLE
     return charge | ({"services.loadbalancers": WHOLE} if spec.get("type") == "LoadBalancer" else {})
-
-
-def _pod_charge(pod: PodClass) -> Amounts:
-    """What a pod counts against, and its claims of devices, by the names of quotas, in thousandths."""
-    requests, limits = pod_requests(pod.spec), pod_limits(pod.spec)
-    charge: Amounts = {"pods": WHOLE, "count/pods": WHOLE, **pod.devices}
-    for name, amount in requests.items():
-        if is_own := name in _LIMITED or name.startswith("hugepages-"):
-            charge[name] = amount
-        if is_own or is_extended(name):
-            charge[f"requests.{name}"] = amount
-    return charge | {f"limits.{name}": limits[name] for name in _LIMITED if name in limits}
 
 
 def _claim_charge(claim: Manifest) -> Amounts:

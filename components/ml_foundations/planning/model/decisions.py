@@ -156,13 +156,14 @@ class Candidate:
 
     def number(self, pods: PodSet, *, in_all: bool = False) -> int:
         """How many pods of a set there must be: of a Job one at a time; in all, each that does its work."""
-        return max(min(pods.count, 1) if self.workload.is_partial else pods.count, in_all * self.workload.completions)
+        count = min(pods.count, 1) if self.workload.is_partial else pods.count
+        return max(count, self.workload.completions) if in_all else count
 
     def made_claims(self, *, in_all: bool = False) -> Iterable[tuple[Manifest, int]]:
         """The claims that are made for its pods, with their number."""
         for pod_set, pod in self.sets:
-            count = self.number(pod_set, in_all=in_all)
             for claim in pod.made_claims:
+                count = self.number(pod_set, in_all=in_all)
                 kept = sum(name_of(each).startswith(f"{name_of(claim)}-{self.workload.name}-") for each in self.kept)
                 yield claim, min(count, len(ordinals(self.workload)) - kept) if kept else count
 

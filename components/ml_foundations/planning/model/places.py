@@ -10,16 +10,24 @@ from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import Amounts, millis
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.resources import scheduled_requests
+from ml_foundations.planning.model.resources import (
+    HUGE_PAGES,
+    is_extended,
+    pod_limits,
+    pod_requests,
+    scheduled_requests,
+)
 from ml_foundations.planning.model.workloads import DISK_FIELDS
 
 HOSTNAME = labels.HOSTNAME
 _ANY_ADDRESS = "0.0.0.0"
+_LIMITED = ("cpu", "memory", "ephemeral-storage")
+"""The resources of which quotas count limits too."""
 _Port = tuple[str, str, int]
 """Host address, protocol and number."""
 _Disk = tuple[Any, ...]
@@ -107,6 +115,17 @@ class PodClass:
         return {**scheduled_requests(self.spec), **self.volumes}
 
     @cached_property
+    def charge(self) -> Amounts:
+        """What each pod counts against, and its claims of devices, by the names of quotas, in thousandths."""
+        limits, charge = pod_limits(self.spec), {"pods": WHOLE, "count/pods": WHOLE, **self.devices}
+        for name, amount in pod_requests(self.spec).items():
+            if is_own := name in _LIMITED or name.startswith(HUGE_PAGES):
+                charge[name] = amount
+            if is_own or is_extended(name):
+                charge[f"requests.{name}"] = amount
+        return charge | {f"limits.{name}": limits[name] for name in _LIMITED if name in limits}
+
+    @cached_property
     def most_gpus(self) -> int:
         """The most GPUs that one of its containers requests, in thousandths."""
         containers = (*items(self.spec, "containers"), *items(self.spec, "initContainers"))
@@ -172,7 +191,7 @@ class PodClass:
         return not (constraint.honor_taints and untolerated_taints(items(self.spec, "tolerations"), node.taints))
 
 
-_OF_AMOUNTS = ("requests", "most_gpus", "node_key")
+_OF_AMOUNTS = ("requests", "charge", "most_gpus", "node_key")
 
 
 def pod_class(

@@ -35,12 +35,16 @@ def scheduled_requests(spec: Manifest) -> Amounts:
 def without_overhead(spec: Manifest, field: Field) -> Amounts:
     """Requests or limits of a pod's containers, with those of the pod as a whole in their place."""
     sums = of_containers(spec, field)
+    if "resources" not in spec:
+        return sums
     return sums | {name: amount for name, amount in _pod_level(spec, field).items() if is_pod_level(name)}
 
 
 def of_containers(spec: Manifest, field: Field) -> Amounts:
     """Requests or limits of a pod's containers: an init container runs beside the sidecars that started before it."""
     sums = total(_own(container, field) for container in items(spec, "containers"))
+    if not items(spec, "initContainers"):
+        return sums
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in items(spec, "initContainers"):

@@ -240,21 +240,22 @@ class _Together:
             always, turns = ([c for c in mine if c.workload.takes_turns is takes] for takes in (False, True))
             names, everyone = [c.workload for c in always], [c.workload for c in mine]
             for quota in quotas:
-                crowded, of_objects = quota.crowded(always)
+                (now, beside, _), (*_, in_all) = map(quota.objects_charges, (always, mine))
+                crowded, of_objects = quota.crowded(now)
                 self._decide(crowded, *of_objects)
-                own, charge = quota.own_charge(turns), quota.charge(always)
+                own, charge = quota.own_charge(turns), total((*map(quota.pods_charge, always), now))
                 own = {name: amount + charge.pop(name, 0) for name, amount in own.items()}
                 self._decide(Verdict.CANNOT_FIT, *(refused := quota.exceeded(own, everyone)))
                 exceeded = quota.exceeded(charge, names)
                 lasting = [c for c in always if not c.workload.is_pod_that_may_end]
                 is_certain = len(lasting) == len(always) or quota.exceeded(quota.charge(lasting))
                 self._decide(Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, *exceeded)
-                contested = quota.contested(always, names) or quota.contested(mine, everyone, in_all=True)
+                contested = quota.exceeded(beside, names) or quota.exceeded(in_all, everyone, in_all=True)
                 self._decide(Verdict.UNDETERMINED, *(contested if not exceeded and not refused else ()))
                 for job in turns if not exceeded else ():
                     pods = quota.pods_charge(job, 1 if job.workload.is_partial else None)
-                    beside = quota.exceeded(total((charge, pods)), [*names, job.workload])
-                    self._decide(Verdict.UNDETERMINED, *beside)
+                    waits = quota.exceeded(total((charge, pods)), [*names, job.workload])
+                    self._decide(Verdict.UNDETERMINED, *waits)
 
 
 def _quotas_left(admission: Admission, candidates: Sequence[Candidate]) -> Iterable[QuotaLeft]:
