@@ -3,7 +3,8 @@
 import pytest
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.places import Demand, PodClass, carrying, pod_class
-from ml_foundations.planning.scheduler.any_order import Arrangements, arrangements
+from ml_foundations.planning.scheduler.any_order import arrangements
+from ml_foundations.planning.scheduler.every_order import Outcome
 
 from tests.planning.building import ZONE, anti_affinity, container, pool, spread
 
@@ -16,17 +17,17 @@ def pod(cpu: int, port: int | None = None, **spec: object) -> PodClass:
 @pytest.mark.parametrize(
     ("pods", "expected"),
     [
-        ([(pod(2), 4)], Arrangements(complete=True, stuck=False)),
-        ([(pod(2), 5)], Arrangements(complete=False, stuck=True)),
-        ([(pod(1, port=80), 2)], Arrangements(complete=True, stuck=False)),
-        ([(pod(1, port=80), 3)], Arrangements(complete=False, stuck=True)),
-        ([(pod(1, affinity=anti_affinity()), 3)], Arrangements(complete=False, stuck=True)),
-        ([(pod(4), 1), (pod(1), 4)], Arrangements(complete=True, stuck=True)),
-        ([(pod(4), 1), (pod(1), 1)], Arrangements(complete=True, stuck=False)),
-        ([(pod(1, port=80), 1), (pod(1, port=80), 1)], Arrangements(complete=True, stuck=False)),
+        ([(pod(2), 4)], Outcome(complete=True, stuck=False)),
+        ([(pod(2), 5)], Outcome(complete=False, stuck=True)),
+        ([(pod(1, port=80), 2)], Outcome(complete=True, stuck=False)),
+        ([(pod(1, port=80), 3)], Outcome(complete=False, stuck=True)),
+        ([(pod(1, affinity=anti_affinity()), 3)], Outcome(complete=False, stuck=True)),
+        ([(pod(4), 1), (pod(1), 4)], Outcome(complete=True, stuck=True)),
+        ([(pod(4), 1), (pod(1), 1)], Outcome(complete=True, stuck=False)),
+        ([(pod(1, port=80), 1), (pod(1, port=80), 1)], Outcome(complete=True, stuck=False)),
     ],
 )
-def test_two_nodes_of_four_cpus(pods: list[tuple[PodClass, int]], expected: Arrangements) -> None:
+def test_two_nodes_of_four_cpus(pods: list[tuple[PodClass, int]], expected: Outcome) -> None:
     cluster = [carrying(node_class(pool("p", 2)), ())]
     assert arrangements([Demand(pod, count, cluster) for pod, count in pods]) == expected
 

@@ -93,7 +93,7 @@ def test_the_capacity_of_one_class_is_what_every_order_gives(cluster: list[Place
     assert tried is not None and tried.exhausted
     assert min(count, counted.least) <= tried.least[0]
     assert tried.most[0] <= min(count, counted.most)
-    if counted.is_exact:
+    if counted.least == counted.most:
         assert tried.least[0] == tried.most[0] == min(count, counted.most)
 
 

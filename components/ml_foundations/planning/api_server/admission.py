@@ -180,16 +180,13 @@ class Admission:
             refused += pod_security.refusals(self._cluster.namespaces.get(workload.namespace, {}), pod_set.template)
             candidate.refuse(_below(pod_set.path, e) for e in self._beyond_namespace(workload, pod_set, pod))
         _refuse_pods(candidate, pod_set, refused)
-        without = (
-            *volumes.without_driver(pod_set.template, workload.namespace),
-            *volumes.without_sidecar(pod_set.template, workload.namespace),
-        )
-        candidate.refuse(_below(pod_set.path, each) for each in without)
+        found = [*volumes.without_driver(pod_set.template, workload.namespace)]
+        found += volumes.without_sidecar(pod_set.template, workload.namespace)
         if spec.get("resourceClaims"):
             places = [*self._cluster.accepting(pod), *self._cluster.perhaps(pod)] or self._cluster.places
-            found = self._cluster.devices.refusals(spec, workload.namespace, [place.node for place in places])
-            candidate.refuse(_below(pod_set.path, each) for each in found)
-        candidate.refuse(_below(pod_set.path, each) for each in self._not_known(workload, pod_set, pod))
+            found += self._cluster.devices.refusals(spec, workload.namespace, [place.node for place in places])
+        found += self._not_known(workload, pod_set, pod)
+        candidate.refuse(_below(pod_set.path, each) for each in found)
 
     def _of_amounts(self, workload: Workload, pod_set: PodSet, spec: Manifest) -> Iterable[Refusal]:
         """Why the API server refuses what pods request, of the template and of an admitted spec."""
@@ -337,7 +334,7 @@ class Admission:
             room = min(sum(place.count * place.room(way) for place in self._cluster.accepting(way)) for way in ways)
             if len(ways) == 1:
                 candidate.sets[index] = pods, ways[0]
-            elif room < (min(pods.count, 1) if candidate.workload.is_partial else pods.count):
+            elif room < candidate.number(pods):
                 candidate.refuse([told("several-flavors", "metadata.labels")])
 
 
@@ -352,7 +349,7 @@ def _charge_pods(candidate: Candidate, quota: Quota) -> None:
     for pod_set, pod in covered:
         candidate.refuse(_below(pod_set.path, each) for each in quota.refusals(pod))
     exceeded = quota.exceeded(quota.pods_charge(candidate))
-    most = quota.most_pods(covered[0][1], covered[0][0].count) if exceeded and workload.is_partial else 0
+    most = quota.most_pods(covered[0][1], covered[0][0].count) if exceeded and not workload.all_at_once else 0
     if most:
         candidate.warnings.append(in_turns(covered[0][0], most, f"ResourceQuota {name_of(quota.manifest)}"))
     candidate.refuse(exceeded if not most else ())

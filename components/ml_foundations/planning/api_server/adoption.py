@@ -1,6 +1,5 @@
 """Controllers that take over pods and ReplicaSets which nobody owns, because their selector finds them."""
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -40,7 +39,9 @@ def _finds(controller: Workload, document: Manifest) -> bool:
         selector = {"matchLabels": selector or labels_of(section(controller.manifest, "spec", "template"))}
     if controller.unknown or not selector or any(unknown_paths(selector)):
         return False
-    number = re.fullmatch(rf"{controller.name}-([0-9]+)", str(name_of(document)))
-    if controller.kind == "StatefulSet" and (not number or int(number[1]) in ordinals(controller)):
-        return bool(number)
+    if controller.kind == "StatefulSet":
+        stem, _, number = str(name_of(document)).rpartition("-")
+        is_its_own = stem == controller.name and number.isdecimal()
+        if not is_its_own or int(number) in ordinals(controller):
+            return is_its_own
     return selects(selector, labels_of(document))

@@ -1,9 +1,8 @@
 """What the API server holds before the workloads: nodes, limits, volumes, priorities, queues, and pods that run."""
 
-import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property
@@ -89,7 +88,9 @@ class Cluster:
         self.service_accounts = {(namespace_of(each), name_of(each)): each for each in self.by_kind["ServiceAccount"]}
         self.declared = [*from_manifests(self.by_kind["Node"]), *nodes]
         self.some_end = any(is_running(pod) and may_end(pod) for pod in self.by_kind["Pod"])
-        self.is_split = any(node.zones for node in self.declared) and _mentions_zones(documents)
+        others = (each for each in documents if each["kind"] not in ("Node", "ConfigMap", "Secret"))
+        has_zones = any(node.zones for node in self.declared)
+        self.is_split = has_zones and not mentions(others).isdisjoint(labels.ZONES)
         nodes = self.declared
         if self.is_split and spread is not Spread.UNKNOWN:
             parts = (part for node in self.declared for part in by_zone(node, most=spread is Spread.FULL))
@@ -111,7 +112,7 @@ class Cluster:
         self.replaced: list[PodClass] = []
         self.running = self._running_pods(all_stay=spread is Spread.EVEN)
         self.places = [carrying(*each) for each in together(nodes, self.running, self._mentioned())]
-        self._accepted: dict[str, list[int]] = {}
+        self._accepted: dict[Hashable, list[int]] = {}
 
     def _workloads(self, documents: Iterable[Manifest]) -> Iterable[Workload]:
         """The workloads that are to be judged: no pod that runs or has ended, and none that another one makes."""
@@ -235,12 +236,6 @@ def _is_ours(reference: Manifest) -> bool:
     """Whether a reference is to a workload of Kubernetes, and not to another API's object of that kind."""
     version = reference.get("apiVersion")
     return version is None or str(version).rpartition("/")[0] == GROUPS.get(str(reference.get("kind")))
-
-
-def _mentions_zones(documents: Iterable[Manifest]) -> bool:
-    """Whether zones matter to some workload or volume."""
-    text = json.dumps([d for d in documents if d["kind"] not in ("Node", "ConfigMap", "Secret")], default=str)
-    return any(f'"{label}"' in text for label in labels.ZONES)
 
 
 def _owners(document: Manifest) -> set[tuple[str, str, str]]:

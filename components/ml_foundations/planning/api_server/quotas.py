@@ -26,6 +26,8 @@ _MADE_COUNTS: Mapping[str, str] = {
     "JobSet": "count/jobs.batch",
 }
 """What the objects count against that a workload's controller makes before its pods."""
+_REQUIRED = {(field, resource) for field in ("", "requests", "limits") for resource in ("cpu", "memory")}
+"""What every container must give where a quota counts it."""
 _OF_NAMESPACE = api_object("v1", "ConfigMap", {"name": "kube-root-ca.crt"})
 """Every namespace has it."""
 
@@ -43,6 +45,8 @@ class Quota:
     def __init__(self, manifest: Manifest, cluster: Cluster, objects: Iterable[Manifest]) -> None:
         self.manifest = manifest
         self.hard = millis(section(manifest, "spec", "hard"))
+        required = (name.rpartition(".") for name in self.hard)
+        self._required = [(of or "requests", name) for of, _, name in required if (of, name) in _REQUIRED]
         self._scopes = list(_scopes(manifest))
         namespace = namespace_of(manifest)
         mine = [claim for claim in cluster.volumes.claims if namespace_of(claim) == namespace and not self._scopes]
@@ -144,11 +148,7 @@ class Quota:
         spec = pod.spec
         if any(is_pod_level(name) for field in ("requests", "limits") for name in section(spec, "resources", field)):
             return
-        for name in section(self.manifest, "spec", "hard"):
-            field, _, resource = name.rpartition(".")
-            if resource not in ("cpu", "memory") or field not in ("", "requests", "limits"):
-                continue
-            field = field or "requests"
+        for field, resource in self._required:
             for container in (*items(spec, "containers"), *items(spec, "initContainers")):
                 if resource not in section(container, "resources", field):
                     given, who = f"{field}.{resource}", container.get("name", "")

@@ -88,7 +88,7 @@ class World:
             if not is_stored(document):
                 alone = Workload(document["kind"], namespace_of(document), name_of(document), document, ())
                 what = f"may refuse {document['kind']} {name_of(document)}"
-                self.unknown += [each for some in (True, False) for each in self._matching(alone, what, validates=some)]
+                self.unknown += self._matching(alone, what)
 
     def _each_once(self, documents: Iterable[Manifest]) -> Iterable[Manifest]:
         """The objects, each once: what is declared takes the place of what is stored under its name."""
@@ -118,19 +118,20 @@ class World:
                 unknown["metadata.namespace"] = workload.namespace
             missing = [path for path, value in unknown.items() if value is UNKNOWN]
             own += [as_refusal(known.Note(path, known.NOT_YET, is_error=False)) for path in missing]
-        changing = self._matching(workload, "may refuse or change it", validates=False)
-        of_claims = self._where_claims_are if _has_claims(workload) else ()
+        changing = self._matching(workload, "may refuse or change it", "Mutating", "CustomResource")
+        of_claims = [each for each in self._where_claims_are if _has_claims(workload)]
         return [*own, *self._in_namespace[workload.namespace], *self._everywhere, *of_claims, *changing]
 
     def doubts(self, workload: Workload) -> list[Refusal]:
         """What may refuse a workload, and changes nothing."""
-        return self._matching(workload, "may refuse it", validates=True)
+        return self._matching(workload, "may refuse it", "Validating")
 
-    def _matching(self, workload: Workload, what: str, *, validates: bool) -> list[Refusal]:
+    def _matching(self, workload: Workload, what: str, *kinds: str) -> list[Refusal]:
+        """What may refuse or change a workload, of kinds that begin with some words."""
         return [
             Refusal("unknown-admission", "kind", f"{each['kind']} {name_of(each)} {what}", _REMEDY, certain=False)
             for each in self.admission
-            if each["kind"].startswith("Validating") is validates and self._matches(each, workload)
+            if each["kind"].startswith(kinds or "") and self._matches(each, workload)
         ]
 
     def _add_unknown(self, document: Manifest, reason: str) -> None:

@@ -108,9 +108,9 @@ def likeness(workload: Workload, selected: Set[str], declared: Set[str]) -> tupl
     if namespace not in declared and "affinity" not in spec and _PLAIN_NAME.fullmatch(str(namespace)):
         namespace = ""
     told = {key: value for key, value in pods.labels.items() if key in selected}
-    metadata = [_metadata(holder, {*selected, *OF_JOB}) for holder in (manifest, pods.template)]
+    metadata = [_metadata(holder, selected) for holder in (manifest, pods.template)]
     metadata[0] |= {} if namespace else {"namespace": ""}
-    own = dict(_without(own, ("template",))) if workload.kind != "Pod" else {}
+    own = _without(own, ("template",)) if workload.kind != "Pod" else {}
     if own.get("selector") == {"matchLabels": labels_of(pods.template)}:
         own["selector"] = "its own"
     containers = [each for key in _LISTS for each in items(spec, key)]
@@ -121,15 +121,18 @@ def likeness(workload: Workload, selected: Set[str], declared: Set[str]) -> tupl
     return (shape, asked) if shape and asked else None
 
 
-def _without(fields: Manifest, left_out: Collection[str]) -> Manifest:
+def _without(fields: Manifest, left_out: Collection[str]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key not in left_out}
 
 
 def _metadata(holder: Manifest, read: Set[str]) -> dict[str, Any]:
     """An object's metadata without its name and the labels that say nothing to anybody here."""
-    own = labels_of(holder).items()
-    kept = {key: value for key, value in own if key in read or not _PLAIN_LABEL.fullmatch(f"{key}={value}")}
-    return {**section(holder, "metadata"), "name": "", "labels": kept}
+    metadata = section(holder, "metadata")
+    own = section(metadata, "labels").items()
+    kept = {
+        key: value for key, value in own if key in read or key in OF_JOB or not _PLAIN_LABEL.fullmatch(f"{key}={value}")
+    }
+    return {**metadata, "name": "", "labels": kept}
 
 
 def _shape(container: Manifest) -> Any:

@@ -156,7 +156,7 @@ class Candidate:
 
     def number(self, pods: PodSet, *, in_all: bool = False) -> int:
         """How many pods of a set there must be: of a Job one at a time; in all, each that does its work."""
-        count = min(pods.count, 1) if self.workload.is_partial else pods.count
+        count = pods.count if self.workload.all_at_once else min(pods.count, 1)
         return max(count, self.workload.completions) if in_all else count
 
     def made_claims(self, *, in_all: bool = False) -> Iterable[tuple[Manifest, int]]:

@@ -142,7 +142,7 @@ class FreeVolumes:
     def _competing(self, volumes: frozenset[str], workload: Workload) -> list[tuple[frozenset[str], int]]:
         """Who may be after some volumes while a workload's claims find theirs; one pod of a Job is enough."""
         return [
-            (theirs, 1 if workload.is_partial and str(workload) in need.owners else need.number)
+            (theirs, 1 if not workload.all_at_once and str(workload) in need.owners else need.number)
             for need, theirs in self._needs
             if theirs & volumes
         ]

@@ -65,10 +65,10 @@ class NodeClass:
     @property
     def declared_taints(self) -> list[Manifest]:
         """The taints of the nodes, with those that stand for their conditions (pkg/controller/nodelifecycle)."""
-        conditions = items(section(self.manifest, "status"), "conditions")
-        keys = (_PRESSURES.get(each.get("type", "")) for each in conditions if each.get("status") == "True")
+        declared, conditions = section(self.manifest, "spec"), items(section(self.manifest, "status"), "conditions")
+        keys = [_PRESSURES.get(each.get("type", "")) for each in conditions if each.get("status") == "True"]
         found = [{"key": f"node.kubernetes.io/{key}", "effect": "NoSchedule"} for key in keys if key]
-        return [*items(section(self.manifest, "spec"), "taints"), *found]
+        return [*items(declared, "taints"), *found]
 
     @cached_property
     def is_template(self) -> bool:
@@ -87,17 +87,16 @@ def from_manifests(nodes: Iterable[Manifest]) -> list[NodeClass]:
 
 def node_class(node: Manifest) -> NodeClass:
     """The class of one Node manifest."""
-    annotations = annotations_of(node)
-    status = section(node, "status")
+    name, annotations, status = name_of(node), annotations_of(node), section(node, "status")
     # Without it, the API server takes the capacity (pkg/apis/core/v1/defaults.go).
     offered = section(status, "capacity" if status.get("allocatable") is None else "allocatable")
     allocatable = scheduled(millis(offered))
     if MAX_NODES not in annotations:
-        return NodeClass(name_of(node), _with_labels(node, {labels.HOSTNAME: name_of(node)}), allocatable=allocatable)
+        return NodeClass(name, _with_labels(node, {labels.HOSTNAME: name}), allocatable=allocatable)
     anonymous = _with_labels(node, {}, {labels.HOSTNAME: UNKNOWN})
     anonymous = {**anonymous, "metadata": {**section(anonymous, "metadata"), "name": UNKNOWN}}
     count, fewest = int(annotations[MAX_NODES]), int(annotations.get(MIN_NODES, 0))
-    return NodeClass(name_of(node), anonymous, count, fewest, allocatable)
+    return NodeClass(name, anonymous, count, fewest, allocatable)
 
 
 EXPENDABLE_BELOW = -10

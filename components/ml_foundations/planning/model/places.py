@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_o
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
 from ml_foundations.kubernetes.tolerations import untolerated_taints
+from ml_foundations.kubernetes.trees import packed
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
 from ml_foundations.planning.model.resources import (
@@ -143,18 +144,20 @@ class PodClass:
         return frozenset(_disks(self.spec))
 
     @cached_property
-    def node_key(self) -> str:
+    def node_key(self) -> Hashable:
         """Pods with the same key are refused by the same nodes, volumes apart."""
         fields = ("nodeName", "nodeSelector", "tolerations")
         affinity = section(self.spec, "affinity").get("nodeAffinity")
-        return repr([self.most_gpus, affinity, *(self.spec.get(key) for key in fields)])
+        told = [self.most_gpus, affinity, *(self.spec.get(key) for key in fields)]
+        return packed(told) or repr(told)
 
     def of(self, **others: Any) -> PodClass:
         """The same for other pods, with what is known of these already; another spec is one with other amounts."""
         _ = self.excludes_itself_per_node, self.requests, self.node_key  # which are known then
         found = object.__new__(PodClass)
-        changed = _OF_AMOUNTS if "spec" in others else ()
-        vars(found).update({key: value for key, value in vars(self).items() if key not in changed}, **others)
+        vars(found).update(vars(self), **others)
+        for key in _OF_AMOUNTS if "spec" in others else ():
+            vars(found).pop(key, None)
         return found
 
     @property

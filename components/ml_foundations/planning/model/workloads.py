@@ -126,7 +126,7 @@ class Workload:
     @property
     def takes_turns(self) -> bool:
         """Whether it leaves room to others in time: plain Jobs, and what Kueue lets in when there is room."""
-        return self.is_finite and (self.queue is not None or not self.all_at_once)
+        return self.is_finite and (not self.all_at_once or self.queue is not None)
 
     @property
     def queue(self) -> str | None:
@@ -144,11 +144,6 @@ class Workload:
             yield "rollout-surge", count + self.surge
         if self.ceiling is not None and self.ceiling > count:
             yield "autoscaling-ceiling", self.ceiling
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether a part of its pods is of use alone."""
-        return not self.all_at_once
 
 
 def told_apart(workload: Workload) -> frozenset[str]:
@@ -332,8 +327,8 @@ def _job(document: Manifest, kind: str) -> Workload:
     spec = section(document, *path.split("."))
     succeeded = section(document, "status").get("succeeded") or 0
     pods = _pod_set(document, _at_once(spec, succeeded), f"{path}.template", f"{path}.parallelism")
-    holder = section(document, "spec", "jobTemplate") if kind == "CronJob" else document
-    gang = any(annotations_of(place).get(labels.GANG) == "true" for place in (document, holder))
+    holders = (document, section(document, "spec", "jobTemplate")) if kind == "CronJob" else (document,)
+    gang = any(annotations_of(holder).get(labels.GANG) == "true" for holder in holders)
     return Workload(kind, namespace_of(document), name_of(document), document, (pods,), all_at_once=gang)
 
 

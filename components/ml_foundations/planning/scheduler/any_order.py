@@ -7,10 +7,10 @@ Both are found node by node, over how many pods of each class are placed.
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass
+from ml_foundations.planning.scheduler.every_order import Outcome
 
 _Counts = tuple[int, ...]
 """How many pods of each class."""
@@ -21,25 +21,12 @@ _MOST_STEPS = 300_000
 """Sums of counts that are looked at before the search gives up."""
 
 
-@dataclass(frozen=True)
-class Arrangements:
-    """What the arrangements of some pods may lead to.
-
-    Attributes:
-        complete: Whether some arrangement has room for all.
-        stuck: Whether some arrangement leaves a pod without room.
-    """
-
-    complete: bool
-    stuck: bool
-
-
 class _TooManyError(Exception):
     pass
 
 
-def arrangements(demands: Sequence[Demand]) -> Arrangements | None:
-    """What the arrangements of pods lead to; None where more than the nodes decides, or there are too many."""
+def arrangements(demands: Sequence[Demand]) -> Outcome | None:
+    """What the arrangements of pods lead to in all; None where more than the nodes decides, or there are too many."""
     if any(not _is_local(demand.pod) for demand in demands):
         return None
     classes, counts = [demand.pod for demand in demands], tuple(demand.count for demand in demands)
@@ -51,7 +38,7 @@ def arrangements(demands: Sequence[Demand]) -> Arrangements | None:
         stuck = any(_is_blocked(index, loads, counts) for index in range(len(counts)) if counts[index])
     except _TooManyError:
         return None
-    return Arrangements(complete, stuck)
+    return Outcome(complete, stuck)
 
 
 def _is_local(pod: PodClass) -> bool:

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from ml_foundations.planning.model.places import HOSTNAME, Demand, Place, PodClass, SpreadConstraint
 
@@ -225,13 +224,21 @@ class _Rules:
         ]
         self._attracts_itself = all(term.matches(self._pod) for term in self._pod.affinity)
         self._sharing = [number for number, other in classes if self._pod.exclusive_claims & other.exclusive_claims]
+        self._spread = [
+            (
+                each,
+                [number for number, other in classes if each.counts(self._pod, other)],
+                [slot for slot in board.slots if self._pod.is_eligible(each, slot.place.node)],
+            )
+            for each in self._pod.spread
+        ]
 
     def allow(self, slot: _Slot, state: _State) -> bool:
         """Whether a node's domains take one more."""
         return (
             not any(self._is_repelled(key, classes, slot, state) for key, classes in self._repelled_by)
             and (not self._pod.affinity or self._is_attracted(slot, state))
-            and all(self._keeps_skew(constraint, slot, state) for constraint in self._pod.spread)
+            and all(self._keeps_skew(*each, slot, state) for each in self._spread)
             and not any(
                 self._board.carried(other, state, self._sharing)
                 for other in (self._board.slots if self._sharing else ())
@@ -257,33 +264,23 @@ class _Rules:
         )
         return self._attracts_itself and not anywhere
 
-    def _keeps_skew(self, constraint: SpreadConstraint, slot: _Slot, state: _State) -> bool:
+    def _keeps_skew(
+        self,
+        constraint: SpreadConstraint,
+        counted: Sequence[int],
+        eligible: Sequence[_Slot],
+        slot: _Slot,
+        state: _State,
+    ) -> bool:
         value = slot.domain(constraint.key)
         if value is None:
             return False
-        counted = self._counted[id(constraint)]
         totals: dict[object, int] = {}
         # The node affinity of a DaemonSet's pod leaves it its own node alone.
         bound = self._pod.one_per_node and constraint.honor_affinity
-        for other in [slot] if bound else self._eligible[id(constraint)]:
+        for other in [slot] if bound else eligible:
             domain = other.domain(constraint.key)
             totals[domain] = totals.get(domain, 0) + self._board.carried(other, state, counted)
         lowest = min(totals.values(), default=2**31) if len(totals) >= constraint.min_domains else 0
         own = int(constraint.counts_itself(self._pod))
         return totals.get(value, 0) + own - lowest <= constraint.max_skew
-
-    @cached_property
-    def _counted(self) -> dict[int, list[int]]:
-        return {
-            id(constraint): [
-                number for number, other in enumerate(self._board.classes) if constraint.counts(self._pod, other)
-            ]
-            for constraint in self._pod.spread
-        }
-
-    @cached_property
-    def _eligible(self) -> dict[int, list[_Slot]]:
-        return {
-            id(constraint): [slot for slot in self._board.slots if self._pod.is_eligible(constraint, slot.place.node)]
-            for constraint in self._pod.spread
-        }

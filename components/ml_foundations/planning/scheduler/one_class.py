@@ -28,11 +28,6 @@ class Capacity:
     most: int
     limited_by: str = ""
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether the order does not matter."""
-        return self.least == self.most
-
 
 def capacity(pod: PodClass, rooms: _Rooms, every_place: Sequence[Place]) -> Capacity:
     """How many pods of a class find a place among nodes that accept them, each with its room.

@@ -31,7 +31,8 @@ class Change:
     @property
     def is_worse(self) -> bool:
         """Whether less is certain of it than before; a new one that does not fit is worse than none."""
-        return self.after is not None and _rank(self.after) > _rank(self.before)
+        rank = RANKS[self.before.verdict] if self.before else 0
+        return self.after is not None and RANKS[self.after.verdict] > rank
 
     @property
     def is_change(self) -> bool:
@@ -152,10 +153,6 @@ def as_text(comparison: Comparison) -> str:
 
 def _pairs(old: Mapping[str, _T], new: Mapping[str, _T]) -> list[tuple[str, _T | None, _T | None]]:
     return [(name, old.get(name), new.get(name)) for name in dict.fromkeys((*old, *new))]
-
-
-def _rank(item: WorkloadVerdict | None) -> int:
-    return 0 if item is None else RANKS[item.verdict]
 
 
 def _shown(item: WorkloadVerdict | None, absent: str) -> str:

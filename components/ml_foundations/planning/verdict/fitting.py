@@ -107,7 +107,7 @@ class Fitting:
             if set(access_modes(claim)) == {"ReadWriteOnce"}:
                 candidates[0].warnings.append(explain.shared_claim(name_of(claim), [c.workload for c in candidates]))
             zones = {zone for place in places for zone in place.node.zones or (place.node.labels.get(labels.ZONE),)}
-            is_split = len(candidates) > 1 or not candidates[0].workload.is_partial
+            is_split = len(candidates) > 1 or candidates[0].workload.all_at_once
             if is_split and len(zones) > 1 and self._cluster.volumes.gets_a_zone(claim):
                 for candidate in candidates:
                     candidate.refuse([told("zone-of-the-first", "volumes", certain=False, claim=name_of(claim))])
@@ -149,9 +149,9 @@ class Fitting:
         if not pod_set.count or self._is_roomy(pod, most):
             candidate.decide(Verdict.FITS)
             return
-        wanted = 1 if workload.is_partial else pod_set.count
+        wanted = pod_set.count if workload.all_at_once else 1
         found = self._bounds(pod, wanted)
-        is_open = not found.is_exact and found.least < pod_set.count <= found.most
+        is_open = found.least < pod_set.count <= found.most
         if is_open and (outcome := self._search([(pod_set, pod)], pod)):
             found = Capacity(*outcome, found.limited_by)
         if found.least < wanted:

@@ -1,5 +1,6 @@
 """What the GPUs of workloads and teams cost: their part of the price of the nodes that hold them."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -42,15 +43,12 @@ class GpuPrices:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._known: dict[str, Decimal | None] = {}
+        self._known: dict[Hashable, Decimal | None] = {}
 
     def of(self, candidate: Candidate, *, at_least: bool) -> GpuCost | None:
         """What the GPUs of a workload cost, or with ``at_least`` those that are known; None where it requests none."""
-        found = [
-            (count, self._price(pod))
-            for pod_set, pod in candidate.sets
-            if (count := pod_set.count * gpus(pod.requests))
-        ]
+        counts = [(pod_set.count * gpus(pod.requests), pod) for pod_set, pod in candidate.sets]
+        found = [(count, self._price(pod)) for count, pod in counts if count]
         if not found:
             return None
         per_hour = sum_known(None if price is None else price * count for count, price in found)
@@ -59,7 +57,7 @@ class GpuPrices:
         return GpuCost(sum(count for count, _ in found), per_hour, per_run, at_least)
 
     def _price(self, pod: PodClass) -> Decimal | None:
-        key = pod.node_key if pod.volume_refusals is None else f"{pod.name} {pod.node_key}"
+        key = pod.node_key if pod.volume_refusals is None else (pod.name, pod.node_key)
         if key not in self._known:
             nodes = [(place.node, gpus(place.node.allocatable)) for place in self._cluster.accepting(pod)]
             prices = (price / count for node, count in nodes if count and (price := price_of(node)) is not None)

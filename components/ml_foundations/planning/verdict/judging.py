@@ -202,7 +202,7 @@ class _Together:
         demands = self.fitting.demands([job], self.cluster.places)
         if not demands:
             return
-        if job.workload.is_partial:
+        if not job.workload.all_at_once:
             demands = [Demand(demand.pod, 1, demand.places) for demand in demands]
         group = next(group for group in groups([*staying, *demands]) if any(d is demands[0] for d in group))
         if len(group) == 1:
@@ -253,7 +253,7 @@ class _Together:
                 contested = quota.exceeded(beside, names) or quota.exceeded(in_all, everyone, in_all=True)
                 self._decide(Verdict.UNDETERMINED, *(contested if not exceeded and not refused else ()))
                 for job in turns if not exceeded else ():
-                    pods = quota.pods_charge(job, 1 if job.workload.is_partial else None)
+                    pods = quota.pods_charge(job, None if job.workload.all_at_once else 1)
                     waits = quota.exceeded(total((charge, pods)), [*names, job.workload])
                     self._decide(Verdict.UNDETERMINED, *waits)
 

@@ -156,7 +156,7 @@ def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozen
         same = [pod["spec"].get(key) for key in ("affinity", "topologySpreadConstraints")]
         amounts, ports = sorted(found.requests.items()), sorted(found.ports)
         where = None if zones is None else sorted(zones)
-        key = json.dumps([found.namespace, found.node_key, same, amounts, ports, where])
+        key = json.dumps([found.namespace, str(found.node_key), same, amounts, ports, where])
         kinds.setdefault(key, _Kind(found, zones)).count += 1
     return kinds.values()
 
