@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 from ml_foundations.kubernetes.quantities import WHOLE, millis
-from ml_foundations.planning.model.resources import PODS, scheduled_requests
+from ml_foundations.planning.model.places import pod_of
+from ml_foundations.planning.model.resources import PODS
 from ml_foundations.planning.scheduler.one_pod import refusals_on_node
 
 Case = dict[str, Any]
@@ -59,7 +60,7 @@ def messages(pod: Case, node: Case, used: Case | None = None) -> list[str]:
     ],
 )  # fmt: skip
 def test_requests(spec: Case, requests: dict[str, str]) -> None:
-    assert scheduled_requests(spec) == millis(requests) | {PODS: WHOLE}
+    assert pod_of({"spec": spec}).requests == millis(requests) | {PODS: WHOLE}
 
 
 @pytest.mark.parametrize(

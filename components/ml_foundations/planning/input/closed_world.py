@@ -218,13 +218,13 @@ class World:
 
     def _is_about(self, holder: Manifest, rules: str, workload: Workload) -> bool:
         """Whether it covers a workload, or what must be created for it; of what has no pods, the object itself."""
-        made = {_resource(workload.manifest), *(_PODS if workload.pods else ()), *_MAKES.get(workload.kind, ())}
+        of_pods, beside = (_PODS, self._beside) if workload.pods else ((), ())
+        made = {_resource(workload.manifest), *of_pods, *_MAKES.get(workload.kind, ())}
         volumes = (volume for pods in workload.pods for volume in items(pods.spec, "volumes"))
         if workload.claims or any(section(volume, "ephemeral") for volume in volumes):
             made.add("/persistentvolumeclaims")
         covered = [*filter(is_mapping, items(holder, rules))]
         is_known = not any(unknown_paths(holder.get(rules)))
-        beside = self._beside if workload.pods else ()
         if not is_known or any(_covers(rule, resource) for rule in covered for resource in beside):
             return True
         if not any(_covers(rule, resource) for rule in covered for resource in made):

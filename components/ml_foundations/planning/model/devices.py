@@ -15,6 +15,9 @@ from ml_foundations.planning.model.refusals import Refusal, told
 
 PRODUCT = re.compile(r"""productName\.replace\(['"] ['"], ['"]-['"]\) == ['"]([^'"]+)['"]""")
 """The condition on the product that our components write."""
+_CLAIM = ("ResourceClaim", "resourceClaimName", "spec")
+_TEMPLATE = ("ResourceClaimTemplate", "resourceClaimTemplateName", "spec", "spec")
+"""A kind, the field by which pods name it, and where it has the requests."""
 _MOST_DEVICES = 32
 """As many as one claim may have: what a request for all of a node counts as."""
 
@@ -24,11 +27,9 @@ class DeviceClaims:
 
     def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
         self._specs = {
-            ("resourceClaimName", namespace_of(claim), name_of(claim)): section(claim, "spec")
-            for claim in by_kind.get("ResourceClaim", ())
-        } | {
-            ("resourceClaimTemplateName", namespace_of(template), name_of(template)): section(template, "spec", "spec")
-            for template in by_kind.get("ResourceClaimTemplate", ())
+            (field, namespace_of(each), name_of(each)): section(each, *path)
+            for kind, field, *path in (_CLAIM, _TEMPLATE)
+            for each in by_kind.get(kind, ())
         }
 
     def charge(self, spec: Manifest, namespace: str) -> Amounts:

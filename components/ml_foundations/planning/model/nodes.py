@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ml_foundations.kubernetes import labels
@@ -25,7 +24,7 @@ _PRESSURES = {"MemoryPressure": "memory-pressure", "DiskPressure": "disk-pressur
 """The taints that conditions of nodes bring; nodes that are not ready are taken to become so."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class NodeClass:
     """Nodes that are alike: one Node, or the most nodes that a template stands for.
 
@@ -39,6 +38,8 @@ class NodeClass:
         most_per_zone: How many such nodes there are at most in each of these zones.
         unknown: Fields of the pool that are not known yet: whether its nodes take a pod is not known either.
         lacks: Extended resources and device classes that none of the nodes has, whatever else is not known.
+        labels: The labels of the nodes.
+        is_template: Whether the nodes do not exist yet, so that their names are not known.
     """
 
     name: str
@@ -51,29 +52,24 @@ class NodeClass:
     unknown: tuple[str, ...] = ()
     lacks: frozenset[str] = frozenset()
 
-    @cached_property
-    def labels(self) -> Mapping[str, Any]:
-        """The labels of the nodes."""
-        return labels_of(self.manifest)
+    def __post_init__(self) -> None:
+        self.labels = labels_of(self.manifest)
+        self.is_template = MAX_NODES in annotations_of(self.manifest)
 
     @property
     def taints(self) -> list[Manifest]:
         """The taints of the nodes; a cordoned node gets one that says so."""
         is_cordoned = section(self.manifest, "spec").get("unschedulable")
-        return [*self.declared_taints, *([labels.UNSCHEDULABLE_TAINT] if is_cordoned else [])]
+        return [*self.declared_taints, labels.UNSCHEDULABLE_TAINT] if is_cordoned else self.declared_taints
 
     @property
     def declared_taints(self) -> list[Manifest]:
         """The taints of the nodes, with those that stand for their conditions (pkg/controller/nodelifecycle)."""
-        declared, conditions = section(self.manifest, "spec"), items(section(self.manifest, "status"), "conditions")
-        keys = [_PRESSURES.get(each.get("type", "")) for each in conditions if each.get("status") == "True"]
-        found = [{"key": f"node.kubernetes.io/{key}", "effect": "NoSchedule"} for key in keys if key]
-        return [*items(declared, "taints"), *found]
-
-    @cached_property
-    def is_template(self) -> bool:
-        """Whether the nodes do not exist yet, so that their names are not known."""
-        return MAX_NODES in annotations_of(self.manifest)
+        found = [*items(section(self.manifest, "spec"), "taints")]
+        for condition in items(section(self.manifest, "status"), "conditions"):
+            if condition.get("status") == "True" and (key := _PRESSURES.get(condition.get("type", ""))):
+                found.append({"key": f"node.kubernetes.io/{key}", "effect": "NoSchedule"})
+        return found
 
     def domain(self, key: str) -> Any:
         """The nodes' topology domain under a label key; None where they have none, or each its own."""
@@ -145,14 +141,13 @@ def by_host(nodes: Sequence[NodeClass]) -> list[NodeClass]:
     return [
         replace(
             node,
-            manifest=_with_labels(node.manifest, {SHARED_HOSTNAME: f"{node.name} {index}"}),
+            manifest=_with_labels(node.manifest, {SHARED_HOSTNAME: host}),
             count=1,
             fewest=int(index < node.fewest),
         )
-        if node.is_template
-        else replace(node, manifest=_with_labels(node.manifest, {SHARED_HOSTNAME: node.labels[labels.HOSTNAME]}))
         for node in nodes
         for index in range(node.count)
+        for host in [f"{node.name} {index}" if node.is_template else node.labels[labels.HOSTNAME]]
     ]
 
 

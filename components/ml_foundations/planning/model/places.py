@@ -10,19 +10,13 @@ from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.kubernetes.trees import packed
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal
-from ml_foundations.planning.model.resources import (
-    HUGE_PAGES,
-    is_extended,
-    pod_limits,
-    pod_requests,
-    scheduled_requests,
-)
+from ml_foundations.planning.model.resources import HUGE_PAGES, PODS, is_extended, pod_limits, pod_requests
 from ml_foundations.planning.model.workloads import DISK_FIELDS
 
 HOSTNAME = labels.HOSTNAME
@@ -112,8 +106,9 @@ class PodClass:
 
     @cached_property
     def requests(self) -> Amounts:
-        """What each pod takes of a node, the pod itself as ``pods`` included."""
-        return {**scheduled_requests(self.spec), **self.volumes}
+        """What each pod takes of a node, the pod itself as ``pods`` included; only cpu has fractions."""
+        amounts = scheduled(pod_requests(self.spec)).items()
+        return {**{name: amount for name, amount in amounts if amount}, PODS: WHOLE, **self.volumes}
 
     @cached_property
     def charge(self) -> Amounts:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.objects import Manifest, items, section
-from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled, total
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, total
 
 PODS = "pods"
 """The resource of which each pod takes one; a node has as many as it may run pods."""
@@ -25,11 +25,6 @@ def pod_limits(spec: Manifest) -> Amounts:
     limits = without_overhead(spec, "limits")
     overhead = millis(section(spec, "overhead"))
     return total((limits, {name: amount for name, amount in overhead.items() if limits.get(name)}))
-
-
-def scheduled_requests(spec: Manifest) -> Amounts:
-    """What the scheduler counts for a pod, with the pod itself as ``pods``; only cpu has fractions."""
-    return {name: amount for name, amount in scheduled(pod_requests(spec)).items() if amount} | {PODS: WHOLE}
 
 
 def without_overhead(spec: Manifest, field: Field) -> Amounts:

@@ -54,17 +54,12 @@ class _Loads:
         self._classes = classes
         self._place = place
         self.nodes = min(place.count, sum(counts) + 1)
-        limits = [
-            min(count, place.room(pod)) if mine else 0
-            for pod, count, mine in zip(classes, counts, welcome, strict=True)
-        ]
-        if prod(limit + 1 for limit in limits) > _MOST_LOADS:
+        given = zip(classes, counts, welcome, strict=True)
+        self._limits = [min(count, place.room(pod)) if mine else 0 for pod, count, mine in given]
+        if prod(limit + 1 for limit in self._limits) > _MOST_LOADS:
             raise _TooManyError
-        self._limits = limits
-        self._possible = {
-            load for load in itertools.product(*(range(limit + 1) for limit in limits)) if self._fits(load)
-        }
-        self._welcome = [mine and place.room(pod) > 0 for pod, mine in zip(classes, welcome, strict=True)]
+        loads = itertools.product(*(range(limit + 1) for limit in self._limits))
+        self._possible = {load for load in loads if self._fits(load)}
 
     def _fits(self, load: _Counts) -> bool:
         present = [pod for pod, count in zip(self._classes, load, strict=True) if count]
@@ -83,7 +78,7 @@ class _Loads:
 
     def blocking(self, index: int) -> list[_Counts]:
         """The smallest loads beside which a pod of a class finds no room."""
-        if not self._welcome[index]:
+        if not self._limits[index]:
             return [(0,) * len(self._limits)]
         most = self._place.room(self._classes[index])
         return _smallest(

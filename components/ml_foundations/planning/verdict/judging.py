@@ -27,6 +27,8 @@ from ml_foundations.planning.verdict.report import SHOWN
 from ml_foundations.planning.verdict.verdicts import QuotaLeft, Verdicts, WorkloadVerdict
 
 _Reasons = list[tuple[Verdict, Reason]]
+_Refused = tuple[Sequence[Refusal], Sequence[Refusal]]
+"""What the API server refuses of what decides about workloads, and of other objects."""
 
 
 def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = (), gke: Manifest | None = None) -> Verdicts:
@@ -40,13 +42,15 @@ def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = (), gke: M
     with uncollected():
         world, nodes = World(documents), list(nodes)
         cluster = Cluster(world.judged, nodes, gke=gke)
-        found = _judge(world, cluster, gke)
+        sent = [world.sent.get(id(document), document) for document in world.judged]
+        objects = refused_objects(sent), refused_objects([*world.harmless, *world.admission])
+        found = _judge(world, cluster, gke, objects)
         if found.stack is not Verdict.CANNOT_FIT or not (cluster.is_split or cluster.some_end):
             return found
         # GKE may spread a pool's nodes otherwise, and pods end: what cannot fit must be so with more room.
         spreads = (Spread.FULL, Spread.UNKNOWN) if cluster.is_split else (Spread.FULL,)
         roomier = [Cluster(world.judged, nodes, spread, gke) for spread in spreads]
-        return _judge(world, cluster, gke, [_judge(world, each, gke) for each in roomier])
+        return _judge(world, cluster, gke, objects, [_judge(world, each, gke, objects) for each in roomier])
 
 
 @contextmanager
@@ -61,12 +65,13 @@ def uncollected() -> Generator[None]:
             gc.enable()
 
 
-def _judge(world: World, cluster: Cluster, gke: Manifest | None, roomier: Sequence[Verdicts] = ()) -> Verdicts:
+def _judge(
+    world: World, cluster: Cluster, gke: Manifest | None, objects: _Refused, roomier: Sequence[Verdicts] = ()
+) -> Verdicts:
     """The verdicts on a cluster; ``cannot-fit`` is not certain where it is so in none of some roomier ones."""
     admission = Admission(cluster, [*world.harmless, *world.judged])
     candidates = [admission.admit(workload) for workload in (*cluster.workloads, *world.foreign)]
-    sent = [world.sent.get(id(document), document) for document in world.judged]
-    refused, beside = [*world.refused, *refused_objects(sent)], refused_objects([*world.harmless, *world.admission])
+    refused, beside = [*world.refused, *objects[0]], objects[1]
     for candidate in candidates:
         if id(candidate.workload) not in cluster.settled:
             candidate.gaps = [*world.gaps(candidate.workload), *(each._replace(certain=False) for each in refused)]
