@@ -24,6 +24,33 @@ SERVERS_OWN = frozenset(
 OFTEN = ("Pod", "Pod", "Pod", "Service", "Job")
 """Kinds with many fields have more cases."""
 
+PAIRS = (
+    ("Service", "StatefulSet", "s"),
+    ("Service", "Ingress", "s"),
+    ("IngressClass", "Ingress", "c"),
+    ("ConfigMap", "Pod", "c"),
+    ("Secret", "Deployment", "s"),
+    ("PersistentVolumeClaim", "Deployment", "d"),
+    ("PersistentVolume", "PersistentVolumeClaim", "v"),
+    ("StorageClass", "PersistentVolumeClaim", "d"),
+    ("ServiceAccount", "CronJob", "a"),
+    ("PriorityClass", "JobSet", "p"),
+    ("PriorityClass", "Pod", "p"),
+    ("RuntimeClass", "Pod", "r"),
+    ("Role", "RoleBinding", "r"),
+    ("ClusterRole", "ClusterRoleBinding", "r"),
+    ("Deployment", "PodDisruptionBudget", "other"),
+    ("Deployment", "HorizontalPodAutoscaler", "other"),
+    ("ResourceFlavor", "ClusterQueue", "f"),
+    ("ClusterQueue", "LocalQueue", "q"),
+    ("AdmissionCheck", "ClusterQueue", "a"),
+    ("ProvisioningRequestConfig", "AdmissionCheck", "p"),
+    ("WorkloadPriorityClass", "Job", "p"),
+    ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "p"),
+    ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "p"),
+    ("PriorityLevelConfiguration", "FlowSchema", "p"),
+)
+"""Kinds of which the second names the first by this name."""
 LONG = tuple("x" * length for length in (15, 16, 52, 53, 62, 63, 64, 253, 254))
 WORDS: Sequence[Any] = (
     *(
@@ -455,12 +482,35 @@ def _is_quantity(type_: Object) -> bool:
     return kinds == {"number", "string"} or (kinds == {"integer", "string"} and "pattern" in type_)
 
 
-def case(schema: Schema, seed: int, *, served: bool = False) -> Object:
-    """A good object, edited; where asked for, one of a kind that the API server has."""
+def case(schema: Schema, seed: int, *, served: bool = False) -> list[Object]:
+    """A good object, edited; in each fifth case two, of one name or one named by the other.
+
+    Where asked for, they are of kinds that the API server has.
+    """
     at = random.Random(seed)
     known = [each for each in good() if not served or (each["apiVersion"], each["kind"]) in schema.paths]
+    if seed % 5 == 0:
+        return _pair(at, schema, known)
     kind = at.choice((*sorted({each["kind"] for each in known}), *OFTEN))
     document = copy.deepcopy(at.choice([each for each in known if each["kind"] == kind]))
     for _ in range(at.choices((1, 2, 3), (7, 2, 1))[0]):
         _Editor(at, schema, document).edit()
-    return document
+    return [document]
+
+
+def _pair(at: random.Random, schema: Schema, known: Sequence[Object]) -> list[Object]:
+    """Two objects, of which one or both are edited."""
+    of_kind = {kind: [each for each in known if each["kind"] == kind] for kind in {each["kind"] for each in known}}
+    one, other, name = at.choice([each for each in PAIRS if {*each[:2]} <= of_kind.keys()])
+    pair = [copy.deepcopy(at.choice(of_kind[kind])) for kind in (one, other)]
+    metadata = [each["metadata"] for each in pair]
+    metadata[0]["name"] = name
+    if at.random() < 0.4:  # in its place the other once more, in another namespace if it has one
+        pair[0] = copy.deepcopy(pair[1])
+        metadata[0] = pair[0]["metadata"]
+        metadata[0] |= {"namespace": "strict"} if "namespace" in metadata[1] else {"name": "p"}
+    elif "namespace" in metadata[0] and "namespace" in metadata[1]:
+        metadata[0]["namespace"] = metadata[1]["namespace"]
+    for document in pair if at.random() < 0.3 else [at.choice(pair)]:
+        _Editor(at, schema, document).edit()
+    return pair

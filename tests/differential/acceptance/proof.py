@@ -98,7 +98,7 @@ _NOT_IN_DRY_RUNS = {"spec.healthCheckNodePort", *(f"spec.ports[{index}].nodePort
 class Comparison:
     """What planning and the API server say of a case."""
 
-    document: Object
+    documents: Sequence[Object]
     words: str
     """Those of the API server's refusal."""
     errors: tuple[tuple[str, str], ...]
@@ -113,16 +113,21 @@ class Comparison:
         return bool(self.crash) or (bool(self.words) != bool(self.errors) and self.verdict is not Verdict.UNDETERMINED)
 
     @property
+    def kind(self) -> str:
+        """The kind of the object, or both."""
+        return "+".join(sorted({each["kind"] for each in self.documents}))
+
+    @property
     def shape(self) -> str:
         """What kind of disagreement it is."""
         if self.crash:
-            return f"{self.document['kind']} crashes planning: {self.crash}"
+            return f"{self.kind} crashes planning: {self.crash}"
         if self.words:
             said = json.loads(self.words)
             causes = said.get("details", {}).get("causes") or [{"message": said["message"][-160:], "field": ""}]
-            return f"{self.document['kind']} fits: {_plain(causes[0].get('field', ''))}: {_plain(causes[0]['message'])[:110]}"
+            return f"{self.kind} fits: {_plain(causes[0].get('field', ''))}: {_plain(causes[0]['message'])[:110]}"
         path, message = self.errors[0]
-        return f"{self.document['kind']} refused: {_plain(path)}: {_plain(message)[:110]}"
+        return f"{self.kind} refused: {_plain(path)}: {_plain(message)[:110]}"
 
 
 def _plain(text: str) -> str:
@@ -152,6 +157,8 @@ class Server:
             try:
                 async with self._session.post(path + query, data=json.dumps(document)) as response:
                     words = await response.text()
+                    if response.status == 409 and json.loads(words)["reason"] == "AlreadyExists":
+                        return None, ""  # a deployment would change it
                     assert response.status in (201, 400, 403, 404, 409, 413, 422, 500), words
                     return (json.loads(words), "") if response.status == 201 else (None, words)
             except aiohttp.ServerDisconnectedError:
@@ -235,15 +242,16 @@ async def _prove(rehearsal: Rehearsal, count: int, first: int) -> list[Compariso
     return found
 
 
-async def compare(server: Server, schema: Schema, documents: Iterable[Object]) -> list[Comparison]:
-    """What both say of some objects, each alone."""
+async def compare(server: Server, schema: Schema, cases: Iterable[Sequence[Object]]) -> list[Comparison]:
+    """What both say of some cases, each alone."""
     turns = asyncio.Semaphore(2 * CONNECTIONS)
 
-    async def one(document: Object) -> Comparison:
+    async def one(documents: Sequence[Object]) -> Comparison:
         async with turns:
-            return _compared(document, await _refused(server, schema, document))
+            words = [await _refused(server, schema, document) for document in documents]
+            return _compared(documents, max(words))
 
-    return await asyncio.gather(*map(one, documents))
+    return await asyncio.gather(*map(one, cases))
 
 
 async def _refused(server: Server, schema: Schema, document: Object) -> str:
@@ -285,20 +293,21 @@ def _made(owner: Object) -> Iterable[Object]:
         }
 
 
-def _compared(document: Object, words: str) -> Comparison:
+def _compared(documents: Sequence[Object], words: str) -> Comparison:
     try:
-        verdicts = judge([*surroundings(), *_beside(), document])
+        verdicts = judge([*surroundings(), *_beside(), *documents])
     except Exception as error:
         where = error.__traceback__
         while where and where.tb_next:
             where = where.tb_next
         crash = f"{error!r} in {where.tb_frame.f_code.co_qualname if where else ''}"
-        return Comparison(document, words, (), Verdict.FITS, crash)
+        return Comparison(documents, words, (), Verdict.FITS, crash)
     own = [each for each in verdicts.workloads if str(each.workload) != "Deployment web/web"]
     found = [*verdicts.findings, *(reason for each in own for reason in each.reasons)]
     errors = [(each.path, each.message) for each in found if each.rule in REFUSING and each.severity is Severity.ERROR]
-    verdict = own[0].verdict if own else verdicts.stack
-    return Comparison(document, words, tuple(errors), verdict)
+    said = [each.verdict for each in own] or [verdicts.stack]
+    verdict = Verdict.UNDETERMINED if Verdict.UNDETERMINED in said else said[0]
+    return Comparison(documents, words, tuple(errors), verdict)
 
 
 @cache
@@ -314,7 +323,7 @@ def summary(found: Sequence[Comparison]) -> str:
         kinds = ["accepted" if not each.words else "refused"]
         kinds += ["undetermined"] if each.verdict is Verdict.UNDETERMINED else []
         kinds += [("wrong fit" if each.words else "wrong refusal")] if each.is_wrong else []
-        for name in (each.document["kind"], "all"):
+        for name in (each.kind if len(each.documents) == 1 else "two", "all"):
             by_kind[name].update(["cases", *kinds])
     columns = ("cases", "accepted", "refused", "undetermined", "wrong fit", "wrong refusal")
     lines = [f"| kind | {' | '.join(columns)} |", "|-|" + "-:|" * len(columns)]

@@ -69,6 +69,12 @@ _OTHERS: Mapping[str, Callable[[Any], Any]] = {
         <= {UNKNOWN, *(each["name"] for group in held.get("resourceGroups") or () for each in group["flavors"])}
         or any(unknown_paths(held))
     ),
+    "with default in enum": lambda of: any(each in (of["default"], UNKNOWN) for each in of["enum"]),
+    "with selectable fields that its schema has": lambda of: all(
+        _at(of["schema"], f"openAPIV3Schema{each['jsonPath'].replace('.', '.properties.')}.type")
+        in ("boolean", "integer", "string", UNKNOWN)
+        for each in of.get("selectableFields") or ()
+    ),
     "with 1 MiB of base64 at most": lambda value: sum(len(each or "") for each in value.values()) <= 1398104,
     "with a maxSurge or a maxUnavailable above 0": lambda held: any(
         _share(held.get(key, 1)) > 0 for key in ("maxSurge", "maxUnavailable")
@@ -101,6 +107,12 @@ _KINDS: Mapping[str, Callable[[list[str], Any], Any]] = {
     "with": lambda words, value: any({*words} & {*section(value, key)} for key in ("data", "stringData")),
     "without a key in both": lambda words, value: not {*(value.get(words[0]) or ())} & {*(value.get(words[2]) or ())},
     "without": lambda words, value: not {words[1], words[-1]} <= {*value},
+    "CEL": lambda words, value: {each.partition(".")[0] for each in _read(value)} <= {"any", *words},
+    "with what is named in the CEL": lambda words, of: (
+        {name.partition(".")[2] for each in of.get(words[0]) or () for name in _read(_at(each, words[1]) or "''")}
+        <= {"", *words, *(of.get("properties") or ()), *(each["name"] for each in of.get("variables") or ())}
+        or any(unknown_paths(of))
+    ),
     "exactly": lambda words, value: len(value) == int(words[0]),
 }
 """What the first words of a rule say, by the rest."""
@@ -185,6 +197,8 @@ _FORMATS = {
     row["name"]: re.compile(rf"(?!(?s:.{{{int(row['most']) + 1}}}))(?:{row['expression']})", re.ASCII | re.DOTALL)
     for row in _table("formats.csv", delimiter=";")
 }
+_CEL = {row["name"]: re.compile(row["expression"]) for row in _table("cel.csv", delimiter=";")}
+_SORTS = ("nothing", "bool", "text", "list", "patch", "value", "any")
 _PLACES: defaultdict[str, list[str]] = defaultdict(list)
 for place in _table("places.csv"):
     _PLACES[place["name"]].append(place["path"])
@@ -279,6 +293,17 @@ def _check(rule: str) -> Callable[[Any], Any]:
         return lambda value: all(is_valid(of, key) for key in value)
     kind, _, words = rule.rpartition(" of ") if " of " in rule else rule.partition(" ")
     return partial(_KINDS[kind], words.split())
+
+
+def _read(expression: str) -> set[str]:
+    """What an expression of CEL gives, and what it takes from around it, such as "object" and "variables.v"."""
+    bare = _CEL["quoted"].sub(lambda found: "" if found[0].startswith("//") else "''", expression)
+    outline = bare = _CEL["dot"].sub(".", " ".join(bare.split()))
+    bound = {name for pair in _CEL["bound"].findall(bare) for name in pair}
+    while (outer := _CEL["inner"].sub(lambda found: "°¤§"[(found.lastindex or 1) - 1], outline)) != outline:
+        outline = outer
+    sort = next(sort for sort in _SORTS if _CEL[sort].fullmatch(outline))
+    return {sort, *_CEL["name"].findall(_CEL["field"].sub(r"\1", bare))} - bound
 
 
 def _count(options: list[str], value: Manifest) -> int:

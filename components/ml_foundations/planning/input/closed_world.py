@@ -295,7 +295,7 @@ def _covers(rule: Manifest, resource: str) -> bool:
 def _all_named(documents: Iterable[Manifest]) -> Iterator[Manifest]:
     """The objects, those that leave their name to the API server with one like it, each with another one."""
     made = Counter[str]()
-    for document in documents:
+    for document in map(known.as_stored, documents):
         metadata = section(document, "metadata")
         base = metadata.get("generateName")
         if isinstance(base, str) and base and not metadata.get("name"):

@@ -1,5 +1,6 @@
 """Streams of YAML documents as manifests, checked as far as planning reads them."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -54,7 +55,7 @@ def _errors(manifest: Any) -> Iterable[tuple[str, str]]:
     """What is wrong with the fields of a manifest that planning reads: path and reason."""
     if not isinstance(manifest, Mapping):
         return [("", f"must be a Kubernetes object, not {known.shown(manifest)}")]
-    document = cast("Manifest", manifest)
+    document = known.as_stored(cast("Manifest", manifest))
     missing = [key for key in ("apiVersion", "kind") if not isinstance(document.get(key), str) or not document[key]]
     if missing or not known.is_judged(document):
         return [(key, "is required") for key in missing]
@@ -69,21 +70,17 @@ def _errors(manifest: Any) -> Iterable[tuple[str, str]]:
 def _wrong_annotations(document: Manifest) -> Iterable[tuple[str, str]]:
     """The annotations of planning's own that do not say what they must."""
     checks = {
-        MAX_NODES: (_is_count, 'a whole number in quotes, such as "4"'),
-        MIN_NODES: (_is_count, 'a whole number in quotes, such as "4"'),
+        MAX_NODES: (re.compile("[0-9]+").fullmatch, 'a whole number in quotes, such as "4"'),
+        MIN_NODES: (re.compile("[0-9]+").fullmatch, 'a whole number in quotes, such as "4"'),
         labels.HOURLY_PRICE: (_is_price, 'an amount in quotes, such as "1.25"'),
     }
     for name, value in annotations_of(document).items():
-        if name in checks and not checks[name][0](value):
+        if name in checks and not (isinstance(value, str) and checks[name][0](value)):
             yield f"metadata.annotations.{name}", f"must be {checks[name][1]}, not {known.shown(value)}"
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, str) and value.isascii() and value.isdigit()
-
-
-def _is_price(value: Any) -> bool:
+def _is_price(value: str) -> bool:
     try:
-        return isinstance(value, str) and parse_quantity(value) >= 0
+        return parse_quantity(value) >= 0
     except ValueError:
         return False

@@ -14,7 +14,7 @@ import yaml
 
 from ml_foundations.kubernetes.objects import Manifest, section
 from ml_foundations.kubernetes.quantities import parse_quantity
-from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, packed
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, joined, mapped, packed
 
 FIELDS = Path(__file__).with_name("fields.yaml")
 SCHEMA = Path(__file__).with_name("schema.json")
@@ -109,6 +109,13 @@ def kind_of(api_version: str, kind: str) -> tuple[str, str]:
             if any(fnmatchcase(f"{api_version} {kind}", pattern) for pattern in patterns):
                 return found, reason
     return UNKNOWN_KIND, "planning does not know this kind"
+
+
+def as_stored(manifest: Manifest) -> Manifest:
+    """An object with 1.0 as 1 where it is of a definition's kind, which takes both, as kinds of Kubernetes do not."""
+    if "x-k8s.io/" not in str(manifest.get("apiVersion")):
+        return manifest
+    return mapped(manifest, lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def is_judged(manifest: Manifest) -> bool:
@@ -301,7 +308,7 @@ def _wrong_quantity(value: str | float, least: int) -> str:
 
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
-_BASE64 = re.compile(r"'([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?'", re.ASCII)  # in quotes
+_BASE64 = re.compile(r"\[\]|'([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?'", re.ASCII)  # as shown
 _CHECKS: Mapping[str, Callable[[Any, int], str]] = {
     "any": lambda value, _: "",
     "boolean": lambda value, _: "" if isinstance(value, bool) else f"must be true or false, not {shown(value)}",
