@@ -298,12 +298,13 @@ def _check(rule: str) -> Callable[[Any], Any]:
 def _read(expression: str) -> set[str]:
     """What an expression of CEL gives, and what it takes from around it, such as "object" and "variables.v"."""
     bare = _CEL["quoted"].sub(lambda found: "" if found[0].startswith("//") else "''", expression)
-    outline = bare = _CEL["dot"].sub(".", " ".join(bare.split()))
+    outline = bare = _CEL["field"].sub(r"\1", _CEL["dot"].sub(".", " ".join(bare.split())))
     bound = {name for pair in _CEL["bound"].findall(bare) for name in pair}
+    found = {name for part in ("name", "strange call", "strange field") for name in _CEL[part].findall(bare)}
     while (outer := _CEL["inner"].sub(lambda found: "°¤§"[(found.lastindex or 1) - 1], outline)) != outline:
         outline = outer
     sort = next(sort for sort in _SORTS if _CEL[sort].fullmatch(outline))
-    return {sort, *_CEL["name"].findall(_CEL["field"].sub(r"\1", bare))} - bound
+    return {sort, *found} - bound
 
 
 def _count(options: list[str], value: Manifest) -> int:
