@@ -204,7 +204,7 @@ class Cluster:
         if name in SYSTEM_PRIORITIES:
             return SYSTEM_PRIORITIES[name], spec.get("preemptionPolicy") != "Never"
         found = self.priority_classes.get(name) if name else self.default_priority
-        value = int(found.get("value", 0)) if found else int(spec.get("priority") or 0)
+        value = int(found.get("value") or 0) if found else int(spec.get("priority") or 0)
         policy = spec.get("preemptionPolicy") or (found or {}).get("preemptionPolicy")
         return value, policy != "Never"
 
@@ -212,7 +212,7 @@ class Cluster:
     def default_priority(self) -> Manifest | None:
         """The PriorityClass of pods that name none."""
         defaults = [priority for priority in self.priority_classes.values() if priority.get("globalDefault")]
-        return min(defaults, key=lambda priority: priority.get("value", 0), default=None)
+        return min(defaults, key=lambda priority: priority.get("value") or 0, default=None)
 
     def accepting(self, pod: PodClass, among: Sequence[Place] | None = None) -> list[Place]:
         """The places whose nodes accept the pods whatever their room; of a DaemonSet, those that it wants."""
