@@ -108,7 +108,7 @@ _KINDS: Mapping[str, Callable[[list[str], Any], Any]] = {
     "without a key in both": lambda words, value: not {*(value.get(words[0]) or ())} & {*(value.get(words[2]) or ())},
     "without": lambda words, value: not {words[1], words[-1]} <= {*value},
     "CEL": lambda words, value: {each.partition(".")[0] for each in _read(value)} <= {"any", *words},
-    "with what is named in the CEL": lambda words, of: (
+    "declaring what is named in the CEL": lambda words, of: (
         {name.partition(".")[2] for each in of.get(words[0]) or () for name in _read(_at(each, words[1]) or "''")}
         <= {"", *words, *(of.get("properties") or ()), *(each["name"] for each in of.get("variables") or ())}
         or any(unknown_paths(of))
