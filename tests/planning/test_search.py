@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ml_foundations.planning.model.nodes import from_manifests
+from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying, pod_class
 from ml_foundations.planning.scheduler.any_order import arrangements
 from ml_foundations.planning.scheduler.competition import _always_room, _shortfall, _unrepelled
@@ -44,7 +44,7 @@ def clusters(draw: st.DrawFn) -> list[Place]:
         manifests.append(
             pool(f"p{index}", count, labels, taints, **room) if count else node(f"p{index}", labels, taints, **room)
         )
-    classes = from_manifests(manifests)
+    classes = [*map(node_class, manifests)]
     running = {
         each.name: [draw(pod_classes("running")) for _ in range(draw(st.integers(0, 1)))]
         for each in classes

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.planning import judge
-from ml_foundations.planning.model.nodes import from_manifests
+from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.verdict.cost import cost_of
 from ml_foundations.rehearsal.report.contents import Quota, Report
 from ml_foundations.rehearsal.report.fleet import Fleet, Life, Node
@@ -75,7 +75,7 @@ def page_of(count: int, name: str = "train", reload_seconds: int = 0, price: str
     )
     verdicts = judge(declared)
     fleet = Fleet(
-        nodes, {"h100": [NOW + timedelta(seconds=10)]}, lives, cost_of(from_manifests(declared[:1])), verdicts
+        nodes, {"h100": [NOW + timedelta(seconds=10)]}, lives, cost_of(map(node_class, declared[:1])), verdicts
     )
     return render(report, fleet, "dev", NOW + timedelta(seconds=90), reload_seconds)
 

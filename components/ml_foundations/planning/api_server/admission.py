@@ -280,15 +280,11 @@ class Admission:
             yield broken._replace(message=message, remedy=remedy, certain=False)
         quotas = self.quotas.get(namespace, [])
         if self._cluster.is_gke and name in SYSTEM_PRIORITIES and not any(q.is_for_class_of(pod) for q in quotas):
-            # What was exported of a cluster may leave out its quotas: GKE's own is among them.
-            has_quotas = self._is_new(namespace) or "kube-system" in self.quotas
+            # What was exported of a cluster may leave out its quotas, GKE's own among them; of a new namespace, none.
+            there = [is_stored(each) for each in self._cluster.by_kind["Namespace"] if name_of(each) == namespace]
+            has_quotas = (is_declared and not any(there)) or "kube-system" in self.quotas
             values = {"priority": name, "namespace": namespace}
             yield told("no-critical-quota", "priorityClassName", certain=has_quotas, **values)
-
-    def _is_new(self, namespace: str) -> bool:
-        """Whether a namespace is declared, and not there yet: then all quotas of it are declared too."""
-        found = [each for each in self._cluster.by_kind["Namespace"] if name_of(each) == namespace]
-        return bool(found) and not any(map(is_stored, found))
 
     def _against_classes(self, pods: PodSet, spec: Manifest) -> Iterable[Refusal]:
         """What a pod may not say beside its PriorityClass and its RuntimeClass, which say it."""

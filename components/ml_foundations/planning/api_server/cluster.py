@@ -13,17 +13,17 @@ from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, l
 from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.api_server.queues import Queues
-from ml_foundations.planning.model.alike import mentions, together
+from ml_foundations.planning.model.alike import grouped, mentions
 from ml_foundations.planning.model.devices import DeviceClaims
-from ml_foundations.planning.model.nodes import MAX_NODES, SHARED_HOSTNAME, NodeClass, by_host, by_zone, from_manifests
+from ml_foundations.planning.model.nodes import MAX_NODES, SHARED_HOSTNAME, NodeClass, by_host, by_zone, node_class
 from ml_foundations.planning.model.places import Place, PodClass, carrying, pod_class
 from ml_foundations.planning.model.volumes import Volumes
 from ml_foundations.planning.model.workloads import (
+    COUNTED,
     GROUPS,
     WORKLOAD_KINDS,
     Workload,
     beside,
-    is_counted,
     is_finished,
     is_running,
     is_stored,
@@ -86,7 +86,7 @@ class Cluster:
         self.priority_classes = {name_of(each): each for each in self.by_kind["PriorityClass"]}
         self.runtime_classes = {name_of(each): each for each in self.by_kind["RuntimeClass"]}
         self.service_accounts = {(namespace_of(each), name_of(each)): each for each in self.by_kind["ServiceAccount"]}
-        self.declared = [*from_manifests(self.by_kind["Node"]), *nodes]
+        self.declared = [*map(node_class, self.by_kind["Node"]), *nodes]
         self.some_end = any(is_running(pod) and may_end(pod) for pod in self.by_kind["Pod"])
         others = (each for each in documents if each["kind"] not in ("Node", "ConfigMap", "Secret"))
         has_zones = any(node.zones for node in self.declared)
@@ -111,7 +111,7 @@ class Cluster:
         nodes = self.volumes.settle(self.workloads, nodes)
         self.replaced: list[PodClass] = []
         self.running = self._running_pods(all_stay=spread is Spread.EVEN)
-        self.places = [carrying(*each) for each in together(nodes, self.running, self._mentioned())]
+        self.places = [carrying(*each) for each in grouped(nodes, self.running, self._mentioned())]
         self._accepted: dict[Hashable, list[int]] = {}
 
     def _workloads(self, documents: Iterable[Manifest]) -> Iterable[Workload]:
@@ -155,7 +155,7 @@ class Cluster:
         afresh = {
             (w.kind, w.namespace, w.name)
             for w in self.workloads
-            if id(w) not in self.settled and not (is_stored(w.manifest) and is_counted(w))
+            if id(w) not in self.settled and not (is_stored(w.manifest) and w.kind in COUNTED)
         }
         found: dict[str, list[PodClass]] = {}
         for pod in self.by_kind["Pod"]:

@@ -42,7 +42,7 @@ def mentions(trees: Iterable[Any]) -> frozenset[str]:
     return frozenset(found)
 
 
-def together(
+def grouped(
     nodes: Iterable[NodeClass], running: Mapping[str, Sequence[PodClass]], mentioned: frozenset[str]
 ) -> list[tuple[NodeClass, Sequence[PodClass]]]:
     """Nodes with the pods on each; those that are alike as one class, under the name of the first.

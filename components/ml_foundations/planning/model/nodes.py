@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -76,13 +76,8 @@ class NodeClass:
         return None if key == labels.HOSTNAME else self.labels.get(key)
 
 
-def from_manifests(nodes: Iterable[Manifest]) -> list[NodeClass]:
-    """The classes of some Node manifests, without what their pods take."""
-    return [node_class(node) for node in nodes]
-
-
 def node_class(node: Manifest) -> NodeClass:
-    """The class of one Node manifest."""
+    """The class of one Node manifest, without what its pods take."""
     name, annotations, status = name_of(node), annotations_of(node), section(node, "status")
     # Without it, the API server takes the capacity (pkg/apis/core/v1/defaults.go).
     offered = section(status, "capacity" if status.get("allocatable") is None else "allocatable")

@@ -18,7 +18,8 @@ GROUPS: Mapping[str, str] = {
 }
 """The API group of each kind of workloads."""
 WORKLOAD_KINDS = frozenset(GROUPS)
-_COUNTED = frozenset({"Job", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
+COUNTED = frozenset({"Job", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
+"""The kinds that make so many pods, of one kind."""
 _RUN_TO_COMPLETION = frozenset({"Job", "CronJob", "JobSet"})
 
 _POD_NAME, _POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
@@ -229,14 +230,9 @@ def is_stored(document: Manifest) -> bool:
     return bool(section(document, "metadata").get("uid"))
 
 
-def is_counted(found: Workload) -> bool:
-    """Whether a workload makes so many pods, of one kind."""
-    return found.kind in _COUNTED
-
-
 def beside(found: Workload, running: int) -> Workload:
     """A workload without the pods of it that run already."""
-    if not is_counted(found) or not running:
+    if found.kind not in COUNTED or not running:
         return found
     pods = replace(found.pods[0], count=max(0, found.pods[0].count - running))
     ceiling = None if found.ceiling is None else max(0, found.ceiling - running)

@@ -87,7 +87,7 @@ def judge_together(demands: Sequence[Demand], places: Sequence[Place]) -> tuple[
     """Whether demands, which must run at once, find their place together, and what is missing for certain."""
     if _always_room(demands, places):
         return Verdict.FITS, None
-    certain = not _may_evict(demands, places)
+    certain = not _may_evict(demands, (pod for place in places for pod in place.running))
     if certain and (shortfall := _shortfall(demands)):
         return Verdict.CANNOT_FIT, shortfall
     cannot = Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED
@@ -96,7 +96,7 @@ def judge_together(demands: Sequence[Demand], places: Sequence[Place]) -> tuple[
         return Verdict.FITS, None
     if arranged and not arranged.complete:
         return cannot, None
-    if arranged and not _may_evict_each_other(demands):
+    if arranged and not _may_evict(demands, (demand.pod for demand in demands)):
         return Verdict.UNDETERMINED, None
     outcome = search(demands, places)
     if outcome is None or not outcome.exhausted or outcome.complete == outcome.stuck:
@@ -109,14 +109,9 @@ def _unrepelled(demand: Demand, places: Sequence[Place]) -> Demand:
     return replace(demand, places=[place for place in demand.places if not is_repelled(demand.pod, place, places)])
 
 
-def _may_evict_each_other(demands: Sequence[Demand]) -> bool:
-    lowest = min(demand.pod.priority for demand in demands)
-    return any(demand.pod.preempts and demand.pod.priority > lowest for demand in demands)
-
-
-def _may_evict(demands: Iterable[Demand], places: Iterable[Place]) -> bool:
-    """Whether some pod may take the place of one that runs already."""
-    lowest = min((running.priority for place in places for running in place.running), default=None)
+def _may_evict(demands: Iterable[Demand], others: Iterable[PodClass]) -> bool:
+    """Whether some pod may take the place of another."""
+    lowest = min((pod.priority for pod in others), default=None)
     return lowest is not None and any(demand.pod.preempts and demand.pod.priority > lowest for demand in demands)
 
 

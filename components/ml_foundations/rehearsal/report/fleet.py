@@ -10,7 +10,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.program import Resource, is_judged
-from ml_foundations.planning.model.nodes import from_manifests
+from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.planning.verdict.cost import Cost, cost_of
 from ml_foundations.planning.verdict.findings import Finding, Severity
@@ -84,7 +84,7 @@ def collect(rehearsal: Rehearsal) -> Fleet:
             came[nodes[-1].pool].append(datetime.fromisoformat(node["metadata"]["creationTimestamp"]))
         lives += (replace(life, name=within(each, life.name)) for life in map(_life, pods))
         machines += there
-    return Fleet(nodes, came, lives, cost_of(from_manifests(machines)), _judged(_deployed(rehearsal)))
+    return Fleet(nodes, came, lives, cost_of(map(node_class, machines)), _judged(_deployed(rehearsal)))
 
 
 def _judged(resources: list[Resource]) -> Verdicts:
