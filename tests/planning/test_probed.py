@@ -94,6 +94,7 @@ def failing_by(name: str) -> Manifest:
 
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "gone", "uid": "u"}
+OFF_LINE = [{"type": "NetworkUnavailable", "status": "True"}]
 IN_A = {"key": ZONE, "operator": "In", "values": ["a"]}
 
 
@@ -287,12 +288,28 @@ CASES: dict[str, tuple[list[Manifest], Verdict]] = {
     "a pressure is a taint": ([tainted("a", "PreferNoSchedule", conditions=[{"type": "DiskPressure", "status": "True"}]), WEB], CANNOT),
     "a pressure that is over": ([tainted("a", "PreferNoSchedule", conditions=[{"type": "DiskPressure", "status": "False"}]), WEB], FITS),
     "a taint of the network is nothing to a DaemonSet of the host's": (
-        [tainted("node.kubernetes.io/network-unavailable", "NoSchedule"), agent(hostNetwork=True)],
+        [tainted("node.kubernetes.io/network-unavailable", "NoSchedule", conditions=OFF_LINE), agent(hostNetwork=True)],
         CANNOT,
     ),
     "a taint of the network keeps other DaemonSets away": (
-        [tainted("node.kubernetes.io/network-unavailable", "NoSchedule"), agent()],
+        [tainted("node.kubernetes.io/network-unavailable", "NoSchedule", conditions=OFF_LINE), agent()],
         FITS,
+    ),
+    "a taint of a condition that a node does not have goes": (
+        [tainted("node.kubernetes.io/disk-pressure", "NoSchedule"), WEB],
+        OPEN,
+    ),
+    "a taint of a cordon that a node does not have goes": (
+        [tainted("node.kubernetes.io/unschedulable", "NoSchedule"), WEB],
+        OPEN,
+    ),
+    "a taint of a condition with another effect stays": (
+        [tainted("node.kubernetes.io/unschedulable", "NoExecute"), WEB],
+        CANNOT,
+    ),
+    "a node that is not ready": (
+        [tainted("node.kubernetes.io/not-ready", "NoSchedule", conditions=[{"type": "Ready", "status": "False"}]), WEB],
+        CANNOT,
     ),
     "what tolerates a taint for a time is evicted": (
         [tainted("spot", "NoExecute"), deployment("web", 1, template(containers=[container(cpu=1)], **for_seconds(0)))],
@@ -502,6 +519,59 @@ def test_an_evicted_pod_of_a_job_may_be_its_last() -> None:
     web = deployment("web", 1, template(containers=[container(cpu=1)], priorityClassName="high", **two))
     assert judge([*nodes, high, web, train()]).stack is FITS
     assert judge([*nodes, high, web, train(backoffLimit=0)]).stack is OPEN
+
+
+def test_a_job_with_room_for_one_pod_may_lose_others_by_eviction() -> None:
+    nodes = [node("a", cpu="2", memory="8Gi"), priority_class("high", 10)]
+    web = deployment("web", 1, template(containers=[container(cpu=1)], priorityClassName="high"))
+    two: Manifest = {"completions": 2}
+    pods = template({"app": "train"}, [container(cpu=1)])
+    ignored = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+    assert judge([*nodes, web, job("train", 2, pods, **two)]).stack is FITS
+    found = judge([*nodes, web, job("train", 2, pods, backoffLimit=0, **two)])
+    assert (found.stack, found.of_stack[0].rule) == (OPEN, "preemption")
+    assert judge([node("a", cpu="3"), nodes[1], web, job("train", 2, pods, backoffLimit=0, **two)]).stack is FITS
+    assert judge([*nodes, web, job("train", 2, pods, backoffLimit=0, podFailurePolicy=ignored, **two)]).stack is FITS
+    eight = [node("a", cpu="8"), nodes[1], {**web, "spec": {**web["spec"], "replicas": 7}}]
+    assert judge([*eight, job("train", 8, pods, completions=8)]).stack is OPEN  # it bears six
+
+
+def test_a_deadline_goes_on_while_pods_wait() -> None:
+    pods = template({"app": "train"}, [container(cpu=1)])
+    soon: Manifest = {"completions": 2, "activeDeadlineSeconds": 100}
+    one = node("a", cpu="1", memory="8Gi")
+    assert judge([ROOMY, job("train", 2, pods, **soon)]).stack is FITS
+    assert judge([one, job("train", 1, pods, **soon)]).stack is FITS  # one after the other, whatever the nodes
+    alone = judge([one, job("train", 2, pods, **soon)])
+    assert (alone.workloads[0].verdict, alone.workloads[0].reasons[0].path) == (OPEN, "activeDeadlineSeconds")
+    assert judge([one, job("train", 1, pods, **soon), job("other", 1, pods)]).stack is OPEN
+    two = quota(hard={"pods": "2"})
+    assert judge([ROOMY, two, job("train", 2, pods, **soon)]).stack is FITS
+    assert judge([ROOMY, two, job("train", 2, pods, **soon), job("other", 1, pods)]).stack is OPEN
+    assert judge([ROOMY, two, job("train", 3, pods, **{**soon, "completions": 3})]).stack is OPEN
+
+
+def test_pods_of_a_work_queue_have_their_claims_at_once() -> None:
+    claims = quota(hard={"persistentvolumeclaims": "2"})
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "disks",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+    pods = template({"app": "train"}, [container(cpu=1)], volumes=[volume])
+    found = [
+        judge([ROOMY, {**storage_class([]), "allowedTopologies": []}, claims, job("train", n, pods)]).stack
+        for n in (2, 3)
+    ]
+    assert found == [FITS, OPEN]
+
+
+def test_a_stored_job_has_the_labels_of_its_controller() -> None:
+    stored = train()
+    stored["metadata"]["uid"] = "7a0f"
+    stored["spec"]["template"]["metadata"]["labels"] |= {"controller-uid": "7a0f", "job-name": "train"}
+    assert judge([ROOMY, stored]).stack is FITS
 
 
 def test_a_pod_evicts_nothing_that_it_needs_itself() -> None:

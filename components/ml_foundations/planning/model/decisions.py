@@ -160,10 +160,10 @@ class Candidate:
         return max(count, self.workload.completions) if in_all else count
 
     def made_claims(self, *, in_all: bool = False) -> Iterable[tuple[Manifest, int]]:
-        """The claims that are made for its pods, with their number."""
+        """The claims that are made for its pods, with their number; in all, for each that is created."""
         for pod_set, pod in self.sets:
             for claim in pod.made_claims:
-                count = self.number(pod_set, in_all=in_all)
+                count = max(self.number(pod_set, in_all=in_all), in_all * pod_set.count)
                 kept = sum(name_of(each).startswith(f"{name_of(claim)}-{self.workload.name}-") for each in self.kept)
                 yield claim, min(count, len(ordinals(self.workload)) - kept) if kept else count
 

@@ -20,8 +20,14 @@ MIN_NODES = "ml-foundations/min-nodes"
 """The annotation with the fewest nodes that such a template stands for; default 0."""
 SHARED_HOSTNAME = f"{labels.HOSTNAME} (shared)"
 """Stands for the label of the host name where it does not tell the nodes apart."""
-_PRESSURES = {"MemoryPressure": "memory-pressure", "DiskPressure": "disk-pressure", "PIDPressure": "pid-pressure"}
+_PRESSURES = {
+    "MemoryPressure": "memory-pressure",
+    "DiskPressure": "disk-pressure",
+    "PIDPressure": "pid-pressure",
+    "NetworkUnavailable": "network-unavailable",
+}
 """The taints that conditions of nodes bring; nodes that are not ready are taken to become so."""
+_BROUGHT = frozenset(f"node.kubernetes.io/{name}" for name in (*_PRESSURES.values(), "unschedulable"))
 
 
 @dataclass(eq=False)
@@ -70,6 +76,12 @@ class NodeClass:
             if condition.get("status") == "True" and (key := _PRESSURES.get(condition.get("type", ""))):
                 found.append({"key": f"node.kubernetes.io/{key}", "effect": "NoSchedule"})
         return found
+
+    def keeps(self, taint: Manifest) -> bool:
+        """Whether a taint stays: the node controller takes that of a condition away that the nodes do not have."""
+        brought = self.taints[len(items(section(self.manifest, "spec"), "taints")) :]
+        is_brought = taint.get("effect") == "NoSchedule" and str(taint.get("key")) in _BROUGHT
+        return not is_brought or any(each["key"] == taint["key"] for each in brought)
 
     def domain(self, key: str) -> Any:
         """The nodes' topology domain under a label key; None where they have none, or each its own."""

@@ -110,7 +110,9 @@ class Workload:
     def replaces_evicted(self) -> bool:
         """Whether a new pod is made for one that is evicted, for certain: those of Jobs count as failed."""
         stops = {"backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"} & self._job_spec.keys()
-        return self.kind != "Pod" and not (self.is_finite and stops)
+        many = self.kind != "JobSet" and self.pods[0].count > 6  # the default of backoffLimit
+        is_borne = not (stops or many) or _ignores_evictions(section(self._job_spec, "podFailurePolicy"))
+        return self.kind != "Pod" and (is_borne or not self.is_finite)
 
     @property
     def deadline(self) -> int | None:
@@ -193,7 +195,8 @@ def _controller_labels(document: Manifest) -> Mapping[str, str]:
         case "DaemonSet":
             return {"controller-revision-hash": by_lot, "pod-template-generation": "1"}
         case "Job":
-            return dict(zip(OF_JOB, (name_of(document),) * 2 + (by_lot,) * 2, strict=True))
+            uid = section(document, "metadata").get("uid") or by_lot
+            return dict(zip(OF_JOB, (name_of(document),) * 2 + (uid,) * 2, strict=True))
         case "CronJob":
             return dict.fromkeys(OF_JOB, by_lot)
         case _:
@@ -207,6 +210,14 @@ def is_running(document: Manifest) -> bool:
         and bool(section(document, "spec").get("nodeName"))
         and section(document, "status").get("phase") in ("Running", "Pending", "Unknown")
     )
+
+
+def _ignores_evictions(policy: Manifest) -> bool:
+    """Whether evicted pods do not count as failed: of the rules, the first that matches decides."""
+    first = next(filter(is_mapping, items(policy, "rules")), dict[str, Any]())
+    conditions = filter(is_mapping, items(first, "onPodConditions"))
+    is_met = any((c.get("type"), c.get("status", "True")) == ("DisruptionTarget", "True") for c in conditions)
+    return is_met and first.get("action") == "Ignore"
 
 
 def may_end(pod: Manifest) -> bool:

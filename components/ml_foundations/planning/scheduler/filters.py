@@ -85,7 +85,7 @@ def _shown(of_node: Mapping[str, Any], key: str) -> str:
 
 def _taints(spec: Manifest, node: NodeClass) -> Iterable[Refusal]:
     for taint in untolerated_taints(items(spec, "tolerations"), node.declared_taints):
-        yield Refusal("taint", "tolerations", f"untolerated taint {described_taint(taint)}")
+        yield Refusal("taint", "tolerations", f"untolerated taint {described_taint(taint)}", certain=node.keeps(taint))
     for taint in node.taints:
         if taint.get("effect") == "NoExecute" and any(
             each.get("tolerationSeconds") is not None and not untolerated_taints([each], [taint])

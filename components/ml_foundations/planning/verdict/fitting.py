@@ -22,7 +22,7 @@ from ml_foundations.planning.model.free_volumes import access_modes
 from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import PodSet
-from ml_foundations.planning.scheduler.competition import judge_together
+from ml_foundations.planning.scheduler.competition import groups, judge_together
 from ml_foundations.planning.scheduler.every_order import search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.one_class import Capacity, capacity
@@ -112,6 +112,18 @@ class Fitting:
                 for candidate in candidates:
                     candidate.refuse([told("zone-of-the-first", "volumes", certain=False, claim=name_of(claim))])
 
+    def failing(self, job: Candidate, beside: Sequence[Candidate]) -> Iterable[Refusal]:
+        """Why a Job may fail where not all pods have room at once: its time passes, or evicted pods count as failed."""
+        workload, own = job.workload, {id(pod) for _, pod in job.sets}
+        highest = max((pod.priority for other in beside for _, pod in other.sets if pod.preempts), default=0)
+        is_evicted = any(pod.priority < highest and not pod.recreated for _, pod in job.sets)
+        if not workload.is_finite or workload.queue is not None or not (is_evicted or workload.deadline is not None):
+            return
+        for group in groups(self.demands(beside, self._cluster.places)):
+            is_own = not own.isdisjoint(id(demand.pod) for demand in group)
+            if is_own and self.judge_together(group, self._cluster.places)[0] is not Verdict.FITS:
+                yield told("evicted-job" if is_evicted else "waits-too-long", certain=False, object=str(workload))
+
     def _place_daemons(self, candidate: Candidate) -> None:
         """A DaemonSet runs on every node that takes it."""
         pod_set, pod = candidate.sets[0]
@@ -160,6 +172,8 @@ class Fitting:
         candidate.decide(Verdict.FITS)
         if found.least < pod_set.count:
             candidate.warnings.append(in_turns(pod_set, found.least, "the nodes"))
+            waits = told("waits-too-long", "activeDeadlineSeconds", certain=False)
+            candidate.refuse([waits] if workload.deadline is not None else ())
         for rule, count in workload.ceilings:
             if count > found.most:
                 candidate.warnings.append(GrowthStops(rule, pod_set, pod, count, found.most))

@@ -192,6 +192,8 @@ class _Together:
             for candidate in judged:
                 if staying and candidate.workload.takes_turns:
                     self._wait(candidate, staying, always)
+                if candidate.verdict is Verdict.FITS:
+                    self._decide(Verdict.UNDETERMINED, *self.fitting.failing(candidate, judged))
         return self._verdict, self.reasons
 
     @property
@@ -252,15 +254,18 @@ class _Together:
                 own = {name: amount + charge.pop(name, 0) for name, amount in own.items()}
                 self._decide(Verdict.CANNOT_FIT, *(refused := quota.exceeded(own, everyone)))
                 exceeded = quota.exceeded(charge, names)
-                lasting = [c for c in always if not c.workload.is_pod_that_may_end]
-                is_certain = len(lasting) == len(always) or quota.exceeded(quota.charge(lasting))
-                self._decide(Verdict.CANNOT_FIT if is_certain else Verdict.UNDETERMINED, *exceeded)
+                lasting = quota.charge([c for c in always if not c.workload.is_pod_that_may_end])
+                self._decide(Verdict.CANNOT_FIT if quota.exceeded(lasting) else Verdict.UNDETERMINED, *exceeded)
                 contested = quota.exceeded(beside, names) or quota.exceeded(in_all, everyone, in_all=True)
                 self._decide(Verdict.UNDETERMINED, *(contested if not exceeded and not refused else ()))
+                at_once = quota.exceeded(total((charge, *map(quota.pods_charge, turns))))
                 for job in turns if not exceeded else ():
                     pods = quota.pods_charge(job, None if job.workload.all_at_once else 1)
                     waits = quota.exceeded(total((charge, pods)), [*names, job.workload])
                     self._decide(Verdict.UNDETERMINED, *waits)
+                    if job.workload.deadline is not None and at_once:
+                        late = told("waits-too-long", certain=False, object=str(job.workload))
+                        self._decide(Verdict.UNDETERMINED, late)
 
 
 def _quotas_left(admission: Admission, candidates: Sequence[Candidate]) -> Iterable[QuotaLeft]:
