@@ -78,7 +78,7 @@ def test_grouping_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [[*case.documents, *copies(case.documents)] for case in generator.batch(0)[::5]]
     grouped = [verdicts_of(judge(documents)) for documents in cases]
     monkeypatch.setattr(
-        cluster, "together", lambda nodes, running, mentioned: [(each, running.get(each.name, ())) for each in nodes]
+        cluster, "grouped", lambda nodes, running, mentioned: [(each, running.get(each.name, ())) for each in nodes]
     )
     for documents, found in zip(cases, grouped, strict=True):
         for one, other in zip(found, verdicts_of(judge(documents)), strict=True):
