@@ -6,7 +6,7 @@ from itertools import chain
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import millis
+from ml_foundations.kubernetes.quantities import millis, times
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server import pod_security, validation
@@ -351,10 +351,9 @@ def _charge_pods(candidate: Candidate, quota: Quota) -> None:
     candidate.refuse(exceeded if not most else ())
     if not exceeded:
         for pod_set, pod in candidate.sets[:1]:
-            for rule, count in workload.ceilings:
-                candidate.warnings += [
-                    GrowthStops(rule, pod_set, pod, count, each) for each in quota.growth(pod, count)
-                ]
+            for rule, count in workload.ceilings if quota.covers(pod) else ():
+                found = quota.exceeded(times(pod.charge, count))
+                candidate.warnings += [GrowthStops(rule, pod_set, pod, count, each) for each in found]
 
 
 def _selector_keys(spec: Manifest) -> Iterable[str]:

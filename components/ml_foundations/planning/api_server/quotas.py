@@ -139,10 +139,6 @@ class Quota:
                 wanted = min(wanted, max(0, self.hard[name] - self.taken.get(name, 0)) // amount)
         return wanted
 
-    def growth(self, pod: PodClass, count: int) -> list[QuotaExceeded]:
-        """What a number of pods of a class exceeds."""
-        return self.exceeded(times(pod.charge, count)) if self.covers(pod) else []
-
     def refusals(self, pod: PodClass) -> Iterable[Refusal]:
         """Containers without what a quota on cpu or memory makes them give."""
         spec = pod.spec

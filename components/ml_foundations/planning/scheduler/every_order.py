@@ -198,11 +198,9 @@ class _Board:
         return sum(loads[index] for index in classes)
 
 
-def _note(outcome: Outcome, placed: Sequence[int], counts: Sequence[int]) -> None:
-    if list(placed) == list(counts):
-        outcome.complete = True
-    else:
-        outcome.stuck = True
+def _note(outcome: Outcome, placed: list[int], counts: list[int]) -> None:
+    outcome.complete |= placed == counts
+    outcome.stuck |= placed != counts
     outcome.least = list(map(min, outcome.least, placed))
     outcome.most = list(map(max, outcome.most, placed))
 
