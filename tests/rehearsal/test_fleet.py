@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -78,6 +78,12 @@ def test_where_the_proof_fails_the_page_says_so(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(fleet, "judge_program", fail)
     (finding,) = fleet._judged([]).findings
     assert finding.message == "the proof could not judge what is deployed: KeyError: 'what went wrong'"
+
+
+@pytest.mark.parametrize(("labels", "said"), [({KUEUE_QUEUE: "training"}, ("Pending", "")), ({}, ("Suspended", ""))])
+def test_what_kueue_has_not_looked_at_yet_is_under_way(labels: dict[str, str], said: tuple[str, str]) -> None:
+    seen = _Evidence([], lambda _: [], {}, [], {})
+    assert seen.suspended({"metadata": {"uid": "u", "labels": labels}}) == said
 
 
 @pytest.mark.parametrize(

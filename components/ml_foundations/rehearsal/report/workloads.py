@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from ml_foundations.catalog.kueue import API_VERSION
-from ml_foundations.kubernetes.labels import GPU_RESOURCE
+from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import pod_requests
 from ml_foundations.rehearsal.api import Api, Object, condition, owners
@@ -116,12 +116,14 @@ class _Evidence:
         return next((each["message"] for why in reversed(reasons) for each in about[::-1] if each["reason"] == why), "")
 
     def suspended(self, workload: Object) -> tuple[str, str]:
-        """State and reason of a workload that is not let go: it has its turn, and waits for nodes, or rests."""
+        """State and reason of a workload that is not let go: its queue has it, and it waits for nodes, or rests."""
         found = self.queued.get(workload["metadata"]["uid"], {})
         checks = items(section(found, "status"), "admissionChecks")
         pending = [check.get("message", "") for check in checks if check["state"] == "Pending"]
         reserved = condition(found, "QuotaReserved")
-        if reserved.get("status") == "True":
+        # Until Kueue has looked at what is in a queue, it says nothing of it.
+        is_new = KUEUE_QUEUE in labels_of(workload) and not reserved
+        if is_new or reserved.get("status") == "True":
             return "Pending", next(iter(pending), "")
         return "Suspended", reserved.get("message", "")
 
