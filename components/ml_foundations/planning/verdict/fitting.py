@@ -112,17 +112,22 @@ class Fitting:
                 for candidate in candidates:
                     candidate.refuse([told("zone-of-the-first", "volumes", certain=False, claim=name_of(claim))])
 
-    def failing(self, job: Candidate, beside: Sequence[Candidate]) -> Iterable[Refusal]:
-        """Why a Job may fail where not all pods have room at once: its time passes, or evicted pods count as failed."""
-        workload, own = job.workload, {id(pod) for _, pod in job.sets}
-        highest = max((pod.priority for other in beside for _, pod in other.sets if pod.preempts), default=0)
-        is_evicted = any(pod.priority < highest and not pod.recreated for _, pod in job.sets)
-        if not workload.is_finite or workload.queue is not None or not (is_evicted or workload.deadline is not None):
-            return
-        for group in groups(self.demands(beside, self._cluster.places)):
-            is_own = not own.isdisjoint(id(demand.pod) for demand in group)
-            if is_own and self.judge_together(group, self._cluster.places)[0] is not Verdict.FITS:
-                yield told("evicted-job" if is_evicted else "waits-too-long", certain=False, object=str(workload))
+    def failing(self, judged: Sequence[Candidate]) -> Iterable[Refusal]:
+        """Why Jobs may fail where not all pods have room at once: time passes, or evicted pods count as failed."""
+        highest = max((pod.priority for each in judged for _, pod in each.sets if pod.preempts), default=0)
+        fragile: list[tuple[set[int], Refusal]] = []
+        for job in judged:
+            is_evicted = any(pod.priority < highest and not pod.recreated for _, pod in job.sets)
+            is_left_alone = job.workload.is_finite and job.workload.queue is None and job.verdict is Verdict.FITS
+            if is_left_alone and (is_evicted or job.workload.deadline is not None):
+                rule = "evicted-job" if is_evicted else "waits-too-long"
+                own = {id(pod) for _, pod in job.sets}
+                fragile.append((own, told(rule, certain=False, object=str(job.workload))))
+        for group in groups(self.demands(judged, self._cluster.places)) if fragile else ():
+            pods = {id(demand.pod) for demand in group}
+            found = [refusal for own, refusal in fragile if not own.isdisjoint(pods)]
+            if found and self.judge_together(group, self._cluster.places)[0] is not Verdict.FITS:
+                yield from found
 
     def _place_daemons(self, candidate: Candidate) -> None:
         """A DaemonSet runs on every node that takes it."""

@@ -192,8 +192,7 @@ class _Together:
             for candidate in judged:
                 if staying and candidate.workload.takes_turns:
                     self._wait(candidate, staying, always)
-                if candidate.verdict is Verdict.FITS:
-                    self._decide(Verdict.UNDETERMINED, *self.fitting.failing(candidate, judged))
+            self._decide(Verdict.UNDETERMINED, *self.fitting.failing(judged))
         return self._verdict, self.reasons
 
     @property
