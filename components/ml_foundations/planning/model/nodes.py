@@ -79,9 +79,10 @@ class NodeClass:
 
     def keeps(self, taint: Manifest) -> bool:
         """Whether a taint stays: the node controller takes that of a condition away that the nodes do not have."""
+        if taint.get("effect") != "NoSchedule" or str(taint.get("key")) not in _BROUGHT:
+            return True
         brought = self.taints[len(items(section(self.manifest, "spec"), "taints")) :]
-        is_brought = taint.get("effect") == "NoSchedule" and str(taint.get("key")) in _BROUGHT
-        return not is_brought or any(each["key"] == taint["key"] for each in brought)
+        return any(each["key"] == taint["key"] for each in brought)
 
     def domain(self, key: str) -> Any:
         """The nodes' topology domain under a label key; None where they have none, or each its own."""
