@@ -10,11 +10,12 @@ import shutil
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
 import psutil
-import urllib3
 
 from ml_foundations.rehearsal.control_plane import configuration
 from ml_foundations.rehearsal.files import read_text
@@ -191,10 +192,12 @@ def _missing(rehearsal: Rehearsal) -> dict[str, str]:
 
 def probe(port: int, path: str, context: ssl.SSLContext | None = None) -> str | None:
     """Ask for a path; return what is wrong, or nothing when the answer is 200."""
-    url = f"{'https' if context else 'http'}://{configuration.LOOPBACK}:{port}{path}"
+    # Not urllib3: it warns the user of each certificate that is not verified.
+    connect = partial(HTTPSConnection, context=context) if context else HTTPConnection
     try:
-        with urllib3.PoolManager(ssl_context=context) as pool:
-            status = pool.request("GET", url, timeout=5, retries=False, redirect=False).status
-    except urllib3.exceptions.HTTPError as error:
+        with closing(connect(configuration.LOOPBACK, port, timeout=5)) as connection:
+            connection.request("GET", path)
+            status = connection.getresponse().status
+    except (OSError, HTTPException) as error:
         return f"no answer at {path} ({error})"
     return None if status == 200 else f"{path} answers {status}"
