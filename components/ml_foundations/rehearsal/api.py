@@ -137,7 +137,7 @@ def owners(item: Object) -> set[str]:
 
 def condition(item: Object, name: str) -> Object:
     """A condition in the status of an object; empty if it has none of that type."""
-    conditions = item.get("status", {}).get("conditions") or []
+    conditions = (item.get("status") or {}).get("conditions") or []
     return next((found for found in conditions if found["type"] == name), {})
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ml_foundations.catalog.pools import PoolGpu, PoolTraits
-from ml_foundations.rehearsal.files import locked, read_json, write_json
+from ml_foundations.rehearsal.files import locked, read_json, stamp, write_json
 from ml_foundations.rehearsal.layout import Rehearsal
 
 _DEFAULT_ZONES = ("us-central1-a",)
@@ -78,6 +78,11 @@ class Store:
     def clusters(self) -> dict[str, dict[str, Any]]:
         """The declared clusters by id: the Pulumi resource of each, as type, id, urn, inputs and outputs."""
         return {cluster["id"]: cluster for cluster in self._all("clusters")}
+
+    def version(self) -> list[list[int]]:
+        """Another one when a node pool or cluster is declared, changed or forgotten: each replaces a file."""
+        folders = (self.root / "node_pools", self.root / "clusters")
+        return [stamp(folder) for folder in folders if folder.exists()]
 
     def recorded(self) -> list[dict[str, Any]]:
         """The resources that were only recorded."""

@@ -25,6 +25,7 @@ _NODES = "/api/v1/nodes"
 _DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 _REMOVAL_GRACE_SECONDS = 1.0
 _TICK_SECONDS = 0.5
+_LOOK_SECONDS = 0.05
 _QUIET_SECONDS = 0.1
 _REST = 9
 """After a round comes this many times its CPU time without one: at size, the replica needs the processor more."""
@@ -44,6 +45,7 @@ class Supervisor:
         self._ran_on: Mapping[str, Mapping[str, str]] = self._store.noted("ran_on", {})
         self._api = Api(Access(rehearsal.kubeconfig))
         self._changed = threading.Event()
+        self._declared = self._store.version()
         self._operator: operator.Operator | None = None
         self._refused: set[str] = set()
         """The pools that did not get their nodes in the last round: no pod is to wait for them."""
@@ -83,8 +85,7 @@ class Supervisor:
     def run(self) -> None:
         """Reconcile for as long as the replica is there."""
         while self._rehearsal.replica_dir.exists():
-            self._changed.wait(_TICK_SECONDS)
-            self._changed.clear()
+            self._await_change()
             if not all(informer.synced.is_set() for informer in self._informers):
                 continue
             before = time.thread_time()
@@ -92,6 +93,13 @@ class Supervisor:
                 self.reconcile()
             # Let changes gather: one round for a burst of pods, not one for each.
             time.sleep(max(_QUIET_SECONDS, _REST * (time.thread_time() - before)))
+
+    def _await_change(self) -> None:
+        """Wait until the API server or the program has changed something, or for a tick: nodes idle by time alone."""
+        end, seen = time.monotonic() + _TICK_SECONDS, self._declared
+        while self._declared == seen and time.monotonic() < end and not self._changed.wait(_LOOK_SECONDS):
+            self._declared = self._store.version()
+        self._changed.clear()
 
     def reconcile(self) -> None:
         """One round: DaemonSets, scaling, nodes, disks, addresses, history; each has its turn, whatever else fails."""

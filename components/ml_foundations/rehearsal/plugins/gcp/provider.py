@@ -32,7 +32,7 @@ _DEFAULTS = "__defaults"
 """Where the provider notes which inputs it filled in itself."""
 
 _TIMEOUT_SECONDS = 1800
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.1
 _INDEX = re.compile(r"\[\d+\]")
 _LINKS = ("projects/", "https://www.googleapis.com/")
 _PREFIXED_DIGITS = 26

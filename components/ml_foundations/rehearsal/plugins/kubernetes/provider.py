@@ -29,7 +29,7 @@ _NO_GENERATED_NAMES = (
     "give metadata.name, or leave out both, and Pulumi makes a name"
 )
 _MANAGED_BY = "app.kubernetes.io/managed-by"
-_RETRY_SECONDS = (1, 2, 4, 8, 16)
+_RETRY_SECONDS = (0.25, 0.5, 1, 2, 4, 8, 16)
 """The pauses before a new object is tried again while its namespace or kind does not exist yet."""
 
 
