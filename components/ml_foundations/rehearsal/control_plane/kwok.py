@@ -170,7 +170,7 @@ def _require_alive(rehearsal: Rehearsal) -> list[Process]:
 
 
 def _missing(rehearsal: Rehearsal) -> dict[str, str]:
-    """What keeps each component from being ready; empty when all of them are."""
+    """What keeps components from being ready, the API server before all others; empty when all of them are."""
     missing = {process.name: "it does not run" for process in processes(rehearsal) if not process.running}
     if missing:
         return missing
@@ -187,6 +187,8 @@ def _missing(rehearsal: Rehearsal) -> dict[str, str]:
     ):
         if wrong := probe(ports[port], path, context):
             missing.setdefault(name, wrong)
+        if "kube-apiserver" in missing:
+            break
     return missing
 
 
