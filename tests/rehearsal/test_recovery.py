@@ -106,7 +106,7 @@ def test_a_new_stack_is_previewed_beside_the_start_of_its_replica(tmp_path: Path
 
 
 def test_a_first_preview_that_asks_the_replica_is_left_to_up(tmp_path: Path) -> None:
-    rehearsal = with_pulumi(tmp_path, "sys.exit('stack' not in sys.argv)")
+    rehearsal = with_pulumi(tmp_path, "sys.exit(1)")
     with stack.first_preview(rehearsal) as previewed:
         assert not previewed()
 
@@ -117,8 +117,7 @@ def test_no_preview_goes_on_beside_a_start_that_failed(tmp_path: Path) -> None:
         until((tmp_path / "begun").exists)
         raise KeyError
     assert not stack.process(rehearsal).running
-    with pytest.raises(RehearsalError):
-        previewed()
+    assert not previewed()
 
 
 def test_what_was_applied_is_previewed_and_updated_only_where_that_may_change_something(tmp_path: Path) -> None:
