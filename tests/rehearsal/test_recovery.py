@@ -15,7 +15,6 @@ from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import CHECKOUT

@@ -468,6 +468,18 @@ def test_it_does_not_wait_for_ever_nor_for_anything_else(
     assert 5 - len(client.refusals) == tries
 
 
+def test_what_may_have_been_made_unheard_is_taken_over() -> None:
+    client = ClusterOfOne()
+    provider = provider_of(client)
+    client.refusals = [ApiError(500, "etcdserver: server stopped")]
+    with pytest.raises(RehearsalError, match="server stopped"):
+        provider.create(CONFIG_MAPS, named())
+    for _ in range(2):
+        assert provider.create(CONFIG_MAPS, named()).id == "default/x"
+    # Created; then applied, as what may be there; then created again, as that was told.
+    assert ["created" in options for options in client.asked] == [True, False, True]
+
+
 def test_an_interrupt_ends_the_wait_for_a_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin, "_RETRY_SECONDS", (600,))
     client = ClusterOfOne()

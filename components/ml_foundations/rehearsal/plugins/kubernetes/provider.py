@@ -5,12 +5,15 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ml_foundations.kubernetes.merging import without_nulls
 from ml_foundations.kubernetes.objects import RELEASE, labels_of
 from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.rehearsal.api import ApiError, Object
+from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.changes import changed_paths, is_below
 from ml_foundations.rehearsal.plugins.kubernetes import annotations, objects, settings, waiting
 from ml_foundations.rehearsal.plugins.kubernetes.client import FIELD_MANAGER, Client, UnknownKindError
@@ -135,6 +138,7 @@ class KubernetesProvider(Provider):
             return self._helm.install(resource, new)
         with _explained(resource, "it could not be created"):
             live = self._created(resource, new)
+        _unheard(resource).unlink(missing_ok=True)
         return self._await_ready(resource, new, live)
 
     def update(self, resource: Resource, old: State, new: Properties) -> State:
@@ -235,6 +239,9 @@ class KubernetesProvider(Provider):
             try:
                 return self._applied(resource, new)
             except ApiError as error:
+                if error.status == 0 or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                    _unheard(resource).parent.mkdir(exist_ok=True)
+                    _unheard(resource).touch()
                 if error.status != 404 or self.cancelled.is_set():
                     raise
                 if warning := objects.removal(new["apiVersion"], new["kind"]):
@@ -248,7 +255,7 @@ class KubernetesProvider(Provider):
         wanted = self._located(new, old)
         manager = _field_manager(resource, wanted)
         force = annotations.is_set(wanted, annotations.FORCE) or self._settings.forces
-        if old is None and (self._settings.upserts or _is_patch(resource)):
+        if old is None and (self._settings.upserts or _is_patch(resource) or _unheard(resource).exists()):
             return self._client.apply(wanted, manager, dry_run=dry_run, force=force or dry_run)
         if old is None:
             return self._client.create(wanted, dry_run=dry_run)
@@ -288,6 +295,11 @@ class KubernetesProvider(Provider):
         if reasons:
             raise InitFailedError(state, reasons)
         return state
+
+
+def _unheard(resource: Resource) -> Path:
+    """The file that stands for an object that may have been made, as by an etcd that died before it could say so."""
+    return Rehearsal.of_this_process().root / "unheard" / hashlib.sha256(resource.urn.encode()).hexdigest()
 
 
 def _is_patch(resource: Resource) -> bool:
