@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -247,6 +248,12 @@ def test_claims_bind_and_grow_and_their_volumes_go_with_them(rehearsal: Rehearsa
     core.delete_namespaced_pod("reader", "default")
     core.delete_collection_namespaced_persistent_volume_claim("default")
     until(lambda: not core.list_persistent_volume().items)
+
+
+def test_a_look_at_what_runs_warns_nobody_of_certificates(rehearsal: Rehearsal, tools: Tools) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kwok.start(rehearsal, tools)
 
 
 def test_jobs_run_for_a_moment_or_as_long_as_they_say_and_deployments_get_ready(rehearsal: Rehearsal) -> None:
