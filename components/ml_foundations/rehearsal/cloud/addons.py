@@ -39,11 +39,11 @@ class Addons:
         """Make what is not there yet, by the properties of the cluster; one that exists already has all."""
         without = missing_kinds(cluster) | missing_drivers(cluster) if cluster else {}
         off = [each for each in self._missing if section(each, "spec").get("group", each.get("provisioner")) in without]
-        for manifest in self._missing:
-            if manifest not in off:
-                self._api.ensure(_PATHS[manifest["kind"]], manifest)
-        for manifest in self._missing:
-            if manifest not in off and manifest["kind"] == "CustomResourceDefinition":
+        present = [each for each in self._missing if each not in off]
+        for manifest in present:
+            self._api.ensure(_PATHS[manifest["kind"]], manifest)
+        for manifest in present:
+            if manifest["kind"] == "CustomResourceDefinition":
                 self._age(f"{_PATHS[manifest['kind']]}/{name_of(manifest)}")
         self._missing = off
 

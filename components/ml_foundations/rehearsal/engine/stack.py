@@ -112,10 +112,11 @@ def create(rehearsal: Rehearsal) -> None:
 
     As ``pulumi stack init`` does, which takes half a second and writes into the project's stack file.
     """
-    state, project = state_file(rehearsal), environment.project_settings(rehearsal.project)["name"]
+    state = state_file(rehearsal)
     if not state.exists():
         write(rehearsal.backend_dir / ".pulumi" / "meta.yaml", "version: 1\n")
-        write_json(state, {"version": 3, "checkpoint": {"stack": f"organization/{project}/{rehearsal.stack}"}})
+        name = f"organization/{state.parent.name}/{rehearsal.stack}"
+        write_json(state, {"version": 3, "checkpoint": {"stack": name}})
 
 
 def state_file(rehearsal: Rehearsal) -> Path:
