@@ -40,9 +40,9 @@ VICTIMS = {
     "everything": r"",
 }
 """What is killed: by a pattern of the command lines of the rehearsal's own processes."""
-_SECONDS = {"up": 22.0, "change": 12.0, "down": 3.0}
+_SECONDS = {"up": 11.0, "change": 6.0, "down": 2.0}
 """About how long each phase takes; the moment is one of these."""
-_STARTING_SECONDS = 8.0
+_STARTING_SECONDS = 4.0
 _PATIENCE = 300
 
 
