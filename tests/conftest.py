@@ -20,7 +20,7 @@ from ml_foundations.rehearsal.tools.toolchain import Tools
 from tests.support.checkout import CHECKOUT, Checkout
 from tests.support.cluster import Cluster
 
-COSTS = {"suffered": 120, "copy_checkout": 30, "cluster": 1, "tools": 1}
+COSTS = {"suffered": 360, "copy_checkout": 30, "cluster": 1, "tools": 1}
 """Fixtures of tests that need a replica or its tools, and what such a test takes, beside others."""
 
 
