@@ -29,7 +29,8 @@ _LOOK_SECONDS = 0.05
 _QUIET_SECONDS = 0.1
 _REST = 9
 """After a round comes this many times its CPU time without one: at size, the replica needs the processor more."""
-_NODES_AT_ONCE = 16
+_NODES_AT_ONCE = 48
+"""As many as hold their own beside the pods of DaemonSets, which come by the hundred."""
 _Busy = Mapping[str, Sequence[Manifest]]
 """By node, the pods that keep it from being removed."""
 
