@@ -72,7 +72,7 @@ def _kinds(component: str, args: _Arguments) -> list[str]:
 
 
 def _kind(part: Part) -> str:
-    return part.declared.type.rpartition(".")[2] if isinstance(part.declared, Cloud) else part.declared["kind"]
+    return part.declared.type.rpartition(":")[2] if isinstance(part.declared, Cloud) else part.declared["kind"]
 
 
 def _row(component: str) -> str:

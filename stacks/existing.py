@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import pulumi
 import pulumi_kubernetes as k8s
 from ml_foundations.component.outputs import inputs_as_sent
 from ml_foundations.component.parts import Cloud
-from ml_foundations.component.sdk import class_of
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import Name
 from ml_foundations.planning.input.program import NODE_POOL, Resource
@@ -36,4 +36,4 @@ def provider(cluster: ExistingCluster) -> k8s.Provider:
 def node_pools(described: Iterable[ComponentSpec]) -> list[Resource]:
     """The cluster's own node pools, as the engine would get them if the program made them."""
     made = [part.declared for pool in described for part in pool.parts() if isinstance(part.declared, Cloud)]
-    return [(NODE_POOL, inputs_as_sent(class_of(pool.type), pool.arguments)) for pool in made]
+    return [(NODE_POOL, inputs_as_sent(pulumi.CustomResource, pool.inputs)) for pool in made]

@@ -15,5 +15,5 @@ def manifest_of(spec: ComponentSpec, kind: str) -> dict[str, Any]:
 def values_of(spec: ComponentSpec) -> Any:
     """The values of the component's Helm release."""
     clouds = [part.declared for part in spec.declared_parts() if isinstance(part.declared, Cloud)]
-    [values] = [cloud.arguments["values"] for cloud in clouds if "values" in cloud.arguments]
+    [values] = [cloud.inputs["values"] for cloud in clouds if "values" in cloud.inputs]
     return values

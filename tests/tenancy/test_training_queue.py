@@ -221,7 +221,7 @@ def test_nodes_of_a_queued_pool_are_asked_for_all_at_once() -> None:
 def test_the_charts_values_are_keys_of_it_and_the_rehearsal_runs_the_same_version() -> None:
     kueue = next(part.declared for part in spec().parts() if part.role == "kueue")
     assert isinstance(kueue, Cloud)
-    values = kueue.arguments["values"]
+    values = kueue.inputs["values"]
     assert not list(unknown_keys("kueue", values))
     config = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
     [port] = values["webhookService"]["ports"]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, Union, cast, get_args, get_origin
@@ -12,7 +13,6 @@ from pydantic import AfterValidator
 
 from ml_foundations.component.errors import FieldsError, unknown
 from ml_foundations.component.outputs import arguments_class
-from ml_foundations.component.parts import typed_class
 from ml_foundations.kubernetes.merging import MERGE_KEYS
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, section
 from ml_foundations.kubernetes.selectors import selects
@@ -50,12 +50,21 @@ Container = Annotated[dict[str, Any], AfterValidator(partial(_checked, api_type=
 
 def object_errors(api_version: str, kind: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What overrides of a kind give that its objects cannot have; of one that Kubernetes lacks, metadata is checked."""
-    typed = arguments_class(typed_class(api_version, kind))
+    typed = arguments_class(_class_of(api_version, kind))
     metadata = import_module("pulumi_kubernetes.meta.v1").ObjectMetaArgs
     known = types.input_type_types(typed) if typed else {"metadata": metadata, "spec": Mapping}
     yield from _wrong_fields(
         fields, {key: known[key] for key in known.keys() - {"apiVersion", "kind"}}, f"overrides.{kind}"
     )
+
+
+def _class_of(api_version: str, kind: str) -> Any:
+    """The SDK's class of a kind; None for a kind that a controller of somebody else's brings."""
+    group, _, version = api_version.rpartition("/")
+    with suppress(ModuleNotFoundError):
+        module = import_module(f"pulumi_kubernetes.{group.partition('.')[0] or 'core'}.{version}")
+        return getattr(module, kind, None)
+    return None
 
 
 def container_errors(pod: Manifest, made: Mapping[str, Sequence[Manifest]]) -> Iterator[tuple[str, str]]:

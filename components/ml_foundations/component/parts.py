@@ -2,19 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import pulumi
-import pulumi_kubernetes as k8s
-from pydantic.alias_generators import to_snake
 
 from ml_foundations.catalog.versions import Chart
-from ml_foundations.component.sdk import class_of
-from ml_foundations.kubernetes.objects import Manifest
+from ml_foundations.kubernetes.objects import RELEASE, Manifest
 from ml_foundations.kubernetes.trees import mapped
 
 # What is not awaited must be gone at once when it is deleted, or its replacement would meet it.
 NOT_AWAITED = {"pulumi.com/skipAwait": "true", "pulumi.com/deletionPropagationPolicy": "background"}
+
+_SECRET_OUTPUTS = {
+    "gcp:compute/globalAddress:GlobalAddress": ["effectiveLabels", "pulumiLabels"],
+    "gcp:container/cluster:Cluster": ["effectiveLabels", "pulumiLabels"],
+    "kubernetes:core/v1:Secret": ["data", "stringData"],
+}
+"""What Pulumi keeps as a secret, by type, as in the SDKs' own classes."""
 
 
 class Ref(NamedTuple):
@@ -36,17 +42,19 @@ class Cloud(NamedTuple):
     """A resource that is no Kubernetes object, such as a node pool or a Helm release."""
 
     type: str
-    """Its class in the SDK."""
-    arguments: Mapping[str, Any]
-    """As Python has them; a Ref stands for an output of another part."""
+    """Its type in Pulumi."""
+    inputs: Mapping[str, Any]
+    """As the provider names them; a Ref stands for an output of another part."""
+    outputs: Sequence[str] = ()
+    """Which others take of it, beside its inputs."""
 
 
 def helm_release(chart: Chart, namespace: str, values: Mapping[str, Any], **more: Any) -> Cloud:
     """A Helm release of a pinned chart; one in an OCI registry goes by its address. ``more`` are further arguments."""
     address = f"{chart.repo}/{chart.name}" if chart.repo.startswith("oci:") else chart.name
-    repository = {} if address != chart.name else {"repository_opts": {"repo": chart.repo}}
+    repository = {} if address != chart.name else {"repositoryOpts": {"repo": chart.repo}}
     release = {"name": chart.name, "chart": address, "version": chart.version, "namespace": namespace, "values": values}
-    return Cloud("pulumi_kubernetes.helm.v3.Release", release | repository | more)
+    return Cloud(RELEASE, {"compat": "true"} | release | repository | more)
 
 
 @dataclass(frozen=True)
@@ -70,28 +78,24 @@ class Part:
         """Declare it to Pulumi, as a child of the component of that name; the parts before it are made, by role."""
         ours = pulumi.ResourceOptions(parent=parent, depends_on=[made[role] for role in self.after])
         opts = pulumi.ResourceOptions.merge(ours, self.options)
-        declared = self.declared.arguments if isinstance(self.declared, Cloud) else self.declared
-        given: dict[str, Any] = mapped(declared, lambda value: _resolved(value, made))
-        if isinstance(self.declared, Cloud):
-            return class_of(self.declared.type)(f"{name}-{self.role}", **given, opts=opts)
-        fields = {to_snake(key): value for key, value in given.items() if key not in ("apiVersion", "kind")}
-        if typed := typed_class(given["apiVersion"], given["kind"]):
-            return typed(f"{name}-{self.role}", **fields, opts=opts)
-        if fields.keys() <= {"metadata", "spec"}:
-            return k8s.apiextensions.CustomResource(
-                f"{name}-{self.role}", given["apiVersion"], given["kind"], **fields, opts=opts
-            )
-        # The SDK's CustomResource takes no other fields, such as a snapshot class's driver.
-        token = f"kubernetes:{given['apiVersion']}:{given['kind']}"
-        return pulumi.CustomResource(token, f"{name}-{self.role}", given, opts)
+        type_, inputs, outputs = self.declared if isinstance(self.declared, Cloud) else _as_cloud(self.declared)
+        # Not the SDK's class: its module's, with all their types, are half of the work of a program.
+        opts.version = opts.version or _sdk_version(type_.partition(":")[0])
+        opts.additional_secret_outputs = [*(opts.additional_secret_outputs or ()), *_SECRET_OUTPUTS.get(type_, ())]
+        given = mapped(inputs, lambda value: _resolved(value, made))
+        return pulumi.CustomResource(type_, f"{name}-{self.role}", {**dict.fromkeys(outputs), **given}, opts)
 
 
-def typed_class(api_version: str, kind: str) -> Any:
-    """The SDK's class of a kind; None for a kind that a controller of somebody else's brings."""
-    group, _, version = api_version.rpartition("/")
-    domain = group.partition(".")[2]
-    module = f"pulumi_kubernetes.{group.partition('.')[0] or 'core'}.{version}"
-    return class_of(f"{module}.{kind}") if domain in ("", "k8s.io", "authorization.k8s.io") else None
+def _as_cloud(manifest: Manifest) -> Cloud:
+    """A Kubernetes object, as the provider takes it."""
+    api_version = manifest["apiVersion"]
+    group = api_version if "/" in api_version else f"core/{api_version}"
+    return Cloud(f"kubernetes:{group}:{manifest['kind']}", manifest)
+
+
+@cache
+def _sdk_version(provider: str) -> str:
+    return version(f"pulumi-{provider}")
 
 
 def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:

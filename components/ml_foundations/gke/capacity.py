@@ -177,26 +177,28 @@ def _field(way: str) -> str:
 
 def capacity_arguments(spec: CapacitySpec) -> dict[str, Any]:
     """The arguments of a pool about how many nodes there are, and where."""
-    total = "" if spec.limits == "zone" else "total_"
-    limits = {f"{total}min_node_count": spec.min_nodes, f"{total}max_node_count": spec.max_nodes}
-    compact = {"type": "COMPACT", "policy_name": spec.placement_policy} if spec.compact_placement else None
+    least, most = (
+        ("minNodeCount", "maxNodeCount") if spec.limits == "zone" else ("totalMinNodeCount", "totalMaxNodeCount")
+    )
+    limits = {least: spec.min_nodes, most: spec.max_nodes}
+    compact = {"type": "COMPACT", "policyName": spec.placement_policy} if spec.compact_placement else None
     return {
-        "node_locations": spec.zones,
-        "initial_node_count": _initial_nodes_per_zone(spec),
-        "autoscaling": limits | {"location_policy": "ANY" if spec.queued_provisioning else spec.location_policy},
-        "queued_provisioning": {"enabled": True} if spec.queued_provisioning else None,
-        "placement_policy": compact,
+        "nodeLocations": spec.zones,
+        "initialNodeCount": _initial_nodes_per_zone(spec),
+        "autoscaling": limits | {"locationPolicy": "ANY" if spec.queued_provisioning else spec.location_policy},
+        "queuedProvisioning": {"enabled": True} if spec.queued_provisioning else None,
+        "placementPolicy": compact,
     }
 
 
 def purchase_arguments(spec: CapacitySpec) -> dict[str, Any]:
     """The part of a pool's node_config about the machine and how it is bought."""
     return {
-        "machine_type": spec.machine_type,
+        "machineType": spec.machine_type,
         "spot": spec.spot,
-        "flex_start": spec.flex_start or None,
-        "max_run_duration": f"{spec.max_run_seconds}s" if spec.max_run_seconds else None,
-        "reservation_affinity": _reservation_affinity(spec),
+        "flexStart": spec.flex_start or None,
+        "maxRunDuration": f"{spec.max_run_seconds}s" if spec.max_run_seconds else None,
+        "reservationAffinity": _reservation_affinity(spec),
     }
 
 
@@ -212,9 +214,9 @@ def _reservation_affinity(spec: CapacitySpec) -> dict[str, Any] | None:
     """Without one GKE takes any open reservation that matches."""
     name = spec.reservation
     if name == "none" or spec.spot or spec.is_short_lived:
-        return {"consume_reservation_type": "NO_RESERVATION"}
+        return {"consumeReservationType": "NO_RESERVATION"}
     if name is None:
         return None
     if name in _ANY:
-        return {"consume_reservation_type": _ANY[name]}
-    return {"consume_reservation_type": "SPECIFIC_RESERVATION", "key": _RESERVATION_KEY, "values": [name]}
+        return {"consumeReservationType": _ANY[name]}
+    return {"consumeReservationType": "SPECIFIC_RESERVATION", "key": _RESERVATION_KEY, "values": [name]}

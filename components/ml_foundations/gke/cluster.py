@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import pulumi
 import pulumi_kubernetes as k8s
 from pydantic import Field
-from pydantic.alias_generators import to_snake
 from typing_extensions import override
 
 from ml_foundations.catalog.gke_kinds import CSI_ADDONS
@@ -161,7 +160,7 @@ class GkeCluster(Component[GkeClusterSpec, GkeClusterArgs]):
     @override
     def publish(self, spec: GkeClusterSpec, made: Mapping[str, Any]) -> dict[str, Any]:
         cluster = made["cluster"]
-        fields = ("endpoint", "master_auth", "control_plane_endpoints_config", "private_cluster_config")
+        fields = ("endpoint", "masterAuth", "controlPlaneEndpointsConfig", "privateClusterConfig")
         known = pulumi.Output.all(*(getattr(cluster, field) for field in fields))
         account = made["nodes"].email if spec.node_service_account is None else spec.node_service_account
         return {
@@ -189,23 +188,23 @@ def _kubeconfig(spec: GkeClusterSpec, address: str, master_auth: Any, endpoints:
     """
     if spec.endpoint != "public":
         is_dns = spec.endpoint == "dns"
-        address = endpoints["dns_endpoint_config"]["endpoint"] if is_dns else private_cluster["private_endpoint"]
+        address = endpoints["dnsEndpointConfig"]["endpoint"] if is_dns else private_cluster["privateEndpoint"]
     cluster = {"server": f"https://{address}"}
-    if spec.endpoint != "dns" and (ca_certificate := master_auth["cluster_ca_certificate"]):
+    if spec.endpoint != "dns" and (ca_certificate := master_auth["clusterCaCertificate"]):
         cluster["certificate-authority-data"] = ca_certificate
     return json.dumps(yaml_file("gke", "kubeconfig.yaml", cluster_name=spec.name, access=json.dumps(cluster)))
 
 
 def _node_account(spec: GkeClusterSpec) -> Iterator[Part]:
     account = {
-        "account_id": spec.account_id,
+        "accountId": spec.account_id,
         "project": spec.project,
-        "display_name": f"Nodes of the GKE cluster {spec.name}",
+        "displayName": f"Nodes of the GKE cluster {spec.name}",
     }
-    yield Part("nodes", Cloud("pulumi_gcp.serviceaccount.Account", account))
+    yield Part("nodes", Cloud("gcp:serviceaccount/account:Account", account, ("email", "member")))
     for role in (*_NODE_ROLES, *spec.node_roles):
         member = {"project": spec.project, "role": role, "member": Ref("nodes", "member")}
-        yield Part(f"nodes-{role.rpartition('/')[2]}", Cloud("pulumi_gcp.projects.IAMMember", member))
+        yield Part(f"nodes-{role.rpartition('/')[2]}", Cloud("gcp:projects/iAMMember:IAMMember", member))
 
 
 def _cluster(spec: GkeClusterSpec) -> Part:
@@ -214,43 +213,43 @@ def _cluster(spec: GkeClusterSpec) -> Part:
         "name": spec.name,
         "project": spec.project,
         "location": spec.location,
-        "node_locations": spec.node_zones,
-        "resource_labels": spec.resource_labels or None,
-        "node_config": {"service_account": account},
+        "nodeLocations": spec.node_zones,
+        "resourceLabels": spec.resource_labels or None,
+        "nodeConfig": {"serviceAccount": account},
         **network_arguments(spec),
-        "default_max_pods_per_node": spec.max_pods,
-        "enable_multi_networking": spec.multi_networking or None,
+        "defaultMaxPodsPerNode": spec.max_pods,
+        "enableMultiNetworking": spec.multi_networking or None,
         **_endpoint_arguments(spec),
-        "release_channel": {"channel": spec.release_channel},
-        "min_master_version": spec.kubernetes_version,
-        "maintenance_policy": maintenance_arguments(spec.maintenance_window, spec.maintenance_exclusions),
+        "releaseChannel": {"channel": spec.release_channel},
+        "minMasterVersion": spec.kubernetes_version,
+        "maintenancePolicy": maintenance_arguments(spec.maintenance_window, spec.maintenance_exclusions),
         **_security_arguments(spec),
-        "addons_config": _addons(spec),
-        "pod_autoscaling": {"hpa_profile": spec.hpa_profile} if spec.hpa_profile else None,
-        "gateway_api_config": {"channel": "CHANNEL_STANDARD"} if spec.gateway_api else None,
-        "cost_management_config": {"enabled": spec.cost_allocation},
-        "logging_config": {"enable_components": list(spec.logging)},
-        "monitoring_config": {
-            "enable_components": list(spec.monitoring),
-            "managed_prometheus": {"enabled": spec.managed_prometheus},
+        "addonsConfig": _addons(spec),
+        "podAutoscaling": {"hpaProfile": spec.hpa_profile} if spec.hpa_profile else None,
+        "gatewayApiConfig": {"channel": "CHANNEL_STANDARD"} if spec.gateway_api else None,
+        "costManagementConfig": {"enabled": spec.cost_allocation},
+        "loggingConfig": {"enableComponents": list(spec.logging)},
+        "monitoringConfig": {
+            "enableComponents": list(spec.monitoring),
+            "managedPrometheus": {"enabled": spec.managed_prometheus},
         },
-        "deletion_protection": spec.deletion_protection,
+        "deletionProtection": spec.deletion_protection,
     }
     ignored = pulumi.ResourceOptions(ignore_changes=["nodeConfig", "initialNodeCount"])
     whole = without_nulls(merged(yaml_file("gke", "always.yaml"), cluster))
-    return Part("cluster", Cloud("pulumi_gcp.container.Cluster", whole), options=ignored)
+    return Part("cluster", Cloud("gcp:container/cluster:Cluster", whole, ("endpoint",)), options=ignored)
 
 
 def _endpoint_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
     """How the control plane is reached. Its IP endpoint is closed to all but the networks that are named."""
-    networks = [{"display_name": name, "cidr_block": str(block)} for name, block in spec.authorized_networks.items()]
+    networks = [{"displayName": name, "cidrBlock": str(block)} for name, block in spec.authorized_networks.items()]
     return {
-        "private_cluster_config": {
-            "enable_private_endpoint": spec.endpoint != "public",
-            "master_ipv4_cidr_block": str(spec.control_plane_cidr) if spec.control_plane_cidr else None,
+        "privateClusterConfig": {
+            "enablePrivateEndpoint": spec.endpoint != "public",
+            "masterIpv4CidrBlock": str(spec.control_plane_cidr) if spec.control_plane_cidr else None,
         },
-        "master_authorized_networks_config": {"cidr_blocks": networks},
-        "control_plane_endpoints_config": {"dns_endpoint_config": {"allow_external_traffic": spec.endpoint == "dns"}},
+        "masterAuthorizedNetworksConfig": {"cidrBlocks": networks},
+        "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"allowExternalTraffic": spec.endpoint == "dns"}},
     }
 
 
@@ -259,15 +258,15 @@ def _security_arguments(spec: GkeClusterSpec) -> dict[str, Any]:
     mode = "PROJECT_SINGLETON_POLICY_ENFORCE" if spec.binary_authorization else "DISABLED"
     key = spec.secrets_key
     return {
-        "workload_identity_config": {"workload_pool": spec.workload_pool},
-        "database_encryption": {"state": "ENCRYPTED", "key_name": key} if key is not None else None,
-        "authenticator_groups_config": {"security_group": spec.security_group} if spec.security_group else None,
-        "binary_authorization": {"evaluation_mode": mode},
+        "workloadIdentityConfig": {"workloadPool": spec.workload_pool},
+        "databaseEncryption": {"state": "ENCRYPTED", "keyName": key} if key is not None else None,
+        "authenticatorGroupsConfig": {"securityGroup": spec.security_group} if spec.security_group else None,
+        "binaryAuthorization": {"evaluationMode": mode},
     }
 
 
 def _addons(spec: GkeClusterSpec) -> dict[str, Any]:
     """What is on; the driver of Compute Engine's disks always is."""
-    drivers = {to_snake(key): getattr(spec, argument) if argument else True for key, argument in CSI_ADDONS.values()}
-    addons = drivers | {"stateful_ha_config": spec.stateful_ha, "dns_cache_config": spec.node_local_dns}
+    drivers = {key: getattr(spec, argument) if argument else True for key, argument in CSI_ADDONS.values()}
+    addons = drivers | {"statefulHaConfig": spec.stateful_ha, "dnsCacheConfig": spec.node_local_dns}
     return {addon: {"enabled": enabled} for addon, enabled in addons.items()}

@@ -54,14 +54,14 @@ def ssd_errors(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str
 
 def ssd_arguments(machine: MachineType, ssd: LocalSsd | None) -> dict[str, Any]:
     """The part of a pool's node_config about local SSDs; by default they back the nodes' ephemeral storage."""
-    use = "local_nvme_ssd_block_config" if ssd and ssd.use == "block" else "ephemeral_storage_local_ssd_config"
+    use = "localNvmeSsdBlockConfig" if ssd and ssd.use == "block" else "ephemeralStorageLocalSsdConfig"
     count = (ssd.count if ssd else None) or _ssds_of(machine)
-    return {use: {"local_ssd_count": count}} if count else {}
+    return {use: {"localSsdCount": count}} if count else {}
 
 
 def secondary_disk_arguments(disks: list[SecondaryBootDisk]) -> list[dict[str, Any]] | None:
     """The secondary_boot_disks of a pool. A disk of data has no mode of its own."""
-    found = [{"disk_image": disk.disk_image, "mode": None if disk.mode == "DATA" else disk.mode} for disk in disks]
+    found = [{"diskImage": disk.disk_image, "mode": None if disk.mode == "DATA" else disk.mode} for disk in disks]
     return found or None
 
 

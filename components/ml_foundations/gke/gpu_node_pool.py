@@ -180,7 +180,7 @@ class GpuNodePoolSpec(NodePoolSpec):
         # The operator's driver is not signed by Google: a node that checks signatures would not load it.
         nodes = node_arguments(self, _gpu_labels(self), secure_boot=self.driver != "operator")
         socket = {"enabled": True} if self.fast_socket else None
-        nodes |= {"guest_accelerators": [_accelerator(self)], "fast_socket": socket}
+        nodes |= {"guestAccelerators": [_accelerator(self)], "fastSocket": socket}
         pool = pool_part(self, nodes, spare=False, network_config=_network_config(self))
         guarded = pulumi.ResourceOptions.merge(pool.options, pulumi.ResourceOptions(protect=self.deletion_protection))
         yield replace(pool, options=guarded)
@@ -231,14 +231,14 @@ def _accelerator(spec: GpuNodePoolSpec) -> dict[str, Any]:
     return {
         "type": spec.accelerator_type,
         "count": spec.gpus_per_node,
-        "gpu_driver_installation_config": {"gpu_driver_version": version},
-        "gpu_partition_size": spec.mig_partition,
-        "gpu_sharing_config": of and {"gpu_sharing_strategy": of.strategy, "max_shared_clients_per_gpu": of.clients},
+        "gpuDriverInstallationConfig": {"gpuDriverVersion": version},
+        "gpuPartitionSize": spec.mig_partition,
+        "gpuSharingConfig": of and {"gpuSharingStrategy": of.strategy, "maxSharedClientsPerGpu": of.clients},
     }
 
 
 def _network_config(spec: GpuNodePoolSpec) -> dict[str, Any] | None:
     if spec.accelerator_networks:
-        return {"accelerator_network_profile": "auto"}
+        return {"acceleratorNetworkProfile": "auto"}
     networks = [{"network": item.network, "subnetwork": item.subnetwork} for item in spec.additional_networks]
-    return {"additional_node_network_configs": networks} if networks else None
+    return {"additionalNodeNetworkConfigs": networks} if networks else None

@@ -26,7 +26,10 @@ class _Period(Spec):
     @property
     def times(self) -> dict[str, str]:
         """Its times as GKE's API takes them."""
-        return {name: getattr(self, name).isoformat().replace("+00:00", "Z") for name in ("start_time", "end_time")}
+        return {
+            "startTime": self.start_time.isoformat().replace("+00:00", "Z"),
+            "endTime": self.end_time.isoformat().replace("+00:00", "Z"),
+        }
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -83,10 +86,10 @@ def maintenance_arguments(
     if window is None:
         return None
     found = [
-        {"exclusion_name": name, **item.times, "exclusion_options": {"scope": item.scope}}
+        {"exclusionName": name, **item.times, "exclusionOptions": {"scope": item.scope}}
         for name, item in exclusions.items()
     ]
     return {
-        "recurring_window": {**window.times, "recurrence": window.recurrence},
-        "maintenance_exclusions": found or None,
+        "recurringWindow": {**window.times, "recurrence": window.recurrence},
+        "maintenanceExclusions": found or None,
     }

@@ -101,33 +101,33 @@ def network_arguments(spec: ClusterNetworkSpec) -> dict[str, Any]:
     if (given := spec.network) is not None:
         network, subnetwork, pods, services = given.network, given.subnetwork, given.pod_range, given.service_range
     else:
-        network, subnetwork = Ref("subnetwork", "network"), Ref("subnetwork", "self_link")
+        network, subnetwork = Ref("subnetwork", "network"), Ref("subnetwork", "selfLink")
         pods, services = _POD_RANGE, _SERVICE_RANGE
-    ranges = {"cluster_secondary_range_name": pods, "services_secondary_range_name": services}
-    return {"network": network, "subnetwork": subnetwork, "ip_allocation_policy": ranges}
+    ranges = {"clusterSecondaryRangeName": pods, "servicesSecondaryRangeName": services}
+    return {"network": network, "subnetwork": subnetwork, "ipAllocationPolicy": ranges}
 
 
 def _made_network(spec: ClusterNetworkSpec) -> Iterator[Part]:
     common = {"name": spec.name, "project": spec.project}
-    network = {**common, "auto_create_subnetworks": False, "mtu": spec.mtu}
+    network = {**common, "autoCreateSubnetworks": False, "mtu": spec.mtu}
     subnetwork: dict[str, Any] = {
         **common,
         "region": spec.location,
-        "network": Ref("network", "self_link"),
-        "ip_cidr_range": str(spec.node_cidr),
-        "private_ip_google_access": True,
-        "secondary_ip_ranges": [
-            {"range_name": _POD_RANGE, "ip_cidr_range": str(spec.pod_cidr)},
-            {"range_name": _SERVICE_RANGE, "ip_cidr_range": str(spec.service_cidr)},
+        "network": Ref("network", "selfLink"),
+        "ipCidrRange": str(spec.node_cidr),
+        "privateIpGoogleAccess": True,
+        "secondaryIpRanges": [
+            {"rangeName": _POD_RANGE, "ipCidrRange": str(spec.pod_cidr)},
+            {"rangeName": _SERVICE_RANGE, "ipCidrRange": str(spec.service_cidr)},
         ],
     }
     if spec.flow_logs:
-        subnetwork["log_config"] = {"aggregation_interval": "INTERVAL_5_SEC", "flow_sampling": 0.5}
+        subnetwork["logConfig"] = {"aggregationInterval": "INTERVAL_5_SEC", "flowSampling": 0.5}
     # Another MTU is for a network whose machines are all stopped (Compute Engine, "Change the MTU").
     ignored = pulumi.ResourceOptions(ignore_changes=["mtu"])
-    yield Part("network", Cloud("pulumi_gcp.compute.Network", network), options=ignored)
-    yield Part("subnetwork", Cloud("pulumi_gcp.compute.Subnetwork", subnetwork))
-    yield from _nat(spec, Ref("network", "self_link"))
+    yield Part("network", Cloud("gcp:compute/network:Network", network, ("selfLink",)), options=ignored)
+    yield Part("subnetwork", Cloud("gcp:compute/subnetwork:Subnetwork", subnetwork, ("selfLink",)))
+    yield from _nat(spec, Ref("network", "selfLink"))
 
 
 def _private_services(spec: ClusterNetworkSpec) -> Iterator[Part]:
@@ -139,25 +139,25 @@ def _private_services(spec: ClusterNetworkSpec) -> Iterator[Part]:
         "name": f"{spec.name}-services",
         "project": spec.project,
         "purpose": "VPC_PEERING",
-        "address_type": "INTERNAL",
-        "prefix_length": _SERVICES_PREFIX,
-        "network": Ref("network", "self_link"),
+        "addressType": "INTERNAL",
+        "prefixLength": _SERVICES_PREFIX,
+        "network": Ref("network", "selfLink"),
     }
     connection = {
-        "network": Ref("network", "self_link"),
+        "network": Ref("network", "selfLink"),
         "service": "servicenetworking.googleapis.com",
-        "reserved_peering_ranges": [Ref("private-services", "name")],
+        "reservedPeeringRanges": [Ref("private-services", "name")],
     }
     firewall = {
         "name": f"{spec.name}-lustre",
         "project": spec.project,
-        "network": Ref("network", "self_link"),
+        "network": Ref("network", "selfLink"),
         "allows": [{"protocol": "tcp", "ports": _LUSTRE_PORTS}],
-        "source_ranges": [Ref("private-services", "address", f"{{}}/{_SERVICES_PREFIX}")],
+        "sourceRanges": [Ref("private-services", "address", f"{{}}/{_SERVICES_PREFIX}")],
     }
-    yield Part("private-services", Cloud("pulumi_gcp.compute.GlobalAddress", address))
-    yield Part("private-services-access", Cloud("pulumi_gcp.servicenetworking.Connection", connection))
-    yield Part("lustre-firewall", Cloud("pulumi_gcp.compute.Firewall", firewall))
+    yield Part("private-services", Cloud("gcp:compute/globalAddress:GlobalAddress", address, ("address",)))
+    yield Part("private-services-access", Cloud("gcp:servicenetworking/connection:Connection", connection))
+    yield Part("lustre-firewall", Cloud("gcp:compute/firewall:Firewall", firewall))
 
 
 def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[Part]:
@@ -165,8 +165,8 @@ def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[Part]:
     common = {"name": spec.name, "project": spec.project, "region": spec.location}
     nat = {
         "router": Ref("router", "name"),
-        "nat_ip_allocate_option": "AUTO_ONLY",
-        "source_subnetwork_ip_ranges_to_nat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
+        "natIpAllocateOption": "AUTO_ONLY",
+        "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
     }
-    yield Part("router", Cloud("pulumi_gcp.compute.Router", {**common, "network": network}))
-    yield Part("nat", Cloud("pulumi_gcp.compute.RouterNat", {**common, **nat}))
+    yield Part("router", Cloud("gcp:compute/router:Router", {**common, "network": network}))
+    yield Part("nat", Cloud("gcp:compute/routerNat:RouterNat", {**common, **nat}))

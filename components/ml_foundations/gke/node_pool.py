@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.disks import BOOT_DISKS
-from ml_foundations.catalog.pools import TAINT_EFFECTS
+from ml_foundations.catalog.pools import NODE_POOL, TAINT_EFFECTS
 from ml_foundations.component.parts import Cloud, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputName, InputStr, InputText, Name
@@ -153,25 +153,25 @@ def pool_part(
     """
     # Google's own commands for either say --no-enable-autorepair (GKE, "Run a large-scale workload with flex-start").
     repair = not spec.is_short_lived if spec.auto_repair is None else spec.auto_repair
-    kept = [{"exclusion_until_end_of_supports": [{"enabled": True}]}] if spec.no_minor_upgrades else None
+    kept = [{"exclusionUntilEndOfSupports": [{"enabled": True}]}] if spec.no_minor_upgrades else None
     pool = {
         "name": spec.pool_name,
         "project": spec.project,
         "location": spec.location,
         "cluster": spec.cluster_name,
         **capacity_arguments(spec),
-        "max_pods_per_node": spec.max_pods,
-        "node_config": node_config,
-        "network_config": network_config,
-        "node_drain_configs": None if spare else [{"respect_pdb_during_node_pool_deletion": True}],
-        "management": {"auto_repair": repair, "auto_upgrade": spec.auto_upgrade},
-        "maintenance_policies": kept,
+        "maxPodsPerNode": spec.max_pods,
+        "nodeConfig": node_config,
+        "networkConfig": network_config,
+        "nodeDrainConfigs": None if spare else [{"respectPdbDuringNodePoolDeletion": True}],
+        "management": {"autoRepair": repair, "autoUpgrade": spec.auto_upgrade},
+        "maintenancePolicies": kept,
         # GKE upgrades flex-start and queued nodes its own way (SHORT_LIVED), which no program can ask for.
-        "upgrade_settings": None if spec.is_short_lived else upgrade_arguments(spec.upgrade, spare=spare),
+        "upgradeSettings": None if spec.is_short_lived else upgrade_arguments(spec.upgrade, spare=spare),
     }
     # GKE reports the number of nodes that the autoscaler has made.
     ignored = pulumi.ResourceOptions(ignore_changes=["initialNodeCount"])
-    return Part("pool", Cloud("pulumi_gcp.container.NodePool", without_nulls(pool)), options=ignored)
+    return Part("pool", Cloud(NODE_POOL, without_nulls(pool)), options=ignored)
 
 
 def node_arguments(
@@ -186,25 +186,25 @@ def node_arguments(
         **purchase_arguments(spec),
         **tuning_arguments(spec.kubelet, spec.linux),
         **ssd_arguments(spec.shape, spec.local_ssd),
-        "disk_size_gb": spec.disk_size_gb,
-        "disk_type": spec.disk_type,
-        "boot_disk_kms_key": spec.disk_key,
-        "image_type": f"{spec.image_name.upper()}_CONTAINERD",
-        "host_maintenance_policy": {"maintenance_interval": spec.host_maintenance} if spec.host_maintenance else None,
-        "service_account": spec.node_service_account,
-        "oauth_scopes": spec.scopes,
+        "diskSizeGb": spec.disk_size_gb,
+        "diskType": spec.disk_type,
+        "bootDiskKmsKey": spec.disk_key,
+        "imageType": f"{spec.image_name.upper()}_CONTAINERD",
+        "hostMaintenancePolicy": {"maintenanceInterval": spec.host_maintenance} if spec.host_maintenance else None,
+        "serviceAccount": spec.node_service_account,
+        "oauthScopes": spec.scopes,
         "labels": {**own, **queued, **spec.capacity_labels, **spec.labels},
         "taints": taints or None,
-        "resource_labels": spec.resource_labels or None,
+        "resourceLabels": spec.resource_labels or None,
         "tags": spec.network_tags or None,
         "metadata": {"disable-legacy-endpoints": "true"},
-        "shielded_instance_config": {
-            "enable_integrity_monitoring": True,
-            "enable_secure_boot": secure_boot if spec.secure_boot is None else spec.secure_boot,
+        "shieldedInstanceConfig": {
+            "enableIntegrityMonitoring": True,
+            "enableSecureBoot": secure_boot if spec.secure_boot is None else spec.secure_boot,
         },
-        "workload_metadata_config": {"mode": "GKE_METADATA"},
-        "advanced_machine_features": {"threads_per_core": spec.threads_per_core} if spec.threads_per_core else None,
-        "secondary_boot_disks": secondary_disk_arguments(spec.secondary_boot_disks),
-        "gcfs_config": {"enabled": True} if streaming else None,
+        "workloadMetadataConfig": {"mode": "GKE_METADATA"},
+        "advancedMachineFeatures": {"threadsPerCore": spec.threads_per_core} if spec.threads_per_core else None,
+        "secondaryBootDisks": secondary_disk_arguments(spec.secondary_boot_disks),
+        "gcfsConfig": {"enabled": True} if streaming else None,
         "gvnic": {"enabled": spec.uses_gvnic} if spec.image_name == "cos" else None,
     }

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from ml_foundations.component.spec import Spec
 
-_HUGEPAGES = {"2Mi": "hugepage_size2m", "1Gi": "hugepage_size1g"}
+_HUGEPAGES = {"2Mi": "hugepageSize2m", "1Gi": "hugepageSize1g"}
 """The GKE API's names of sizes."""
 
 
@@ -41,13 +41,13 @@ def tuning_arguments(kubelet: Kubelet | None, linux: Linux | None) -> dict[str, 
     """
     kubelet, kernel = kubelet or Kubelet(), linux or Linux()
     settings = {
-        "insecure_kubelet_readonly_port_enabled": "FALSE",
-        "cpu_manager_policy": kubelet.cpu_manager,
-        "memory_manager": {"policy": kubelet.memory_manager} if kubelet.memory_manager else None,
-        "topology_manager": {"policy": kubelet.topology_manager} if kubelet.topology_manager else None,
-        "pod_pids_limit": kubelet.pod_pids_limit,
-        "max_parallel_image_pulls": kubelet.parallel_image_pulls,
+        "insecureKubeletReadonlyPortEnabled": "FALSE",
+        "cpuManagerPolicy": kubelet.cpu_manager,
+        "memoryManager": {"policy": kubelet.memory_manager} if kubelet.memory_manager else None,
+        "topologyManager": {"policy": kubelet.topology_manager} if kubelet.topology_manager else None,
+        "podPidsLimit": kubelet.pod_pids_limit,
+        "maxParallelImagePulls": kubelet.parallel_image_pulls,
     }
     pages = {_HUGEPAGES[size]: count for size, count in kernel.hugepages.items()}
-    linux_config = {"sysctls": kernel.sysctls or None, "hugepages_config": pages or None}
-    return {"kubelet_config": settings, "linux_node_config": linux_config if linux else None}
+    linux_config = {"sysctls": kernel.sysctls or None, "hugepagesConfig": pages or None}
+    return {"kubeletConfig": settings, "linuxNodeConfig": linux_config if linux else None}

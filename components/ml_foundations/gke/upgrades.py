@@ -42,15 +42,15 @@ def upgrade_arguments(upgrade: Upgrade, *, spare: bool) -> dict[str, Any]:
     """
     if upgrade.strategy == "BLUE_GREEN":
         soak = _duration(upgrade.batch_soak_seconds)
-        rollout = {"batch_node_count": upgrade.batch_nodes or 1, "batch_soak_duration": soak}
-        soaking = {"standard_rollout_policy": rollout, "node_pool_soak_duration": _duration(upgrade.soak_seconds)}
-        return {"strategy": upgrade.strategy, "blue_green_settings": soaking}
+        rollout = {"batchNodeCount": upgrade.batch_nodes or 1, "batchSoakDuration": soak}
+        soaking = {"standardRolloutPolicy": rollout, "nodePoolSoakDuration": _duration(upgrade.soak_seconds)}
+        return {"strategy": upgrade.strategy, "blueGreenSettings": soaking}
     surge, unavailable = upgrade.max_surge, upgrade.max_unavailable
     if surge is None:
         surge = int(spare) if unavailable is None else int(unavailable == 0)
     if unavailable is None:
         unavailable = int(surge == 0)
-    return {"strategy": upgrade.strategy, "max_surge": surge, "max_unavailable": unavailable}
+    return {"strategy": upgrade.strategy, "maxSurge": surge, "maxUnavailable": unavailable}
 
 
 def _duration(seconds: int | None) -> str | None:

@@ -56,11 +56,11 @@ def identity_parts(namespace: str, account: ServiceAccount) -> Iterator[Part]:
     yield Part("service-account", _service_account(namespace, account), after=["namespace"])
     if account.google_account is not None and account.workload_pool is not None:
         member = {
-            "service_account_id": concat("projects/-/serviceAccounts/", account.google_account),
+            "serviceAccountId": concat("projects/-/serviceAccounts/", account.google_account),
             "role": "roles/iam.workloadIdentityUser",
             "member": concat("serviceAccount:", account.workload_pool, f"[{namespace}/{account.name}]"),
         }
-        yield Part("workload-identity", Cloud("pulumi_gcp.serviceaccount.IAMMember", member), after=["namespace"])
+        yield Part("workload-identity", Cloud("gcp:serviceaccount/iAMMember:IAMMember", member), after=["namespace"])
 
 
 def _service_account(namespace: str, account: ServiceAccount) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class JobSetControllerSpec(ComponentSpec):
     @override
     def parts(self) -> Iterator[Part]:
         if self.install:
-            release = helm_release(JOBSET, "jobset-system", self.values, create_namespace=True, timeout=600)
+            release = helm_release(JOBSET, "jobset-system", self.values, createNamespace=True, timeout=600)
             yield Part("release", release)
 
 

@@ -145,7 +145,7 @@ class TrainingQueueSpec(Queues, ComponentSpec):
         # Kueue keeps a queue until nothing in it runs any more.
         options = pulumi.ResourceOptions(custom_timeouts=pulumi.CustomTimeouts(delete="300s"))
         if self.install:
-            yield Part("kueue", helm_release(KUEUE, NAMESPACE, _chart_values(self), create_namespace=True, timeout=600))
+            yield Part("kueue", helm_release(KUEUE, NAMESPACE, _chart_values(self), createNamespace=True, timeout=600))
         contents = {_COMPUTE: {}, **{flavor.name: _flavor_spec(flavor) for flavor in self.flavors}}
         made = {f"{name}-flavor": _object("ResourceFlavor", {"name": name}, of) for name, of in contents.items()}
         roles = list(made)

@@ -8,18 +8,46 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
 
 import grpc
-
-from ml_foundations.component.sdk import bare_packages
 
 _THREADS = 1000
 """Calls served at once; most of them only wait, a plugin's for as long as it runs."""
 _CHECK_SECONDS = 1
 
-with bare_packages("pulumi", "pulumi.runtime", "pulumi.runtime.proto"):
+
+@contextmanager
+def _bare_packages(*names: str) -> Generator[None]:
+    """Let the modules of these packages be imported without running the packages' own ``__init__``."""
+    top, before = PathFinder.find_spec(names[0].partition(".")[0]), {name: sys.modules.get(name) for name in names}
+    # A package that is there whole is of this type; one that is to be imported lazily is of another.
+    if top is None or type(before[names[0]]) is ModuleType:
+        yield
+        return
+    for name in names:
+        package = sys.modules[name] = ModuleType(name)
+        package.__path__ = [str(Path(folder, *name.split(".")[1:])) for folder in top.submodule_search_locations or ()]
+    try:
+        yield
+    finally:
+        # A later import of the package gets all of it, with the modules that are already loaded.
+        for name, package in before.items():
+            bare = sys.modules.pop(name)
+            if package is not None:
+                sys.modules[name] = package
+                # Not those that are named as their classes, whose place in the package they would take.
+                for key, value in vars(bare).items():
+                    if isinstance(value, ModuleType) and key.islower():
+                        setattr(package, key, value)
+
+
+with _bare_packages("pulumi", "pulumi.runtime", "pulumi.runtime.proto"):
     from pulumi.runtime.proto import engine_pb2 as engine_pb2
     from pulumi.runtime.proto import engine_pb2_grpc as engine_pb2_grpc
     from pulumi.runtime.proto import language_pb2 as language_pb2
