@@ -49,15 +49,14 @@ def changed_stack(name: str, config: Mapping[str, Any]) -> list[Resource]:
 def read(name: str) -> set[tuple[str, str]]:
     """The outputs of resources that the program of a stack reads: the type of the resource, the name of the output."""
     found: set[tuple[str, str]] = set()
-    get = pulumi.get
 
-    def reading(holder: Any, output: str) -> Any:
-        """What every getter of an SDK calls."""
-        if isinstance(holder, pulumi.CustomResource):
-            found.add((holder.pulumi_resource_type, getattr(type(holder), output).fget._pulumi_name))
-        return get(holder, output)
+    def reading(resource: Any, attribute: str) -> Any:
+        value = object.__getattribute__(resource, attribute)
+        if isinstance(value, pulumi.Output) and attribute not in ("id", "urn"):
+            found.add((resource.pulumi_resource_type, attribute))
+        return value
 
-    with patch.object(pulumi, "get", reading):
+    with patch.object(pulumi.CustomResource, "__getattribute__", reading):
         changed_stack(name, stack_file(name))
     return found
 
