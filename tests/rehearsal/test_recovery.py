@@ -15,6 +15,7 @@ from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.progress import RehearsalError
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
 from tests.support.checkout import CHECKOUT
@@ -98,25 +99,51 @@ def test_a_pulumi_whose_command_was_killed_is_ended(tmp_path: Path) -> None:
     assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_new_stack_is_previewed_beside_the_start_of_its_replica(tmp_path: Path) -> None:
-    rehearsal = with_pulumi(tmp_path, "print('Previewing update (t):', *sys.argv[1:3])")
-    with stack.first_preview(rehearsal) as previewed:
-        assert previewed() == ["Previewing update (t): preview --stack\n"]
+def test_a_new_stack_is_previewed_and_its_update_begins_beside_the_start_of_its_replica(tmp_path: Path) -> None:
+    rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:4])")
+    with stack.begun(rehearsal) as begun:
+        assert begun
+        lines: list[str] = []
+        assert begun.read(lines.append) == 0
+    assert lines == ["preview --stack dev\n", "up --yes --skip-preview\n"]
 
 
 def test_a_first_preview_that_asks_the_replica_is_left_to_up(tmp_path: Path) -> None:
-    rehearsal = with_pulumi(tmp_path, "sys.exit(1)")
-    with stack.first_preview(rehearsal) as previewed:
-        assert not previewed()
+    rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:4]); sys.exit('preview' in sys.argv and 1)")
+    with stack.begun(rehearsal) as begun:
+        assert begun
+    stack.up(rehearsal, begun, quiet=True)
+    assert rehearsal.up_log.read_text() == "up --yes --stack\n"
 
 
-def test_no_preview_goes_on_beside_a_start_that_failed(tmp_path: Path) -> None:
-    rehearsal = with_pulumi(tmp_path, f"pathlib.Path({str(tmp_path / 'begun')!r}).touch(); time.sleep(60)")
-    with pytest.raises(KeyError), stack.first_preview(rehearsal) as previewed:
+def test_an_update_waits_for_a_replica_that_is_there_when_the_first_preview_ends(tmp_path: Path) -> None:
+    rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:4])")
+    rehearsal.kubeconfig.touch()
+    with stack.begun(rehearsal) as begun:
+        assert begun
+    stack.up(rehearsal, begun, quiet=True)
+    assert rehearsal.up_log.read_text() == "preview --stack dev\nup --yes --skip-preview\n"
+
+
+def test_an_update_that_fails_beside_the_start_is_told_as_any_other(tmp_path: Path) -> None:
+    rehearsal = with_pulumi(tmp_path, "sys.exit(print('error: no such zone') or 'up' in sys.argv)")
+    with stack.begun(rehearsal) as begun:
+        assert begun
+    with pytest.raises(RehearsalError, match=r"pulumi up failed"):
+        stack.up(rehearsal, begun, quiet=True)
+    assert not rehearsal.applied.exists()
+
+
+@pytest.mark.parametrize("command", ["preview", "up"])
+def test_nothing_goes_on_beside_a_start_that_failed(command: str, tmp_path: Path) -> None:
+    slow = f"pathlib.Path({str(tmp_path / 'begun')!r}).touch(); time.sleep(60)"
+    rehearsal = with_pulumi(tmp_path, f"if {command!r} in sys.argv: {slow}")
+    with pytest.raises(KeyError), stack.begun(rehearsal) as begun:
         until((tmp_path / "begun").exists)
         raise KeyError
     assert not stack.process(rehearsal).running
-    assert not previewed()
+    assert begun
+    assert begun.read(list[str]().append) != 0
 
 
 def test_what_was_applied_is_previewed_and_updated_only_where_that_may_change_something(tmp_path: Path) -> None:

@@ -58,18 +58,18 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin, allowed=args.allow_provider
     )
     stack.process(rehearsal).stop()  # that of an interrupted run, which may be at making a cluster
-    with stack.first_preview(rehearsal) as previewed:
+    with stack.begun(rehearsal) as begun:
         for each in rehearsal.replicas:
             Store(each).note("stock", dict(args.stock))
         with Store(rehearsal).claimed():
             replica.resume(rehearsal, tools)
-        if args.nodes:
-            brought_nodes.copy(rehearsal, args.nodes)
+            if args.nodes:
+                brought_nodes.copy(rehearsal, args.nodes)
     with (
         _fresh_page(rehearsal) if args.watch else nullcontext(),
         watched(lambda: replica.processes(rehearsal), rehearsal.command("up")),
     ):
-        stack.up(rehearsal, previewed, quiet=args.quiet, verbose=args.verbose)
+        stack.up(rehearsal, begun, quiet=args.quiet, verbose=args.verbose)
         result = _settle(rehearsal)
         tables.show(result, rehearsal, output())
         _show_hints(rehearsal)

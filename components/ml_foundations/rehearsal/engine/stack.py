@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 from rich.markup import escape
@@ -29,39 +30,62 @@ from ml_foundations.rehearsal.processes import Process, has_ended
 from ml_foundations.rehearsal.progress import RehearsalError, Step, output
 
 _T = TypeVar("_T")
+_UPDATE = ("up", "--yes")
+
+
+class Begun(NamedTuple):
+    """The first preview and update of a stack, under way."""
+
+    files: Any
+    """What it was begun with."""
+    read: Callable[[Callable[[str], None]], int | None]
+    """Hands over each line, and returns how it ended; None where the update is still to come."""
 
 
 @contextmanager
-def first_preview(rehearsal: Rehearsal) -> Iterator[Callable[[], Sequence[str]]]:
-    """Preview a new stack while its replica starts: of a cluster that a program makes, its preview asks nothing.
+def begun(rehearsal: Rehearsal) -> Iterator[Begun | None]:
+    """Preview a new stack, and begin its update, while its replica starts: until that is there, no cluster is made.
 
-    Yields what waits for the preview and returns its lines. There are none of a stack that is not new, and of a preview
-    that failed, as it does where it asks the replica: ``up`` then previews.
+    Nothing is begun of a stack that is not new. Where the preview fails, as it does where it asks the replica, or where
+    the replica was there before it had ended, the update is left to ``up``.
     """
     if state_file(rehearsal).exists():
-        yield list
+        yield None
         return
+    files = _files(rehearsal)
+    said: SimpleQueue[str | None] = SimpleQueue()
     thread = ThreadPoolExecutor(max_workers=1)
-    lines = thread.submit(_preview, rehearsal)
+    status = thread.submit(_begin, rehearsal, said)
     thread.shutdown(wait=False)
+
+    def read(take: Callable[[str], None]) -> int | None:
+        _outlive(lambda: [take(line) for line in iter(said.get, None)])
+        return status.result()
+
     try:
-        yield lines.result
+        yield Begun(files, read)
     except BaseException:
-        while not lines.done():
+        while not status.done():
             process(rehearsal).stop()
             time.sleep(0.1)
         raise
 
 
-def _preview(rehearsal: Rehearsal) -> list[str]:
-    create(rehearsal)
-    lines: list[str] = []
-    return lines if _each_line(rehearsal, lines.append, "preview") == 0 else []
+def _begin(rehearsal: Rehearsal, said: SimpleQueue[str | None]) -> int | None:
+    """Preview, then update; returns the update's status, or None where there is none."""
+    try:
+        create(rehearsal)
+        lines: list[str] = []
+        if _each_line(rehearsal, lines.append, "preview") != 0:
+            return None
+        for line in lines:
+            said.put(line)
+        return None if rehearsal.kubeconfig.exists() else _each_line(rehearsal, said.put, *_UPDATE, "--skip-preview")
+    finally:
+        said.put(None)
 
 
-def up(
-    rehearsal: Rehearsal, previewed: Callable[[], Sequence[str]] = list, quiet: bool = False, verbose: bool = False
-) -> None:
+def up(rehearsal: Rehearsal, begun: Begun | None = None, quiet: bool = False, verbose: bool = False) -> None:
     """Repair what an interrupted run left, then run ``pulumi up``, which previews unless that is done.
 
     Where files and state are those of the last update, a preview that finds no change is enough. Where they are not, it
@@ -73,17 +97,20 @@ def up(
     Raises:
         RehearsalError: pulumi failed; the message has what it said.
     """
-    lines = previewed()
-    restore(rehearsal)
-    create(rehearsal)
-    recover(rehearsal)
-    helm.forget_charts(rehearsal)
-    files, state = stamps(rehearsal.project, SOURCE_ROOT / "ml_foundations"), state_file(rehearsal)
-    is_applied = read_json(rehearsal.applied, []) == [files, stamp(state)]
+    state = state_file(rehearsal)
+    if begun is None:
+        restore(rehearsal)
+        create(rehearsal)
+        recover(rehearsal)
+        helm.forget_charts(rehearsal)
+    files = begun.files if begun else _files(rehearsal)
     follower, shown, title = Follower(), output(), f"pulumi up --stack {rehearsal.stack}"
     with rehearsal.up_log.open("w") as log, nullcontext() if verbose else Step(title) as step:
+        lines = 0
 
         def take(line: str) -> None:
+            nonlocal lines
+            lines += 1
             log.write(line)
             far = follower.take(line)
             if step is None:
@@ -91,11 +118,13 @@ def up(
             elif far:
                 step.detail(escape(far))
 
-        for line in lines:
-            take(line)
-        options = ["--skip-preview"] if lines else []
-        is_current = is_applied and _each_line(rehearsal, take, "preview", "--expect-no-changes") == 0
-        if not is_current and _each_line(rehearsal, take, "up", "--yes", *options) != 0:
+        status = begun.read(take) if begun else None
+        if status is None:
+            is_applied = read_json(rehearsal.applied, []) == [files, stamp(state)]
+            is_current = is_applied and _each_line(rehearsal, take, "preview", "--expect-no-changes") == 0
+            options = ["--skip-preview"] if lines else []
+            status = 0 if is_current else _each_line(rehearsal, take, *_UPDATE, *options)
+        if status != 0:
             said = "its output is above" if verbose else follower.shown().strip() or "something ended it"
             again, log_file = rehearsal.command("up"), os.path.relpath(rehearsal.up_log)
             way = f"Fix what it names, then run {again}. The whole log: {log_file}"
@@ -105,6 +134,11 @@ def up(
     write_json(rehearsal.applied, [files, stamp(state)])
     if not quiet and not verbose:
         shown.out(follower.shown(), highlight=False)
+
+
+def _files(rehearsal: Rehearsal) -> Any:
+    """What tells one version of the program from another."""
+    return stamps(rehearsal.project, SOURCE_ROOT / "ml_foundations")
 
 
 def create(rehearsal: Rehearsal) -> None:
