@@ -29,7 +29,7 @@ _PLUGIN_FILE = "*/pulumi-plugin.json"
 """How an SDK says which plugin it needs, from the folder in which it is installed."""
 _LAUNCH = """
 import atexit, gc, os, runpy, sys
-gc.set_threshold(100_000)
+gc.set_threshold(500_000)
 atexit.register(gc.freeze)
 del sys.argv[0]
 sys.path[0] = os.path.dirname(sys.argv[0])
