@@ -479,7 +479,7 @@ def test_the_verdict_is_what_became_of_it(case: str) -> None:
     assert judge(documents).stack is expected
 
 
-BESIDE = yaml.safe_load(Path(__file__).with_name("probed.yaml").read_text())
+BESIDE = yaml.load(Path(__file__).with_name("probed.yaml").read_text(), yaml.CSafeLoader)
 
 
 @pytest.mark.parametrize("probe", BESIDE, ids=[each["case"] for each in BESIDE])

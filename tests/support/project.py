@@ -27,6 +27,7 @@ from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import language_pb2_grpc
 
 from tests.support import vault
+from tests.support.attached import kubernetes_plugin
 from tests.support.cluster import Cluster
 from tests.support.waiting import until
 
@@ -42,6 +43,9 @@ def options(**more): return pulumi.ResourceOptions.merge(here, pulumi.ResourceOp
 
 class Project:
     """A Pulumi project whose program is replaced from step to step."""
+
+    has_plugin = True
+    """Whether its kubernetes plugin is in this process."""
 
     def __init__(self, root: Path, cluster: Cluster, tools: Tools) -> None:
         self.root = root
@@ -63,12 +67,15 @@ class Project:
         (self.root / "__main__.py").write_text(prologue + textwrap.dedent(body))
 
     def pulumi(self, *args: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the real CLI; what needs the program finds it in this process."""
-        with self._program() if args[0] in ("up", "preview", "refresh") else nullcontext([]) as client:
+        """Run a command of the real CLI; what needs program and kubernetes plugin finds them in this process."""
+        with (
+            self._program() if args[0] in ("up", "preview", "refresh") else nullcontext([]) as client,
+            kubernetes_plugin(self.environment) if self.has_plugin else nullcontext({}) as plugin,
+        ):
             return subprocess.run(
                 [self.rehearsal.bin_dir / "pulumi", *args, *client, "--non-interactive"],
                 cwd=self.root,
-                env=self.environment,
+                env=self.environment | plugin,
                 capture_output=True,
                 text=True,
                 check=False,

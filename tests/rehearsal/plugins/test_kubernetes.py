@@ -72,6 +72,7 @@ def test_a_plugin_of_the_users_own_folder_serves_the_program(
     launcher = own / "pulumi-resource-kubernetes"
     launcher.write_text(launcher.read_text().replace("exec", f"touch {tmp_path / 'started'}\nexec"))
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
+    monkeypatch.setattr(project, "has_plugin", False)
     try:
         environment.install(project.rehearsal, tools, official_kubernetes=True)
         project.up(CONFIG_MAP.format(level="3"))
