@@ -1,9 +1,12 @@
 """ConfigMaps and Secrets that a pod refers to: without them no container starts, as on any cluster."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from ml_foundations.rehearsal.cloud.kubelet import Kubelet
 from ml_foundations.rehearsal.report import contents
 
 from tests.support.cluster import Cluster
@@ -54,6 +57,22 @@ HARMLESS: dict[str, dict[str, Any]] = {
     },
     "there": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "there", "key": "a"}}}]},
 }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "conditions", "is_shown"),
+    [(60, [], True), (1, [], False), (60, [{"type": "PodReadyToStartContainers", "status": "True"}], False)],
+)
+def test_a_pod_that_kwok_missed_is_shown_to_it_again(
+    seconds: int, conditions: list[dict[str, str]], is_shown: bool
+) -> None:
+    since = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
+    status = {"phase": "Pending", "conditions": [scheduled, *conditions]}
+    pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"nodeName": "gke-1"}, "status": status}
+    api, nothing = Mock(), Mock(items=list)
+    Kubelet(api, nothing, nothing, nothing).start([pod])
+    assert [call.args[:2] for call in api.request.call_args_list] == [("PATCH", f"{DEFAULT}/pods/p/status")] * is_shown
 
 
 @pytest.fixture(scope="module")

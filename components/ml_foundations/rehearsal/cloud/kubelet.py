@@ -1,6 +1,7 @@
 """The kubelet, as far as it keeps pods from starting: volumes that do not mount, ConfigMaps and Secrets that miss."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from ml_foundations.kubernetes import labels
@@ -12,6 +13,8 @@ from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 
 CONFIG_MAPS, SECRETS = "/api/v1/configmaps", "/api/v1/secrets"
 _READY = "PodReadyToStartContainers"
+_MISSED = timedelta(seconds=5)
+"""After this long without it, what kubelets say first of a pod is said here; kwok then sees the pod."""
 _MADE_FOR_ALL = "kube-api-access-"
 """Volumes that the API server adds: what they hold is always there."""
 _NO_SIDECAR = "rpc error: code = FailedPrecondition desc = failed to find the sidecar container in Pod spec"
@@ -49,7 +52,10 @@ class Kubelet:
 
     def start(self, pods: Iterable[Object], lacks: Set[str] = frozenset()) -> None:
         """One round over the pods that have a node of a cluster that lacks some of GKE's drivers."""
-        pending = (pod for pod in pods if pod["status"]["phase"] == "Pending")
+        pending = [pod for pod in pods if pod["status"]["phase"] == "Pending"]
+        for pod in filter(_was_missed, pending):
+            with attempt(f"what kwok missed of pod {name_of(pod)}"):
+                self._set_ready(pod, "False")
         waiting = [pod for pod in pending if condition(pod, _READY).get("status") == "False"]
         kept = ((kind, item) for kind, informer in self._kept.items() if waiting for item in informer.items())
         known = {(kind, namespace_of(item), name_of(item)): item["keys"] for kind, item in kept}
@@ -61,11 +67,13 @@ class Kubelet:
         if said := self._unmountable(pod, lacks) or _missing(pod, known):
             self._recorder.warn(pod, "Pod", *said)
             return
+        self._set_ready(pod, "True")
+
+    def _set_ready(self, pod: Object, status: str) -> None:
         # By a strategic merge, no other condition is touched: kwok writes them at the same time.
         path = f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}/status"
-        status = {"conditions": [{"type": _READY, "status": "True"}]}
-        merge = "application/strategic-merge-patch+json"
-        self._api.request("PATCH", path, body={"status": status}, content_type=merge)
+        body = {"status": {"conditions": [{"type": _READY, "status": status}]}}
+        self._api.request("PATCH", path, body=body, content_type="application/strategic-merge-patch+json")
 
     def _unmountable(self, pod: Object, lacks: Set[str]) -> tuple[str, str] | None:
         """Reason and message of a volume without its driver, and of a bucket for which nothing has added a sidecar."""
@@ -84,6 +92,14 @@ class Kubelet:
             if driver == labels.GCS_FUSE_DRIVER and not has_sidecar:
                 return "FailedMount", _not_set_up(name, _NO_SIDECAR)
         return None
+
+
+def _was_missed(pod: Object) -> bool:
+    """Whether kwok does nothing for a pod, as it may for one that was bound in the moment in which kwok started."""
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("status") != "True" or condition(pod, _READY):
+        return False
+    return datetime.now(UTC) - datetime.fromisoformat(scheduled["lastTransitionTime"]) > _MISSED
 
 
 def _missing(pod: Object, known: Mapping[tuple[str, str, str], set[str]]) -> tuple[str, str] | None:
