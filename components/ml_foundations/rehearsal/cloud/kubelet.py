@@ -13,8 +13,9 @@ from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 
 CONFIG_MAPS, SECRETS = "/api/v1/configmaps", "/api/v1/secrets"
 _READY = "PodReadyToStartContainers"
-_MISSED = timedelta(seconds=5)
-"""After this long without it, what kubelets say first of a pod is said here; kwok then sees the pod."""
+_MISSED = timedelta(seconds=8)
+_SHOWN = "rehearsal.ml-foundations/shown"
+"""The annotation that makes kwok look again at a pod with which it has done nothing for so long."""
 _MADE_FOR_ALL = "kube-api-access-"
 """Volumes that the API server adds: what they hold is always there."""
 _NO_SIDECAR = "rpc error: code = FailedPrecondition desc = failed to find the sidecar container in Pod spec"
@@ -55,7 +56,9 @@ class Kubelet:
         pending = [pod for pod in pods if pod["status"]["phase"] == "Pending"]
         for pod in filter(_was_missed, pending):
             with attempt(f"what kwok missed of pod {name_of(pod)}"):
-                self._set_ready(pod, "False")
+                path = f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}"
+                shown = {_SHOWN: datetime.now(UTC).isoformat()}
+                self._patch(path, {"metadata": {"annotations": shown}})
         waiting = [pod for pod in pending if condition(pod, _READY).get("status") == "False"]
         kept = ((kind, item) for kind, informer in self._kept.items() if waiting for item in informer.items())
         known = {(kind, namespace_of(item), name_of(item)): item["keys"] for kind, item in kept}
@@ -67,12 +70,11 @@ class Kubelet:
         if said := self._unmountable(pod, lacks) or _missing(pod, known):
             self._recorder.warn(pod, "Pod", *said)
             return
-        self._set_ready(pod, "True")
-
-    def _set_ready(self, pod: Object, status: str) -> None:
         # By a strategic merge, no other condition is touched: kwok writes them at the same time.
         path = f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}/status"
-        body = {"status": {"conditions": [{"type": _READY, "status": status}]}}
+        self._patch(path, {"status": {"conditions": [{"type": _READY, "status": "True"}]}})
+
+    def _patch(self, path: str, body: Object) -> None:
         self._api.request("PATCH", path, body=body, content_type="application/strategic-merge-patch+json")
 
     def _unmountable(self, pod: Object, lacks: Set[str]) -> tuple[str, str] | None:
@@ -97,9 +99,10 @@ class Kubelet:
 def _was_missed(pod: Object) -> bool:
     """Whether kwok does nothing for a pod, as it may for one that was bound in the moment in which kwok started."""
     scheduled = condition(pod, "PodScheduled")
-    if scheduled.get("status") != "True" or condition(pod, _READY):
+    if scheduled.get("status") != "True" or condition(pod, _READY).get("status") == "False":
         return False
-    return datetime.now(UTC) - datetime.fromisoformat(scheduled["lastTransitionTime"]) > _MISSED
+    since = annotations_of(pod).get(_SHOWN, scheduled["lastTransitionTime"])
+    return datetime.now(UTC) - datetime.fromisoformat(since) > _MISSED
 
 
 def _missing(pod: Object, known: Mapping[tuple[str, str, str], set[str]]) -> tuple[str, str] | None:
