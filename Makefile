@@ -68,12 +68,13 @@ release: .venv/.ready ## make dist/: wheel, sdist, schema, SBOM and notes; the w
 
 install: .venv/.ready ## make .venv, the Python environment, and no more
 
-# Made from the lock, and again when the lock or the project's metadata change.
+# Made from the lock, and again when the lock or the project's metadata change. Python compiles what it comes to use:
+# to compile all of it would take half of the time.
 .venv/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed; name one: make PYTHON=python3.12")'
 	@$(PYTHON) -m venv .venv
-	@echo "installing the Python packages of requirements.lock into .venv (once, about two minutes)"
-	@.venv/bin/python -m pip install --require-hashes -r requirements.lock
+	@echo "installing the Python packages of requirements.lock into .venv (once, about a minute)"
+	@.venv/bin/python -m pip install --no-compile --require-hashes -r requirements.lock
 	@.venv/bin/python -m pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 

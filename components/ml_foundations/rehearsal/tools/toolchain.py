@@ -200,7 +200,9 @@ def _install(go: _Go) -> None:
     wanted = [tool for tool in go.run("list", "tool").split() if _MAJOR.sub("", tool).split("/")[-1] not in left_out]
     if go.group.built:
         packages = frozenset(go.run("list", "-deps", *wanted).split())
-        go.run("install", "-v", "-trimpath", "-ldflags", go.group.linker_flags, *wanted, packages=packages)
+        # The linker strips debug information: not to generate it is a tenth of the work.
+        flags = ["-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", go.group.linker_flags]
+        go.run("install", "-v", *flags, *wanted, packages=packages)
     for name, built in go.group.built.items():
         (go.draft / built).replace(go.draft / name)
     for folder, (module, source) in go.group.copies.items():
