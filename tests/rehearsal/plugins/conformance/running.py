@@ -33,8 +33,8 @@ class Scenario:
         return sorted({name for step in self.steps for name in step.get("declares", {})})
 
     def fails_at_preview(self, number: int) -> Mapping[str, str]:
-        """What a step's preview says of the resources that it fails for."""
-        return self.steps[number].get("previews", {}) if number < len(self.steps) else {}
+        """What a step's preview says of the resources that it fails for; a scenario that has ended stays as it is."""
+        return self.steps[min(number, len(self.steps) - 1)].get("previews", {})
 
     def resources(self, number: int) -> dict[str, Any]:
         """What is declared at a step: what was, with its changes."""

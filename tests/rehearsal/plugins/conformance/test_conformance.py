@@ -43,7 +43,7 @@ def outcomes(
                 project.kubectl(*shlex.split(command), "-n", scenario.name)
         # A preview ends with the first error: those that must fail are previewed alone.
         failing = {s.name: running.preview(project, step, [s], events) for s in current if s.fails_at_preview(step)}
-        others = running.preview(project, step, [s for s in ALL if s.name not in failing], events)
+        others = running.preview(project, step, [s for s in ALL if not s.fails_at_preview(step)], events)
         done = running.up(project, step, ALL, events)
         for scenario in current:
             found[scenario.name].append((failing.get(scenario.name, others), done))
