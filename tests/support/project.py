@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import grpc
@@ -39,6 +40,22 @@ import pulumi, pulumi_kubernetes as k8s
 here = pulumi.ResourceOptions(provider=k8s.Provider("replica", kubeconfig=open({kubeconfig!r}).read(), cluster_identifier="x"))
 def options(**more): return pulumi.ResourceOptions.merge(here, pulumi.ResourceOptions(**more))
 """
+
+
+class _Program(LanguageServer):
+    """A program, and whether it is over."""
+
+    def __init__(self, program: Callable[[], None]) -> None:
+        super().__init__(program)
+        self.ended = Event()
+        self.ended.set()
+
+    def Run(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.ended.clear()
+        try:
+            return super().Run(request, context)
+        finally:
+            self.ended.set()
 
 
 class Project:
@@ -86,8 +103,8 @@ class Project:
     def _program(self) -> Iterator[list[str]]:
         """Offer the program as the Automation API does; an interpreter of its own would be half of a command's work."""
         text = (self.root / "__main__.py").read_text()
-        server = grpc.server(ThreadPoolExecutor(max_workers=4))
-        language_pb2_grpc.add_LanguageRuntimeServicer_to_server(LanguageServer(lambda: exec(text, {})), server)
+        server, program = grpc.server(ThreadPoolExecutor(max_workers=4)), _Program(lambda: exec(text, {}))
+        language_pb2_grpc.add_LanguageRuntimeServicer_to_server(program, server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         # What the program leaves behind is collected when it ends; all that was there before need not be gone through.
@@ -95,6 +112,8 @@ class Project:
         try:
             yield [f"--client=127.0.0.1:{port}", "--exec-kind=auto.inline"]
         finally:
+            # Its engine may have ended before it: a server that is stopped then has crashed the process.
+            program.ended.wait(5)
             server.stop(grace=None).wait(5)
             gc.collect()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kubernetes import utils
+from kubernetes.client import CoreV1Api
 from ml_foundations.rehearsal.engine import environment
 from ml_foundations.rehearsal.tools.toolchain import Tools
 
@@ -14,6 +15,7 @@ from tests.rehearsal.plugins.conformance.running import Outcome, Scenario
 from tests.support import official
 from tests.support.cluster import Cluster
 from tests.support.project import Project, fake_node
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.replica
 ALL = running.scenarios()
@@ -27,6 +29,8 @@ def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools
 ) -> Iterator[dict[str, Any]]:
     """By scenario: what each step did, what its preview said, and the objects at the end."""
+    core = CoreV1Api(cluster.api)
+    _delete_namespaces(core)
     utils.create_from_dict(cluster.api, fake_node("conformance", {}))
     project = Project(tmp_path_factory.mktemp("conformance"), cluster, tools)
     environment.install(project.rehearsal, tools, official_kubernetes=request.param == "official")
@@ -50,9 +54,18 @@ def outcomes(
     objects = {s.name: {at: project.kubectl("get", *at.split("/"), "-n", s.name) for at in s.objects} for s in ALL}
     yield {name: (steps, objects[name]) for name, steps in found.items()}
     project.up("")
-    # All at once: kubectl waits for each to be gone, and one alone takes seconds.
-    project.kubectl("delete", "namespace", *(scenario.name for scenario in ALL))
     project.kubectl("delete", "node", "conformance")
+
+
+def _delete_namespaces(core: CoreV1Api) -> None:
+    """Delete those of the other plugin. The last ones stay: for each that goes, Kubernetes asks a hundred times."""
+
+    def left() -> set[str]:
+        return {item.metadata.name for item in core.list_namespace().items} & {scenario.name for scenario in ALL}
+
+    for name in left():
+        core.delete_namespace(name)
+    until(lambda: not left(), seconds=120)
 
 
 @pytest.mark.parametrize("scenario", [pytest.param(scenario, id=scenario.name) for scenario in ALL])
