@@ -203,6 +203,20 @@ def test_etcd_refuses_who_has_no_certificate(rehearsal: Rehearsal) -> None:
             connection.getresponse()
 
 
+def test_gos_memory_is_bounded_unless_the_environment_bounds_it(
+    rehearsal: Rehearsal, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid in pids(rehearsal).values():
+        assert psutil.Process(pid).environ()["GOMEMLIMIT"] == "2500MiB"
+    monkeypatch.setenv("GOMEMLIMIT", "1GiB")
+    assert kwok._environment(rehearsal, tools)["GOMEMLIMIT"] == "1GiB"
+
+
+@pytest.mark.parametrize("port", ["kubeControllerManagerPort", "kubeSchedulerPort"])
+def test_what_the_control_plane_serves_is_signed_by_its_own_authority(rehearsal: Rehearsal, port: str) -> None:
+    assert kwok.probe(configuration.ports(rehearsal)[port], "/healthz", configuration.admin_context(rehearsal)) is None
+
+
 def test_a_pod_that_asks_for_gpus_tolerates_their_taint_and_no_other_pod_does(rehearsal: Rehearsal) -> None:
     apply(rehearsal, pod("with-gpu", gpus=1), pod("without-gpu"))
     tolerated = {
