@@ -198,6 +198,15 @@ def test_a_pulumi_that_has_just_ended_holds_no_lock(project: Project, tmp_path: 
     assert not lock.exists()
 
 
+def test_the_draft_of_a_lock_that_a_full_disk_cut_off_hinders_nothing(project: Project) -> None:
+    project.up("")
+    draft = project.rehearsal.backend_dir / ".pulumi" / "locks" / "organization" / "t" / "t" / "lock.json.1.tmp"
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    draft.touch()
+    stack.recover(project.rehearsal)
+    assert not draft.exists()
+
+
 @pytest.mark.parametrize("kept", ["bak", "backup"])
 def test_a_state_that_a_full_disk_cut_off_is_restored_and_what_was_made_since_is_taken_over(
     project: Project, kept: str, monkeypatch: pytest.MonkeyPatch

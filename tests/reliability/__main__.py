@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.reliability import faults, starts
+from tests.reliability import faults, machine, starts
 from tests.support.checkout import CHECKOUT
 
 
@@ -17,10 +17,9 @@ def main() -> int:
     from tests.reliability import inputs, served
 
     parser = argparse.ArgumentParser(prog="python -m tests.reliability", description=__doc__)
-    parser.add_argument("count", type=int, help="how many trials in all")
-    parser.add_argument(
-        "--kind", choices=("faults", "starts", "served", *inputs.KINDS), default="faults", help="default: faults"
-    )
+    parser.add_argument("count", type=int, nargs="?", default=0, help="how many trials in all; machine has its own")
+    kinds = ("faults", "machine", "starts", "served", *inputs.KINDS)
+    parser.add_argument("--kind", choices=kinds, default="faults", help="default: faults")
     parser.add_argument("--folder", type=Path, default=CHECKOUT / ".reliability", help="where the outcomes are kept")
     options = parser.parse_args()
     # It is ignored in what a script runs in the background, such as this.
@@ -29,6 +28,8 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if options.kind == "faults":
         return _faults(folder, options.count)
+    if options.kind == "machine":
+        return _machine(folder)
     if options.kind == "starts":
         return starts.try_all(folder, options.count)
     if options.kind == "served":
@@ -47,6 +48,16 @@ def _faults(folder: Path, count: int) -> int:
     moments = [each for each in faults.recorded(folder / "faults.jsonl") if each.seed < count]
     print(faults.table(moments))
     return int(any(each.problems for each in moments))
+
+
+def _machine(folder: Path) -> int:
+    for outcome in machine.suffer_all(folder):
+        print(f"{outcome.case}: {outcome.first}; next up: {outcome.next_up}", flush=True)
+        for problem in outcome.problems:
+            print(f"   WRONG: {problem}", flush=True)
+    outcomes = machine.recorded(folder / machine.RECORD)
+    print(machine.table(outcomes))
+    return int(any(each.problems for each in outcomes))
 
 
 if __name__ == "__main__":

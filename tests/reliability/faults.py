@@ -80,20 +80,26 @@ def moment(seed: int) -> Moment:
 class Life:
     """One project with its rehearsal, from the first ``up`` to nothing."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, stack: str = program.STACK) -> None:
         self.project = folder / "a project für alle"
         self.temporary = folder / "temporary files"
         self.temporary.mkdir(parents=True, exist_ok=True)
-        self.rehearsal = Rehearsal.of(program.STACK, self.project)
+        self.rehearsal = Rehearsal.of(stack, self.project)
         self.revision = 0
         self.ports: set[int] = set()
+        self.claim = ""
+        """The uid of the protected claim that a fault must leave alone, where there is one."""
+        self.environ: dict[str, str] = {}
+        """What its commands have in their environment beside the user's."""
+        self.around: list[str] = []
+        """The words before its commands, which run them on a machine that is another one."""
 
     def command(self, name: str) -> subprocess.Popen[str]:
         """Start ``ml-foundations NAME``."""
         environ = {key: value for key, value in os.environ.items() if key != "ML_FOUNDATIONS_REHEARSAL"}
         return subprocess.Popen(
-            [COMMAND, name, "--stack", program.STACK, "--project", self.project],
-            env=environ | {"TMPDIR": str(self.temporary), "NO_COLOR": "1"},
+            [*self.around, COMMAND, name, "--stack", self.rehearsal.stack, "--project", self.project],
+            env=environ | {"TMPDIR": str(self.temporary), "NO_COLOR": "1"} | self.environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -109,45 +115,55 @@ class Life:
         """Bring the rehearsal up at its revision."""
         program.write(self.project, self.revision, queue)
         done = self.run("up")
-        with suppress(OSError, ValueError):
-            self.ports |= set(configuration.ports(self.rehearsal).values())
+        self.note_ports()
         return done
 
-    def down(self) -> list[str]:
-        """Take the rehearsal down; what is wrong then."""
+    def note_ports(self) -> None:
+        """Note the ports that the rehearsal has."""
         with suppress(OSError, ValueError):
             self.ports |= set(configuration.ports(self.rehearsal).values())
-        status, said = self.run("down")
-        problems = [] if status == 0 else [f"down failed: {said[-500:]}"]
-        time.sleep(2)  # Plugins look for their engine once a second.
-        return problems + list(inspection.left(self.rehearsal, self.ports, self.temporary))
+
+
+def down(*lives: Life) -> list[str]:
+    """Take rehearsals down; what is wrong then."""
+    problems: list[str] = []
+    for life in lives:
+        life.note_ports()
+        status, said = life.run("down")
+        problems += [] if status == 0 else [f"down failed: {said[-500:]}"]
+    time.sleep(2)  # Plugins look for their engine once a second.
+    return problems + [what for life in lives for what in inspection.left(life.rehearsal, life.ports, life.temporary)]
 
 
 def suffer(life: Life, given: Moment) -> Moment:
     """Go through a moment, the life being in the state in which its phase begins."""
-    claim = ""
+    life.claim = ""
     if given.phase == "change":
-        claim = inspection.claim_of(life.rehearsal)
+        life.claim = inspection.claim_of(life.rehearsal)
         life.revision += 1
     program.write(life.project, life.revision, given.queue)
     running = life.command("down" if given.phase == "down" else "up")
     given.killed = _kill(life, running, given)
     status, said = ended(running)
-    given.first = _told(status, said, running.returncode)
+    given.first = told(status, said)
     if status is None:
         given.problems.append(f"the command hung after the kill: {said[-500:]}")
-    began = time.monotonic()
-    status, said = life.up(given.queue)
-    given.next_up = f"{_told(status, said, status)} ({time.monotonic() - began:.0f} s)"
-    if "adopting" in said:
-        given.next_up = f"adopted; {given.next_up}"
-    if status != 0:
-        given.problems.append(f"the next up failed: {said[-1500:]}")
-        return given
-    given.problems += inspection.wrong(life.rehearsal, life.revision)
-    if claim and inspection.claim_of(life.rehearsal) != claim:
-        given.problems.append("the protected claim is another one")
+    given.next_up, problems = go_on(life, given.queue)
+    given.problems += problems
     return given
+
+
+def go_on(life: Life, queue: bool) -> tuple[str, list[str]]:
+    """Bring a life up after a fault: how that ended, and what is wrong then."""
+    began = time.monotonic()
+    status, said = life.up(queue)
+    ended_so = "adopted; " * ("adopting" in said) + f"{told(status, said)} ({time.monotonic() - began:.0f} s)"
+    if status != 0:
+        return ended_so, [f"the next up failed: {said[-1500:]}"]
+    problems = [*inspection.wrong(life.rehearsal, life.revision)]
+    if life.claim and inspection.claim_of(life.rehearsal) != life.claim:
+        problems.append("the protected claim is another one")
+    return ended_so, problems
 
 
 def ended(running: subprocess.Popen[str]) -> tuple[Any, str]:
@@ -160,7 +176,8 @@ def ended(running: subprocess.Popen[str]) -> tuple[Any, str]:
     return running.returncode, said
 
 
-def _told(status: int | None, said: str, code: int | None) -> str:
+def told(status: int | None, said: str) -> str:
+    """How a command ended, by its status and what it said."""
     if status is None:
         return "hung"
     if status == 0:
@@ -177,7 +194,7 @@ def _kill(life: Life, running: subprocess.Popen[str], given: Moment) -> list[str
     while running.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     while running.poll() is None:
-        if found := _victims(life, running, given.victim):
+        if found := victims(life, running, given.victim):
             # Stopped first: none sees another one die.
             for send in (psutil.Process.suspend, psutil.Process.kill):
                 for process in found.values():
@@ -188,7 +205,7 @@ def _kill(life: Life, running: subprocess.Popen[str], given: Moment) -> list[str
     return []
 
 
-def _victims(life: Life, running: subprocess.Popen[str], victim: str) -> dict[str, psutil.Process]:
+def victims(life: Life, running: subprocess.Popen[str], victim: str) -> dict[str, psutil.Process]:
     """The processes of a victim, by name and pid."""
     found: dict[str, psutil.Process] = {}
     own = psutil.Process(running.pid)
@@ -217,7 +234,7 @@ def suffer_all(folder: Path, count: int) -> Iterator[Moment]:
             for seed in seeds[: count - seeds[0]]:
                 now = suffer(life, moment(seed))
                 if now.phase == "down" or seed == count - 1:
-                    now.problems += life.down()
+                    now.problems += down(life)
                 with record.open("a") as lines:
                     lines.write(json.dumps(asdict(now), ensure_ascii=False) + "\n")
                 yield now

@@ -51,6 +51,7 @@ def claim_of(rehearsal: Rehearsal) -> str:
 
 def wrong(rehearsal: Rehearsal, revision: int) -> Iterator[str]:
     """What does not hold of a rehearsal that is up, at this revision of its program."""
+    yield from _readable(rehearsal)
     done = stack.pulumi(rehearsal, "stack", "export")
     if done.returncode != 0:
         yield f"stack export fails: {done.stderr.strip()}"
@@ -77,6 +78,14 @@ def wrong(rehearsal: Rehearsal, revision: int) -> Iterator[str]:
     in_state = Counter(r["urn"] for r in state["resources"] if r["type"].startswith("gcp:"))
     if recorded != in_state:
         yield f"Google Cloud has {sorted(recorded - in_state)} too much, and lacks {sorted(in_state - recorded)}"
+
+
+def _readable(rehearsal: Rehearsal) -> Iterator[str]:
+    """What others can read of a rehearsal; the logs of Pulumi are those of this module's own ``pulumi`` too."""
+    for path in [rehearsal.root, *rehearsal.root.rglob("*")]:
+        with suppress(FileNotFoundError):
+            if path.lstat().st_mode & 0o077 and not path.is_symlink() and path.parent.name != "logs":
+                yield f"{path} can be read by others"
 
 
 def _state(state: dict[str, Any]) -> Iterator[str]:

@@ -589,10 +589,13 @@ def test_a_list_with_equal_keys_is_created_as_the_api_server_takes_it(project: P
 def test_a_provider_may_take_over_objects_and_fields() -> None:
     client = ClusterOfOne()
     provider_of(client).create(CONFIG_MAPS, named())
-    provider_of(client, upsertExistingObjects="true").create(CONFIG_MAPS, named())
+    taking_over = provider_of(client, upsertExistingObjects="true")
+    taking_over.preview(CONFIG_MAPS, None, named(name="x"))
+    taking_over.create(CONFIG_MAPS, named())
     provider_of(client, enablePatchForce="true").update(CONFIG_MAPS, State("default/x", named(), {}), named())
     assert client.asked == [
         {"created": True, "dry_run": False},
+        {"created": True, "dry_run": True},
         {"dry_run": False, "force": False},
         {"dry_run": False, "force": True},
     ]

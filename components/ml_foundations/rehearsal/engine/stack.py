@@ -188,7 +188,8 @@ def recover(rehearsal: Rehearsal) -> None:
     """Release the lock of a run that was killed, and adopt what it created without writing that down."""
     process(rehearsal).stop()
     # Every pulumi command takes its second: where the backend's files show no trace of an interruption, none is run.
-    locks = list((rehearsal.backend_dir / ".pulumi" / "locks").rglob("*.json"))
+    # A full disk leaves the draft of a lock, empty, which pulumi takes for one.
+    locks = list((rehearsal.backend_dir / ".pulumi" / "locks").rglob("*.json*"))
     for lock in locks:
         _require_abandoned(lock, rehearsal)
     if locks:
@@ -215,9 +216,9 @@ def process(rehearsal: Rehearsal) -> Process:
 
 
 def _require_abandoned(lock: Path, rehearsal: Rehearsal) -> None:
-    """Fail if the pulumi that holds a lock of the backend still runs."""
-    holder = json.loads(lock.read_text())
-    with suppress(psutil.NoSuchProcess):
+    """Fail if the pulumi that holds a lock of the backend still runs; nobody holds one that was cut off."""
+    with suppress(psutil.NoSuchProcess, ValueError):
+        holder = json.loads(lock.read_text())
         found = psutil.Process(holder["pid"])
         is_pulumi = holder["hostname"] == socket.gethostname() and found.name().startswith("pulumi")
         if is_pulumi and not has_ended(found):

@@ -154,7 +154,8 @@ class _Go:
             subprocess.Popen(
                 [self.executable, *arguments],
                 cwd=self.group.source,
-                env=go_command.environment(GOBIN=str(self.draft)),
+                # A go that is killed leaves its work behind: there, the next build removes it.
+                env=go_command.environment(GOBIN=str(self.draft), GOTMPDIR=str(self.draft)),
                 stdout=output,
                 stderr=subprocess.PIPE,
                 text=True,

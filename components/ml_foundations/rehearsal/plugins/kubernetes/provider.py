@@ -255,7 +255,9 @@ class KubernetesProvider(Provider):
         wanted = self._located(new, old)
         manager = _field_manager(resource, wanted)
         force = annotations.is_set(wanted, annotations.FORCE) or self._settings.forces
-        if old is None and (self._settings.upserts or _is_patch(resource) or _unheard(resource).exists()):
+        # A preview takes nothing over: what is to be replaced is still there, and may be immutable.
+        takes_over = not dry_run and (self._settings.upserts or _unheard(resource).exists())
+        if old is None and (takes_over or _is_patch(resource)):
             return self._client.apply(wanted, manager, dry_run=dry_run, force=force or dry_run)
         if old is None:
             return self._client.create(wanted, dry_run=dry_run)
