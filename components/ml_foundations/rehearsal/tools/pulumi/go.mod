@@ -4,6 +4,9 @@ go 1.26.0
 
 replace github.com/atotto/clipboard => github.com/tgummerer/clipboard v0.0.0-20241001131231-d02d263e614e
 
+// Pulumi comes with a meter of passwords and a fork of it, and each command makes the tables of both: here the fork's serve both.
+replace github.com/nbutton23/zxcvbn-go => github.com/ccojocar/zxcvbn-go v1.0.2
+
 tool github.com/pulumi/pulumi/pkg/v3/cmd/pulumi
 
 require (
