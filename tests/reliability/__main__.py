@@ -22,6 +22,8 @@ def main() -> int:
     parser.add_argument("--kind", choices=kinds, default="faults", help="default: faults")
     parser.add_argument("--folder", type=Path, default=CHECKOUT / ".reliability", help="where the outcomes are kept")
     options = parser.parse_args()
+    if options.count < 1 and options.kind != "machine":
+        parser.error("say how many trials are to be made in all")
     # It is ignored in what a script runs in the background, such as this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     folder: Path = options.folder.resolve()

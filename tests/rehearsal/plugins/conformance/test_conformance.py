@@ -29,8 +29,7 @@ def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, tools: Tools
 ) -> Iterator[dict[str, Any]]:
     """By scenario: what each step did, what its preview said, and the objects at the end."""
-    core = CoreV1Api(cluster.api)
-    _delete_namespaces(core)
+    _delete_namespaces(CoreV1Api(cluster.api))
     utils.create_from_dict(cluster.api, fake_node("conformance", {}))
     project = Project(tmp_path_factory.mktemp("conformance"), cluster, tools)
     environment.install(project.rehearsal, tools, official_kubernetes=request.param == "official")
