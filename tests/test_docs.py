@@ -94,3 +94,10 @@ def test_every_fact_has_the_home_that_the_architecture_names() -> None:
     assert len(homes) > 10
     package = CHECKOUT / "components" / "ml_foundations"
     assert not [home for home in homes if not (package / home).exists() and not (CHECKOUT / home).exists()]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/going-to-gke.md"])
+def test_page_says_how_the_stacks_were_checked(page: str) -> None:
+    words = " ".join((CHECKOUT / page).read_text().split())
+    assert "rehearsed these stacks on the replica, previewed them with Pulumi's own provider plugins" in words
+    assert "**not yet run them on the real GKE**" in words
