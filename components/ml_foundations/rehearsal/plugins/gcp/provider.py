@@ -106,8 +106,7 @@ class GcpProvider(Provider):
     def preview(self, resource: Resource, old: State | None, new: Properties) -> Properties:
         """Inputs as they are; what Google computes is unknown until it exists."""
         if old is not None:
-            gone = old.inputs.keys() - new.keys()
-            return {key: value for key, value in old.outputs.items() if key not in gone} | _declared(new)
+            return _with_computed(_declared(new), _declared(old.inputs), old.outputs)
         kind = GCP[resource.type]
         filled = {*kind.computed, *kind.filled_in} & kind.outputs
         return dict.fromkeys(filled, UNKNOWN) | _declared(new)
@@ -325,6 +324,22 @@ def _is_replaced(path: str, roots: Iterable[str], value: Any) -> bool:
     """Whether a change at a path replaces a resource: it is at or below a root, or has one in it."""
     plain = _INDEX.sub("", path)
     return is_below(plain, roots) or (bool(value) and any(is_below(root, [plain]) for root in roots))
+
+
+def _with_computed(new: Any, old: Any, outputs: Any) -> Any:
+    """Return new inputs with the outputs that Google computed, at any depth.
+
+    An output is computed if the old inputs lack it: Pulumi's own plugin keeps these through an update.
+    """
+    if isinstance(new, Mapping) and isinstance(outputs, Mapping):
+        old = old if isinstance(old, Mapping) else {}
+        computed = {key: value for key, value in outputs.items() if key not in old}
+        declared = {key: _with_computed(value, old.get(key), outputs.get(key)) for key, value in new.items()}
+        return computed | declared
+    if isinstance(new, list) and isinstance(outputs, list) and len(new) == len(outputs):
+        before = old if isinstance(old, list) and len(old) == len(new) else [None] * len(new)
+        return [_with_computed(*item) for item in zip(new, before, outputs, strict=True)]
+    return new
 
 
 def _declared(inputs: Mapping[str, Any]) -> Properties:
