@@ -15,6 +15,8 @@ from tests.planning.building import deployment, pool, template
 from tests.support.checkout import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "ci.md").read_text()
+ADDRESS = "git+https://git.example/ml-foundations@COMMIT"
+"""The package that both workflows install."""
 GITHUB, GITLAB = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
 
 
@@ -46,7 +48,7 @@ def bash(script: str, cwd: Path, **variables: str) -> subprocess.CompletedProces
     return subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", script],
         cwd=cwd,
-        env={**os.environ, "PATH": path, "ML_FOUNDATIONS": "ml-foundations", **variables},
+        env={**os.environ, "PATH": path, "ML_FOUNDATIONS": ADDRESS, **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -67,7 +69,7 @@ def test_the_steps_of_github_post_the_comment_and_fail(repository: Path, tmp_pat
     assert output.read_text() == "code=1\n"
     assert summary.read_text().startswith(f"{MARK}\n\n**❌ ")
     called = (tmp_path / "tools" / "called").read_text().splitlines()
-    assert called[0] == "pip install ml-foundations"
+    assert called[0] == f"pip install {ADDRESS}"
     assert called[1].startswith("gh api repos/o/r/issues/7/comments --paginate --jq .[] | select(")
     assert MARK in called[1]
     assert called[2] == "gh api repos/o/r/issues/7/comments -F body=@comment.md"

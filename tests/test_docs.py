@@ -101,3 +101,16 @@ def test_page_says_how_the_stacks_were_checked(page: str) -> None:
     words = " ".join((CHECKOUT / page).read_text().split())
     assert "rehearsed these stacks on the replica, previewed them with Pulumi's own provider plugins" in words
     assert "**not yet run them on the real GKE**" in words
+
+
+def test_nothing_installs_a_name_that_no_index_has() -> None:
+    named = re.compile(r"pip install [^\n`]*[\"' ]ml-foundations(\[|[\"'`\s]|$)", re.MULTILINE)
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.md", "*.py", "*.yaml", "*.toml"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    files = [CHECKOUT / name for name in tracked.stdout.split() if not name.startswith("tests/")]
+    assert not [str(file) for file in files if named.search(file.read_text())]

@@ -119,7 +119,7 @@ def test_without_the_extra_it_plans_and_says_what_a_rehearsal_needs(wheel: Path,
     refused = command(python, "status", cwd=tmp_path)
     assert refused.returncode == 1
     assert "needs the package" in refused.stderr
-    assert 'pip install "ml-foundations[rehearsal]"' in refused.stderr
+    assert "pip install '.[rehearsal]'" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 

@@ -33,7 +33,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:
             raise
-        sys.exit(f'error: a rehearsal needs the package {error.name}. Run: pip install "ml-foundations[rehearsal]"')
+        fix = "Run, in a checkout of ML Foundations: pip install '.[rehearsal]'"
+        sys.exit(f"error: a rehearsal needs the package {error.name}. {fix}")
     commands.run(given.command, given)
 
 
