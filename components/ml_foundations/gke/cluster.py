@@ -17,7 +17,13 @@ from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputOf, InputStr, InputText, Name, concat, derived
-from ml_foundations.gke.maintenance import MOST_FREEZES, MaintenanceExclusion, MaintenanceWindow, maintenance_arguments
+from ml_foundations.gke.maintenance import (
+    MOST_FREEZES,
+    MaintenanceExclusion,
+    MaintenanceWindow,
+    maintenance_arguments,
+    maintenance_errors,
+)
 from ml_foundations.gke.network import ClusterNetworkSpec, network_arguments, network_parts
 from ml_foundations.kubernetes.merging import merged, without_nulls
 from ml_foundations.typed_args import GkeClusterArgs
@@ -126,6 +132,8 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
                 f"have {len(freezes)} of the scope NO_UPGRADES, of which GKE takes {MOST_FREEZES}; take another scope"
             )
             yield "maintenance_exclusions", reason
+        elif self.maintenance_window is not None:
+            yield from maintenance_errors(self.maintenance_window, self.maintenance_exclusions)
         if isinstance(self.secrets_key, str):
             key = _KEY.fullmatch(self.secrets_key)
             if key is None or key["location"] not in (self.location, "global"):

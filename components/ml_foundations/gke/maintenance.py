@@ -13,6 +13,9 @@ _SHORTEST_WINDOW_HOURS = 4
 _HOURS, _DAYS = 48, 92
 """What GKE asks of maintenance windows: so many hours in so many days ("Maintenance windows and exclusions")."""
 
+_WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
+_WEEKDAY = re.compile(rf"\b(?:{'|'.join(_WEEKDAYS)})\b")
+
 _LONGEST_FREEZE_DAYS, MOST_FREEZES = 90, 3
 """The longest exclusion of all upgrades, and the most of them (same source)."""
 
@@ -49,19 +52,37 @@ class MaintenanceWindow(_Period):
     recurrence: str
     """How the window comes again (RFC 5545), such as FREQ=WEEKLY;BYDAY=SA,SU."""
 
+    @property
+    def rule(self) -> dict[str, str]:
+        """The parts of the recurrence, such as FREQ and BYDAY."""
+        return {key: value for key, _, value in (part.partition("=") for part in self.recurrence.split(";"))}
+
+    def blocks(self, first: datetime, last: datetime) -> Iterator[tuple[datetime, datetime]]:
+        """Yield the begin and end of each occurrence that begins between two times."""
+        monday = self.start_time - timedelta(days=self.start_time.weekday())
+        for day in range(max(0, (first - monday).days), (last - monday).days + 1):
+            begin = monday + timedelta(days=day)
+            if max(first, self.start_time) <= begin <= last and self._recurs_on(day):
+                yield begin, begin + (self.end_time - self.start_time)
+
+    def _recurs_on(self, day: int) -> bool:
+        """Return whether it recurs on a day, counted from the Monday of its first week."""
+        interval = self.rule.get("INTERVAL", "1")
+        every = int(interval) if interval.isdecimal() and int(interval) else 1
+        if self.rule.get("FREQ") == "DAILY":
+            return (day - self.start_time.weekday()) % every == 0
+        days = _WEEKDAY.findall(self.rule.get("BYDAY", "")) or [_WEEKDAYS[self.start_time.weekday()]]
+        return day // 7 % every == 0 and _WEEKDAYS[day % 7] in days
+
     @override
     def _length_errors(self, length: timedelta) -> Iterator[tuple[str, str]]:
-        hours = length.total_seconds() / 3600
-        rule = {key: value for key, _, value in (part.partition("=") for part in self.recurrence.split(";"))}
-        frequency, days = rule.get("FREQ"), re.findall(r"\b(?:MO|TU|WE|TH|FR|SA|SU)\b", rule.get("BYDAY", ""))
-        every = int(rule["INTERVAL"]) if rule.get("INTERVAL", "").isdecimal() else 1
-        times = _DAYS // (every or 1) if frequency == "DAILY" else (len(days) or 1) * (_DAYS // (7 * (every or 1)))
+        hours, frequency = length.total_seconds() / 3600, self.rule.get("FREQ")
         if not _SHORTEST_WINDOW_HOURS <= hours <= 24:
             yield "end_time", f"is {hours:g} hours after start_time; GKE needs {_SHORTEST_WINDOW_HOURS} to 24"
         elif frequency not in ("DAILY", "WEEKLY"):
             yield "recurrence", f"is {self.recurrence}; write FREQ=DAILY, or FREQ=WEEKLY;BYDAY=SA,SU"
-        elif hours * times < _HOURS:
-            yield "recurrence", f"leaves GKE {hours * times:g} hours in {_DAYS} days; it needs {_HOURS}: name more days"
+        elif (left := available_hours(self, [], self.end_time)) < _HOURS:
+            yield "recurrence", f"leaves GKE {left:g} hours in {_DAYS} days; it needs {_HOURS}: name more days"
 
 
 class MaintenanceExclusion(_Period):
@@ -77,6 +98,50 @@ class MaintenanceExclusion(_Period):
         elif self.scope == "NO_UPGRADES" and length.days > _LONGEST_FREEZE_DAYS:
             reason = f"is more than {_LONGEST_FREEZE_DAYS} days after start_time; take another scope for longer"
             yield "end_time", reason
+
+
+def available_hours(window: MaintenanceWindow, freezes: list[MaintenanceExclusion], start: datetime) -> float:
+    """Return the hours for maintenance in the 92 days from a time on, counting blocks of four hours or more."""
+    end, hours = start + timedelta(days=_DAYS), 0.0
+    for block_start, block_end in window.blocks(start, end):
+        free = [(block_start, min(block_end, end))]
+        for freeze in freezes:
+            free = [part for whole in free for part in _without(whole, freeze)]
+        lengths = [(last - first).total_seconds() / 3600 for first, last in free]
+        hours += sum(length for length in lengths if length >= _SHORTEST_WINDOW_HOURS)
+    return hours
+
+
+def _without(period: tuple[datetime, datetime], freeze: MaintenanceExclusion) -> Iterator[tuple[datetime, datetime]]:
+    """Yield what an exclusion leaves of a period, before it and after it."""
+    first, last = period
+    if first < min(last, freeze.start_time):
+        yield first, min(last, freeze.start_time)
+    if max(first, freeze.end_time) < last:
+        yield max(first, freeze.end_time), last
+
+
+def maintenance_errors(
+    window: MaintenanceWindow, exclusions: dict[str, MaintenanceExclusion]
+) -> Iterator[tuple[str, str]]:
+    """Yield why GKE would refuse a window together with its exclusions.
+
+    In any 92 days GKE needs 48 hours, in blocks of four hours or more ("Maintenance windows and exclusions"). The
+    fewest are in 92 days that begin when a block has just ended.
+    """
+    freezes = [each for each in exclusions.values() if each.scope == "NO_UPGRADES"]
+    if not freezes:
+        return
+    first = min(each.start_time for each in freezes) - timedelta(days=_DAYS)
+    last = max(each.end_time for each in freezes)
+    starts = [max(first, window.end_time), *(end for _, end in window.blocks(first, last))]
+    worst = min(starts, key=lambda start: available_hours(window, freezes, start))
+    hours = available_hours(window, freezes, worst)
+    if hours < _HOURS:
+        since = f"{worst:%Y-%m-%d}"
+        reason = f"leave GKE {hours:g} hours in the {_DAYS} days from {since} on; it needs {_HOURS}, in blocks of"
+        fix = "shorten them, or let maintenance_window recur on more days"
+        yield "maintenance_exclusions", f"{reason} {_SHORTEST_WINDOW_HOURS} or more: {fix}"
 
 
 def maintenance_arguments(
