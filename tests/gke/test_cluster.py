@@ -106,7 +106,10 @@ def test_the_network_is_made_with_a_way_out() -> None:
     subnetwork = inputs(requests["c-subnetwork"])
     assert subnetwork["privateIpGoogleAccess"] is True
     assert subnetwork["logConfig"]["flowSampling"] == 0.5
-    assert inputs(requests["c-nat"])["sourceSubnetworkIpRangesToNat"] == "ALL_SUBNETWORKS_ALL_IP_RANGES"
+    nat = inputs(requests["c-nat"])
+    assert nat["sourceSubnetworkIpRangesToNat"] == "ALL_SUBNETWORKS_ALL_IP_RANGES"
+    assert (nat["enableDynamicPortAllocation"], nat["minPortsPerVm"], nat["maxPortsPerVm"]) == (True, 64, 4096)
+    assert nat["logConfig"] == {"enable": True, "filter": "ERRORS_ONLY"}
     assert inputs(requests["c-cluster"])["ipAllocationPolicy"] == {
         "stackType": "IPV4",
         "clusterSecondaryRangeName": "pods",
@@ -238,3 +241,8 @@ def test_lustre_brings_private_services_access_to_a_network_that_is_made() -> No
     assert [each.partition("/")[2] for each in firewall["sourceRanges"]] == ["20"]
     assert "c-private-services" not in declared(lambda: GkeCluster("c", BASE))
     assert "c-private-services" not in declared(lambda: GkeCluster("c", BASE | {"lustre": True, "network": BROUGHT}))
+
+
+def test_first_node_pool_takes_little_quota() -> None:
+    config = cluster()["nodeConfig"]
+    assert (config["machineType"], config["diskType"], config["diskSizeGb"]) == ("e2-medium", "pd-standard", 30)

@@ -14,6 +14,8 @@ from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf, InputStr, InputText, Name
 
 _POD_RANGE, _SERVICE_RANGE = "pods", "services"
+_LEAST_NAT_PORTS, _MOST_NAT_PORTS = 64, 4096
+"""Ports of Cloud NAT for a node: powers of two (Compute Engine API, routers: minPortsPerVm, maxPortsPerVm)."""
 """Names of the secondary ranges of a subnetwork that is made here."""
 
 _RESERVED = IPv4Network("172.17.0.0/16")
@@ -167,6 +169,12 @@ def _nat(spec: ClusterNetworkSpec, network: Any) -> Iterator[Part]:
         "router": Ref("router", "name"),
         "natIpAllocateOption": "AUTO_ONLY",
         "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
+        # With a fixed number of ports, 64 for each node, pulls of images and models lose connections at random.
+        "enableDynamicPortAllocation": True,
+        "enableEndpointIndependentMapping": False,
+        "minPortsPerVm": _LEAST_NAT_PORTS,
+        "maxPortsPerVm": _MOST_NAT_PORTS,
+        "logConfig": {"enable": True, "filter": "ERRORS_ONLY"},
     }
     yield Part("router", Cloud("gcp:compute/router:Router", {**common, "network": network}))
     yield Part("nat", Cloud("gcp:compute/routerNat:RouterNat", {**common, **nat}))
