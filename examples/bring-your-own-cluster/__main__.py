@@ -42,7 +42,8 @@ chat = InferenceService(
         "memory": "16Gi",
         # Fetched from Hugging Face, into the pod's home.
         "arguments": ["--model=Qwen/Qwen3-4B", "--max-model-len=16384", "--port=8080"],
-        "env": {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},  # where GKE mounts the driver
+        # GKE's own device plugin mounts the driver there. With the GPU Operator's, leave this out.
+        "env": {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},
     },
     inside,
 )

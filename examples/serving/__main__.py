@@ -26,7 +26,8 @@ vllm = InferenceService(
             "--port=8080",
             "--tensor-parallel-size=2",
         ],
-        "env": {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},  # where GKE mounts the driver
+        # GKE's own device plugin mounts the driver there. With the GPU Operator's, leave this out.
+        "env": {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},
         "mounts": [{"bucket": bucket, "path": "/models", "read_only": True}] if bucket else [],
         "service_account": "models",
         "gpu": "L4",

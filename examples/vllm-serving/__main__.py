@@ -32,7 +32,8 @@ chat = InferenceService(
         "image": "vllm/vllm-openai:v0.10.1",
         # Fetched from Hugging Face, into the pod's home.
         "arguments": ["--model=Qwen/Qwen3-8B", "--max-model-len=8192", "--port=8080"],
-        "env": {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},  # where GKE mounts the driver
+        # GKE's own device plugin mounts the driver there. With the GPU Operator's, leave this out.
+        "env": {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},
         "gpu": l4.gpu,
         "gpus": l4.gpus_per_node,
         "cpu": "8",

@@ -56,7 +56,9 @@ def kubernetes(manifest: dict[str, Any]) -> Resource:
 
 def operator(**values: Any) -> list[Resource]:
     plugin = {"config": {"default": "all", "data": {"all": yaml.safe_dump(SHARED)}}}
-    release = {"chart": "gpu-operator", "values": {"devicePlugin": plugin, **values}}
+    toolkit = {"env": [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]}
+    chosen = {"devicePlugin": plugin, "toolkit": toolkit, **values}
+    release = {"chart": "gpu-operator", "values": chosen}
     return [(RELEASE, release), kubernetes(driver_installer_manifest("cos"))]
 
 

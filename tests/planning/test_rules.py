@@ -406,8 +406,10 @@ def test_every_rule_is_here() -> None:
     of_clusters = {
         "addresses",
         "advertised-twice",
+        "container-toolkit",
         "controller",
         "csi-driver",
+        "gpu-driver",
         "half-a-gang",
         "metrics-collected",
         "metrics-twice",

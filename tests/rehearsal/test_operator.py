@@ -84,6 +84,16 @@ def test_gpus_come_are_shared_and_go_with_the_release(cloud: Cloud, project: Pro
     until(lambda: cloud.gpus("operated") == [0])
 
 
+def test_toolkit_that_breaks_networking_keeps_gpus_away(cloud: Cloud, project: Project) -> None:
+    cloud.store.save_pool(OPERATED)
+    project.up(release(project))
+    until(lambda: cloud.gpus("operated") == [2])
+    project.up(release(project, values={"toolkit": {"env": []}}))
+    until(lambda: cloud.gpus("operated") == [0])
+    assert "nvidia.com/gpu.product" not in cloud.nodes("operated")[0]["metadata"]["labels"]
+    project.up("")
+
+
 def test_a_driverless_node_has_no_gpus_before_its_installer(cloud: Cloud, project: Project) -> None:
     cloud.store.save_pool(COS)
     project.up(release(project, mode="cos"))

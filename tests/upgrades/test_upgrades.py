@@ -58,9 +58,10 @@ def test_an_upgrade_replaces_nothing_unnamed(
 
 def test_a_replacement_is_seen(copy_checkout: Callable[[], Checkout], tools: Tools, tmp_path: Path) -> None:
     """As if the version before had made a pool of other machines."""
-    _, path = kept.files(kept.versions()[0], "dev")
-    state = kept.read(path)
+    settings, path = kept.files(kept.versions()[0], "dev")
+    checkout, state = copy_checkout(), kept.read(path)
+    shutil.copy(settings, checkout.root / "stacks")
     pool = next(each for each in state["deployment"]["resources"] if each["type"].endswith(":NodePool"))
     for properties in (pool["inputs"], pool["outputs"]):
         properties["nodeConfig"]["spot"] = not properties["nodeConfig"].get("spot", False)
-    assert unnamed(changed(copy_checkout().rehearsal(), state, tools, tmp_path / "state.json"))
+    assert unnamed(changed(checkout.rehearsal(), state, tools, tmp_path / "state.json"))

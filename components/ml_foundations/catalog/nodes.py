@@ -31,30 +31,38 @@ def node_labels(pool: PoolTraits, zone: str, operator: Operator | None) -> dict[
     GPU Feature Discovery writes over what the pool declares.
     """
     found = _gke_labels(pool, zone) | dict(pool.labels)
-    if operator and operator.feature_discovery and _reaches(operator, pool) and has_driver(pool, operator):
+    if operator and operator.feature_discovery and _starts(operator, pool) and has_driver(pool, operator):
         found |= _discovered(pool, operator.sharing_of(pool.labels))
     return found
 
 
 def has_driver(pool: PoolTraits, operator: Operator | None) -> bool:
     """Whether the nodes get a GPU driver: from GKE, from the operator, or from an installer beside it."""
-    by_operator = operator is not None and pool.is_left_to_operator and pool.image_os in operator.drivers
-    return pool.is_gke_managed or by_operator
+    if operator is None or not pool.is_left_to_operator:
+        return pool.is_gke_managed
+    model = pool.gpu_model
+    fault = operator.driver_fault(model.architecture if model else None)
+    return pool.image_os in operator.drivers and not (pool.image_os == "ubuntu" and fault)
 
 
 def advertised_gpus(pool: PoolTraits, operator: Operator | None) -> int:
     """The nvidia.com/gpu resources of a node: from GKE's device plugin, or from the GPU Operator's."""
-    if pool.gpu is None:
+    if pool.gpu is None or (operator and operator.breaks_networking and _reaches(operator, pool)):
         return 0
     if pool.is_gke_managed:
         return pool.gpu.devices
-    if pool.is_left_to_operator and operator and _reaches(operator, pool):
+    if pool.is_left_to_operator and operator and _starts(operator, pool) and has_driver(pool, operator):
         return operator.advertised(pool.gpu.count, pool.image_os, pool.labels)
     return 0
 
 
 def _reaches(operator: Operator, pool: PoolTraits) -> bool:
     return not untolerated_taints(operator.tolerations, node_taints(pool))
+
+
+def _starts(operator: Operator, pool: PoolTraits) -> bool:
+    """Return whether the operator's pods start on a pool's nodes."""
+    return _reaches(operator, pool) and not operator.breaks_networking
 
 
 def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any
 
 import yaml
 
+from ml_foundations.catalog.tables import table
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import items, section
 
@@ -20,6 +22,31 @@ DRIVER_INSTALLER = "nvidia-driver-installer-"
 
 _TOLERATIONS = ({"key": labels.GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},)
 """The chart's default of daemonsets.tolerations."""
+
+
+CONFIG_SOURCE = "RUNTIME_CONFIG_SOURCE"
+"""The variable of the container toolkit that names where it reads containerd's configuration.
+
+Its default is "command,file": containerd's own account first (NVIDIA/nvidia-container-toolkit v1.20.0,
+cmd/nvidia-ctk-installer/container/runtime/runtime.go).
+"""
+CONTAINERD_2_SINCE = "1.33"
+"""The version of GKE from which that account misses GKE's CNI plugins (NVIDIA/gpu-operator#1577)."""
+
+
+@dataclass(frozen=True)
+class DriverLimits:
+    """What the GPUs of an architecture need of a driver."""
+
+    architecture: str
+    first_branch: int | None
+    last_branch: int | None
+    kernel_modules: str
+    source: str
+    source_date: date
+
+
+_DRIVER_LIMITS = table("driver_limits.csv", DriverLimits)
 
 
 @dataclass(frozen=True)
@@ -49,6 +76,12 @@ class Operator:
 
     drivers: frozenset[str] = frozenset({"ubuntu"})
     """Node images whose nodes get a driver: the operator's own is for Ubuntu; the others have Google's installer."""
+    driver_branch: int | None = int(DRIVER[0])
+    """The branch of the driver that the operator installs; None if it installs none, or the version is unusual."""
+    kernel_modules: str = "auto"
+    """auto, open or proprietary."""
+    breaks_networking: bool = False
+    """Whether its container toolkit writes a configuration without GKE's CNI plugins: no pod starts on its nodes."""
     device_plugin: bool = True
     feature_discovery: bool = True
     tolerations: tuple[Mapping[str, Any], ...] = _TOLERATIONS
@@ -71,6 +104,9 @@ class Operator:
         is_critical = section(values, "daemonsets").get("priorityClassName", CRITICAL_CLASSES[0]) in CRITICAL_CLASSES
         return cls(
             drivers=frozenset({"ubuntu"} if _enabled(values, "driver") else ()),
+            driver_branch=_driver_branch(section(values, "driver")),
+            kernel_modules=str(section(values, "driver").get("kernelModuleType") or "auto"),
+            breaks_networking=_enabled(values, "toolkit") and not _reads_the_file(values),
             device_plugin=_enabled(values, "devicePlugin"),
             feature_discovery=_enabled(values, "gfd"),
             tolerations=tuple(section(values, "daemonsets").get("tolerations", _TOLERATIONS) or ()),
@@ -90,6 +126,20 @@ class Operator:
         """How the GPUs of a node with these labels are shared."""
         return self.sharing.get(node_labels.get(labels.DEVICE_PLUGIN_CONFIG, ""), Sharing())
 
+    def driver_fault(self, architecture: str | None) -> str:
+        """Return why the operator's driver does not drive GPUs of an architecture; empty if it does."""
+        limits = _DRIVER_LIMITS.get(str(architecture))
+        if limits is None or self.driver_branch is None:
+            return ""
+        unsupported = f"branch {self.driver_branch} of the driver does not support them"
+        if limits.last_branch and self.driver_branch > limits.last_branch:
+            return f"{unsupported}; the last that does is {limits.last_branch}"
+        if limits.first_branch and self.driver_branch < limits.first_branch:
+            return f"{unsupported}; the first that does is {limits.first_branch}"
+        if self.kernel_modules not in ("auto", limits.kernel_modules):
+            return f"the {self.kernel_modules} kernel modules do not support them; use {limits.kernel_modules}"
+        return ""
+
     def advertised(self, gpus: int, image: str, node_labels: Mapping[str, str]) -> int:
         """The nvidia.com/gpu resources that the operator's device plugin gives a node with some GPUs."""
         declined = node_labels.get(labels.GPU_DEPLOY_DEVICE_PLUGIN) == "false"
@@ -100,6 +150,19 @@ class Operator:
 
 def _enabled(values: Mapping[str, Any], component: str) -> bool:
     return section(values, component).get("enabled", True) is not False
+
+
+def _driver_branch(driver: Mapping[str, Any]) -> int | None:
+    branch = str(driver.get("version") or DRIVER[0]).partition(".")[0]
+    return int(branch) if branch.isdecimal() and driver.get("enabled", True) is not False else None
+
+
+def _reads_the_file(values: Mapping[str, Any]) -> bool:
+    """Return whether the toolkit reads containerd's file first; a value from elsewhere is taken to say so."""
+    for variable in items(section(values, "toolkit"), "env"):
+        if variable.get("name") == CONFIG_SOURCE:
+            return str(variable.get("value", "file")).partition(",")[0].strip() == "file"
+    return False
 
 
 def _sharing(config: Mapping[str, Any]) -> dict[str, Sharing]:

@@ -8,6 +8,7 @@ import yaml
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog.operator_nodes import CONFIG_SOURCE
 from ml_foundations.catalog.pools import MOST_CLIENTS
 from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.component.base import Component
@@ -222,11 +223,10 @@ def _driver_values(spec: GpuOperatorSpec) -> dict[str, Any]:
 
 
 def _toolkit_values(spec: GpuOperatorSpec) -> dict[str, Any]:
-    if spec.mode == "operator":
-        return {"enabled": spec.toolkit, "env": _environment(_NO_WAY_AROUND)}
-    # From GKE 1.33 on, containerd's own account of its configuration misses what GKE adds: the file has it all.
-    env = _environment({"RUNTIME_CONFIG_SOURCE": "file", **_NO_WAY_AROUND})
-    return {"enabled": spec.toolkit, "installDir": GOOGLE_DRIVER_DIR, "env": env}
+    # From GKE 1.33 on, containerd's own account of its configuration misses GKE's CNI plugins: the file has them.
+    env = _environment({CONFIG_SOURCE: "file", **_NO_WAY_AROUND})
+    values: dict[str, Any] = {"enabled": spec.toolkit, "env": env}
+    return values if spec.mode == "operator" else {**values, "installDir": GOOGLE_DRIVER_DIR}
 
 
 def _sharing_values(plugin: DevicePlugin) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from ml_foundations.catalog import versions
-from ml_foundations.catalog.gke_kinds import missing_kinds
-from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.catalog.gke_kinds import begins_before, missing_kinds
+from ml_foundations.catalog.operator_nodes import CONTAINERD_2_SINCE, Operator
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of, section
@@ -168,11 +168,17 @@ def _without_devices(nodes: Iterable[NodeClass], resources: Sequence[Resource]) 
 
 
 def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:
-    """The GPU Operator, as the values of its release set it."""
+    """The GPU Operator, as the values of its release set it, on the program's clusters.
+
+    It breaks networking only if all clusters have containerd 2 for certain; see ``CONTAINERD_2_SINCE``.
+    """
     values = values_of(resources, versions.GPU_OPERATOR)
     if values is None or isinstance(values, Unknown):
         return values
-    return Operator.of(values).beside(o for o in objects_of(resources) if o["kind"] == "DaemonSet")
+    operator = Operator.of(values).beside(o for o in objects_of(resources) if o["kind"] == "DaemonSet")
+    clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
+    is_current = clusters and not any(begins_before(each, CONTAINERD_2_SINCE) for each in clusters)
+    return operator if is_current else replace(operator, breaks_networking=False)
 
 
 def values_of(resources: Sequence[Resource], chart: versions.Chart) -> Manifest | Unknown | None:

@@ -7,6 +7,7 @@ from ml_foundations.planning.input.program import Resource, nodes_of, objects_of
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.findings import Severity
+from ml_foundations.planning.verdict.gpu_operator import gpu_operator_findings
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.platform import platform_findings
 from ml_foundations.planning.verdict.verdicts import Verdicts
@@ -22,6 +23,6 @@ def judge_program(resources: Iterable[Resource], existing: Sequence[Resource] = 
     clusters = shown_clusters(found)
     verdicts = judge(objects_of(found), nodes, clusters[0] if len(clusters) == 1 else None)
     missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
-    more = (*platform_findings(found, nodes), *missing)
+    more = (*platform_findings(found, nodes), *gpu_operator_findings(found, nodes), *missing)
     cannot = Verdict.CANNOT_FIT if any(each.severity is Severity.ERROR for each in more) else verdicts.stack
     return replace(verdicts, stack=cannot, reasons=(*verdicts.reasons, *more))

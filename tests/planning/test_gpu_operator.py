@@ -1,0 +1,126 @@
+"""Findings about the GPU Operator: its container toolkit on GKE's containerd 2, and drivers for old and new GPUs."""
+
+from typing import Any
+
+import pytest
+from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.input.program import Resource, nodes_of
+from ml_foundations.planning.verdict.program import judge_program
+
+GPU = "nvidia.com/gpu"
+LABELS = {"gke-no-default-nvidia-gpu-device-plugin": "true"}
+FILE = [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]
+
+
+def cluster(**inputs: Any) -> Resource:
+    given = {"name": "ml", "location": "us-central1", "removeDefaultNodePool": True, "initialNodeCount": 1}
+    return "gcp:container/cluster:Cluster", {**given, **inputs}
+
+
+def gpu_pool(gpu: str = "nvidia-l4", machine: str = "g2-standard-8", image: str = "UBUNTU_CONTAINERD") -> Resource:
+    driver = {"gpuDriverVersion": "INSTALLATION_DISABLED"}
+    accelerator = {"type": gpu, "count": 1, "gpuDriverInstallationConfig": driver}
+    config = {"machineType": machine, "guestAccelerators": [accelerator], "labels": LABELS, "imageType": image}
+    inputs = {"name": "gpus", "location": "us-central1", "nodeCount": 1, "nodeConfig": config}
+    return "gcp:container/nodePool:NodePool", {**inputs, "nodeLocations": ["us-central1-a"]}
+
+
+def release(**values: Any) -> Resource:
+    return "kubernetes:helm.sh/v3:Release", {"chart": "gpu-operator", "namespace": "gpus", "values": values}
+
+
+def found(rule: str, *resources: Resource) -> list[tuple[str, str]]:
+    findings = judge_program(resources).findings
+    return [(each.object, str(each.severity)) for each in findings if each.rule == rule]
+
+
+def gpus(*resources: Resource) -> float:
+    [node] = [each for each in nodes_of(resources) if each.name == "gpus"]
+    return node.allocatable.get(GPU, 0) / 1000
+
+
+BREAKS = [("GPU Operator", "error")]
+MAY_BREAK = [("GPU Operator", "warning")]
+
+
+@pytest.mark.parametrize(
+    ("of_cluster", "toolkit", "expected"),
+    [
+        ({}, {}, BREAKS),
+        ({}, {"env": []}, BREAKS),
+        ({}, {"env": [{"name": "RUNTIME_CONFIG_SOURCE", "value": "command,file"}]}, BREAKS),
+        ({}, {"env": [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file,command"}]}, []),
+        ({}, {"env": FILE}, []),
+        ({}, {"enabled": False}, []),
+        ({"minMasterVersion": "1.33"}, {}, BREAKS),
+        ({"minMasterVersion": "1.32"}, {}, MAY_BREAK),
+        ({"minMasterVersion": "1.32"}, {"env": FILE}, []),
+        ({"releaseChannel": {"channel": "STABLE"}}, {}, BREAKS),
+    ],
+)
+def test_toolkit_reads_the_file_on_containerd_2(
+    of_cluster: dict[str, Any], toolkit: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    program = (cluster(**of_cluster), gpu_pool(), release(toolkit=toolkit))
+    assert found("container-toolkit", *program) == expected
+    assert gpus(*program) == (0 if expected == BREAKS else 1)
+
+
+def test_cluster_that_the_program_does_not_make_may_be_older() -> None:
+    assert found("container-toolkit", release()) == MAY_BREAK
+
+
+@pytest.mark.parametrize("values", [{"toolkit": UNKNOWN}, {"toolkit": {"env": UNKNOWN}}])
+def test_unknown_values_break_nothing(values: dict[str, Any]) -> None:
+    assert found("container-toolkit", cluster(), gpu_pool(), release(**values)) == []
+
+
+def test_nodes_of_gkes_own_driver_are_broken_too() -> None:
+    type_, inputs = gpu_pool()
+    accelerator = {"type": "nvidia-l4", "count": 1}
+    config = {**inputs["nodeConfig"], "guestAccelerators": [accelerator], "labels": {}}
+    managed = (type_, {**inputs, "nodeConfig": config})
+    off = {"devicePlugin": {"enabled": False}, "driver": {"enabled": False}}
+    assert gpus(cluster(), managed, release(**off)) == 0
+    assert gpus(cluster(), managed, release(**off, toolkit={"env": FILE})) == 1
+
+
+V100, P100 = ("nvidia-tesla-v100", "n1-standard-8"), ("nvidia-tesla-p100", "n1-standard-8")
+T4, L4 = ("nvidia-tesla-t4", "n1-standard-8"), ("nvidia-l4", "g2-standard-8")
+B200 = ("nvidia-b200", "a4-highgpu-8g")
+
+
+@pytest.mark.parametrize(
+    ("pool", "driver", "is_driven"),
+    [
+        (V100, {}, False),
+        (P100, {}, False),
+        (V100, {"version": "590.44.01"}, False),
+        (V100, {"version": "580.105.08"}, True),
+        (P100, {"version": "580.105.08", "kernelModuleType": "proprietary"}, True),
+        (V100, {"version": "580.105.08", "kernelModuleType": "open"}, False),
+        (V100, {"version": "custom"}, True),
+        (T4, {}, True),
+        (T4, {"kernelModuleType": "open"}, True),
+        (L4, {}, True),
+        (B200, {}, True),
+        (B200, {"version": "565.57.01"}, False),
+        (B200, {"version": "570.86.15"}, True),
+        (B200, {"kernelModuleType": "proprietary"}, False),
+    ],
+)
+def test_driver_supports_the_gpus(pool: tuple[str, str], driver: dict[str, Any], is_driven: bool) -> None:
+    program = (cluster(), gpu_pool(*pool), release(driver=driver, toolkit={"env": FILE}))
+    assert found("gpu-driver", *program) == ([] if is_driven else [("NodePool gpus", "error")])
+    assert gpus(*program) == (1 if is_driven else 0)
+
+
+def test_driver_of_an_installer_is_googles_matter() -> None:
+    program = (cluster(), gpu_pool(*V100, "COS_CONTAINERD"), release(toolkit={"env": FILE}))
+    assert found("gpu-driver", *program) == []
+
+
+def test_default_driver_is_judged_without_a_driver_section() -> None:
+    assert Operator.of({}).driver_fault("volta").startswith("branch 595 of the driver does not support them")
+    assert Operator.of({"driver": {"enabled": False}}).driver_fault("volta") == ""
