@@ -23,6 +23,9 @@ ONLY_GPU = {to_camel(name) for name in GpuNodePoolSpec.model_fields if name not 
 FOLDER = Path(__file__).parent
 """Where stack files are; a text of `files` that is @ and a path is that of a file from here on."""
 
+_QUEUED_KINDS = {"tasks": "Pod", "inferenceServices": "Deployment", "shardedSets": "StatefulSet"}
+"""Sections of a team whose workloads are of kinds that Kueue manages only if one of them names a queue."""
+
 _OF_POOLS = ("project", "location", "cluster_name", "node_service_account", "pool_name")
 FOLLOWS: Mapping[type[Spec], tuple[str, ...]] = {
     GkeClusterSpec: ("project",),
@@ -93,7 +96,22 @@ def fill(given: dict[str, Any]) -> list[Place]:
                 if isinstance(mount, dict) and mount.get("claim") in buckets:
                     _default(mount, "fuse", True)
         _default(_section(team, "serviceAccount"), "workloadPool", f"{given.get('project')}.svc.id.goog")
+    _fill_queued_kinds(given)
     return list(_places(given))
+
+
+def _fill_queued_kinds(given: dict[str, Any]) -> None:
+    """Let Kueue manage the kinds of the workloads that name a queue, and no others."""
+    queued = {
+        kind
+        for _, team in _entries(given, "teams")
+        for section, kind in _QUEUED_KINDS.items()
+        for _, workload in _entries(team, section)
+        if workload.get("queue") is not None
+    }
+    if queued and _section(given, "trainingQueue").get("install") is not False:
+        _default(given, "trainingQueue", {})
+        _default(_section(given, "trainingQueue"), "kinds", ["Job", "JobSet", *sorted(queued)])
 
 
 def _places(given: Mapping[str, Any]) -> Iterator[Place]:

@@ -185,7 +185,8 @@ def served(component: str, **more: Any) -> str:
 @pytest.mark.parametrize(("component", "more"), [("InferenceService", {"replicas": 2}), ("ShardedSet", {"shards": 2})])
 def test_servers_wait_in_queues_too(project: Project, component: str, more: dict[str, Any]) -> None:
     """Blue has lent its GPUs until it wants them back; a second update finds nothing to do."""
-    body = queue() + served(component, queue="training", **more)
+    kinds = ["Job", "JobSet", "Deployment", "StatefulSet"]
+    body = queue(kinds=kinds) + served(component, queue="training", **more)
     project.up(body)
     listed = project.kubectl("get", "pods", "-n", "red", "-l", "app.kubernetes.io/name=server")["items"]
     assert len([pod for pod in listed if pod["spec"].get("nodeName")]) == 2
@@ -428,6 +429,25 @@ def test_controllers_that_died_are_found_out_and_started_again(
     assert not set(after.values()) & set(before.values())
     project.up(queue() + job("fits"))
     until(lambda: len(running(project, "fits")) == 1)
+
+
+def test_kueue_that_is_down_stops_only_teams_with_a_queue(replica: Cluster, project: Project) -> None:
+    project.up(queue(blue=-1, kinds=["Job", "Pod"]))
+    [kueue] = [each for each in controllers.processes(replica.rehearsal) if each.name == "kueue"]
+    core = client.CoreV1Api(replica.api)
+    pod = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    kueue.stop()
+    try:
+        utils.create_from_dict(
+            replica.api, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
+        )
+        for namespace in ("blue", "kube-system", "gpu-operator"):
+            core.create_namespaced_pod(namespace, pod)
+            core.delete_namespaced_pod("probe", namespace)
+        with pytest.raises(client.ApiException, match="failed calling webhook"):
+            core.create_namespaced_pod("red", pod)
+    finally:
+        project.up(queue(blue=-1))
 
 
 def test_a_second_start_leaves_them_running(replica: Cluster, tools: Tools) -> None:

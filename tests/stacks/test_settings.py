@@ -236,6 +236,17 @@ def test_a_queued_pool_is_a_queued_flavor() -> None:
     assert {flavor.name: flavor.queued_provisioning for flavor in found.flavors} == {"l4": False, "a100": True}
 
 
+def test_kueue_manages_the_kinds_that_wait_in_a_queue() -> None:
+    share = {"cpu": "8", "memory": "64Gi", "gpus": {"l4": 4}}
+    given = [("teams.serving.queue", share), ("trainingQueue", {"readySeconds": 1800})]
+    none = settings.parse(changed(*given)).queues
+    assert none is not None
+    assert none.kinds == ["Job", "JobSet"]
+    some = settings.parse(changed(*given, ("teams.serving.inferenceServices.chat.queue", "training"))).queues
+    assert some is not None
+    assert some.kinds == ["Job", "JobSet", "Deployment"]
+
+
 def test_a_server_in_a_queue_has_the_time_to_load() -> None:
     """Kueue stops what is not ready in time, and would start it anew for ever."""
     team = ("teams.serving.queue", {"cpu": "8", "memory": "64Gi", "gpus": {"l4": 4}})

@@ -227,5 +227,24 @@ def test_the_charts_values_are_keys_of_it_and_the_rehearsal_runs_the_same_versio
     [port] = values["webhookService"]["ports"]
     assert port["targetPort"] == config["webhook"]["port"] == 10250, "GKE's control plane reaches that, and 443"
     assert config["waitForPodsReady"] == {"timeout": "1200s"}, "half of a gang gives its nodes back"
-    assert {"batch/job", "jobset.x-k8s.io/jobset"} <= set(config["integrations"]["frameworks"])
+    assert config["integrations"]["frameworks"] == ["batch/job", "jobset.x-k8s.io/jobset"]
+    teams = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["research"]}
+    assert config["managedJobsNamespaceSelector"] == {"matchExpressions": [teams]}
+    disruption_budget = {"enabled": True, "minAvailable": 1}
+    assert values["controllerManager"] == {"replicas": 2, "podDisruptionBudget": disruption_budget}
     assert groups.KUEUE.pinned("sigs.k8s.io/kueue") == f"v{_versions.KUEUE.version}"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "frameworks"),
+    [
+        (["Job"], ["batch/job"]),
+        (["Deployment", "StatefulSet"], ["pod", "deployment", "statefulset"]),
+        (["Job", "Pod"], ["batch/job", "pod"]),
+    ],
+)
+def test_kueue_manages_the_kinds_that_are_named(kinds: list[str], frameworks: list[str]) -> None:
+    kueue = next(part.declared for part in spec(kinds=kinds).parts() if part.role == "kueue")
+    assert isinstance(kueue, Cloud)
+    config = yaml.safe_load(kueue.inputs["values"]["managerConfig"]["controllerManagerConfigYaml"])
+    assert config["integrations"]["frameworks"] == frameworks

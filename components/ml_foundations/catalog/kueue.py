@@ -1,10 +1,41 @@
 """What the project knows of Kueue beside its labels."""
 
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from ml_foundations.kubernetes.objects import section
+
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 NAMESPACE = "kueue-system"
 
-FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset")
-"""The kinds of workloads that Kueue manages: those that the components make, with a ``queue``."""
+FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
+    "Job": ("batch/job",),
+    "JobSet": ("jobset.x-k8s.io/jobset",),
+    "Pod": ("pod",),
+    "Deployment": ("pod", "deployment"),
+    "StatefulSet": ("pod", "statefulset"),
+}
+"""The integrations of Kueue that a kind of workload needs (kueue v0.19.2, pkg/controller/jobs: DependencyList)."""
+
+_DEFAULT_FRAMEWORKS = frozenset({"batch/job"})
+"""Those of a configuration that names none (kueue v0.19.2, apis/config/v1beta2/defaults.go)."""
+
+
+def configuration_of(values: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return Kueue's configuration in the values of its chart; None if the chart's own applies."""
+    text = section(values, "managerConfig").get("controllerManagerConfigYaml")
+    return None if text is None else yaml.safe_load(str(text)) or {}
+
+
+def frameworks_of(values: Mapping[str, Any]) -> frozenset[str]:
+    """Return the integrations that a release of Kueue's chart enables; by default the chart enables all."""
+    configuration = configuration_of(values)
+    if configuration is None:
+        return frozenset(name for names in FRAMEWORKS.values() for name in names)
+    return frozenset(section(configuration, "integrations").get("frameworks") or _DEFAULT_FRAMEWORKS)
+
 
 PROVISIONING_CLASS = "queued-provisioning.gke.io"
 """The class of ProvisioningRequests that GKE answers: all nodes at once."""

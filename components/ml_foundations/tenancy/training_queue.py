@@ -88,6 +88,10 @@ class TeamQueue(Spec):
                 yield f"lend_gpus.{flavor}", f"is {count}, more than its own ({self.gpus.get(flavor, 0)})"
 
 
+QueuedKind = Literal["Job", "JobSet", "Pod", "Deployment", "StatefulSet"]
+"""A kind of workload that Kueue can manage."""
+
+
 class Queues(Spec):
     """How teams share GPUs by Kueue."""
 
@@ -100,6 +104,10 @@ class Queues(Spec):
     ready_seconds: int = Field(default=NEW_NODE_SECONDS, ge=1)
     """Seconds in which all pods of a workload must run or be ready, from its start on; otherwise Kueue stops all of
     them and queues it again. Default 1200, for new nodes, their driver and the image."""
+    kinds: list[QueuedKind] = Field(default=["Job", "JobSet"], min_length=1)
+    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment or StatefulSet. Default Job and
+    JobSet; in a stack file also those that have a queue. The webhooks for the last three hold up the pods of their
+    namespaces whenever Kueue does not answer."""
     queue_name: Name = "training"
     """The name of each team's LocalQueue, which workloads give as queue; default training."""
     install: bool = True
@@ -197,14 +205,23 @@ def _cluster_queue(spec: TrainingQueueSpec, team: TeamQueue) -> dict[str, Any]:
 
 
 def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
-    """Values of Kueue's chart: the controller manages the kinds that the components make."""
+    """Values of Kueue's chart.
+
+    Pods wait for Kueue's webhooks in the teams' namespaces only, and two replicas answer them.
+    """
+    frameworks = dict.fromkeys(name for kind in spec.kinds for name in FRAMEWORKS[kind])
+    namespaces = {"key": labels.NAMESPACE_NAME, "operator": "In", "values": [each.namespace for each in spec.teams]}
     config = yaml_file("tenancy", "kueue_config.yaml") | {
-        "integrations": {"frameworks": list(FRAMEWORKS)},
+        "integrations": {"frameworks": list(frameworks)},
+        "managedJobsNamespaceSelector": {"matchExpressions": [namespaces]},
         # Otherwise half of a gang would hold its nodes for as long as the other half finds none.
         "waitForPodsReady": {"timeout": f"{spec.ready_seconds}s"},
     }
     port = {"port": 443, "protocol": "TCP", "targetPort": config["webhook"]["port"]}
-    values = {"managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config, sort_keys=False)}}
+    values = {
+        "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config, sort_keys=False)},
+        "controllerManager": {"replicas": 2, "podDisruptionBudget": {"enabled": True, "minAvailable": 1}},
+    }
     return merged({**values, "webhookService": {"ports": [port]}}, spec.values)
 
 

@@ -1,0 +1,117 @@
+"""Findings about webhooks on pods, and about workloads whose kind Kueue does not manage."""
+
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.verdict.program import judge_documents, judge_program
+
+from tests.planning.building import Manifest, container, deployment, job, template
+
+RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+TEAMS = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team"]}]}
+MOST = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]}
+
+
+def webhook(**fields: Any) -> Manifest:
+    service = {"name": "hook", "namespace": "team", "path": "/"}
+    hook = {"name": "h.example.com", "clientConfig": {"service": service}, "rules": [RULE], **fields}
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    return {**kind, "metadata": {"name": "hooks"}, "webhooks": [hook]}
+
+
+def behind(replicas: int | None = 1) -> list[Manifest]:
+    labels = {"app": "hook"}
+    service = {"selector": labels, "ports": [{"port": 443}]}
+    made = deployment("hook", replicas or 1, template(labels=labels))
+    if replicas is None:
+        del made["spec"]["replicas"]
+    metadata = {"name": "hook", "namespace": "team"}
+    return [{"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service}, made]
+
+
+def rules(objects: list[Manifest]) -> list[str]:
+    return [each.rule for each in judge_documents(objects).findings if each.rule in ("webhook", "queue-kind")]
+
+
+@pytest.mark.parametrize(
+    ("hook", "replicas", "is_reported"),
+    [
+        ({}, 1, True),
+        ({}, None, True),
+        ({"failurePolicy": "Fail", "namespaceSelector": MOST}, 1, True),
+        ({"failurePolicy": "Ignore"}, 1, False),
+        ({}, 2, False),
+        ({"namespaceSelector": TEAMS}, 1, False),
+        ({"namespaceSelector": {"matchLabels": {"team": "ml"}}}, 1, False),
+        ({"objectSelector": {"matchExpressions": [{"key": "job", "operator": "Exists"}]}}, 1, False),
+        ({"rules": [{**RULE, "resources": ["deployments"]}]}, 1, False),
+        ({"rules": [{**RULE, "operations": ["DELETE"]}]}, 1, False),
+        ({"failurePolicy": UNKNOWN}, 1, False),
+    ],
+)
+def test_webhook_that_may_stop_all_pods(hook: dict[str, Any], replicas: int | None, is_reported: bool) -> None:
+    assert rules([webhook(**hook), *behind(replicas)]) == ["webhook"] * is_reported
+
+
+def test_webhook_of_a_deployment_that_is_not_shown_is_not_reported() -> None:
+    assert rules([webhook()]) == []
+
+
+def kueue(frameworks: list[str] | None = None, replicas: int = 1, **configuration: Any) -> Resource:
+    values: dict[str, Any] = {"controllerManager": {"replicas": replicas}}
+    if frameworks is not None:
+        text = yaml.safe_dump({"integrations": {"frameworks": frameworks}, **configuration})
+        values["managerConfig"] = {"controllerManagerConfigYaml": text}
+    return "kubernetes:helm.sh/v3:Release", {"chart": "kueue", "values": values}
+
+
+@pytest.mark.parametrize(
+    ("release", "is_reported"),
+    [
+        (kueue(), True),
+        (kueue(["pod"]), True),
+        (kueue(["pod"], managedJobsNamespaceSelector=MOST), True),
+        (kueue(["pod"], managedJobsNamespaceSelector=TEAMS), False),
+        (kueue(["pod"], replicas=2), False),
+        (kueue(["batch/job"]), False),
+    ],
+)
+def test_kueue_that_may_stop_all_pods(release: Resource, is_reported: bool) -> None:
+    found = [each.object for each in judge_program([release]).findings if each.rule == "webhook"]
+    assert found == ["Kueue"] * is_reported
+
+
+def queued(workload: Manifest) -> Resource:
+    workload["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
+    return f"kubernetes:{workload['apiVersion']}:{workload['kind']}", workload
+
+
+def web() -> Manifest:
+    return deployment("web", 1, template(containers=[container(cpu=1)]))
+
+
+@pytest.mark.parametrize(
+    ("workload", "release", "is_reported"),
+    [
+        (web(), kueue(["batch/job"]), True),
+        (web(), kueue(["deployment"]), True),
+        (web(), kueue(["pod", "deployment"]), False),
+        (web(), kueue(), False),
+        (job("train", 1, template()), kueue(["batch/job"]), False),
+        (job("train", 1, template()), kueue(["pod"]), True),
+        (job("train", 1, template()), kueue([]), False),
+    ],
+)
+def test_queued_workload_is_of_a_kind_that_kueue_manages(
+    workload: Manifest, release: Resource, is_reported: bool
+) -> None:
+    found = [each for each in judge_program([release, queued(workload)]).findings if each.rule == "queue-kind"]
+    assert [str(each.severity) for each in found] == ["error"] * is_reported
+
+
+def test_queue_of_a_kueue_that_is_not_shown_may_manage_every_kind() -> None:
+    findings = judge_program([queued(web())]).findings
+    assert "queue-kind" not in {each.rule for each in findings}
