@@ -259,6 +259,11 @@ class KubeletArgs(TypedDict):
     """none, best-effort, restricted or single-numa-node: whether CPUs, GPUs and memory of a pod are close together."""
     pod_pids_limit: NotRequired[int]
     """The most processes of a pod, 1024 to 4194304; by default GKE's own."""
+    shutdown_grace_period_seconds: NotRequired[int]
+    """Seconds from the moment in which Google takes a Spot node back to its end, 30 to 120; by default 30. Spot pools
+    only, from GKE 1.35.0-gke.1171000 on. The last of them are for critical pods."""
+    shutdown_grace_period_critical_pods_seconds: NotRequired[int]
+    """How many of these seconds are for critical pods, at their end; by default 15."""
     parallel_image_pulls: NotRequired[int]
     """How many images a node pulls at once, 2 to 5; by default GKE's own."""
 
@@ -985,6 +990,10 @@ class TrainingQueueArgs(TypedDict):
     ready_seconds: NotRequired[int]
     """Seconds in which all pods of a workload must run or be ready, from its start on; otherwise Kueue stops all of
     them and queues it again. Default 1200, for new nodes, their driver and the image."""
+    kinds: NotRequired[list[str]]
+    """The kinds of workloads that may wait in queues: Job, JobSet, Pod, Deployment or StatefulSet. Default Job and
+    JobSet; in a stack file also those that have a queue. The webhooks for the last three hold up the pods of their
+    namespaces whenever Kueue does not answer."""
     queue_name: NotRequired[str]
     """The name of each team's LocalQueue, which workloads give as queue; default training."""
     install: NotRequired[bool]

@@ -119,6 +119,30 @@ REFUSED = {
         "machine_type",
         "take spot or flex_start",
     ),
+    "a shutdown of nodes that stay": (
+        L4,
+        {"kubelet": {"shutdown_grace_period_seconds": 60}},
+        "kubelet.shutdown_grace_period_seconds",
+        "set spot, or leave it out",
+    ),
+    "a shutdown that is too long": (
+        L4,
+        {"spot": True, "kubelet": {"shutdown_grace_period_seconds": 121}},
+        "kubelet.shutdown_grace_period_seconds",
+        "less than or equal to 120",
+    ),
+    "critical pods that take all of a shutdown": (
+        L4,
+        {
+            "spot": True,
+            "kubelet": {
+                "shutdown_grace_period_seconds": 60,
+                "shutdown_grace_period_critical_pods_seconds": 60,
+            },
+        },
+        "kubelet.shutdown_grace_period_critical_pods_seconds",
+        "must be less than shutdown_grace_period_seconds (60)",
+    ),
     "MIG of another GPU": (A100, {"mig_partition": "1g.10gb"}, "mig_partition", "1g.5gb, 2g.10gb, 3g.20gb, 7g.40gb"),
     "MIG of a GPU that has none": (L4, {"mig_partition": "1g.5gb"}, "mig_partition", "cannot be partitioned"),
     "MIG with the operator": (A100, {"mig_partition": "1g.5gb", "driver": "operator"}, "mig_partition", "GpuOperator"),
@@ -623,3 +647,19 @@ def test_pods_for_arm_nodes_tolerate_the_taint_that_gke_gives_them() -> None:
 def test_a_pool_whose_gpus_are_claimed_has_the_labels_of_dra() -> None:
     claimed = pool(L4 | {"driver": "installer", "dra": True})
     assert labels.DRA_POOL_LABELS.items() <= claimed["nodeConfig"]["labels"].items()
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "left"),
+    [
+        ({}, 15),
+        ({"shutdown_grace_period_seconds": 120}, 105),
+        ({"shutdown_grace_period_seconds": 60, "shutdown_grace_period_critical_pods_seconds": 10}, 50),
+    ],
+)
+def test_spot_nodes_leave_their_pods_a_time(kubelet: dict[str, int], left: int) -> None:
+    made = pool(L4 | {"spot": True, "kubelet": kubelet})
+    sent = made["nodeConfig"]["kubeletConfig"]
+    assert sent.get("shutdownGracePeriodSeconds") == kubelet.get("shutdown_grace_period_seconds")
+    assert from_node_pool(made).shutdown_grace == left
+    assert node_pool(made, Place("p", "us-central1", ""), {"name": "c"}).shutdown_grace == left

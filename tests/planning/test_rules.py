@@ -202,6 +202,12 @@ def coming_one_by_one(nodes: int) -> list[Manifest]:
     return [job("train", nodes, template(containers=[container(gpu=8)]), gang=True), flexible]
 
 
+def ending_on_spot(seconds: int, **of_container: Any) -> list[Manifest]:
+    labels = {"cloud.google.com/gke-spot": "true", "cloud.google.com/gke-nodepool": "spot"}
+    pods = template(containers=[container(gpu=8) | of_container], terminationGracePeriodSeconds=seconds)
+    return [job("train", 1, pods), pool("spot", 2, labels, gpu="8")]
+
+
 def on_spot(nodes: int) -> list[Manifest]:
     spot = pool("spot", 2, {"cloud.google.com/gke-spot": "true"}, gpu="8")
     return [job("train", nodes, template(containers=[container(gpu=8)]), gang=True), spot]
@@ -390,6 +396,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         training_together(2),
         training_together(2, interfaces={"networking.gke.io/interfaces": "[]"}),
     ),
+    "spot-grace": (ending_on_spot(16), ending_on_spot(15)),
     "gang-on-spot": (on_spot(2), on_spot(1)),
     "one-by-one": (coming_one_by_one(2), coming_one_by_one(1)),
     "bucket-identity": (bucket_on_gke(hostNetwork=True), bucket_on_gke()),
@@ -417,11 +424,13 @@ def test_every_rule_is_here() -> None:
         "node-addresses",
         "private-access",
         "proxies",
+        "queue-kind",
         "refused-input",
         "reservation",
         "system-pods",
         "version",
         "way-out",
+        "webhook",
         "zones",
     }
     of_programs = of_clusters | {"monthly-budget"}
@@ -439,6 +448,18 @@ def test_a_stack_trips_the_rule_and_one_like_it_does_not(rule: str) -> None:
     assert rule in found(trips)
     assert rule not in found(passes)
     assert found(trips) <= RULES.keys() | {"workload"}
+
+
+@pytest.mark.parametrize(("sleep", "is_reported"), [(14, False), (15, True)])
+def test_hook_that_sleeps_leaves_time_for_the_signal(sleep: int, is_reported: bool) -> None:
+    hook = {"lifecycle": {"preStop": {"sleep": {"seconds": sleep}}}}
+    assert ("spot-grace" in found(ending_on_spot(10, **hook))) is is_reported
+
+
+def test_pods_that_declare_no_grace_count_on_none() -> None:
+    stack = ending_on_spot(16)
+    del stack[0]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert "spot-grace" not in found(stack)
 
 
 @pytest.mark.parametrize(

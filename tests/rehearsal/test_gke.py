@@ -336,6 +336,28 @@ def test_how_a_node_was_bought_is_on_its_labels(cloud: Cloud) -> None:
         assert have == labels
 
 
+def test_preempted_node_ends_its_pods_in_the_time_that_spot_leaves(cloud: Cloud) -> None:
+    cloud.store.save_pool(
+        replace(L4, name="spot", min_nodes=1, max_nodes=1, initial_nodes=1, spot=True, shutdown_grace=4)
+    )
+    until(lambda: len(cloud.nodes("spot")) == 1)
+    here = {"nodeSelector": {"cloud.google.com/gke-spot": "true"}, "tolerations": [{"operator": "Exists"}]}
+    cloud.run("patient", terminationGracePeriodSeconds=600, **here)
+    cloud.run("quick", terminationGracePeriodSeconds=1, **here)
+    until(lambda: cloud.running("patient") and cloud.running("quick"))
+    [node] = cloud.nodes("spot")
+    taint = {"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}
+    name, taints = node["metadata"]["name"], [*node["spec"].get("taints", []), taint]
+    began = time.monotonic()
+    cloud.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": taints}})
+    until(lambda: not cloud.running("quick"))
+    assert cloud.running("patient"), "it has the time that the pool leaves"
+    until(lambda: not cloud.running("patient"))
+    assert time.monotonic() - began >= 4
+    assert {pod["status"].get("reason") for pod in cloud.pods("run=patient")} <= {"Terminated"}
+    until(lambda: [each["metadata"]["name"] for each in cloud.nodes("spot")] not in ([], [name]))
+
+
 def test_queued_nodes_do_not_come_for_a_pod(cloud: Cloud) -> None:
     cloud.store.save_pool(replace(L4, name="queued", queued=True))
     tolerate = [

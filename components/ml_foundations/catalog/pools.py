@@ -24,9 +24,16 @@ MOST_CLIENTS = 48
 INSTALLATION_DISABLED = "INSTALLATION_DISABLED"
 """The driver version with which GKE installs no driver (GKE API, GPUDriverInstallationConfig)."""
 
+SPOT_GRACE_SECONDS, _CRITICAL_GRACE_SECONDS = 15, 15
+"""Seconds that pods have when Google takes a Spot node back, and then critical pods (GKE, "Spot VMs")."""
+
 _OF_KUBERNETES = re.compile(r"(?!(node|kubelet|node-restriction)\.)([^/]+\.)?(kubernetes|k8s)\.io/.*")
 _BILLED = re.compile(r"[-\w]{0,63}")
 _TAG = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+SHUTDOWN_GRACE = "shutdownGracePeriodSeconds"
+CRITICAL_GRACE = "shutdownGracePeriodCriticalPodsSeconds"
+"""The kubelet's settings for a node that shuts down: the whole time, and the end of it for critical pods."""
 
 _HUGEPAGES = {"hugepageSize2m": ("hugepages-2Mi", 2**11), "hugepageSize1g": ("hugepages-1Gi", 2**20)}
 """Sizes of huge pages: the resource of each, and the KiB of a page."""
@@ -97,6 +104,8 @@ class PoolTraits:
     """Whether a core runs one thread in place of two, and so the nodes have half the CPUs of their machine type."""
     hugepages: Mapping[str, int] = field(default_factory=dict[str, int])
     """What is set aside for huge pages, in KiB by their resource."""
+    shutdown_grace: int = SPOT_GRACE_SECONDS
+    """Seconds that pods have to end when Google takes a Spot node back."""
 
     @property
     def machine(self) -> MachineType:
@@ -172,7 +181,16 @@ def plain_traits(inputs: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[
         "boot_disk_gib": int(config.get("diskSizeGb") or section(config, "bootDisk").get("sizeGb") or 100),
         "ephemeral_local_ssds": int(section(config, "ephemeralStorageLocalSsdConfig").get("localSsdCount") or 0),
         "hugepages": {name: int(pages[key]) * kib for key, (name, kib) in _HUGEPAGES.items() if pages.get(key)},
+        "shutdown_grace": _shutdown_grace(section(config, "kubeletConfig")),
     }
+
+
+def _shutdown_grace(kubelet: Mapping[str, Any]) -> int:
+    """Return the seconds that the kubelet leaves to pods that are not critical."""
+    whole, critical = kubelet.get(SHUTDOWN_GRACE), kubelet.get(CRITICAL_GRACE, _CRITICAL_GRACE_SECONDS)
+    if whole is None or UNKNOWN in (whole, critical):
+        return SPOT_GRACE_SECONDS
+    return max(0, int(whole) - int(critical))
 
 
 def pool_sizes(inputs: Mapping[str, Any], zones: int) -> tuple[int, int]:

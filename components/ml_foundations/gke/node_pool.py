@@ -142,6 +142,8 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         if self.disk_type not in (None, *fitting):
             yield "disk_type", f"{self.disk_type} is no boot disk of {machine.name}; take {' or '.join(fitting)}"
         yield from ssd_errors(machine, self.local_ssd)
+        if self.kubelet and self.kubelet.shutdown_grace_period_seconds is not None and not self.spot:
+            yield "kubelet.shutdown_grace_period_seconds", "is for Spot nodes only; set spot, or leave it out"
 
 
 def pool_part(

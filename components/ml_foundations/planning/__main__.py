@@ -12,7 +12,8 @@ from ml_foundations.planning.input import documents
 from ml_foundations.planning.input.without import without
 from ml_foundations.planning.verdict import compare, markdown, report
 from ml_foundations.planning.verdict.compare import Comparison
-from ml_foundations.planning.verdict.judging import judge, uncollected
+from ml_foundations.planning.verdict.judging import uncollected
+from ml_foundations.planning.verdict.program import judge_documents
 
 _UNREADABLE = 2
 _VERDICTS = {"text": report.as_text, "json": report.as_json, "markdown": markdown.of_verdicts}
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_found
         if given.diff:
             old, new = given.diff
             shared = _read(given.files or [])
-            before, after = (judge([*shared, *_read([side])]) for side in (old, new))
+            before, after = (judge_documents([*shared, *_read([side])]) for side in (old, new))
             return tell(Comparison(f"From {old} to {new}", before, after), style)
         found = _read(given.files or ["-"])
         if given.without is not None:
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_found
         for text in error.errors:
             print(f"error: {text}", file=sys.stderr)
         return _UNREADABLE
-    verdicts = judge(found)
+    verdicts = judge_documents(found)
     _print(_VERDICTS[style](verdicts))
     return verdicts.exit_code
 
@@ -66,7 +67,7 @@ def _without(found: list[Manifest], names: Sequence[str]) -> Comparison:
     notes = [f"Pods that ran there: {pods}."] if pods else []
     notes += [f"Nothing makes these pods anew: {lost}."] if lost else []
     title = f"Without {', '.join(left.nodes)}"
-    return Comparison(title, judge(found), judge(left.documents), tuple(notes), absent="runs")
+    return Comparison(title, judge_documents(found), judge_documents(left.documents), tuple(notes), absent="runs")
 
 
 def tell(comparison: Comparison, style: str) -> int:

@@ -43,7 +43,9 @@ def from_node_pool(
     fewest, most = pool.sizes
     allocatable = scheduled(pool.allocatable(known))
     zones = pool.zones if len(pool.zones) > 1 else ()
-    return NodeClass(name, pool.node(known), most, fewest, allocatable, zones, pool.most_per_zone)
+    grace = pool.traits.shutdown_grace
+    node = pool.node(known)
+    return NodeClass(name, node, most, fewest, allocatable, zones, pool.most_per_zone, shutdown_grace=grace)
 
 
 _MACHINE = ("machineType", "guestAccelerators", "advancedMachineFeatures", "imageType")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ml_foundations.catalog.pools import SPOT_GRACE_SECONDS
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, section
 from ml_foundations.kubernetes.quantities import Amounts, millis, scheduled
@@ -44,6 +45,7 @@ class NodeClass:
         most_per_zone: How many such nodes there are at most in each of these zones.
         unknown: Fields of the pool that are not known yet: whether its nodes take a pod is not known either.
         lacks: Extended resources and device classes that none of the nodes has, whatever else is not known.
+        shutdown_grace: Seconds that pods have to end when Google takes a Spot node back.
         labels: The labels of the nodes.
         is_template: Whether the nodes do not exist yet, so that their names are not known.
     """
@@ -57,6 +59,7 @@ class NodeClass:
     most_per_zone: int = 0
     unknown: tuple[str, ...] = ()
     lacks: frozenset[str] = frozenset()
+    shutdown_grace: int = SPOT_GRACE_SECONDS
 
     def __post_init__(self) -> None:
         self.labels = labels_of(self.manifest)

@@ -11,9 +11,10 @@ from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.nodes import comes_on_request, machine_of
+from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import gpus
-from ml_foundations.planning.model.workloads import Workload, is_indexed
+from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed
 
 _BY_ADAPTER = {"Object": "custom", "Pods": "custom", "External": "external"}
 """Kinds of metrics that an adapter serves, and its API's name (Kubernetes, "Horizontal Pod Autoscaling")."""
@@ -28,6 +29,7 @@ def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
             candidate.warnings += _slow_networks(cluster, candidate)
             candidate.warnings += _on_fleeting_nodes(cluster, candidate)
         for pod_set, pod in candidate.sets if cluster.is_gke else ():
+            candidate.warnings += _beyond_spot_grace(cluster, pod_set, pod)
             if pod.spec.get("hostNetwork"):
                 candidate.warnings += cluster.volumes.by_the_nodes_account(pod_set.template, workload.namespace)
             shared = (place.node.labels.get(labels.GKE_SHARING_STRATEGY) == "mps" for place in cluster.accepting(pod))
@@ -120,6 +122,27 @@ def _on_fleeting_nodes(cluster: Cluster, candidate: Candidate) -> Iterator[Refus
         for label, name in ((labels.GKE_FLEX_START, "one-by-one"), (labels.GKE_SPOT, "gang-on-spot")):
             if nodes and all(label in node.labels and not comes_on_request(node) for node in nodes):
                 yield told(name, pod_set.path, count=pod_set.count)
+
+
+def _beyond_spot_grace(cluster: Cluster, pod_set: PodSet, pod: PodClass) -> Iterator[Refusal]:
+    """Yield the times that pods declare to end in, if they may land on Spot nodes that leave them less.
+
+    A hook that sleeps has to end before the pod's containers get SIGTERM.
+    """
+    nodes = [place.node for place in cluster.accepting(pod) if place.node.labels.get(labels.GKE_SPOT) == "true"]
+    if not nodes:
+        return
+    left = min(node.shutdown_grace for node in nodes)
+    spec, field = section(pod_set.template, "spec"), "terminationGracePeriodSeconds"
+    grace = spec.get(field)
+    if isinstance(grace, int) and grace > left:
+        yield told("spot-grace", f"{pod_set.path}.{field}", left=left, wanted=grace, field=field)
+    field = "lifecycle.preStop.sleep.seconds"
+    for index, container in enumerate(items(spec, "containers")):
+        sleep = section(container, "lifecycle", "preStop", "sleep").get("seconds")
+        if isinstance(sleep, int) and sleep >= left:
+            path = f"{pod_set.path}.containers[{index}].{field}"
+            yield told("spot-grace", path, left=left, wanted=sleep, field=field)
 
 
 def unserved_metrics(cluster: Cluster, gke: Manifest | None) -> Iterator[Refusal]:

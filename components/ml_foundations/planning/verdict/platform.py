@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import yaml
-
 from ml_foundations.catalog import versions
 from ml_foundations.catalog.disks import LUSTRE_CSI
 from ml_foundations.catalog.gke_kinds import begins_before
+from ml_foundations.catalog.kueue import configuration_of
 from ml_foundations.catalog.operator_nodes import CRITICAL_CLASSES, CRITICAL_PODS_BESIDE, Operator
-from ml_foundations.catalog.pools import refused_inputs
+from ml_foundations.catalog.pools import SHUTDOWN_GRACE, refused_inputs
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, namespace_of, section
@@ -36,8 +35,10 @@ _WORDS = {row["rule"]: row for row in rows("platform.csv", "ml_foundations.plann
 _SINCE = {
     ("nodeConfig", "labels", labels.GKE_DRA_DRIVER): "1.34",
     ("nodeConfig", "flexStart"): "1.32.2-gke.1652000",
+    ("nodeConfig", "kubeletConfig", SHUTDOWN_GRACE): "1.35.0-gke.1171000",
 }
-"""The versions of GKE that properties of pools need (GKE, "Prepare GKE infrastructure for DRA", "About flex-start")."""
+"""The versions of GKE that properties of pools need (GKE: "Prepare GKE infrastructure for DRA", "About flex-start",
+"Spot VMs")."""
 _TOLERATED_BY_GKE = ("components.gke.io/gke-managed-components", "CriticalAddonsOnly", labels.ARCH, UNKNOWN)
 """Keys of taints that GKE's own pods tolerate, or may."""
 
@@ -133,9 +134,9 @@ def _beyond_addresses(
 
 def _half_gangs(kueue: Manifest | Unknown | None) -> Iterator[Finding]:
     """Kueue, by the values of its chart, without what makes a workload give back the nodes that it waits on."""
-    key = "controllerManagerConfigYaml"
-    config = UNKNOWN if kueue is None or isinstance(kueue, Unknown) else section(kueue, "managerConfig").get(key)
-    if config is not UNKNOWN and "waitForPodsReady" not in (yaml.safe_load(str(config or "{}")) or {}):
+    if kueue is None or isinstance(kueue, Unknown):
+        return
+    if "waitForPodsReady" not in (configuration_of(kueue) or {}):
         yield _told("half-a-gang", "Kueue")
 
 

@@ -1,16 +1,37 @@
 """The verdict on a Pulumi program."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ml_foundations.planning.input.program import Resource, nodes_of, objects_of, shown_clusters, without_controller
+from ml_foundations.catalog.versions import KUEUE
+from ml_foundations.kubernetes.objects import Manifest
+from ml_foundations.kubernetes.trees import Unknown
+from ml_foundations.planning.input.program import (
+    Resource,
+    nodes_of,
+    objects_of,
+    shown_clusters,
+    values_of,
+    without_controller,
+)
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict import explain
-from ml_foundations.planning.verdict.findings import Severity
+from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.gpu_operator import gpu_operator_findings
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.platform import platform_findings
 from ml_foundations.planning.verdict.verdicts import Verdicts
+from ml_foundations.planning.verdict.webhooks import webhook_findings
+
+
+def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
+    """Judge manifests as `judge` does, with the findings about objects that decide nothing about places."""
+    verdicts = judge(documents)
+    return replace(verdicts, reasons=(*verdicts.reasons, *_object_findings(documents)))
+
+
+def _object_findings(objects: Sequence[Manifest], kueue: Manifest | Unknown | None = None) -> Iterator[Finding]:
+    yield from webhook_findings(objects, kueue)
 
 
 def judge_program(resources: Iterable[Resource], existing: Sequence[Resource] = ()) -> Verdicts:
@@ -23,6 +44,7 @@ def judge_program(resources: Iterable[Resource], existing: Sequence[Resource] = 
     clusters = shown_clusters(found)
     verdicts = judge(objects_of(found), nodes, clusters[0] if len(clusters) == 1 else None)
     missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
-    more = (*platform_findings(found, nodes), *gpu_operator_findings(found, nodes), *missing)
+    of_objects = _object_findings(objects_of(found), values_of(found, KUEUE))
+    more = (*platform_findings(found, nodes), *gpu_operator_findings(found, nodes), *of_objects, *missing)
     cannot = Verdict.CANNOT_FIT if any(each.severity is Severity.ERROR for each in more) else verdicts.stack
     return replace(verdicts, stack=cannot, reasons=(*verdicts.reasons, *more))

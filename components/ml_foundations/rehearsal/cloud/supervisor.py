@@ -16,6 +16,7 @@ from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import addons, autoscaler, dra, kubelet, load_balancers, nodes, operator, volumes
 from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, Plan, is_busy, is_finished
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
+from ml_foundations.rehearsal.cloud.preemption import Preemption
 from ml_foundations.rehearsal.cloud.provisioning import Requests
 from ml_foundations.rehearsal.cloud.store import ASSUMED, SCALE_DOWN_SECONDS, Pool, Store
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -73,6 +74,7 @@ class Supervisor:
         self._drivers = follow(_DRIVERS)
         self._dra = dra.Driver(self._api, follow(dra.SLICES), follow(dra.CLAIMS))
         self._requests = Requests(self._api)
+        self._preemption = Preemption(self._api)
         balanced = map(follow, (load_balancers.SERVICES, load_balancers.INGRESSES, load_balancers.CLASSES))
         self._load_balancers = load_balancers.LoadBalancers(self._api, *balanced)
 
@@ -125,6 +127,9 @@ class Supervisor:
             self._operator = found and found.beside(self._daemon_sets.items())
         has_dra = operator.released(dra.CHART, self._rehearsal, self._releases.items()) is not None
         pods = self._pods.items()
+        with attempt("preemptions"):
+            for node in self._preemption.reconcile(self._nodes.items(), pods, pools):
+                self._delete_node(node, "is taken back by Google")
         with attempt("scaling"):
             self._scale(pools, pods, has_dra)
         with attempt("devices"):

@@ -1,0 +1,61 @@
+"""Preemption of Spot nodes: a node with GKE's taint for it ends, and its pods in the time that Spot leaves them.
+
+GKE taints a node that Google takes back. In a rehearsal you do so: ``kubectl taint node NAME
+cloud.google.com/impending-node-termination=:NoSchedule``.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of
+from ml_foundations.rehearsal.api import Api, Object
+from ml_foundations.rehearsal.cloud.autoscaler import is_finished
+from ml_foundations.rehearsal.cloud.informer import attempt
+from ml_foundations.rehearsal.cloud.store import Pool
+
+TAINT = "cloud.google.com/impending-node-termination"
+_DEFAULT_GRACE = 30
+_TERMINATED = {
+    "phase": "Failed",
+    "reason": "Terminated",
+    "message": "Pod was terminated in response to imminent node shutdown.",
+}
+"""What a kubelet says of a pod that it ends with its node (Kubernetes, pkg/kubelet/nodeshutdown)."""
+
+
+class Preemption:
+    """Ends Spot nodes that are taken back, and first their pods."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._since: dict[str, float] = {}
+
+    def reconcile(self, nodes: Iterable[Object], pods: Iterable[Object], pools: Mapping[str, Pool]) -> list[Object]:
+        """Do one round; return the nodes whose time is over, which are to be deleted."""
+        leaving = [node for node in nodes if _is_taken_back(node)]
+        now = time.monotonic()
+        self._since = {name_of(node): self._since.get(name_of(node), now) for node in leaving}
+        ended: list[Object] = []
+        for node in leaving:
+            pool = pools.get(labels_of(node).get(labels.GKE_NODE_POOL, ""))
+            left = pool.shutdown_grace if pool else Pool.shutdown_grace
+            elapsed = now - self._since[name_of(node)]
+            running = [pod for pod in pods if pod["spec"].get("nodeName") == name_of(node) and not is_finished(pod)]
+            for pod in running:
+                own = pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
+                if elapsed >= min(own, left):
+                    self._end(pod)
+            if elapsed >= left:
+                ended.append(node)
+        return ended
+
+    def _end(self, pod: Object) -> None:
+        with attempt(f"the end of pod {name_of(pod)}"):
+            path = f"/api/v1/namespaces/{namespace_of(pod)}/pods/{name_of(pod)}/status"
+            self._api.patch(path, {"status": _TERMINATED})
+
+
+def _is_taken_back(node: Object) -> bool:
+    is_spot = labels_of(node).get(labels.GKE_SPOT) == "true"
+    return is_spot and any(taint["key"] == TAINT for taint in items(node["spec"], "taints"))
