@@ -26,6 +26,9 @@ FOLDER = Path(__file__).parent
 _QUEUED_KINDS = {"tasks": "Pod", "inferenceServices": "Deployment", "shardedSets": "StatefulSet"}
 """Sections of a team whose workloads are of kinds that Kueue manages only if one of them names a queue."""
 
+_SERVERS = ("inferenceServices", "shardedSets")
+"""Sections of a team whose workloads have callers."""
+
 _OF_POOLS = ("project", "location", "cluster_name", "node_service_account", "pool_name")
 FOLLOWS: Mapping[type[Spec], tuple[str, ...]] = {
     GkeClusterSpec: ("project",),
@@ -97,7 +100,23 @@ def fill(given: dict[str, Any]) -> list[Place]:
                     _default(mount, "fuse", True)
         _default(_section(team, "serviceAccount"), "workloadPool", f"{given.get('project')}.svc.id.goog")
     _fill_queued_kinds(given)
+    _fill_egress_namespaces(given)
     return list(_places(given))
+
+
+def _fill_egress_namespaces(given: Mapping[str, Any]) -> None:
+    """Let teams out to the servers that list them as callers: both ends have to open the way."""
+    teams = dict(_entries(given, "teams"))
+    for name, team in teams.items():
+        for section in _SERVERS:
+            for _, server in _entries(team, section):
+                callers = server.get("callers")
+                for caller in callers if isinstance(callers, list) else ():
+                    if caller in teams and caller != name:
+                        _default(teams[caller], "egressNamespaces", [])
+                        namespaces = teams[caller]["egressNamespaces"]
+                        if isinstance(namespaces, list) and name not in namespaces:
+                            namespaces.append(name)
 
 
 def _fill_queued_kinds(given: dict[str, Any]) -> None:

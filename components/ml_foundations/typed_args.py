@@ -919,6 +919,9 @@ class TeamNamespaceArgs(TypedDict):
     """Namespaces whose pods may connect; default those of Managed Service for Prometheus."""
     ingress_load_balancers: NotRequired[bool]
     """Whether Google's load balancers and their health checks may connect; default false."""
+    egress_namespaces: NotRequired[list[pulumi.Input[str]]]
+    """Namespaces whose pods the pods may reach, such as a server that lists this one in callers. In a stack file, those
+    of the servers that do."""
     egress_networks: NotRequired[list[pulumi.Input[str]]]
     """Private networks that the pods may reach, as CIDR blocks: the control plane, a database."""
     default_cpu: NotRequired[str]

@@ -421,6 +421,7 @@ def test_every_rule_is_here() -> None:
         "metrics-collected",
         "metrics-twice",
         "multi-networking",
+        "network-policy",
         "node-addresses",
         "private-access",
         "proxies",

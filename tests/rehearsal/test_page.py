@@ -72,6 +72,7 @@ def page_of(count: int, name: str = "train", reload_seconds: int = 0, price: str
         ],
         [{"type": "gcp:compute/network:Network", "name": name}],
         ["app:token"],
+        ["serving/chat: research may call it"],
     )
     verdicts = judge(declared)
     fleet = Fleet(

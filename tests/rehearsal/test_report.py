@@ -97,3 +97,18 @@ def test_events_are_read_only_of_a_namespace_where_something_does_not_start() ->
     assert not [path for path in asked if "events" in path]
     assert reason("Pending") == "no such volume"
     assert [path for path in asked if "events" in path] == ["/api/v1/namespaces/team/events"]
+
+
+def test_calls_between_namespaces_are_shown(tmp_path: Path) -> None:
+    calls = ["serving/chat: research may call it"]
+    console = Console(width=160, record=True, file=StringIO())
+    tables.show(Report("dev", [], [], [], [], [], calls), Rehearsal.of("dev", tmp_path), console)
+    assert "Calls between namespaces\nserving/chat: research may call it\n" in console.export_text()
+
+
+def test_calls_are_read_from_the_network_policies(api: Api, cluster: Cluster) -> None:
+    policies = f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/networkpolicies"
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}]
+    spec = {"podSelector": {"matchLabels": {"app": "x"}}, "ingress": [{"from": peers}]}
+    api.create(policies, {"metadata": {"name": "chat"}, "spec": spec})
+    assert contents.collect(cluster.rehearsal).calls == [f"{NAMESPACE}/chat: default may call it"]

@@ -258,3 +258,15 @@ def test_a_server_in_a_queue_has_the_time_to_load() -> None:
     assert "chat.loadSeconds: is 1800, and a new node takes 1200 at most" in refused
     assert "trainingQueue.readySeconds is 2999: make it 3000 or more" in refused
     settings.parse(changed(team, *slow, ("trainingQueue.readySeconds", 3000)))
+
+
+def test_callers_are_let_out_to_the_servers_that_list_them() -> None:
+    given = changed(("teams.serving.inferenceServices.chat.callers", ["research", "serving", "web"]))
+    found = settings.parse(given)
+    assert found.teams["research"].egress_namespaces == ["serving"]
+    assert found.teams["serving"].egress_namespaces == []
+    kept = changed(
+        ("teams.serving.inferenceServices.chat.callers", ["research"]),
+        ("teams.research.egressNamespaces", ["data", "serving"]),
+    )
+    assert settings.parse(kept).teams["research"].egress_namespaces == ["data", "serving"]

@@ -94,6 +94,7 @@ def team(api: Api) -> Iterator[Team]:
         largest_volume="2Ti",
         ingress_load_balancers=True,
         egress_networks=["172.16.0.0/28"],
+        egress_namespaces=["serving"],
     )
     until(made.ready)
     yield made
@@ -280,3 +281,11 @@ def test_what_the_team_publishes() -> None:
     declared(lambda: seen.append(TeamNamespace("ml", given)))
     assert seen[0].priority_classes == {"nvidia-l4": "ml-nvidia-l4", "low": "ml-low"}
     assert seen[0].service_account_name == "workloads"
+
+
+def test_other_teams_are_reached_by_name() -> None:
+    found = {each["metadata"]["name"]: each["spec"] for each in policies(egress_namespaces=["serving", "data"])}
+    assert "namespaces" not in {each["metadata"]["name"] for each in policies()}
+    expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["serving", "data"]}
+    peers = [{"namespaceSelector": {"matchExpressions": [expression]}}]
+    assert found["namespaces"] == {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": peers}]}

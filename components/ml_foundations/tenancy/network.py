@@ -28,6 +28,9 @@ class Network(Spec):
     """Namespaces whose pods may connect; default those of Managed Service for Prometheus."""
     ingress_load_balancers: bool = False
     """Whether Google's load balancers and their health checks may connect; default false."""
+    egress_namespaces: list[InputName] = []
+    """Namespaces whose pods the pods may reach, such as a server that lists this one in callers. In a stack file, those
+    of the servers that do."""
     egress_networks: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/\d{1,3}$"), InputOf(str)]] = []
     """Private networks that the pods may reach, as CIDR blocks: the control plane, a database."""
 
@@ -42,6 +45,10 @@ def network_parts(namespace: str, network: Network) -> Iterator[Part]:
         rule: dict[str, Any] = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": list(_PRIVATE)}}]}
         rule |= {"ports": [{"port": 443, "protocol": "TCP"}]} if network.internet == "https" else {}
         yield _policy(namespace, "internet", {"policyTypes": ["Egress"], "egress": [rule]})
+    if network.egress_namespaces:
+        expression = {"key": NAMESPACE_NAME, "operator": "In", "values": network.egress_namespaces}
+        peers = [{"namespaceSelector": {"matchExpressions": [expression]}}]
+        yield _policy(namespace, "namespaces", {"policyTypes": ["Egress"], "egress": [{"to": peers}]})
     if network.egress_networks:
         blocks = [{"ipBlock": {"cidr": cidr}} for cidr in network.egress_networks]
         yield _policy(namespace, "networks", {"policyTypes": ["Egress"], "egress": [{"to": blocks}]})

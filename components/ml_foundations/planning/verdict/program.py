@@ -19,6 +19,7 @@ from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.gpu_operator import gpu_operator_findings
 from ml_foundations.planning.verdict.judging import judge
+from ml_foundations.planning.verdict.network_policies import network_findings
 from ml_foundations.planning.verdict.platform import platform_findings
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.planning.verdict.webhooks import webhook_findings
@@ -32,6 +33,7 @@ def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
 
 def _object_findings(objects: Sequence[Manifest], kueue: Manifest | Unknown | None = None) -> Iterator[Finding]:
     yield from webhook_findings(objects, kueue)
+    yield from network_findings(objects)
 
 
 def judge_program(resources: Iterable[Resource], existing: Sequence[Resource] = ()) -> Verdicts:

@@ -2,13 +2,14 @@
 
 import json
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ml_foundations.catalog.versions import DRA_DRIVER, GPU_OPERATOR, NFS_PROVISIONER
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import RELEASE, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import gpus, pod_requests
+from ml_foundations.planning.verdict.network_policies import Network
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import addons, operator
@@ -50,6 +51,8 @@ class Report:
     recorded: list[dict[str, str]]
     placeholders: list[str]
     """The keys of encrypted configuration values, for which the program got a placeholder."""
+    calls: list[str] = field(default_factory=list[str])
+    """Namespaces that a server lets in, and whether their own network policies let them out to it."""
 
     def to_json(self) -> str:
         """The report as JSON."""
@@ -65,7 +68,7 @@ def collect(rehearsal: Rehearsal) -> Report:
     """Read the replicas and the simulated Google Cloud."""
     first, *others = map(_of_replica, rehearsal.replicas)
     for other in others:
-        for part in ("pools", "workloads", "quotas", "recorded"):
+        for part in ("pools", "workloads", "quotas", "recorded", "calls"):
             getattr(first, part).extend(getattr(other, part))
     return first
 
@@ -94,7 +97,15 @@ def _of_replica(rehearsal: Rehearsal) -> Report:
         quotas=[replace(quota, namespace=within(rehearsal, quota.namespace)) for quota in _quotas(api)],
         recorded=recorded + _recorded_releases(rehearsal),
         placeholders=read_json(rehearsal.placeholders, []),
+        calls=_calls(api),
     )
+
+
+def _calls(api: Api) -> list[str]:
+    """Read the calls between namespaces that network policies declare."""
+    kinds = {"Namespace": "/api/v1/namespaces", "NetworkPolicy": "/apis/networking.k8s.io/v1/networkpolicies"}
+    objects = [{"kind": kind, **item} for kind, path in kinds.items() for item in api.get(path)["items"]]
+    return sorted({call.text for call in Network(objects).calls() if not workloads.is_system(call.caller)})
 
 
 def pool_of(node: Object) -> str:

@@ -63,6 +63,9 @@ def _tables(report: Report) -> Iterable[RenderableType]:
         quotas.add_row(quota.namespace, quota.name, *cells)
     if report.quotas:
         yield quotas
+    if report.calls:
+        yield Text("\nCalls between namespaces", style="bold")
+        yield Text("\n".join(report.calls))
     if text := _recorded_text(report):
         yield Text(f"\n{text}", style="dim")
 
