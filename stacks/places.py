@@ -107,16 +107,21 @@ def fill(given: dict[str, Any]) -> list[Place]:
 def _fill_egress_namespaces(given: Mapping[str, Any]) -> None:
     """Let teams out to the servers that list them as callers: both ends have to open the way."""
     teams = dict(_entries(given, "teams"))
-    for name, team in teams.items():
-        for section in _SERVERS:
-            for _, server in _entries(team, section):
-                callers = server.get("callers")
-                for caller in callers if isinstance(callers, list) else ():
-                    if caller in teams and caller != name:
-                        _default(teams[caller], "egressNamespaces", [])
-                        namespaces = teams[caller]["egressNamespaces"]
-                        if isinstance(namespaces, list) and name not in namespaces:
-                            namespaces.append(name)
+    for caller, callee in _calls(given):
+        if caller in teams and caller != callee:
+            _default(teams[caller], "egressNamespaces", [])
+            namespaces = teams[caller]["egressNamespaces"]
+            if isinstance(namespaces, list) and callee not in namespaces:
+                namespaces.append(callee)
+
+
+def _calls(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each caller that a team's servers list, with the team."""
+    for name, team in _entries(given, "teams"):
+        servers = [server for section in _SERVERS for _, server in _entries(team, section)]
+        for server in servers:
+            callers = server.get("callers")
+            yield from ((str(caller), name) for caller in (callers if isinstance(callers, list) else ()))
 
 
 def _fill_queued_kinds(given: dict[str, Any]) -> None:
