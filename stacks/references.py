@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from existing import ExistingCluster
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
+from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.component.types import derived
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
@@ -81,6 +82,11 @@ def _driver_errors(path: str, pool: GpuNodePoolSpec, settings: Settings) -> Iter
     if operator is not None and operator.mode != wanted:
         who = "both would install the driver" if wanted == "gke" else "nobody installs the driver that it expects"
         yield path, f"is {pool.driver}, but gpuOperator.mode is {operator.mode}: {who}; change one of them"
+    if operator is not None and wanted == "operator":
+        fault = Operator.of(operator.chart_values).driver_fault(pool.model.architecture)
+        if fault:
+            where = f"the {pool.model.product} of {path.removesuffix('.driver')}"
+            yield "gpuOperator.driver", f"does not suit {where}: {fault}"
 
 
 def _name_errors(path: str, team: str, name: str) -> Iterator[tuple[str, str]]:

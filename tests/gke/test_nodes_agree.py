@@ -17,6 +17,7 @@ from tests.gke.building import POOL
 from tests.support.declaring import declared, inputs
 
 CLUSTER = {"name": "c", "workloadIdentityConfig": {"workloadPool": "project.svc.id.goog"}}
+BROKEN = Operator.of({}).on([{"releaseChannel": {"channel": "REGULAR"}}])
 OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside([driver_installer_manifest("cos")])
 
 
@@ -27,6 +28,7 @@ OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside([driver_ins
         {"driver": "latest", "spot": True},
         {"driver": "operator"},
         {"driver": "installer"},
+        {"driver": "operator", "machine_type": "n1-standard-8", "gpu": "V100", "gpus": 1},
         {"mig_partition": "1g.5gb"},
         {"sharing": {"strategy": "TIME_SHARING", "clients": 3}},
         {"flex_start": True, "queued_provisioning": True},
@@ -37,7 +39,7 @@ OPERATOR = Operator(sharing={"": Sharing(2, "time-slicing")}).beside([driver_ins
     ],
     ids=str,
 )
-@pytest.mark.parametrize("operator", [None, OPERATOR], ids=["no operator", "operator"])
+@pytest.mark.parametrize("operator", [None, OPERATOR, BROKEN], ids=["no operator", "operator", "broken nodes"])
 def test_they_agree(changes: Any, operator: Operator | None) -> None:
     given = inputs(declared(lambda: GpuNodePool("p", POOL | changes))["p-pool"])
     planned = from_node_pool(given, CLUSTER, operator)

@@ -1,9 +1,11 @@
 """Findings about the GPU Operator: its container toolkit on GKE's containerd 2, and drivers for old and new GPUs."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from ml_foundations.catalog.operator_nodes import Operator
+from ml_foundations.catalog.tables import rows
+from ml_foundations.gke.cluster import GkeClusterSpec
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.input.program import Resource, nodes_of
 from ml_foundations.planning.verdict.program import judge_program
@@ -40,6 +42,7 @@ def gpus(*resources: Resource) -> float:
     return node.allocatable.get(GPU, 0) / 1000
 
 
+EXTENDED = {"releaseChannel": {"channel": "EXTENDED"}}
 BREAKS = [("GPU Operator", "error")]
 MAY_BREAK = [("GPU Operator", "warning")]
 
@@ -54,9 +57,18 @@ MAY_BREAK = [("GPU Operator", "warning")]
         ({}, {"env": FILE}, []),
         ({}, {"enabled": False}, []),
         ({"minMasterVersion": "1.33"}, {}, BREAKS),
-        ({"minMasterVersion": "1.32"}, {}, MAY_BREAK),
-        ({"minMasterVersion": "1.32"}, {"env": FILE}, []),
+        ({"minMasterVersion": "1.32"}, {}, BREAKS),
         ({"releaseChannel": {"channel": "STABLE"}}, {}, BREAKS),
+        ({"releaseChannel": {"channel": "STABLE"}, "minMasterVersion": "1.32"}, {}, BREAKS),
+        (EXTENDED, {}, MAY_BREAK),
+        (EXTENDED | {"minMasterVersion": "1.32.9-gke.1575000"}, {}, MAY_BREAK),
+        (EXTENDED | {"minMasterVersion": UNKNOWN}, {}, MAY_BREAK),
+        (EXTENDED | {"minMasterVersion": "1.33"}, {}, BREAKS),
+        (EXTENDED | {"minMasterVersion": "1.33.5-gke.1308000"}, {}, BREAKS),
+        (EXTENDED | {"minMasterVersion": "1.32"}, {"env": FILE}, []),
+        ({"releaseChannel": UNKNOWN}, {}, MAY_BREAK),
+        ({"releaseChannel": {"channel": UNKNOWN}}, {}, MAY_BREAK),
+        ({"releaseChannel": UNKNOWN, "minMasterVersion": "1.34"}, {}, BREAKS),
     ],
 )
 def test_toolkit_reads_the_file_on_containerd_2(
@@ -69,6 +81,40 @@ def test_toolkit_reads_the_file_on_containerd_2(
 
 def test_cluster_that_the_program_does_not_make_may_be_older() -> None:
     assert found("container-toolkit", release()) == MAY_BREAK
+
+
+def test_of_several_clusters_one_may_be_older() -> None:
+    assert found("container-toolkit", cluster(), cluster(), release()) == BREAKS
+    assert found("container-toolkit", cluster(), cluster(**EXTENDED), release()) == MAY_BREAK
+
+
+def variable(name: str, value: str) -> dict[str, Any]:
+    return {"env": [{"name": name, "value": value}]}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"toolkit": variable("RUNTIME_CONFIG_SOURCE", "file=/etc/containerd/config.toml")}, []),
+        ({"toolkit": variable("RUNTIME_CONFIG_SOURCE", " file , command")}, []),
+        ({"toolkit": variable("RUNTIME_CONFIG_SOURCES", "file")}, []),
+        ({"toolkit": variable("RUNTIME_CONFIG_SOURCES", "command")}, BREAKS),
+        ({"toolkit": {"env": [*FILE, *variable("RUNTIME_CONFIG_SOURCES", "command")["env"]]}}, BREAKS),
+        ({"toolkit": variable("CONTAINERD_CONFIG", "file")}, BREAKS),
+        ({"cdi": {"nriPluginEnabled": True}}, []),
+        ({"cdi": {"nriPluginEnabled": True, "enabled": False}}, BREAKS),
+        ({"cdi": {"nriPluginEnabled": False}}, BREAKS),
+    ],
+)
+def test_every_way_to_leave_containerd_alone_is_known(values: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    program = (cluster(), gpu_pool(), release(**values))
+    assert found("container-toolkit", *program) == expected
+    assert gpus(*program) == (0 if expected else 1)
+
+
+def test_table_of_channels_has_every_channel_of_a_cluster() -> None:
+    channels = get_args(GkeClusterSpec.model_fields["release_channel"].annotation)
+    assert {row["channel"] for row in rows("release_channels.csv")} == {*channels, "UNSPECIFIED"}
 
 
 @pytest.mark.parametrize("values", [{"toolkit": UNKNOWN}, {"toolkit": {"env": UNKNOWN}}])
@@ -114,6 +160,36 @@ def test_driver_supports_the_gpus(pool: tuple[str, str], driver: dict[str, Any],
     program = (cluster(), gpu_pool(*pool), release(driver=driver, toolkit={"env": FILE}))
     assert found("gpu-driver", *program) == ([] if is_driven else [("NodePool gpus", "error")])
     assert gpus(*program) == (1 if is_driven else 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "driver", "is_driven"),
+    [
+        (None, {}, False),
+        ("v26.7.0", {}, False),
+        ("26.7.0", {}, False),
+        ("v25.3.0", {}, True),
+        (UNKNOWN, {}, True),
+        ("v25.3.0", {"version": "590.44.01"}, False),
+        ("v26.7.0", {"nvidiaDriverCRD": {"enabled": True}}, True),
+        ("v26.7.0", {"version": "sha256:595"}, True),
+    ],
+)
+def test_driver_whose_version_is_not_known_is_not_judged(version: Any, driver: dict[str, Any], is_driven: bool) -> None:
+    type_, inputs = release(driver=driver, toolkit={"env": FILE})
+    program = (cluster(), gpu_pool(*V100), (type_, inputs | {"version": version}))
+    assert found("gpu-driver", *program) == ([] if is_driven else [("NodePool gpus", "error")])
+    assert gpus(*program) == (1 if is_driven else 0)
+
+
+def test_pool_in_a_cluster_and_pool_that_exists_are_judged() -> None:
+    operator = release(toolkit={"env": FILE})
+    type_, old = gpu_pool(*V100)
+    assert found("gpu-driver", cluster(nodePools=[old]), operator) == [("NodePool gpus", "error")]
+    assert found("gpu-driver", (type_, old), operator) == [("NodePool gpus", "error")]
+    findings = judge_program([operator], [(type_, old)]).findings
+    assert [each.object for each in findings if each.rule == "gpu-driver"] == ["NodePool gpus"]
+    assert found("gpu-driver", cluster(), cluster(), (type_, old), operator) == [], "it may be the other's"
 
 
 def test_driver_of_an_installer_is_googles_matter() -> None:

@@ -156,14 +156,20 @@ def test_a_pool_of_the_claimed_model_grows_from_zero(cloud: Cloud) -> None:
     assert not cloud.nodes("claimed-l4")
 
 
-def test_no_device_plugin_advertises_what_is_claimed(cloud: Cloud) -> None:
+def record_operator(cloud: Cloud, toolkit: dict[str, Any]) -> None:
     record = {"namespace": "gpu-operator", "name": "gpu-operator", "chart": "gpu-operator", "installed": False}
     path = cloud.rehearsal.releases_dir / "gpu-operator.gpu-operator.json"
-    path.write_text(json.dumps(record | {"values": {}}))
+    path.write_text(json.dumps(record | {"values": {"toolkit": toolkit}}))
+
+
+def test_no_device_plugin_advertises_what_is_claimed(cloud: Cloud) -> None:
+    record_operator(cloud, {"env": [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]})
     cloud.store.save_pool(replace(A100, image_type="UBUNTU_CONTAINERD"))
     until(lambda: len(slices(cloud)) == 1)
     time.sleep(1)
     assert cloud.gpus("claimed") == [0]
+    record_operator(cloud, {})
+    until(lambda: not slices(cloud), "the driver for DRA does not run on nodes without networking")
 
 
 def test_devices_go_with_the_driver_and_with_their_node(cloud: Cloud) -> None:

@@ -43,10 +43,13 @@ def cloud(running: Cloud) -> Iterator[Cloud]:
     clean(running)
 
 
+FROM_FILE = {"env": [{"name": "RUNTIME_CONFIG_SOURCE", "value": "file"}]}
+
+
 def record_operator(cloud: Cloud, **values: Any) -> None:
     release = {"namespace": "gpu-operator", "name": "gpu-operator", "chart": "gpu-operator", "installed": False}
     path = cloud.rehearsal.releases_dir / "gpu-operator.gpu-operator.json"
-    path.write_text(json.dumps(release | {"values": values}))
+    path.write_text(json.dumps(release | {"values": {"toolkit": FROM_FILE} | values}))
 
 
 def test_nodes_are_as_their_pool_declares_them(cloud: Cloud) -> None:
@@ -259,8 +262,8 @@ def test_gpus_come_and_go_with_the_operator(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"devicePlugin": {"enabled": False}}, {"daemonsets": {"tolerations": []}}],
-    ids=["no device plugin", "its pods are kept off by the taint"],
+    [{"devicePlugin": {"enabled": False}}, {"daemonsets": {"tolerations": []}}, {"toolkit": {}}],
+    ids=["no device plugin", "its pods are kept off by the taint", "its toolkit breaks networking"],
 )
 def test_an_operator_that_cannot_advertise_gives_no_gpus(cloud: Cloud, values: dict[str, Any]) -> None:
     cloud.store.save_pool(OPERATED)
@@ -268,6 +271,44 @@ def test_an_operator_that_cannot_advertise_gives_no_gpus(cloud: Cloud, values: d
     until(lambda: len(cloud.nodes("operated")) == 1)
     time.sleep(1.5)
     assert cloud.gpus("operated") == [0]
+
+
+def test_a_toolkit_that_asks_containerd_breaks_the_nodes_that_gke_manages_too(cloud: Cloud) -> None:
+    cloud.store.save_pool(replace(L4, min_nodes=1, initial_nodes=1))
+    record_operator(cloud)
+    until(lambda: cloud.gpus("l4") == [2])
+    record_operator(cloud, toolkit={"env": [{"name": "RUNTIME_CONFIG_SOURCE", "value": "command,file"}]})
+    until(lambda: cloud.gpus("l4") == [0])
+    record_operator(cloud)
+    until(lambda: cloud.gpus("l4") == [2])
+
+
+@pytest.mark.parametrize("inputs", [None, {"releaseChannel": {"channel": "EXTENDED"}}], ids=["no cluster", "extended"])
+def test_a_toolkit_breaks_nothing_where_the_proof_only_warns(cloud: Cloud, inputs: Any) -> None:
+    before = cloud.store.clusters()["ml"]
+    if inputs is None:
+        cloud.store.forget("clusters", "ml")
+    else:
+        cloud.store.save("clusters", "ml", before | {"inputs": before["inputs"] | inputs})
+    try:
+        cloud.store.save_pool(OPERATED)
+        record_operator(cloud, toolkit={})
+        until(lambda: cloud.gpus("operated") == [2])
+    finally:
+        cloud.store.save("clusters", "ml", before)
+    until(lambda: cloud.gpus("operated") == [0])
+
+
+def test_a_driver_that_does_not_support_the_gpus_gives_none(cloud: Cloud) -> None:
+    v100 = PoolGpu("nvidia-tesla-v100", 2, "INSTALLATION_DISABLED")
+    cloud.store.save_pool(replace(OPERATED, machine_type="n1-standard-8", gpu=v100))
+    record_operator(cloud)
+    until(lambda: len(cloud.nodes("operated")) == 1)
+    time.sleep(1.5)
+    assert cloud.gpus("operated") == [0]
+    assert "nvidia.com/gpu.product" not in cloud.nodes("operated")[0]["metadata"]["labels"]
+    record_operator(cloud, driver={"version": "580.126.20"})
+    until(lambda: cloud.gpus("operated") == [2])
 
 
 def test_gpus_that_gke_manages_are_there_at_once_without_the_operators_labels(cloud: Cloud) -> None:

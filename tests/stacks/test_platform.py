@@ -46,6 +46,33 @@ def test_what_the_mode_of_the_pools_makes_of_the_operators_settings() -> None:
     assert "gpuOperator.driver: is the operator's driver, but in the mode gke" in found
 
 
+N1 = {"machineType": "n1-standard-8", "gpus": 1, "maxNodes": 1, "driver": "operator"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "reason"),
+    [
+        ("V100", None, "the last that does is 580"),
+        ("P100", {"version": "595.91.07"}, "the last that does is 580"),
+        ("V100", {"version": "580.126.20"}, None),
+        ("V100", {"version": "580.126.20", "kernelModules": "open"}, "the open kernel modules"),
+        ("T4", None, None),
+    ],
+)
+def test_a_driver_that_does_not_support_the_gpus_of_a_pool_is_refused(
+    gpu: str, driver: Any, reason: str | None
+) -> None:
+    operator = {"driver": driver} if driver else {}
+    given = changed(("nodePools.old", N1 | {"gpu": gpu}), ("gpuOperator", operator))
+    if reason is None:
+        assert settings.parse(given)
+        return
+    found = errors(given)
+    assert "gpuOperator.driver: does not suit" in found
+    assert "of nodePools.old: " in found
+    assert reason in found
+
+
 G4 = {"machineType": "g4-standard-96", "maxNodes": 2, "driver": "operator"}
 JOB = {"image": "i", "cpu": "8", "memory": "64Gi", "gpu": "RTX-PRO-6000", "gpus": 1}
 

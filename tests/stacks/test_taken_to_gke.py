@@ -75,6 +75,14 @@ def test_vllm_finds_the_driver_where_gke_mounts_it(kind: str, name: str) -> None
             assert is_named is not by_operator, workload
 
 
+def test_every_page_that_names_the_drivers_path_says_whose_device_plugin_needs_it() -> None:
+    folders = [CHECKOUT / "docs", CHECKOUT / "examples", CHECKOUT / "stacks"]
+    files = [file for folder in folders for end in ("md", "py", "yaml") for file in folder.rglob(f"*.{end}")]
+    named = {file: text for file in files if "LD_LIBRARY_PATH" in (text := file.read_text())}
+    assert named
+    assert not [file for file, text in named.items() if "GKE's own device plugin" not in text]
+
+
 WALK_THROUGH = (CHECKOUT / "docs" / "walk-through.md").read_text()
 
 

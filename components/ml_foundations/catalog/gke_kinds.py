@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from ml_foundations.catalog.disks import FILESTORE_CSI, LUSTRE_CSI, PD_CSI
+from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import section
 from ml_foundations.kubernetes.trees import UNKNOWN
@@ -16,6 +17,9 @@ from ml_foundations.kubernetes.trees import UNKNOWN
 _METRICS_VERSION = "1.35.1-gke.1396000"
 METRICS_NEED = f"GKE {_METRICS_VERSION}, releaseChannel RAPID and podAutoscaling.hpaProfile PERFORMANCE"
 """What a cluster that serves metrics of pods to autoscalers has (GKE, "Expose custom metrics for autoscaling")."""
+
+_OLDEST = {row["channel"]: row["oldest"] for row in rows("release_channels.csv")}
+"""The oldest version of GKE that each release channel has; UNSPECIFIED is no channel."""
 
 CSI_ADDONS = {
     PD_CSI: ("gcePersistentDiskCsiDriverConfig", ""),
@@ -93,6 +97,18 @@ def begins_before(cluster: Mapping[str, Any], version: str) -> bool:
     versions = (str(cluster.get("minMasterVersion") or ""), version)
     given, wanted = ([int(number) for number in re.findall(r"\d+", each)] for each in versions)
     return given < wanted[: len(given)]
+
+
+def may_be_before(cluster: Mapping[str, Any], version: str) -> bool:
+    """Return whether a cluster may run an older version of GKE.
+
+    It may if its release channel still has one, and it is not declared to begin with a newer one.
+    The channel upgrades a cluster that begins with an even older version.
+    """
+    oldest = _OLDEST.get(_value(cluster, "releaseChannel", "channel") or "UNSPECIFIED", "1.0")
+    begins = cluster.get("minMasterVersion")
+    floors = [oldest, begins] if begins and begins is not UNKNOWN else [oldest]
+    return all(begins_before({"minMasterVersion": floor}, version) for floor in floors)
 
 
 def _value(cluster: Mapping[str, Any], key: str, field: str) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
 import yaml
 
+from ml_foundations.catalog.gke_kinds import may_be_before
 from ml_foundations.catalog.tables import table
+from ml_foundations.catalog.versions import GPU_OPERATOR
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import items, section
 
@@ -27,8 +29,8 @@ _TOLERATIONS = ({"key": labels.GPU_RESOURCE, "operator": "Exists", "effect": "No
 CONFIG_SOURCE = "RUNTIME_CONFIG_SOURCE"
 """The variable of the container toolkit that names where it reads containerd's configuration.
 
-Its default is "command,file": containerd's own account first (NVIDIA/nvidia-container-toolkit v1.20.0,
-cmd/nvidia-ctk-installer/container/runtime/runtime.go).
+Its plural comes first, if both are set. The default is "command,file": containerd's own account
+first (NVIDIA/nvidia-container-toolkit v1.20.0, cmd/nvidia-ctk-installer/container/runtime/runtime.go).
 """
 CONTAINERD_2_SINCE = "1.33"
 """The version of GKE from which that account misses GKE's CNI plugins (NVIDIA/gpu-operator#1577)."""
@@ -95,8 +97,14 @@ class Operator:
     """How many on any node: Node Feature Discovery's worker."""
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Operator:
-        """The operator as the values of its Helm release set it."""
+    def of(cls, values: Mapping[str, Any], version: object = None) -> Operator:
+        """The operator as the values of its Helm release set it.
+
+        Args:
+            values: The values of the release.
+            version: The version of its chart; by default ours. Of another, the driver is not known.
+        """
+        is_ours = version is None or str(version).lstrip("v") == GPU_OPERATOR.version.lstrip("v")
         sharing = _sharing(section(values, "devicePlugin", "config"))
         parts = [_enabled(values, part) for part in _OPERANDS]
         parts += [section(values, part).get("enabled") is True for part in _OPTIONAL_OPERANDS]
@@ -104,9 +112,9 @@ class Operator:
         is_critical = section(values, "daemonsets").get("priorityClassName", CRITICAL_CLASSES[0]) in CRITICAL_CLASSES
         return cls(
             drivers=frozenset({"ubuntu"} if _enabled(values, "driver") else ()),
-            driver_branch=_driver_branch(section(values, "driver")),
+            driver_branch=_driver_branch(section(values, "driver"), DRIVER[0] if is_ours else ""),
             kernel_modules=str(section(values, "driver").get("kernelModuleType") or "auto"),
-            breaks_networking=_enabled(values, "toolkit") and not _reads_the_file(values),
+            breaks_networking=_asks_containerd(values),
             device_plugin=_enabled(values, "devicePlugin"),
             feature_discovery=_enabled(values, "gfd"),
             tolerations=tuple(section(values, "daemonsets").get("tolerations", _TOLERATIONS) or ()),
@@ -121,6 +129,14 @@ class Operator:
         names = [str(item["metadata"]["name"]) for item in daemon_sets]
         installed = {name.removeprefix(DRIVER_INSTALLER) for name in names if name.startswith(DRIVER_INSTALLER)}
         return replace(self, drivers=self.drivers | installed)
+
+    def on(self, clusters: Sequence[Mapping[str, Any]]) -> Operator:
+        """Return the operator in one of these clusters; networking breaks if each has containerd 2.
+
+        The clusters have the properties of the gcp provider. What is not certain breaks nothing.
+        """
+        may_be_older = any(may_be_before(cluster, CONTAINERD_2_SINCE) for cluster in clusters)
+        return replace(self, breaks_networking=False) if may_be_older or not clusters else self
 
     def sharing_of(self, node_labels: Mapping[str, str]) -> Sharing:
         """How the GPUs of a node with these labels are shared."""
@@ -152,17 +168,27 @@ def _enabled(values: Mapping[str, Any], component: str) -> bool:
     return section(values, component).get("enabled", True) is not False
 
 
-def _driver_branch(driver: Mapping[str, Any]) -> int | None:
-    branch = str(driver.get("version") or DRIVER[0]).partition(".")[0]
-    return int(branch) if branch.isdecimal() and driver.get("enabled", True) is not False else None
+def _driver_branch(driver: Mapping[str, Any], default: str) -> int | None:
+    # With its CRD, each NVIDIADriver names a version of its own.
+    is_named_here = not section(driver, "nvidiaDriverCRD").get("enabled")
+    branch = str(driver.get("version") or default).partition(".")[0]
+    is_installed = driver.get("enabled", True) is not False
+    return int(branch) if branch.isdecimal() and is_named_here and is_installed else None
 
 
-def _reads_the_file(values: Mapping[str, Any]) -> bool:
-    """Return whether the toolkit reads containerd's file first; a value from elsewhere is taken to say so."""
-    for variable in items(section(values, "toolkit"), "env"):
-        if variable.get("name") == CONFIG_SOURCE:
-            return str(variable.get("value", "file")).partition(",")[0].strip() == "file"
-    return False
+def _asks_containerd(values: Mapping[str, Any]) -> bool:
+    """Return whether the toolkit writes containerd's configuration from containerd's own account.
+
+    A value from elsewhere is taken to name the file. With NRI the toolkit leaves the configuration
+    alone (NVIDIA, "About the Node Resource Interface (NRI) Plugin").
+    """
+    cdi = section(values, "cdi")
+    by_nri = cdi.get("nriPluginEnabled") is True and cdi.get("enabled") is not False
+    variables = items(section(values, "toolkit"), "env")
+    env = {each.get("name"): each.get("value", "file") for each in variables}
+    sources = env.get(f"{CONFIG_SOURCE}S") or env.get(CONFIG_SOURCE) or "command,file"
+    first = str(sources).partition(",")[0].partition("=")[0].strip()
+    return _enabled(values, "toolkit") and not by_nri and first != "file"
 
 
 def _sharing(config: Mapping[str, Any]) -> dict[str, Sharing]:

@@ -14,9 +14,9 @@ from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf, InputStr, InputText, Name
 
 _POD_RANGE, _SERVICE_RANGE = "pods", "services"
+"""Names of the secondary ranges of a subnetwork that is made here."""
 _LEAST_NAT_PORTS, _MOST_NAT_PORTS = 64, 4096
 """Ports of Cloud NAT for a node: powers of two (Compute Engine API, routers: minPortsPerVm, maxPortsPerVm)."""
-"""Names of the secondary ranges of a subnetwork that is made here."""
 
 _RESERVED = IPv4Network("172.17.0.0/16")
 """What neither nodes, pods nor services may have (GKE, "Setting up a private cluster": restrictions)."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from ml_foundations.catalog import versions
-from ml_foundations.catalog.gke_kinds import begins_before, missing_kinds
-from ml_foundations.catalog.operator_nodes import CONTAINERD_2_SINCE, Operator
+from ml_foundations.catalog.gke_kinds import missing_kinds
+from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of, section
@@ -160,25 +160,24 @@ def _without_devices(nodes: Iterable[NodeClass], resources: Sequence[Resource]) 
     """The nodes, with what they lack where NVIDIA's driver for DRA is the program's and its pods select others."""
     values = values_of(resources, versions.DRA_DRIVER)
     known: Manifest = {} if values is None or isinstance(values, Unknown) else values
-    selector = section(known, "kubeletPlugin", "nodeSelector")
+    selector, operator = section(known, "kubeletPlugin", "nodeSelector"), operator_of(resources)
+    is_broken = isinstance(operator, Operator) and operator.breaks_networking
     for node in nodes:
         is_other = any(node.labels.get(key) not in (value, UNKNOWN) for key, value in selector.items())
-        without = [labels.GPU_DEVICE_CLASS] if is_other and not node.unknown else []
+        without = [labels.GPU_DEVICE_CLASS] if (is_other or is_broken) and not node.unknown else []
         yield replace(node, lacks=node.lacks.union(without))
 
 
 def operator_of(resources: Sequence[Resource]) -> Operator | Unknown | None:
-    """The GPU Operator, as the values of its release set it, on the program's clusters.
-
-    It breaks networking only if all clusters have containerd 2 for certain; see ``CONTAINERD_2_SINCE``.
-    """
+    """The GPU Operator, as the values of its release set it, on the program's clusters."""
     values = values_of(resources, versions.GPU_OPERATOR)
     if values is None or isinstance(values, Unknown):
         return values
-    operator = Operator.of(values).beside(o for o in objects_of(resources) if o["kind"] == "DaemonSet")
+    releases = (each for each in resources if is_release_of(*each, versions.GPU_OPERATOR))
+    _, release = next(releases)
     clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
-    is_current = clusters and not any(begins_before(each, CONTAINERD_2_SINCE) for each in clusters)
-    return operator if is_current else replace(operator, breaks_networking=False)
+    operator = Operator.of(values, release.get("version")).on(clusters)
+    return operator.beside(o for o in objects_of(resources) if o["kind"] == "DaemonSet")
 
 
 def values_of(resources: Sequence[Resource], chart: versions.Chart) -> Manifest | Unknown | None:

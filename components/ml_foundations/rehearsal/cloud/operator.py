@@ -9,6 +9,7 @@ from typing import Any
 
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.versions import GPU_OPERATOR
+from ml_foundations.kubernetes.objects import section
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 
@@ -18,12 +19,14 @@ HELM_SECRETS = "owner=helm,status=deployed"
 
 def find(rehearsal: Rehearsal, releases: Iterable[Mapping[str, Any]]) -> Operator | None:
     """The operator, where its chart is released; for the arguments see ``released``."""
-    values = released(GPU_OPERATOR.name, rehearsal, releases)
-    return None if values is None else Operator.of(values)
+    release = released(GPU_OPERATOR.name, rehearsal, releases)
+    if release is None:
+        return None
+    return Operator.of(release.get("values") or {}, release.get("version"))
 
 
 def released(chart: str, rehearsal: Rehearsal, releases: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The values of a chart's release; None where there is none.
+    """The release of a chart: its values and version; None where there is none.
 
     Helm's releases are as ``read_release`` gives them; the rehearsal recorded those whose chart is out of reach.
     """
@@ -31,14 +34,16 @@ def released(chart: str, rehearsal: Rehearsal, releases: Iterable[Mapping[str, A
     # Of a release that Helm installed, Helm's own Secret is the truth: `helm uninstall` deletes it.
     for release in (*(entry for entry in recorded if not entry.get("installed")), *releases):
         if str(release.get("chart", "")).rpartition("/")[2] == chart:
-            return release.get("values") or {}
+            return release
     return None
 
 
 def read_release(secret: Mapping[str, Any]) -> dict[str, Any]:
-    """Chart and values of the Helm release that a Secret holds."""
+    """Return chart, version and values of the Helm release that a Secret holds."""
     release = unpacked(secret)
-    return {"chart": release["chart"]["metadata"]["name"], "values": release.get("config") or {}} if release else {}
+    chart = section(release, "chart", "metadata")
+    known = {"chart": chart.get("name"), "version": chart.get("version")}
+    return known | {"values": release.get("config") or {}}
 
 
 def unpacked(secret: Mapping[str, Any]) -> dict[str, Any]:

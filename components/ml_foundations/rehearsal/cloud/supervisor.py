@@ -124,8 +124,9 @@ class Supervisor:
                         self._api.ensure(f"/apis/apps/v1/namespaces/{addons.NAMESPACE}/daemonsets", manifest)
         with attempt("the GPU Operator"):
             found = operator.find(self._rehearsal, self._releases.items())
-            self._operator = found and found.beside(self._daemon_sets.items())
+            self._operator = found and found.on(inputs).beside(self._daemon_sets.items())
         has_dra = operator.released(dra.CHART, self._rehearsal, self._releases.items()) is not None
+        has_dra = has_dra and not (self._operator and self._operator.breaks_networking)
         pods = self._pods.items()
         with attempt("preemptions"):
             for node in self._preemption.reconcile(self._nodes.items(), pods, pools):
