@@ -105,7 +105,6 @@ def test_without_the_extra_it_plans_and_says_what_a_rehearsal_needs(wheel: Path,
     site = run(python, "import sysconfig; print(sysconfig.get_path('purelib'))")
     for name in (
         "yaml",
-        "yaml12",
         "pydantic",
         "pydantic_core",
         "annotated_types",

@@ -1,4 +1,4 @@
-"""Large streams are read by a faster parser, which finds what PyYAML finds."""
+"""Streams are read as PyYAML reads them: lists item by item, dates and keys as text."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -33,12 +33,6 @@ def dumped(request: pytest.FixtureRequest) -> Callable[[list[Any]], str]:
     return as_list if request.param == "list" else lambda objects: yaml.safe_dump_all(objects, allow_unicode=True)
 
 
-@pytest.fixture(autouse=True)
-def every_stream_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_LARGE", 0)
-    monkeypatch.setattr(streams, "_AT_ONCE", 20)
-
-
 @pytest.fixture
 def without_pyyaml(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: Any, **options: Any) -> Iterator[Any]:
@@ -68,7 +62,7 @@ def test_a_date_is_text(date: str) -> None:
     assert streams.parse(f"kind: Node\na: {date}\n") == [(1, "", {"kind": "Node", "a": date})]
 
 
-def test_large_streams_do_not_need_pyyaml(without_pyyaml: None, dumped: Callable[[list[Any]], str]) -> None:
+def test_an_item_of_a_list_may_have_text_that_looks_like_one(dumped: Callable[[list[Any]], str]) -> None:
     objects = [
         {
             "kind": "Node",
@@ -78,6 +72,14 @@ def test_large_streams_do_not_need_pyyaml(without_pyyaml: None, dumped: Callable
         for n in range(9)
     ]
     assert [item for _, _, item in streams.parse(dumped(objects))] == objects
+
+
+def test_the_items_of_a_list_are_parsed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    load = yaml.load
+    monkeypatch.setattr(yaml, "load", lambda text, **given: read.append(text) or load(text, **given))
+    assert len(streams.parse("apiVersion: v1\nitems:\n- kind: A\n  a: yes\n- kind: B\nkind: List\n")) == 2
+    assert read == ["apiVersion: v1\nkind: List\n", "- kind: A\n  a: yes\n", "- kind: B\n"]
 
 
 @pytest.mark.parametrize(
@@ -93,12 +95,15 @@ def test_large_streams_do_not_need_pyyaml(without_pyyaml: None, dumped: Callable
         "a: 0b1",
         "a: 1e3",
         "a: no # not yet",
-        "a: =",
+        "a: 1\na: 2",
     ],
 )
-def test_what_yaml_1_1_reads_otherwise_is_left_to_pyyaml(line: str, without_pyyaml: None) -> None:
-    with pytest.raises(AssertionError, match="PyYAML was asked"):
-        streams.parse(f"kind: Node\n{line}\nb: 1\n")
+def test_yaml_1_1_is_read_in_lists_and_in_streams(line: str) -> None:
+    for text in (
+        f"kind: Node\n{line}\nb: 1\n",
+        f"items:\n- kind: Node\n  b: 1\n  {line.replace(chr(10), chr(10) + '  ')}\nkind: List\n",
+    ):
+        assert streams.parse(text) == by_pyyaml(text)
 
 
 @pytest.mark.parametrize("text", ["a: [", "a: 1\n b: 2\n", "apiVersion: v1\nitems:\n- a: 1\n- {b\nkind: List\n", "{"])
@@ -132,19 +137,19 @@ def test_what_decides_nothing_and_takes_most_room_is_dropped(dumped: Callable[[l
         "kind: List\nitems:\n  - kind: A\n    text: |\n      - a\n  - kind: B\n",
         "items:\n- kind: A\nkind: List\n---\n- kind: B\n",
         "items:\n- kind: A\nkind: List\n---\nkind: ThingList\nitems:\n- kind: B\n",
+        "items:\n- kind: A\n  a: &a\n  - 1\n- kind: B\n  a: *a\nkind: List\n",
+        'items:\n- kind: A\n  text: "a\n- b"\nkind: List\n',
+        "items:\n\n- kind: A\n\n- kind: B\n# no more\nkind: List\n",
+        "items:\n- kind: A\nkind: Thing\n",
+        "items:\n- kind: A\nitems: []\nkind: List\n",
+        "items:\n- kind: A\n# no more\n---\nkind: List\n",
+        "items:\n# none\nkind: List",
+        "items:\n-\n  kind: A\n- kind: B\nkind: List\n",
         "kind: A\na: yes\n---\nkind: B\nb: '1'\n",
     ],
 )
 def test_lists_are_read_alike_however_they_begin_and_end(text: str) -> None:
     assert streams.parse(text) == by_pyyaml(text)
-
-
-def test_one_value_does_not_leave_all_of_a_stream_to_pyyaml(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    load_all = yaml.load_all
-    monkeypatch.setattr(yaml, "load_all", lambda text, **given: read.append(text) or load_all(text, **given))
-    assert len(streams.parse("kind: A\na: yes\n---\nkind: B\n---\nkind: C\n")) == 3
-    assert read == ["kind: A\na: yes\n---\nkind: B\n"]
 
 
 def test_more_documents_than_memory_has_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
