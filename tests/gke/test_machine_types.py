@@ -42,10 +42,15 @@ def test_ephemeral_storage() -> None:
     assert ephemeral_storage_gib(100, local_ssds=2) == (750, Fraction(675) - 75)
 
 
-def test_every_machine_type_has_its_gpu_disks_and_source() -> None:
+@pytest.mark.parametrize("name", ["machine_types.csv", "gpus.csv", "disk_types.csv", "system_daemonsets.csv"])
+def test_every_row_names_its_source_and_date(name: str) -> None:
+    for row in rows(name):
+        assert row["source"], row
+        assert date.fromisoformat(row["source_date"]).year >= 2024, row
+
+
+def test_every_machine_type_has_its_gpu_and_disks() -> None:
     for machine in MACHINE_TYPES.values():
-        assert machine.source, machine.name
-        assert machine.source_date.year >= 2024, machine.name
         assert machine.family in DISKS, machine.name
         assert (machine.gpu is None) == (machine.gpu_count == 0), machine.name
         assert machine.gpu is None or machine.gpu in GPUS, machine.name
@@ -205,9 +210,8 @@ def test_disks(machine: str, disk: str, regional: bool, attaches: bool | None) -
     assert machine_type(machine).attaches(disk, regional=regional) is attaches
 
 
-def test_system_daemonsets_have_sources_and_quantities() -> None:
+def test_system_daemonsets_have_quantities() -> None:
     for daemonset in system_daemonsets():
-        assert daemonset.source, daemonset.name
         for quantity in filter(None, (daemonset.cpu, daemonset.memory)):
             assert parse_quantity(quantity) > 0, daemonset.name
 

@@ -1,6 +1,6 @@
 """The catalog of GKE's machine types and GPUs, read from the CSV files beside this module.
 
-Every row names its source and date. What is not known is None, never a guess and never zero.
+Every row names its source and date there. What is not known is None, never a guess and never zero.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
@@ -20,7 +19,6 @@ from ml_foundations.kubernetes import labels
 
 MAX_PODS = 110
 """Pods that GKE allows on a node by default."""
-_DECLARED = "declared"
 
 
 class UnknownNameError(KeyError, ValueError):
@@ -58,8 +56,6 @@ class Gpu:
     n1_limits: tuple[tuple[int, ...], ...] = ()
     """For a number of GPUs: the most vCPUs and GiB of memory of an N1 machine to which they may be attached."""
     aliases: tuple[str, ...] = ()
-    source: str = _DECLARED
-    source_date: date = field(default_factory=date.today)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,8 +74,6 @@ class _DiskSupport:
     regional_pd: bool
     complete: bool
     """Whether ``disk_types`` lists every type: otherwise a type that is not listed is undetermined."""
-    source: str
-    source_date: date
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,14 +102,11 @@ class MachineType:
     purchase: tuple[str, ...] = ("on-demand", "spot", "flex-start", "reservation")
     missing: str = ""
     """What the components lack for it, where it cannot be used with them."""
-    note: str = ""
-    source: str = _DECLARED
-    source_date: date = field(default_factory=date.today)
 
     @property
     def is_declared(self) -> bool:
         """Whether the catalog lacks it, and its shape is as it was declared."""
-        return self.source == _DECLARED
+        return self.name not in MACHINE_TYPES
 
     @property
     def takes_gpus(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
 from fractions import Fraction
 from typing import Any
 
@@ -92,8 +91,6 @@ class SystemDaemonSet:
     runs_where: str
     """always, dataplane-v2, kube-proxy, workload-identity, node-local-dns, managed-gpu."""
     image: str
-    source: str
-    source_date: date
 
 
 def system_daemonsets() -> tuple[SystemDaemonSet, ...]:

@@ -3,7 +3,6 @@
 import csv
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from datetime import date
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
@@ -22,7 +21,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "str": str,
     "int": int,
     "bool": "yes".__eq__,
-    "date": date.fromisoformat,
     "Fraction": Fraction,
     "Mapping[str, int]": _counts,
     "tuple[str, ...]": lambda text: tuple(text.split()),
