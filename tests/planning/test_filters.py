@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 from ml_foundations.kubernetes.quantities import WHOLE, millis
-from ml_foundations.planning.model.places import pod_of
+from ml_foundations.planning.model.nodes import node_class
+from ml_foundations.planning.model.places import Place, pod_of
 from ml_foundations.planning.model.resources import PODS
 from ml_foundations.planning.scheduler.one_pod import refusals_on_node
 
@@ -27,8 +28,8 @@ def node(labels: Case | None = None, taints: list[Case] | None = None, **spec: A
     }
 
 
-def messages(pod: Case, node: Case, used: Case | None = None) -> list[str]:
-    return [refusal.message for refusal in refusals_on_node(pod, node, millis(used or {}))]
+def messages(pod: Case, node: Case) -> list[str]:
+    return [refusal.message for refusal in refusals_on_node(pod, node)]
 
 
 @pytest.mark.parametrize(
@@ -64,20 +65,24 @@ def test_requests(spec: Case, requests: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests", "used", "reasons"),
+    ("requests", "used", "fits"),
     [
-        ({"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": 2}, {}, []),
-        ({"cpu": "4001m"}, {}, ["insufficient cpu: needs 4001m, 4 free of 4"]),
-        ({"nvidia.com/gpu": 2}, {"nvidia.com/gpu": "1"}, ["insufficient nvidia.com/gpu: needs 2, 1 free of 2"]),
-        ({"nvidia.com/gpu": 8}, {}, ["insufficient nvidia.com/gpu: needs 8, 2 free of 2"]),
-        ({"example.com/fpga": 1}, {}, ["insufficient example.com/fpga: needs 1, 0 free of 0"]),
-        ({"example.com/fpga": 0}, {}, []),
-        ({}, {"pods": "3"}, ["insufficient pods: needs 1, 0 free of 3"]),
-        ({"cpu": "0"}, {"cpu": "5"}, []),
+        ({"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": 2}, {}, True),
+        ({"cpu": "4001m"}, {}, False),
+        ({"nvidia.com/gpu": 2}, {"nvidia.com/gpu": "1"}, False),
+        ({"nvidia.com/gpu": 8}, {}, False),
+        ({"example.com/fpga": 1}, {}, False),
+        ({"example.com/fpga": 0}, {}, True),
+        ({}, {"pods": "3"}, False),
+        ({"cpu": "0"}, {"cpu": "5"}, True),
     ],
 )
-def test_resources(requests: Case, used: dict[str, str], reasons: list[str]) -> None:
-    assert messages(pod(containers=[container(requests)]), node(), used) == reasons
+def test_resources(requests: Case, used: dict[str, str], fits: bool) -> None:
+    asking, free = pod(containers=[container(requests)]), node_class(node())
+    left = free.allocatable | {name: free.allocatable[name] - amount for name, amount in millis(used).items()}
+    assert bool(Place(free, left).room(pod_of(asking))) is fits
+    if not used:
+        assert messages(asking, node()) == ([] if fits else ["it has no room for the pod"])
 
 
 def required(*terms: Case) -> Case:
