@@ -8,7 +8,6 @@ import yaml
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, name_of, section
-from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.planning.input import known
 from ml_foundations.planning.input.streams import parse, problem
 from ml_foundations.planning.model.nodes import MAX_NODES, MIN_NODES
@@ -72,15 +71,8 @@ def _wrong_annotations(document: Manifest) -> Iterable[tuple[str, str]]:
     checks = {
         MAX_NODES: (re.compile("[0-9]+").fullmatch, 'a whole number in quotes, such as "4"'),
         MIN_NODES: (re.compile("[0-9]+").fullmatch, 'a whole number in quotes, such as "4"'),
-        labels.HOURLY_PRICE: (_is_price, 'an amount in quotes, such as "1.25"'),
+        labels.HOURLY_PRICE: (lambda value: not known.wrong_quantity(value), 'an amount in quotes, such as "1.25"'),
     }
     for name, value in annotations_of(document).items():
         if name in checks and not (isinstance(value, str) and checks[name][0](value)):
             yield f"metadata.annotations.{name}", f"must be {checks[name][1]}, not {known.shown(value)}"
-
-
-def _is_price(value: str) -> bool:
-    try:
-        return parse_quantity(value) >= 0
-    except ValueError:
-        return False

@@ -291,7 +291,7 @@ def _percentage(value: Any, _least: int) -> str:
 def _quantity(value: Any, least: int) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return f"{shown(value)} is not a Kubernetes quantity, such as 500m, 2 or 16Gi"
-    return _wrong_quantity(value, least)
+    return wrong_quantity(value, least)
 
 
 @lru_cache(maxsize=65536)
@@ -300,7 +300,8 @@ def _is_beyond(quantity: str | float) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def _wrong_quantity(value: str | float, least: int) -> str:
+def wrong_quantity(value: str | float, least: int = 0) -> str:
+    """What is wrong with a quantity: a word, or less than it may be."""
     try:
         return f"must not be negative, as {shown(value)} is" if parse_quantity(value) < least else ""
     except ValueError as error:
