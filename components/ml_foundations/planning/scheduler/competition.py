@@ -45,13 +45,7 @@ def _joined(groups: list[list[Demand]], tied: Sequence[Demand]) -> list[list[Dem
     if not tied:
         return groups
     group_of = {id(demand): index for index, group in enumerate(groups) for demand in group}
-    parent = list(range(len(groups)))
-
-    def root(index: int) -> int:
-        while parent[index] != index:
-            index = parent[index]
-        return index
-
+    joined_to = list(range(len(groups)))
     everyone = [demand for group in groups for demand in group]
     known: defaultdict[Hashable, list[Demand]] = defaultdict(list)
     for demand in everyone:
@@ -60,11 +54,12 @@ def _joined(groups: list[list[Demand]], tied: Sequence[Demand]) -> list[list[Dem
     for demand in tied:
         marks = list(_marks(demand.pod))
         for other in everyone if None in marks else (other for mark in marks for other in known.get(mark, ())):
-            if _looks_at(demand.pod, other.pod):
-                parent[root(group_of[id(other)])] = root(group_of[id(demand)])
+            mine, theirs = joined_to[group_of[id(demand)]], joined_to[group_of[id(other)]]
+            if mine != theirs and _looks_at(demand.pod, other.pod):
+                joined_to = [mine if each == theirs else each for each in joined_to]
     joined: dict[int, list[Demand]] = {}
-    for index, group in enumerate(groups):
-        joined.setdefault(root(index), []).extend(group)
+    for group, number in zip(groups, joined_to, strict=True):
+        joined.setdefault(number, []).extend(group)
     return list(joined.values())
 
 
