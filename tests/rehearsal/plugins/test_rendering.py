@@ -147,6 +147,16 @@ def test_a_wrong_component_is_one_sentence(project: Project) -> None:
     assert "ml_foundations/rehearsal" not in printed
 
 
+def test_objects_that_wait_for_each_other_are_named(project: Project) -> None:
+    text = "\n---\n".join(
+        f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n"
+        f"  annotations: {{config.kubernetes.io/depends-on: /namespaces/default/ConfigMap/{awaited}}}"
+        for name, awaited in (("one", "other"), ("other", "one"))
+    )
+    printed = project.fails(f'k8s.yaml.v2.ConfigGroup("g", yaml={text!r}, opts=here)')
+    assert "ConfigMap default/one depends on itself (config.kubernetes.io/depends-on)" in printed
+
+
 def test_a_component_that_a_rehearsal_does_not_know_is_named(project: Project) -> None:
     printed = project.fails('pulumi.ComponentResource("kubernetes:no/v1:Such", "x", {}, here, remote=True)')
     assert "kubernetes:no/v1:Such is not supported in a rehearsal" in printed

@@ -4,6 +4,7 @@ Names and order are those of Pulumi's own plugin: provider/pkg/provider/yaml/v2/
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import pulumi
@@ -38,61 +39,52 @@ class Rendered(pulumi.ComponentResource):
         def children(known: Mapping[str, Any]) -> list[pulumi.Resource]:
             given = {key: _plain(value) for key, value in known.items() if value is not None}
             objects = render(type, name, given)
-            return _Children(self, given.get("resourcePrefix", name), bool(given.get("skipAwait"))).of(objects)
+            for obj in objects if given.get("skipAwait") else ():
+                obj["metadata"]["annotations"] = {**annotations_of(obj), annotations.SKIP: "true"}
+            return _children(self, given.get("resourcePrefix", name), objects)
 
         self.resources = pulumi.Output.from_input(dict(inputs)).apply(children)
         self.register_outputs({"resources": self.resources})
 
 
-class _Children:
-    """Registers objects, each after those that it depends on."""
+def _children(parent: pulumi.Resource, prefix: str, objects: list[Object]) -> list[pulumi.Resource]:
+    """Register objects, each after those that it depends on, and return their resources in the order of the objects."""
+    if nameless := [obj["kind"] for obj in objects if not name_of(obj)]:
+        raise RehearsalError(f"metadata.name is required: {', '.join(nameless)}")
+    by_key = {_key(obj): obj for obj in objects}
+    needed = {key: list(_dependencies(key, by_key)) for key in by_key}
+    made: dict[_Key, pulumi.Resource] = {}
+    try:
+        for key in TopologicalSorter(needed).static_order():
+            after = [made[other] for other in needed[key]]
+            made[key] = _registered(by_key[key], pulumi.ResourceOptions(parent=parent, depends_on=after), prefix)
+    except CycleError as error:
+        first, *_ = error.args[1]
+        raise RehearsalError(f"{title(by_key[first])} depends on itself ({_DEPENDS_ON})") from None
+    return [made[key] for key in by_key]
 
-    def __init__(self, parent: pulumi.Resource, prefix: str, skips_await: bool) -> None:
-        self._parent = parent
-        self._prefix = prefix
-        self._skips_await = skips_await
-        self._objects: dict[_Key, Object] = {}
-        self._made: dict[_Key, pulumi.Resource | None] = {}
 
-    def of(self, objects: list[Object]) -> list[pulumi.Resource]:
-        """The resources of these objects."""
-        if nameless := [obj["kind"] for obj in objects if not name_of(obj)]:
-            raise RehearsalError(f"metadata.name is required: {', '.join(nameless)}")
-        self._objects = {_key(obj): obj for obj in objects}
-        return [self._resource(key) for key in self._objects]
+def _dependencies(key: _Key, objects: Mapping[_Key, Object]) -> Iterator[_Key]:
+    """Its namespace, the definition of its kind, and what its annotation names, as far as they are here."""
+    group, kind, namespace, _ = key
+    words = annotations_of(objects[key]).get(_DEPENDS_ON, "").split(",")
+    named = [_reference(word) for word in words if word]
+    defined = [other for other, obj in objects.items() if _defined(obj) == (group, kind)]
+    for other in [("", "Namespace", "", namespace), *defined, *named]:
+        if other in objects and other != key:
+            yield other
 
-    def _resource(self, key: _Key) -> pulumi.Resource:
-        if key not in self._made:
-            self._made[key] = None
-            after = [self._resource(other) for other in self._dependencies(key)]
-            self._made[key] = self._registered(self._objects[key], after)
-        if (made := self._made[key]) is None:
-            raise RehearsalError(f"{title(self._objects[key])} depends on itself ({_DEPENDS_ON})")
-        return made
 
-    def _dependencies(self, key: _Key) -> Iterator[_Key]:
-        """Its namespace, the definition of its kind, and what its annotation names, as far as they are here."""
-        group, kind, namespace, _ = key
-        words = annotations_of(self._objects[key]).get(_DEPENDS_ON, "").split(",")
-        named = [_reference(word) for word in words if word]
-        defined = [other for other, obj in self._objects.items() if _defined(obj) == (group, kind)]
-        for other in [("", "Namespace", "", namespace), *defined, *named]:
-            if other in self._objects and other != key:
-                yield other
-
-    def _registered(self, obj: Object, after: list[pulumi.Resource]) -> pulumi.Resource:
-        metadata = obj["metadata"]
-        name = object_id(metadata)
-        policy = annotations_of(obj).get(_POLICY)
-        if self._skips_await:
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), annotations.SKIP: "true"}
-        secrets = ("data", "stringData") if (obj["apiVersion"], obj["kind"]) == ("v1", "Secret") else ()
-        return pulumi.CustomResource(
-            token_of(obj["apiVersion"], obj["kind"]),
-            f"{self._prefix}:{name}" if self._prefix else name,
-            {key: pulumi.Output.secret(value) if key in secrets else value for key, value in obj.items()},
-            pulumi.ResourceOptions(parent=self._parent, depends_on=after, retain_on_delete=policy == "keep" or None),
-        )
+def _registered(obj: Object, options: pulumi.ResourceOptions, prefix: str) -> pulumi.Resource:
+    name = object_id(obj["metadata"])
+    options.retain_on_delete = annotations_of(obj).get(_POLICY) == "keep" or None
+    secrets = ("data", "stringData") if (obj["apiVersion"], obj["kind"]) == ("v1", "Secret") else ()
+    return pulumi.CustomResource(
+        token_of(obj["apiVersion"], obj["kind"]),
+        f"{prefix}:{name}" if prefix else name,
+        {key: pulumi.Output.secret(value) if key in secrets else value for key, value in obj.items()},
+        options,
+    )
 
 
 def _key(obj: Object) -> _Key:
