@@ -31,7 +31,7 @@ class _Servicers(provider_pb2_grpc.ResourceProviderServicer):
         def call(request: Any, context: Any) -> Any:
             peer = context.peer()
             if name == "Handshake":
-                self._of[peer] = ProviderServicer(KubernetesProvider(), "")
+                self._of[peer] = ProviderServicer(KubernetesProvider())
             # What a plugin is told that was there before its engine.
             return empty_pb2.Empty() if name == "Attach" else getattr(self._of[peer], name)(request, context)
 

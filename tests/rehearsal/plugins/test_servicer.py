@@ -68,7 +68,7 @@ def ask(provider: Provider, talk: Callable[[Any], Awaitable[Any]]) -> Any:
     """Serve a provider, and talk to it as the engine does."""
 
     server = grpc.server(ThreadPoolExecutor())
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(ProviderServicer(provider, ""), server)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(ProviderServicer(provider), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
 
@@ -187,7 +187,8 @@ def test_what_was_given_secret_stays_so_wherever_it_comes_back() -> None:
 
 
 def test_the_engine_may_propose_names() -> None:
-    assert ask(Fake(), lambda stub: stub.Configure(provider_pb2.ConfigureRequest())).supports_autonaming_configuration
+    greeting = provider_pb2.ProviderHandshakeRequest(engine_address="127.0.0.1:1")
+    assert ask(Fake(), lambda stub: stub.Handshake(greeting)).supports_autonaming_configuration
 
 
 def schema_of(provider: Provider) -> dict[str, Any]:

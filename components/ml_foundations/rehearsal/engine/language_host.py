@@ -51,10 +51,6 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         self._engine = engine
         self._running: set[subprocess.Popen[Any]] = set()
 
-    def Handshake(self, request: Any, context: Any) -> Any:
-        self._engine = request.engine_address or self._engine
-        return lang.LanguageHandshakeResponse()
-
     def GetPluginInfo(self, request: Any, context: Any) -> Any:
         return plugin_pb2.PluginInfo(version=importlib.metadata.version("pulumi"))
 
@@ -69,9 +65,6 @@ class _LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def InstallDependencies(self, request: Any, context: Any) -> Iterator[Any]:
         """Nothing to install: programs run in an environment that is there."""
         return iter(())
-
-    def RuntimeOptionsPrompts(self, request: Any, context: Any) -> Any:
-        return lang.RuntimeOptionsResponse()
 
     def About(self, request: Any, context: Any) -> Any:
         return lang.AboutResponse(executable=sys.executable, version=sys.version.split()[0])
@@ -251,9 +244,5 @@ def _output(process: subprocess.Popen[Any]) -> Iterator[tuple[str, bytes]]:
 
 def main() -> None:
     """Start as the engine does: the executor's path, engine flags, and the engine's address last."""
-    host = _LanguageHost(Path(sys.argv.pop(1)), protocol.engine_address())
+    host = _LanguageHost(Path(sys.argv[1]), sys.argv[-1])
     protocol.serve(lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server))
-
-
-if __name__ == "__main__":
-    main()

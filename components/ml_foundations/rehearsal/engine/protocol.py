@@ -58,11 +58,6 @@ with _bare_packages("pulumi", "pulumi.runtime", "pulumi.runtime.proto"):
     from pulumi.runtime.proto import status_pb2 as status_pb2
 
 
-def engine_address() -> str:
-    """The address of the engine: the last argument that is no flag, or empty."""
-    return next((word for word in reversed(sys.argv[1:]) if not word.startswith("-")), "")
-
-
 def serve(
     register: Callable[[grpc.Server], None], end: Callable[[], None] = lambda: None, grace: float | None = None
 ) -> None:

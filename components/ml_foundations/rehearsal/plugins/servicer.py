@@ -22,13 +22,20 @@ from ml_foundations.rehearsal.progress import RehearsalError
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     """Translates between the protocol and a Provider."""
 
-    def __init__(self, provider: Provider, engine: str) -> None:
+    def __init__(self, provider: Provider) -> None:
         self._provider = provider
         self._engine = ""
-        self._connect(engine)
 
     def Handshake(self, request: Any, context: Any) -> Any:
-        self._connect(request.engine_address)
+        self._engine = request.engine_address
+        stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(self._engine))
+
+        def log(resource: Resource, severity: str, message: str) -> None:
+            ephemeral = severity == "status"
+            level = engine_pb2.LogSeverity.Value("INFO" if ephemeral else severity.upper())
+            stub.Log(engine_pb2.LogRequest(severity=level, message=message, urn=resource.urn, ephemeral=ephemeral))
+
+        self._provider.log = log
         return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, supports_autonaming_configuration=True)
 
     def GetPluginInfo(self, request: Any, context: Any) -> Any:
@@ -54,8 +61,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def Configure(self, request: Any, context: Any) -> Any:
         self._call(context, self._provider.configure, self._read(request.args))
-        features = ("supportsPreview", "supports_autonaming_configuration", "acceptSecrets")
-        return provider_pb2.ConfigureResponse(**dict.fromkeys(features, True))
+        return provider_pb2.ConfigureResponse()
 
     def Invoke(self, request: Any, context: Any) -> Any:
         found = self._call(context, self._provider.invoke, request.tok, self._read(request.args))
@@ -118,19 +124,6 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def _old_state(self, request: Any) -> State:
         return State(request.id, self._read(request.old_inputs), self._read(request.olds))
-
-    def _connect(self, engine: str) -> None:
-        if not engine:
-            return
-        self._engine = engine
-        stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine))
-
-        def log(resource: Resource, severity: str, message: str) -> None:
-            ephemeral = severity == "status"
-            level = engine_pb2.LogSeverity.Value("INFO" if ephemeral else severity.upper())
-            stub.Log(engine_pb2.LogRequest(severity=level, message=message, urn=resource.urn, ephemeral=ephemeral))
-
-        self._provider.log = log
 
     def _call(
         self, context: Any, method: Callable[..., Any], *args: Any, given: struct_pb2.Struct | None = None
@@ -223,6 +216,6 @@ def _details(error: InitFailedError, given: Any) -> bytes:
 
 def serve(provider: Provider) -> None:
     """Serve a provider to the engine, until the engine ends this process."""
-    servicer = ProviderServicer(provider, protocol.engine_address())
+    servicer = ProviderServicer(provider)
     add = provider_pb2_grpc.add_ResourceProviderServicer_to_server
     protocol.serve(lambda server: add(servicer, server), end=provider.cancelled.set, grace=1)
