@@ -483,10 +483,10 @@ def test_every_machine_type_of_the_catalog_makes_a_pool() -> None:
             assert check(CpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p", "gpu": None, "gpus": None})
         if machine.gpu or machine.family == "n1":
             spec = check(GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p"})
-            assert spec.gpus_per_node in machine.gpu_counts(spec.accelerator_type)
-            for profile in GPUS[spec.accelerator_type].mig_profiles:
+            assert spec.gpus_per_node in machine.gpu_counts(spec.model.accelerator_type)
+            for profile in GPUS[spec.model.accelerator_type].mig_profiles:
                 cut = check(GpuNodePoolSpec, "p", base | _bought(base) | {"pool_name": "p", "mig_partition": profile})
-                assert cut.product == f"{GPUS[spec.accelerator_type].product}-MIG-{profile}"
+                assert cut.product == f"{GPUS[spec.model.accelerator_type].product}-MIG-{profile}"
 
 
 def test_a_machine_that_the_catalog_lacks_is_declared_with_its_pool() -> None:

@@ -94,11 +94,6 @@ class GpuNodePoolSpec(NodePoolSpec):
         return GPUS[self.shape.gpu] if self.shape.gpu else gpu_by_name(self.gpu or "")
 
     @property
-    def accelerator_type(self) -> str:
-        """The GPU's name in the GKE API."""
-        return self.model.accelerator_type
-
-    @property
     def product(self) -> str:
         """The value of the label nvidia.com/gpu.product on the nodes; it tells partitions and shared GPUs apart."""
         return shared_product(self.model, self.mig_partition, shared=self.sharing is not None)
@@ -229,7 +224,7 @@ def _accelerator(spec: GpuNodePoolSpec) -> dict[str, Any]:
     version = spec.driver.upper() if spec.is_managed else INSTALLATION_DISABLED
     of = spec.sharing
     return {
-        "type": spec.accelerator_type,
+        "type": spec.model.accelerator_type,
         "count": spec.gpus_per_node,
         "gpuDriverInstallationConfig": {"gpuDriverVersion": version},
         "gpuPartitionSize": spec.mig_partition,
