@@ -5,10 +5,9 @@ the gcp plugin refuses it by name, and the kubernetes plugin takes a kind that i
 and asks the cluster. They are read, as importing the SDKs takes seconds.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +72,13 @@ class Sdk:
 
     def __getitem__(self, token: str) -> ResourceType:
         """A resource type, such as ``gcp:container/nodePool:NodePool``."""
-        replaced_for = {"replaced_for": self._replaced_for.get(token, ())}
-        return _resource_type(token, self._data["types"][token] | replaced_for | self._more.get(token, {}))
+        replaced_for = {"replaced_for": _facts(self.package, "replaced_for").get(token, ())}
+        more = _facts(self.package, "types").get(token, {})
+        return _resource_type(token, self._data["types"][token] | replaced_for | more)
+
+    def conflicts_of(self, token: str) -> list[list[str]]:
+        """Return the pairs of inputs of a resource type that exclude each other."""
+        return _facts(self.package, "conflicts").get(token, [])
 
     def block(self, name: str) -> ResourceType:
         """A block of inputs, by the name under which a type or another block has it."""
@@ -102,27 +106,19 @@ class Sdk:
             },
         }
 
-    @cached_property
+    @property
     def _data(self) -> dict[str, Any]:
-        return json.loads(self._file("sdk.json").read_text())
+        return _facts(self.package, "sdk")
 
-    @cached_property
-    def _more(self) -> dict[str, Any]:
-        """What the SDK does not tell of types, or tells wrongly; kept by hand."""
-        return read_json(self._file("types.json"), {})
 
-    @cached_property
-    def conflicts(self) -> dict[str, list[list[str]]]:
-        """The pairs of inputs that exclude each other, by type; of gcp, made by ``codegen.gcp_replacements``."""
-        return read_json(self._file("conflicts.json"), {})
+@cache
+def _facts(package: str, name: str) -> dict[str, Any]:
+    """Return the facts in a JSON file of a package; empty if the package has no such file.
 
-    @cached_property
-    def _replaced_for(self) -> dict[str, Any]:
-        """The paths whose change replaces a resource, by type; of gcp, made by ``codegen.gcp_replacements``."""
-        return read_json(self._file("replaced_for.json"), {})
-
-    def _file(self, name: str) -> Path:
-        return Path(__file__).with_name(self.package) / name
+    ``sdk`` is of the SDK. ``types`` has what the SDK does not tell of types, or tells wrongly; it is kept by hand.
+    ``conflicts`` and ``replaced_for`` are made by ``codegen.gcp_replacements``.
+    """
+    return read_json(Path(__file__).with_name(package) / f"{name}.json", {})
 
 
 GCP = Sdk("gcp")

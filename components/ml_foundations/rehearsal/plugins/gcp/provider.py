@@ -73,7 +73,7 @@ class GcpProvider(Provider):
 
     def _check_inputs(self, resource: Resource, new: Properties) -> None:
         found = list(faults(GCP, resource.type, GCP[resource.type], new))
-        for one, other in GCP.conflicts.get(resource.type, ()):
+        for one, other in GCP.conflicts_of(resource.type):
             if all(value_at(new, path) not in (None, UNKNOWN) for path in (one, other)):
                 found.append((one, f"conflicts with {other}, whatever their values. Leave one out"))
         if resource.type in (CLUSTER, NODE_POOL):
