@@ -258,9 +258,9 @@ def _replica_of(provider: Mapping[str, Any], rehearsal: Rehearsal) -> Rehearsal:
     return next((each for each, urn in clusters if urn in needed), rehearsal)
 
 
-def pulumi(rehearsal: Rehearsal, *args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def pulumi(rehearsal: Rehearsal, *args: str) -> subprocess.CompletedProcess[str]:
     """Run the rehearsal's pulumi on the stack, and capture what it prints."""
-    with _popen(rehearsal, args, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with _popen(rehearsal, args, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         printed, said = _outlive(process.communicate)
     return subprocess.CompletedProcess(process.args, process.returncode, printed, said)
 
@@ -277,10 +277,10 @@ def _each_line(rehearsal: Rehearsal, take: Callable[[str], None], *args: str) ->
     return process.returncode
 
 
-def _popen(rehearsal: Rehearsal, args: Sequence[str], cwd: Path | None = None, **streams: Any) -> subprocess.Popen[str]:
+def _popen(rehearsal: Rehearsal, args: Sequence[str], **streams: Any) -> subprocess.Popen[str]:
     command = [str(rehearsal.bin_dir / "pulumi"), *args, "--stack", rehearsal.stack, "--non-interactive"]
     environ = environment.process_environment(rehearsal)
-    started = subprocess.Popen(command, env=environ, cwd=cwd or rehearsal.project, text=True, **streams)
+    started = subprocess.Popen(command, env=environ, cwd=rehearsal.project, text=True, **streams)
     process(rehearsal).record(started.pid)
     return started
 
@@ -299,9 +299,9 @@ def _outlive(read: Callable[[], _T]) -> _T:
     return printed
 
 
-def _quietly(rehearsal: Rehearsal, *args: str, cwd: Path | None = None) -> str:
+def _quietly(rehearsal: Rehearsal, *args: str) -> str:
     """What a pulumi command on the stack prints, which is shown only if it fails."""
-    done = pulumi(rehearsal, *args, cwd=cwd)
+    done = pulumi(rehearsal, *args)
     if done.returncode != 0:
         raise RehearsalError(f"pulumi {' '.join(args)} failed:\n{(done.stderr or done.stdout).strip()}")
     return done.stdout
