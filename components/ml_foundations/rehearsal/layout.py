@@ -134,17 +134,14 @@ class Rehearsal:
 
     def make(self) -> None:
         """Create the folders that do not exist yet, private to the user."""
-        for folder in (self.root.parent, self.root, self.replica_dir):
+        own = (self.cluster_dir, self.bin_dir, self.pulumi_home, self.backend_dir, self.gke_dir)
+        for folder in (self.root.parent, self.root, self.replica_dir, *own, self.releases_dir, self.log_dir):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         # It holds keys and a passphrase, in the project of somebody who may not have heard of it.
         (self.root.parent / ".gitignore").write_text("*\n")
         if not self.tokens.exists():
             write(self.tokens, f"{secrets.token_urlsafe(32)},rehearsal,rehearsal,system:masters\n")
-        for folder in (self.cluster_dir, self.bin_dir, self.pulumi_home, self.backend_dir, self.gke_dir):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        for folder in (self.releases_dir, self.log_dir):
-            folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def cache_dir() -> Path:
