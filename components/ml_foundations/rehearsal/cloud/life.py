@@ -55,7 +55,6 @@ def _serve(rehearsal: Rehearsal) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # Daemon threads hang in reads: end without waiting for them. Every file is written at once or not at all.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    rehearsal.gke_dir.mkdir(mode=0o700, exist_ok=True)
     if not lock(rehearsal.gke_dir):
         return
     supervisor = Supervisor(rehearsal)
@@ -67,12 +66,9 @@ def _serve(rehearsal: Rehearsal) -> None:
 
 def _digest(rehearsal: Rehearsal) -> str:
     """What would require a restart of the process: other code, or another way to the API server."""
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in [rehearsal.kubeconfig, *_sources()])).hexdigest()
-
-
-def _sources() -> list[Path]:
-    found = Path(ml_foundations.__file__).parent.rglob("*")
-    return sorted(path for path in found if path.suffix in (".csv", ".py", ".yaml"))
+    files = Path(ml_foundations.__file__).parent.rglob("*")
+    sources = sorted(path for path in files if path.suffix in (".csv", ".py", ".yaml"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in [rehearsal.kubeconfig, *sources])).hexdigest()
 
 
 def _ready_file(rehearsal: Rehearsal) -> Path:
