@@ -32,10 +32,8 @@ class Parameter(Spec):
 
     @field_validator("values")
     @classmethod
-    def _whole_numbers(cls, values: list[Value] | None) -> list[Value] | None:
+    def _whole_numbers(cls, values: list[Value]) -> list[Value]:
         """Numbers of programs in other languages arrive as floats: whole ones are integers for all."""
-        if values is None:
-            return None
         return [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
 
     @override
