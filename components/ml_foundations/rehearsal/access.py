@@ -44,13 +44,12 @@ class Access:
 def private_file(text: str, suffix: str = "") -> Iterator[Path]:
     """A file that only the user can read, for as long as it is needed; ``down`` removes what a kill leaves behind."""
     folder = os.environ.get("ML_FOUNDATIONS_REHEARSAL")
-    handle, name = tempfile.mkstemp(prefix="ml-foundations-", suffix=suffix, dir=folder)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        yield Path(name)
-    finally:
-        Path(name).unlink()
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", prefix="ml-foundations-", suffix=suffix, dir=folder
+    ) as file:
+        file.write(text)
+        file.flush()
+        yield Path(file.name)
 
 
 def _tls(cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:

@@ -155,11 +155,8 @@ def draft_of(target: Path) -> Iterator[Path]:
     name = target.name[: -KEY_LENGTH - 1]
     for leftover in target.parent.glob(f".{name}-{'?' * KEY_LENGTH}.*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        yield draft
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent, ignore_cleanup_errors=True) as draft:
+        yield Path(draft)
         if target.exists():
             shutil.rmtree(target)
-        draft.replace(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        Path(draft).replace(target)
