@@ -9,7 +9,7 @@ from typing import Any, cast
 import yaml
 
 _LIST = re.compile(
-    r"(?P<before>(?:(?:apiVersion|kind): \w+\n)*)items:\n"
+    r"(?P<before>(?:---\n)?(?:(?:apiVersion|kind): \w+\n)*)items:\n"
     r"(?=(?P<dash> *- ))(?P<items>(?:(?:- | ).*\n|\n)++)"
     r"(?P<after>(?:\w.*+\n?+(?:[\w ].*+\n?+)*+)?)"
 )
