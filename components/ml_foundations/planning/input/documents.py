@@ -71,8 +71,12 @@ def _wrong_annotations(document: Manifest) -> Iterable[tuple[str, str]]:
     checks = {
         MAX_NODES: (re.compile("[0-9]+").fullmatch, 'a whole number in quotes, such as "4"'),
         MIN_NODES: (re.compile("[0-9]+").fullmatch, 'a whole number in quotes, such as "4"'),
-        labels.HOURLY_PRICE: (lambda value: not known.wrong_quantity(value), 'an amount in quotes, such as "1.25"'),
+        labels.HOURLY_PRICE: (_is_price, 'an amount in quotes, such as "1.25"'),
     }
     for name, value in annotations_of(document).items():
         if name in checks and not (isinstance(value, str) and checks[name][0](value)):
             yield f"metadata.annotations.{name}", f"must be {checks[name][1]}, not {known.shown(value)}"
+
+
+def _is_price(value: str) -> bool:
+    return not known.wrong_quantity(value)
