@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 from typing import Any
 
 import yaml
@@ -44,8 +43,6 @@ class DriverLimits:
     first_branch: int | None
     last_branch: int | None
     kernel_modules: str
-    source: str
-    source_date: date
 
 
 _DRIVER_LIMITS = table("driver_limits.csv", DriverLimits)
