@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ml_foundations.catalog.machine_types import MACHINE_TYPES, gpu_by_name
 from ml_foundations.catalog.operator_nodes import CRITICAL_PODS_BESIDE, CRITICAL_PODS_PER_GPU_NODE
@@ -72,6 +72,9 @@ def fill(given: dict[str, Any]) -> list[Place]:
             if storage.get(add_on) is not None:
                 _default(cluster, add_on, True)
         _default(storage, "network", _section(cluster, "network").get("network") or cluster.get("name"))
+    pool_zones = {zone for _, pool in _entries(given, "nodePools") for zone in _zones(pool, cluster)}
+    if len(pool_zones) == 1 and isinstance(storage.get("filestore"), dict):
+        _default(storage["filestore"], "zones", [*pool_zones])
     operator = _section(given, "gpuOperator")
     pools = [pool for _, pool in _entries(given, "nodePools") if has_gpus(pool)]
     modes = {mode_for(pool.get("driver"), pool.get("image")) for pool in pools}
@@ -197,6 +200,14 @@ def _most_nodes(pool: Mapping[str, Any]) -> int:
     most, zones = pool.get("maxNodes"), pool.get("zones")
     times = len(zones) if pool.get("limits") == "zone" and isinstance(zones, list) else 1
     return most * times if isinstance(most, int) else 0
+
+
+def _zones(pool: Mapping[str, Any], cluster: Mapping[str, Any]) -> list[str]:
+    """Return the zones of a pool's nodes: its own, else the cluster's, else those that a region has at least."""
+    zones, location = pool.get("zones") or cluster.get("nodeZones"), str(cluster.get("location"))
+    if isinstance(zones, list):
+        return [str(zone) for zone in cast("list[Any]", zones)]
+    return [location] if location.count("-") == 2 else [f"{location}-{letter}" for letter in "abc"]
 
 
 def _region(pool: Mapping[str, Any]) -> str:

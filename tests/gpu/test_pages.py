@@ -17,7 +17,7 @@ from tests.support.declaring import declared
 PAGES = {
     "gpu-operator": ["gpu-operator-release", "gpu-operator-critical-pods"],
     "dra": ["devices-driver", "devices-large-gpu", "devices-research-two-gpus"],
-    "storage": ["storage-datasets", "storage-filestore-enterprise", "corpus-claim", "raw-volume"],
+    "storage": ["storage-datasets", "storage-filestore-regional", "corpus-claim", "raw-volume"],
     "tenancy": ["research-gpus-nvidia-l4", "research-image-pull", "research-workload-identity"],
 }
 

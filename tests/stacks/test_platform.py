@@ -35,6 +35,27 @@ def test_a_driver_that_storage_needs_is_not_switched_off() -> None:
     settings.parse(changed())
 
 
+IN_ONE_ZONE: list[tuple[str, Any]] = [(f"nodePools.{pool}.zones", ["us-central1-a"]) for pool in ("l4", "a100")]
+OWN_ZONES = ("storage.filestore.zones", ["us-central1-f"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "zones"),
+    [
+        ([], []),
+        ([("cluster.nodeZones", ["us-central1-a"])], []),  # two pools have zones of their own
+        ([(f"nodePools.{pool}.zones", ["us-central1-a"]) for pool in ("l4", "a100")], []),
+        ([("cluster.nodeZones", ["us-central1-a"]), *IN_ONE_ZONE], ["us-central1-a"]),
+        ([("cluster.nodeZones", ["us-central1-b"]), *IN_ONE_ZONE], []),
+        ([*IN_ONE_ZONE, ("cluster.nodeZones", ["us-central1-a"]), OWN_ZONES], ["us-central1-f"]),
+    ],
+)
+def test_filestore_is_in_the_zone_of_all_pools(changes: list[Any], zones: list[str]) -> None:
+    filestore = settings.parse(changed(*changes)).storage.filestore
+    assert filestore is not None
+    assert filestore.zones == zones
+
+
 def test_pools_that_need_different_modes_are_named() -> None:
     found = errors(changed(("nodePools.l4.driver", "latest"), ("gpuOperator", {})))
     assert "nodePools.l4.driver: is latest, but gpuOperator.mode is operator" in found

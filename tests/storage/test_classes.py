@@ -84,11 +84,24 @@ def test_a_class_of_ones_own() -> None:
     assert found["reclaimPolicy"] == "Retain"
 
 
-@pytest.mark.parametrize(("tier", "parameter"), [("basic-hdd", "standard"), ("zonal", "zonal"), ("enterprise",) * 2])
+@pytest.mark.parametrize(
+    ("tier", "parameter"), [("basic-hdd", "standard"), *((name, name) for name in ("zonal", "regional", "enterprise"))]
+)
 def test_a_filestore_class_for_each_tier(tier: str, parameter: str) -> None:
     found = classes(filestore={"tiers": [tier]}, network="ml")[f"filestore-{tier}"]
     assert found["provisioner"] == "filestore.csi.storage.gke.io"
     assert found["parameters"] == {"tier": parameter, "network": "ml"}
+
+
+@pytest.mark.parametrize(
+    ("zones", "mode"),
+    [(["a"], "Immediate"), (["a", "b"], "WaitForFirstConsumer"), ([], "WaitForFirstConsumer")],
+)
+def test_filestore_in_one_zone_does_not_wait_for_a_node(zones: list[str], mode: str) -> None:
+    found = classes(filestore={"zones": zones})["filestore-zonal"]
+    topology = {"matchLabelExpressions": [{"key": "topology.gke.io/zone", "values": zones}]}
+    assert found["volumeBindingMode"] == mode
+    assert found.get("allowedTopologies", []) == ([topology] if zones else [])
 
 
 def test_filestore_in_a_shared_vpc() -> None:

@@ -134,7 +134,7 @@ def test_what_cannot_work_is_refused_with_the_reason(case: str) -> None:
 
 OF_CLASSES = StorageClassesSpec(
     dataset_zones=["a"],
-    filestore={},  # pyright: ignore[reportArgumentType]
+    filestore={"tiers": ["basic-hdd", "zonal", "regional", "enterprise"]},  # pyright: ignore[reportArgumentType]
     lustre={"zones": ["a"]},  # pyright: ignore[reportArgumentType]
     disks={"two-zones": {"type": "pd-standard", "regional": True}},  # pyright: ignore[reportArgumentType]
 )
@@ -180,8 +180,31 @@ def test_lustre_comes_in_steps() -> None:
     assert refusals(storage_class="lustre", size="36000Gi", access_mode="ReadWriteMany") == []
 
 
-def test_what_a_class_makes_larger() -> None:
-    assert refusals(storage_class="filestore-zonal", size="500Gi") == [("warning", SIZE)]
+@pytest.mark.parametrize(
+    ("tier", "size", "is_told"),
+    [
+        ("basic-hdd", "99Gi", True),
+        ("basic-hdd", "100Gi", False),
+        ("basic-hdd", "63.9Ti", False),
+        ("basic-hdd", "64Ti", True),
+        ("zonal", "1023Gi", True),
+        ("zonal", "1Ti", False),
+        ("zonal", "9984Gi", False),
+        ("zonal", "9985Gi", True),
+        ("zonal", "12800Gi", False),
+        ("zonal", "11Ti", True),
+        ("zonal", "101Ti", True),
+        ("regional", "99Gi", True),
+        ("regional", "100Gi", False),
+        ("regional", "300Gi", False),
+        ("enterprise", "500Gi", True),
+        ("enterprise", "10Ti", False),
+        ("enterprise", "11Ti", True),
+    ],
+)
+def test_the_sizes_of_filestore_by_tier(tier: str, size: str, is_told: bool) -> None:
+    found = refusals(storage_class=f"filestore-{tier}", size=size, access_mode="ReadWriteMany")
+    assert found == [("warning", SIZE)] * is_told
 
 
 @pytest.mark.parametrize(

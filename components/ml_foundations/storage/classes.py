@@ -27,8 +27,13 @@ def _disk_type(name: str) -> str:
 
 
 _DiskTypeName = Annotated[str, AfterValidator(_disk_type), WithJsonSchema({"type": "string", "enum": [*DISK_TYPES]})]
-_FilestoreTier = Literal["basic-hdd", "zonal", "enterprise"]
-_TIERS: dict[_FilestoreTier, str] = {"basic-hdd": "standard", "zonal": "zonal", "enterprise": "enterprise"}
+_FilestoreTier = Literal["basic-hdd", "zonal", "regional", "enterprise"]
+_TIERS: dict[_FilestoreTier, str] = {
+    "basic-hdd": "standard",
+    "zonal": "zonal",
+    "regional": "regional",
+    "enterprise": "enterprise",
+}
 """Filestore tiers as the CSI driver names them (kubernetes-sigs/gcp-filestore-csi-driver, README)."""
 
 NFS_CLASS = "nfs-client"
@@ -76,10 +81,20 @@ class DiskClass(Spec):
 
 
 class Filestore(Spec):
-    """Filestore, for ReadWriteMany volumes of 1Ti and more: an instance for each."""
+    """Filestore, for ReadWriteMany volumes: an instance for each."""
 
     tiers: list[_FilestoreTier] = ["zonal"]
-    """basic-hdd, zonal or enterprise (in several zones): a class `filestore-<tier>` for each. Default zonal."""
+    """basic-hdd, zonal, regional or enterprise; the class of each is `filestore-<tier>`. Default zonal.
+
+    The smallest volume has 1Ti; of basic-hdd (GKE 1.33 and later) and of regional it has 100Gi. Instances of regional
+    and enterprise are in several zones. Choose regional; enterprise is kept for volumes that exist.
+    """
+    zones: list[str] = []
+    """Where instances are made: the zones of the nodes that mount them. Default the zone of the first pod.
+
+    If there is one zone, an instance is made as soon as its volume is declared. Otherwise it is made while the first
+    pod, and so its node, waits for it.
+    """
     reserved_range: str | None = None
     """The name of the address range of private service access, for a shared VPC; default direct peering."""
 
@@ -207,8 +222,8 @@ def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:
     if spec.dataset_zones:
         classes["datasets"] = _dataset_class(classes["hyperdisk-ml"], spec.dataset_zones)
     if spec.filestore:
-        reserved = spec.filestore.reserved_range
-        classes |= {f"filestore-{tier}": _filestore_class(tier, reserved, spec) for tier in spec.filestore.tiers}
+        tiers = spec.filestore.tiers
+        classes |= {f"filestore-{tier}": _filestore_class(tier, spec.filestore, spec) for tier in tiers}
     if spec.lustre:
         classes["lustre"] = _lustre_class(spec.lustre, spec)
     if spec.nfs:
@@ -238,7 +253,8 @@ def _dataset_class(ml: _StorageClass, zones: list[str]) -> _StorageClass:
     return ml._replace(parameters=parameters, binding="Immediate", zones=zones)
 
 
-def _filestore_class(tier: _FilestoreTier, reserved_range: str | None, spec: StorageClassesSpec) -> _StorageClass:
+def _filestore_class(tier: _FilestoreTier, filestore: Filestore, spec: StorageClassesSpec) -> _StorageClass:
+    reserved_range = filestore.reserved_range
     parameters = {
         "tier": _TIERS[tier],
         "network": spec.network,
@@ -247,7 +263,8 @@ def _filestore_class(tier: _FilestoreTier, reserved_range: str | None, spec: Sto
         # Basic tiers take no customer-managed key.
         "instance-encryption-kms-key": None if tier == "basic-hdd" else spec.encryption_key,
     }
-    return _StorageClass(FILESTORE_CSI, parameters, spec.retain)
+    binding = "Immediate" if len(filestore.zones) == 1 else "WaitForFirstConsumer"
+    return _StorageClass(FILESTORE_CSI, parameters, spec.retain, binding, zones=filestore.zones)
 
 
 def _lustre_class(lustre: Lustre, spec: StorageClassesSpec) -> _StorageClass:

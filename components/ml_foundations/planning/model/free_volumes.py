@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ml_foundations.catalog.disks import FILESTORE_CSI
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli
@@ -133,6 +134,8 @@ class FreeVolumes:
         found = self.class_of(claim)
         if not found or found.get("provisioner") == _NO_PROVISIONER or section(claim, "spec").get("volumeName"):
             return False
+        if found.get("provisioner") == FILESTORE_CSI and not self.waits(claim):
+            return True  # made before there is a pod, and every zone reaches it: the driver limits no volume to a zone
         terms = items(found, "allowedTopologies")
         return not (node and terms) or any(_in_topology(term, node.labels) for term in terms)
 

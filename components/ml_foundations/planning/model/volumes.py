@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ml_foundations.catalog.disks import PD_CSI, ClassFacts, class_facts
-from ml_foundations.catalog.gke_kinds import missing_drivers, own_classes
+from ml_foundations.catalog.gke_kinds import begins_before, missing_drivers, own_classes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import Amounts, milli
@@ -39,6 +40,7 @@ class Volumes:
     """
 
     def __init__(self, by_kind: Mapping[str, Sequence[Manifest]], gke: Manifest | None = None) -> None:
+        self._gke: Manifest = gke or {}
         # The drivers that the cluster is known to lack, and the setting that brings each.
         brought = set(map(name_of, by_kind.get("CSIDriver", ())))
         self._lacks = {driver: setting for driver, setting in missing_drivers(gke).items() if driver not in brought}
@@ -196,9 +198,10 @@ class Volumes:
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
         """Why the driver of a claim's class gives it no volume; where it gives a larger one, that is not certain."""
         spec, name, storage_class = section(claim, "spec"), name_of(claim), self._free.class_of(claim)
-        facts = _facts(storage_class)
         if any(unknown_paths(spec)):
             return
+        wanted = section(spec, "resources", "requests").get("storage")
+        facts = self._facts(storage_class, milli(wanted or 0))
         volume, driver = self._volume_of(claim), storage_class.get("provisioner")
         is_made = volume is None and not spec.get("volumeName") and not self._free.satisfying(claim)
         if not is_made and section(volume or {}, "spec", "csi").get("driver") != driver:
@@ -211,19 +214,25 @@ class Volumes:
         said: dict[str, Any] = {"name": name, "of": name_of(storage_class)}
         for mode in access_modes(claim) if spec.get("volumeMode") != "Block" else ():
             if mode not in facts.access_modes:
-                others = [n for n, c in self._classes.items() if (f := _facts(c)) and mode in f.access_modes]
+                others = [n for n, c in self._classes.items() if (f := self._facts(c)) and mode in f.access_modes]
                 said |= {"modes": " or ".join(facts.access_modes), "others": " or ".join(others) or "none"}
                 yield told("class-without-mode", "spec.accessModes", object=about, mode=mode, **said)
-        wanted = section(spec, "resources", "requests").get("storage")
         path = "spec.resources.requests.storage"
         if not is_made or not wanted:
             return
-        said |= {"wanted": wanted, "least": facts.smallest, "step": facts.step}
-        if facts.smallest and milli(wanted) < milli(facts.smallest):
+        said |= {"wanted": wanted, "least": facts.smallest, "most": facts.largest, "step": facts.step}
+        if facts.largest and milli(wanted) > milli(facts.largest):
+            yield told("class-of-smaller", path, certain=False, object=about, **said)
+        elif facts.smallest and milli(wanted) < milli(facts.smallest):
             yield told("class-of-larger", path, certain=not facts.raises, object=about, **said)
         elif facts.step and milli(wanted) % milli(facts.step):
             times = -(-milli(wanted) // milli(facts.step))
             yield told("class-in-steps", path, certain=not facts.raises, object=about, times=times, **said)
+
+    def _facts(self, storage_class: Manifest, wanted: int = 0) -> ClassFacts | None:
+        parameters = section(storage_class, "parameters")
+        older = partial(begins_before, self._gke)
+        return class_facts(storage_class.get("provisioner"), parameters, wanted, older)
 
     def not_known(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
         """What is not declared of a pod's volumes, and would decide."""
@@ -306,10 +315,6 @@ class Volumes:
 
 def _defaults(classes: Mapping[str, Manifest]) -> list[str]:
     return [name for name, found in classes.items() if annotations_of(found).get(_DEFAULT_CLASS) == "true"]
-
-
-def _facts(storage_class: Manifest) -> ClassFacts | None:
-    return class_facts(storage_class.get("provisioner"), section(storage_class, "parameters"))
 
 
 def _as_known(refusal: Refusal, node: NodeClass) -> Refusal:
