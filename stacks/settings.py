@@ -67,7 +67,7 @@ class ProofSettings(Spec):
     )
     """Rules whose errors are accepted, each with the reason."""
     monthly_budget: Decimal | None = Field(default=None, ge=0)
-    """The most US dollars that all nodes may cost in a month, at list prices."""
+    """The most US dollars that nodes, storage, clusters and networks may cost in a month, at list prices."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:

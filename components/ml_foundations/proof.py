@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import compress
 from typing import Any, Self, cast
 
 import pulumi
@@ -54,7 +55,7 @@ class Proof:
 
         Args:
             accepted: Rules whose errors are shown as warnings, each with the reason, which is shown too.
-            monthly_budget: US dollars that all nodes may cost per month, at most; an excess is an error.
+            monthly_budget: US dollars that the stack may cost per month, at most; an excess is an error.
             places: Where the user wrote an object, by its name in findings, such as "Job research/align": a path in a
                 configuration, which findings then show.
             existing: Node pools of a cluster that exists already: the type and the inputs of each, as the engine would
@@ -66,6 +67,7 @@ class Proof:
         self._existing = existing
         self._declared: list[pulumi.ResourceTransformationArgs] = []
         self._registered: list[tuple[str, str, dict[str, Any]]] = []
+        self._retained: list[bool] = []
         self._refusal: BaseException | None = None
         pulumi.runtime.register_resource_transform(self._collect)
         pulumi.runtime.register_stack_transformation(self._hold)
@@ -138,6 +140,7 @@ class Proof:
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
         if is_judged(args.type_):
             self._registered.append((args.type_, args.name, mapped(known(dict(args.props), secrets=True), as_plain)))
+            self._retained.append(bool(args.opts.retain_on_delete))
 
     async def _judge_registered(self) -> str:
         names: dict[tuple[str, str], Any] = {}
@@ -149,7 +152,7 @@ class Proof:
             # Two of one name, in different components, are not told apart here.
             names[args.type_, args.name] = None if (args.type_, args.name) in names else name
         found = [named((type_, inputs), name, names.get((type_, name))) for type_, name, inputs in self._registered]
-        verdicts = judge_program(found, self._existing)
+        verdicts = judge_program(found, self._existing, compress(found, self._retained))
         self._tell(verdicts)
         return verdicts.stack
 

@@ -17,7 +17,7 @@ from tests.planning.building import Manifest, deployment, job, node, pool, templ
 KEYS = {
     "workloads": {"kind", "namespace", "name", "verdict", "reasons", "warnings", "gpus"},
     "stack": {"verdict", "reasons"},
-    "cost": {"currency", "per_hour_min", "per_hour_max", "unknown", "pools", "teams"},
+    "cost": {"currency", "per_hour_min", "per_hour_max", "unknown", "pools", "storage", "platform", "teams"},
 }
 
 
@@ -57,6 +57,8 @@ def test_json_has_the_keys_of_the_contract(tmp_path: Path, capsys: pytest.Captur
         "per_hour_max": None,
         "unknown": ["p"],
         "pools": {"p": {"per_hour_min": 0.0, "per_hour_max": None}},
+        "storage": {},
+        "platform": {},
         "teams": {},
     }
 

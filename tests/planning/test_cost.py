@@ -3,12 +3,16 @@
 from decimal import Decimal
 from typing import Any
 
+import pytest
+from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.planning import judge
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import RunCost, cost_of, over_budget
 from ml_foundations.planning.verdict.gpu_cost import GpuCost
+from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.report import as_text
+from ml_foundations.planning.verdict.verdicts import Verdicts
 
 from tests.planning.building import (
     GPU,
@@ -148,38 +152,121 @@ def with_fast_disks(region: str, **topology: Any) -> list[Manifest]:
     return [priced("l4", "g2-standard-8", region=region), fast, data | {"spec": spec}, shards]
 
 
-SPEED = "2400Mi per second of hyperdisk-ml for claim"
+def named(verdicts: Verdicts) -> dict[str, Decimal | None]:
+    return {each.name: each.per_hour_max for each in verdicts.cost.storage}
 
 
-def test_the_speed_of_disks_is_counted_where_its_price_is_known() -> None:
-    cost = judge(with_fast_disks("us-central1")).cost
-    nodes = cost.pools[0]
-    per_disk = Decimal("0.000164384") * 2400
-    assert [(disk.name, disk.per_hour_max) for disk in cost.disks] == [
-        (f"{SPEED} data", per_disk),
-        (f"{SPEED} parts", per_disk * 2),
-    ]
-    assert cost.unknown == []
-    assert cost.per_hour_max == (nodes.per_hour_max or 0) + per_disk * 3
-    assert "Nodes and the speed of disks cost " in report.as_text(judge(with_fast_disks("us-central1")))
+PER_DISK = Decimal("0.08") / 730 * 4 + Decimal("0.000164384") * 2400
+"""A disk of hyperdisk-ml has 4 GiB at least, and its speed is billed as well."""
+STAND_IN = ", at the price of us-central1"
 
 
-def test_a_dataset_has_a_fast_disk_in_each_zone() -> None:
+def test_the_size_and_the_speed_of_disks_are_counted() -> None:
+    verdicts = judge(with_fast_disks("us-central1"))
+    assert named(verdicts) == {
+        "claim team/data (4 GiB of hyperdisk-ml)": PER_DISK,
+        "claim parts of StatefulSet team/shards (4 GiB of hyperdisk-ml)": PER_DISK * 2,
+    }
+    assert verdicts.cost.unknown == []
+    assert verdicts.cost.per_hour_max == (verdicts.cost.pools[0].per_hour_max or 0) + PER_DISK * 3
+    shown = report.as_text(verdicts)
+    assert "Nodes, storage cost 2.04 to 2.89 USD per hour by list prices: nodes 0.85 to 1.71, storage 1.18." in shown
+    assert "Not counted: traffic, logs, flow logs, snapshots, " in shown
+
+
+def test_a_dataset_has_a_disk_in_each_zone() -> None:
     zones = {"key": "topology.gke.io/zone", "values": ["us-central1-a", "us-central1-b"]}
     cost = judge(with_fast_disks("us-central1", allowedTopologies=[{"matchLabelExpressions": [zones]}])).cost
-    assert [disk.most for disk in cost.disks] == [2, 4]
+    assert [disk.most for disk in cost.storage] == [2, 4]
 
 
-def test_the_speed_of_a_disk_is_billed_where_its_price_is_not_known() -> None:
+def test_a_price_of_another_region_is_marked() -> None:
     verdicts = judge(with_fast_disks("us-east4"))
-    assert judge(with_fast_disks("us-east4")[:1]).cost.unknown == []
-    assert verdicts.cost.unknown == [f"{SPEED} data", f"{SPEED} parts"]
-    assert (verdicts.cost.per_hour_min, verdicts.cost.per_hour_max) == (None, None)
-    assert "Nodes and the speed of disks cost at least" in report.as_text(verdicts)
-    assert f"No price is known for {SPEED} data, {SPEED} parts." in report.as_text(verdicts)
+    assert set(named(verdicts).values()) == {PER_DISK, PER_DISK * 2}
+    assert all(name.endswith(STAND_IN) for name in named(verdicts))
+    own = judge(with_class("us-east4", PD, {"type": "pd-ssd"}, "1Ti"))
+    assert named(own) == {"claim team/data (1024 GiB of pd-ssd)": Decimal("0.187") / 730 * 1024}
+
+
+def test_a_volume_without_a_price_is_named_and_never_free() -> None:
+    verdicts = judge(with_class("us-central1", PD, {"type": "hyperdisk-throughput"}, "2Ti"))
+    name = "claim team/data (2048 GiB of hyperdisk-throughput)"
+    assert (verdicts.cost.per_hour_min, verdicts.cost.unknown) == (None, [name])
+    assert f"No price is known for {name}." in report.as_text(verdicts)
     excess = over_budget(verdicts.cost, Decimal(1_000_000))
     assert excess is not None
-    assert "cannot be compared with the budget: no price is known for 2400Mi" in excess.message
+    assert f"cannot be compared with the budget: no price is known for {name}" in excess.message
+
+
+PD, FILESTORE, LUSTRE = (f"{name}.csi.storage.gke.io" for name in ("pd", "filestore", "lustre"))
+
+
+def with_class(region: str, driver: str, parameters: Manifest, size: str) -> list[Manifest]:
+    """A GPU pool of a region, and a claim of a class."""
+    pool_, made, claim, _ = with_fast_disks(region)
+    spec = claim["spec"] | {"resources": {"requests": {"storage": size}}}
+    return [pool_, made | {"provisioner": driver, "parameters": parameters}, claim | {"spec": spec}]
+
+
+@pytest.mark.parametrize(
+    ("driver", "parameters", "size", "shown", "per_month"),
+    [
+        (PD, {"type": "pd-standard"}, "10Gi", "10 GiB of pd-standard", "0.4"),
+        (PD, {"type": "pd-ssd", "replication-type": "regional-pd"}, "10Gi", "10 GiB of regional pd-ssd", "3.4"),
+        (PD, {"type": "hyperdisk-balanced"}, "1Gi", "4 GiB of hyperdisk-balanced", "0.32"),
+        (FILESTORE, {"tier": "standard"}, "100Gi", "100 GiB of filestore-basic-hdd", "49"),
+        (FILESTORE, {"tier": "standard"}, "1023Gi", "1023 GiB of filestore-basic-hdd", "196.68"),
+        (FILESTORE, {"tier": "standard"}, "1Ti", "1024 GiB of filestore-basic-hdd", "163.84"),
+        (FILESTORE, {"tier": "zonal"}, "100Gi", "1024 GiB of filestore-zonal", "256"),
+        (FILESTORE, {"tier": "zonal"}, "1100Gi", "1280 GiB of filestore-zonal", "320"),
+        (FILESTORE, {"tier": "zonal"}, "10Ti", "10240 GiB of filestore-zonal", "2560"),
+        (FILESTORE, {"tier": "regional"}, "100Gi", "100 GiB of filestore-regional", "45"),
+        (LUSTRE, {"perUnitStorageThroughput": "1000"}, "9000Gi", "9000 GiB of lustre", None),
+    ],
+)
+def test_storage_costs_what_its_driver_makes(
+    driver: str, parameters: Manifest, size: str, shown: str, per_month: str | None
+) -> None:
+    ((name, per_hour),) = named(judge(with_class("us-central1", driver, parameters, size))).items()
+    assert name.startswith(f"claim team/data ({shown})")
+    assert (per_hour and round(per_hour * 730, 2)) == (per_month and Decimal(per_month))
+
+
+def test_a_volume_that_exists_costs_the_stack_nothing() -> None:
+    found = with_class("us-central1", PD, {"type": "pd-ssd"}, "1Ti")
+    found[2]["spec"]["volumeName"] = "there"
+    assert judge(found).cost.storage == ()
+
+
+def test_a_program_pays_for_its_cluster_its_network_and_the_disks_of_its_nodes() -> None:
+    ip = ("gcp:compute/address:Address", {"name": "ip", "addressType": "EXTERNAL"})
+    peering = ("gcp:compute/globalAddress:GlobalAddress", {"name": "range", "addressType": "INTERNAL"})
+    nat = ("gcp:compute/routerNat:RouterNat", {"name": "n", "natIps": ["a", "b"]})
+    place = {"location": "us-central1-a"}
+    config = {"machineType": "n2-standard-8", "diskSizeGb": 200, "diskType": "pd-ssd"}
+    nodes = (NODE_POOL, place | {"name": "cpu", "nodeCount": 40, "nodeConfig": config})
+    cluster = (CLUSTER, place | {"name": "ml", "removeDefaultNodePool": True})
+    cost = judge_program([cluster, nodes, nat, ip, peering]).cost
+    assert {each.name: each.per_hour_max for each in cost.platform} == {
+        "GKE's fee for cluster ml": Decimal("0.10"),
+        "VMs of Cloud NAT n": Decimal("0.0014") * 32,
+        "addresses of Cloud NAT n": Decimal("0.01"),
+        "address ip": Decimal("0.005"),
+    }
+    (disks,) = cost.storage
+    assert (disks.name, disks.most) == ("boot disks of cpu (200 GiB of pd-ssd)", 40)
+    assert disks.per_node == Decimal("0.17") / 730 * 200
+    assert list(cost.parts) == ["nodes", "storage", "clusters and networks"]
+    assert over_budget(cost, round(cost.at_least[1] * 730 + 1)) is None
+    excess = over_budget(cost, round(cost.at_least[1] * 730 - 1))
+    assert excess is not None
+    assert "at their most, the nodes, storage, clusters and networks cost " in excess.message
+
+
+def test_the_dearest_piece_may_be_storage() -> None:
+    excess = over_budget(judge(with_class("us-central1", FILESTORE, {"tier": "zonal"}, "100Ti")).cost, Decimal(1))
+    assert excess is not None
+    assert "Lower the size of claim team/data (102400 GiB of filestore-zonal), or" in excess.remedy
 
 
 def test_gpus_without_a_price_are_not_free() -> None:

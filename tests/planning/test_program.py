@@ -635,17 +635,6 @@ def test_filestore_comes_in_steps(tier: str, size: str, is_told: bool) -> None:
     assert verdict.verdict is FITS
 
 
-@pytest.mark.parametrize(("version", "is_told"), [("1.32", True), ("1.33", False), (None, False)])
-def test_small_filestore_needs_a_version_of_gke(version: str | None, is_told: bool) -> None:
-    made = storage_class(FILESTORE)[1] | {"parameters": {"tier": "standard"}}
-    wanted = DATA | {"spec": WANTED | {"resources": {"requests": {"storage": "100Gi"}}}}
-    gke = cluster(minMasterVersion=version, **on(gcpFilestore=True))
-    mounting = kubernetes(deployment("web", 1, template(volumes=[CLAIMED])))
-    (verdict,) = judge_program([gke, pool(), kubernetes(made), kubernetes(wanted), mounting]).workloads
-    assert [each.rule for each in verdict.warnings] == ["volume-class"] * is_told
-    assert not is_told or "have at least 1Ti" in verdict.warnings[0].message
-
-
 def test_filestore_that_is_made_at_once_is_reached_from_every_zone() -> None:
     """The driver limits no volume to a zone; a class that waits makes none for a node outside its topology."""
     topology = {"matchLabelExpressions": [{"key": "topology.gke.io/zone", "values": ["us-central1-f"]}]}

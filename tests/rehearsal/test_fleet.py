@@ -64,19 +64,24 @@ def test_the_proof_judges_what_is_deployed_without_its_secrets(tmp_path: Path) -
         {"type": "kubernetes:core/v1:Pod", "inputs": {"kind": "Pod"}, "delete": True},
         {"type": "random:index/randomId:RandomId", "inputs": {}},
     ]
-    assert fleet._deployed(rehearsal) == []
+    assert fleet._deployed(rehearsal) == ([], [])
     state = stack.state_file(rehearsal)
     state.parent.mkdir(parents=True)
     state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
-    assert fleet._deployed(rehearsal) == [("kubernetes:core/v1:Secret", {"kind": "Secret", "stringData": UNKNOWN})]
+    found = ("kubernetes:core/v1:Secret", {"kind": "Secret", "stringData": UNKNOWN})
+    assert fleet._deployed(rehearsal) == ([found], [])
+    resources[0]["retainOnDelete"] = True
+    state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
+    assert fleet._deployed(rehearsal) == ([found], [found])
 
 
-def test_where_the_proof_fails_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> None:
+def test_where_the_proof_fails_the_page_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise KeyError("what went wrong")
 
     monkeypatch.setattr(fleet, "judge_program", fail)
-    (finding,) = fleet._judged([]).findings
+    (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
+    (finding,) = fleet.judged(Rehearsal.of("dev", tmp_path)).findings
     assert finding.message == "the proof could not judge what is deployed: KeyError: 'what went wrong'"
 
 

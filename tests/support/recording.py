@@ -79,9 +79,9 @@ def _silent() -> Iterator[None]:
 
 
 def _refuse(engine: MockEngine, message: Any) -> None:
-    is_known = (
-        "[gpu-network," in message.message
-    )  # whole nodes of H100s train together, and the networks are not set up
+    # Whole nodes of H100s train together, and the networks are not set up. Pulumi's mocks call no transforms, so that
+    # the proof's second look sees no resource, and has no cost to compare with the budget.
+    is_known = "[gpu-network," in message.message or "for the cluster's own nodes; the others cost 0" in message.message
     assert message.severity < engine_pb2.WARNING or is_known, message.message
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
 from typing import Any, NamedTuple
 
-from ml_foundations.catalog.tables import table
+from ml_foundations.catalog.tables import rows, table
 from ml_foundations.catalog.versions import NFS_PROVISIONER
 from ml_foundations.kubernetes.quantities import milli
 
@@ -18,6 +17,10 @@ FILESTORE_CSI = "filestore.csi.storage.gke.io"
 LUSTRE_CSI = "lustre.csi.storage.gke.io"
 """Drivers that GKE runs where the cluster's add-ons switch them on."""
 
+BILLED_BY_SPEED = "hyperdisk-ml"
+"""The type of disk whose speed has a separate price, for a MiB/s (Compute Engine, "Hyperdisk ML")."""
+SMALL_BASIC_HDD = "filestore-basic-hdd below 1Ti"
+"""The fee of a small instance (Filestore pricing)."""
 _SHARED = ("ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany")
 
 
@@ -43,34 +46,16 @@ BOOT_DISKS = ("pd-balanced", "pd-standard", "pd-ssd", "hyperdisk-balanced")
 """The types of disks that nodes start from (GKE, "Configuring a custom boot disk")."""
 
 
-@dataclass(frozen=True)
-class FilestoreRange:
-    """A range of sizes of a Filestore instance."""
-
-    name: str
-    tiers: tuple[str, ...]
-    """The service tier, by the names that the CSI driver accepts."""
-    smallest: str
-    largest: str
-    step: str | None
-    since: str | None
-    """The GKE version from which the range starts at ``smallest``; None if all versions do."""
-    smallest_before: str | None
-    source: str
-    source_date: date
+_FILESTORE_RANGES = tuple(rows("filestore.csv"))
 
 
-_FILESTORE_RANGES = table("filestore.csv", FilestoreRange)
-
-
-def filestore_range(tier: str, wanted: int) -> FilestoreRange:
-    """Return the range of sizes that holds a wanted size, in thousandths of a byte.
+def filestore_range(tier: str, wanted: int) -> Mapping[str, str]:
+    """Return the row of ``filestore.csv`` with the range of sizes that holds a wanted size, in thousandths of a byte.
 
     An unknown tier has the ranges of basic-hdd, the driver's default. A size above all ranges gets the largest range.
     """
-    every = _FILESTORE_RANGES.values()
-    ranges = [each for each in every if tier in each.tiers] or [_FILESTORE_RANGES["basic-hdd"]]
-    return next((each for each in ranges if wanted <= milli(each.largest)), ranges[-1])
+    ranges = [each for each in _FILESTORE_RANGES if tier.lower() in each["tiers"].split()] or _FILESTORE_RANGES[:1]
+    return next((each for each in ranges if wanted <= milli(each["largest"])), ranges[-1])
 
 
 LUSTRE_STEPS = {"125": "72000Gi", "250": "36000Gi", "500": "18000Gi", "1000": "9000Gi"}
@@ -91,16 +76,33 @@ class ClassFacts(NamedTuple):
     largest: str | None = None
 
 
-def class_facts(
-    provisioner: Any, parameters: Mapping[str, Any], wanted: int = 0, begins_before: Callable[[str], bool] | None = None
-) -> ClassFacts | None:
-    """Return what is known of a storage class, or None for a driver that is not one of these.
+def billed_storage(provisioner: Any, parameters: Mapping[str, Any], wanted: int) -> Mapping[str, int]:
+    """Return the amounts that are billed for a volume, by their rows in ``charges.csv``; GiB of a type come first.
 
     Args:
-        provisioner: The driver of the class.
+        provisioner: The driver of the claim's class; a driver that is not GKE's gets an empty answer.
         parameters: The parameters of the class.
-        wanted: The size that a claim requests, in thousandths of a byte; a Filestore tier may have two ranges of sizes.
-        begins_before: Returns whether the cluster may be older than a version of GKE; None if that is not known.
+        wanted: The size that the claim requests, in thousandths of a byte; the driver may make a larger volume.
+    """
+    facts, gib = class_facts(provisioner, parameters, wanted), milli("1Gi")
+    if facts is None or provisioner not in (PD_CSI, FILESTORE_CSI, LUSTRE_CSI):
+        return {}
+    step = milli(facts.step) or gib
+    size = -(-max(wanted, milli(facts.smallest)) // step) * step // gib
+    if provisioner == LUSTRE_CSI:
+        return {"lustre": size}
+    if provisioner == FILESTORE_CSI:
+        kind = f"filestore-{filestore_range(str(parameters.get('tier')), wanted)['name'].removesuffix('-large')}"
+        return {kind: size, **({SMALL_BASIC_HDD: 1} if kind == "filestore-basic-hdd" and size < 1024 else {})}
+    kind = f"{'regional ' * (parameters.get('replication-type') == 'regional-pd')}{parameters['type']}"
+    speed = milli(parameters.get("provisioned-throughput-on-create")) if kind == BILLED_BY_SPEED else 0
+    return {kind: size, **({f"{kind} MiB/s": speed // milli("1Mi")} if speed else {})}
+
+
+def class_facts(provisioner: Any, parameters: Mapping[str, Any], wanted: int = 0) -> ClassFacts | None:
+    """Return what is known of a storage class, or None for a driver that is not one of these.
+
+    A Filestore tier may have two ranges of sizes: those that hold the wanted size, in thousandths of a byte, count.
 
     Sources: Google Compute Engine, "About regional Persistent Disk"; GKE, "Accelerate AI/ML data loading with
     Hyperdisk ML"; the controllers of kubernetes-sigs/gcp-filestore-csi-driver and
@@ -115,10 +117,8 @@ def class_facts(
     if provisioner == FILESTORE_CSI:
         if parameters.get("multishare") == "true":
             return ClassFacts(_SHARED, raises=True)
-        sizes = filestore_range(str(parameters.get("tier")).lower(), wanted)
-        is_old = sizes.since is not None and begins_before is not None and begins_before(sizes.since)
-        smallest = sizes.smallest_before if is_old else sizes.smallest
-        return ClassFacts(_SHARED, smallest, raises=True, step=sizes.step, largest=sizes.largest)
+        sizes = filestore_range(str(parameters.get("tier")), wanted)
+        return ClassFacts(_SHARED, sizes["smallest"], raises=True, step=sizes["step"] or None, largest=sizes["largest"])
     if provisioner == LUSTRE_CSI:
         step = LUSTRE_STEPS.get(str(parameters.get("perUnitStorageThroughput")), LUSTRE_STEPS["1000"])
         return ClassFacts(_SHARED, step, step=step)

@@ -169,7 +169,7 @@ class MachineType:
 def list_price(name: str, region: str, *, spot: bool = False) -> Decimal | None:
     """US dollars for an hour, on demand or as Spot VM; None where the list has none: no other region stands in.
 
-    It is of a machine type, of the accelerator type of an attached GPU, or of a MiB/s of a type of disk, in a region
+    It is of a machine type, or of the accelerator type of an attached GPU, in a region
     such as us-central1; that of a Spot VM is the one at the date of the list.
     """
     amount = _prices().get((name, "spot" if spot else "on-demand"), {}).get(region)

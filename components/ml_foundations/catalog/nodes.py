@@ -72,7 +72,7 @@ def _gke_labels(pool: PoolTraits, zone: str) -> dict[str, str]:
         "beta.kubernetes.io/arch": machine.arch,
         "beta.kubernetes.io/instance-type": machine.name,
         "beta.kubernetes.io/os": "linux",
-        "cloud.google.com/gke-boot-disk": pool.boot_disk_type,
+        labels.GKE_BOOT_DISK: pool.boot_disk_type,
         "cloud.google.com/gke-container-runtime": "containerd",
         "cloud.google.com/gke-cpu-scaling-level": str(machine.vcpus),
         labels.GKE_MAX_PODS: str(pool.max_pods),

@@ -8,10 +8,12 @@ import signal
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ml_foundations.planning.__main__ import tell
+from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.rehearsal import files
 from ml_foundations.rehearsal.cloud import brought_nodes, replica
 from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
@@ -71,6 +73,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     ):
         stack.up(rehearsal, begun, quiet=args.quiet, verbose=args.verbose)
         result = _settle(rehearsal)
+        result = replace(result, retained=fleet.judged(rehearsal).retained)
         tables.show(result, rehearsal, output())
         _show_hints(rehearsal)
         if args.watch:
@@ -130,8 +133,11 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         console().print(f"{rehearsal.stack} is not rehearsed: nothing to remove")
         return
     _lock(rehearsal)
+    left = fleet.judged(rehearsal).retained
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
         _remove(rehearsal)
+    if left:
+        console().print("\n".join(["Nothing of it is left here. On Google Cloud it would be:", *as_lines(left)]))
     if not any(path.is_dir() for path in rehearsal.root.parent.iterdir()):
         shutil.rmtree(rehearsal.root.parent)
 
@@ -155,7 +161,7 @@ def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     _require_up(rehearsal)
-    result = contents.collect(rehearsal)
+    result = replace(contents.collect(rehearsal), retained=fleet.judged(rehearsal).retained)
     if args.html:
         _write_page(result, rehearsal, args.html)
     if args.json:

@@ -28,13 +28,8 @@ def _disk_type(name: str) -> str:
 
 _DiskTypeName = Annotated[str, AfterValidator(_disk_type), WithJsonSchema({"type": "string", "enum": [*DISK_TYPES]})]
 _FilestoreTier = Literal["basic-hdd", "zonal", "regional", "enterprise"]
-_TIERS: dict[_FilestoreTier, str] = {
-    "basic-hdd": "standard",
-    "zonal": "zonal",
-    "regional": "regional",
-    "enterprise": "enterprise",
-}
-"""Filestore tiers as the CSI driver names them (kubernetes-sigs/gcp-filestore-csi-driver, README)."""
+_TIERS: dict[str, str] = {"basic-hdd": "standard"}
+"""Filestore tiers that the CSI driver names otherwise (kubernetes-sigs/gcp-filestore-csi-driver, README)."""
 
 NFS_CLASS = "nfs-client"
 GCS_FUSE_CLASS = "gcs-fuse"
@@ -256,7 +251,7 @@ def _dataset_class(ml: _StorageClass, zones: list[str]) -> _StorageClass:
 def _filestore_class(tier: _FilestoreTier, filestore: Filestore, spec: StorageClassesSpec) -> _StorageClass:
     reserved_range = filestore.reserved_range
     parameters = {
-        "tier": _TIERS[tier],
+        "tier": _TIERS.get(tier, tier),
         "network": spec.network,
         "connect-mode": None if reserved_range is None else "PRIVATE_SERVICE_ACCESS",
         "reserved-ip-range": reserved_range,

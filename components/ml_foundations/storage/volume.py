@@ -83,11 +83,8 @@ class VolumeSpec(ComponentSpec):
     @override
     def parts(self) -> Iterator[Part]:
         # Pulumi waits for a claim of a class that binds at once; a large Filestore takes longer than its 5 minutes.
-        kept = pulumi.ResourceOptions(
-            protect=self.data,
-            retain_on_delete=self.data,
-            custom_timeouts=pulumi.CustomTimeouts(create="30m"),
-        )
+        waits = pulumi.CustomTimeouts(create="30m")
+        kept = pulumi.ResourceOptions(protect=self.data, retain_on_delete=self.data, custom_timeouts=waits)
         exists = self.disk is not None or self.bucket is not None
         if exists:
             yield Part("volume", _volume(self), options=kept)

@@ -13,7 +13,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, api_object, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
-from ml_foundations.planning.model.nodes import MAX_NODES, MIN_NODES, NodeClass
+from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, MAX_NODES, MIN_NODES, NodeClass
 from ml_foundations.planning.model.resources import PODS
 
 RANDOM = "-xxxxxxx"
@@ -173,7 +173,11 @@ class _Pool:
         metadata = {
             "name": UNKNOWN,
             "labels": {**node_labels(self.traits, zone, operator), **unknown},
-            "annotations": {MAX_NODES: str(most), MIN_NODES: str(fewest)},
+            "annotations": {
+                MAX_NODES: str(most),
+                MIN_NODES: str(fewest),
+                BOOT_DISK_GIB: str(self.traits.boot_disk_gib),
+            },
         }
         return api_object("v1", "Node", metadata, spec={"taints": node_taints(self.traits)})
 

@@ -25,6 +25,7 @@ Resource = tuple[str, Manifest]
 NETWORK, CONNECTION = "gcp:compute/network:Network", "gcp:servicenetworking/connection:Connection"
 SUBNETWORK, NAT = "gcp:compute/subnetwork:Subnetwork", "gcp:compute/routerNat:RouterNat"
 """A network, its private services access, its addresses in a region, and its way to the internet."""
+ADDRESSES = ("gcp:compute/address:Address", "gcp:compute/globalAddress:GlobalAddress")
 _CHARTS = frozenset(each.name for each in vars(versions).values() if isinstance(each, versions.Chart))
 """The charts of our components: what they run is taken off the nodes, or runs beside them."""
 _CONTROLLERS = {"jobset.x-k8s.io": ("jobset", "JobSetController"), "kueue.x-k8s.io": ("kueue", "TrainingQueue")}
@@ -35,7 +36,9 @@ _DEFAULT_POOL_NODES = 1
 
 def is_judged(type_: str) -> bool:
     """Whether resources of a type matter to planning."""
-    return type_ in (CLUSTER, NODE_POOL, NETWORK, CONNECTION, SUBNETWORK, NAT) or type_.startswith("kubernetes:")
+    return type_ in (CLUSTER, NODE_POOL, NETWORK, CONNECTION, SUBNETWORK, NAT, *ADDRESSES) or type_.startswith(
+        "kubernetes:"
+    )
 
 
 def named(resource: Resource, of_program: str, name: str | None = None) -> Resource:

@@ -19,6 +19,8 @@ MAX_NODES = "ml-foundations/max-nodes"
 """The annotation that makes a Node a template for that many nodes, each with its own name and host name."""
 MIN_NODES = "ml-foundations/min-nodes"
 """The annotation with the fewest nodes that such a template stands for; default 0."""
+BOOT_DISK_GIB = "ml-foundations/boot-disk-gib"
+"""The annotation with the size of the disk that each node starts from."""
 SHARED_HOSTNAME = f"{labels.HOSTNAME} (shared)"
 """Stands for the label of the host name where it does not tell the nodes apart."""
 _PRESSURES = {

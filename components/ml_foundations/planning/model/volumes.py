@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from ml_foundations.catalog.disks import PD_CSI, ClassFacts, class_facts
-from ml_foundations.catalog.gke_kinds import begins_before, missing_drivers, own_classes
+from ml_foundations.catalog.disks import PD_CSI, ClassFacts, billed_storage, class_facts
+from ml_foundations.catalog.gke_kinds import missing_drivers, own_classes
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import Amounts, milli
@@ -25,11 +24,25 @@ from ml_foundations.planning.model.workloads import Workload, ordinals
 
 _OPTS_IN = "hostNetworkPodKSA"
 """The attribute by which a bucket is mounted by the pod's account on the node's network."""
-BILLED_BY_SPEED = "hyperdisk-ml"
-"""The type of disk whose speed has a price of its own, for a MiB/s (Compute Engine, "Hyperdisk ML")."""
 _IN_EVERY_ZONE = "enable-multi-zone-provisioning"
 _ZONAL_PROVISIONERS = (PD_CSI, "kubernetes.io/gce-pd")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
+class Stored(NamedTuple):
+    """Volumes that are made for a claim, or for the claims of a StatefulSet's pods."""
+
+    claim: Manifest
+    storage_class: Manifest
+    billed: Mapping[str, int]
+    """The amounts that are billed for one volume, the GiB of its type first; empty if they are not known."""
+    number: int
+    owner: Workload | None
+    """The StatefulSet; None for a claim that is declared."""
+
+    def __str__(self) -> str:
+        name, size = name_of(self.claim), next((f" ({n} GiB of {kind})" for kind, n in self.billed.items()), "")
+        return f"claim {name} of {self.owner}{size}" if self.owner else f"claim {namespace_of(self.claim)}/{name}{size}"
 
 
 class Volumes:
@@ -40,7 +53,6 @@ class Volumes:
     """
 
     def __init__(self, by_kind: Mapping[str, Sequence[Manifest]], gke: Manifest | None = None) -> None:
-        self._gke: Manifest = gke or {}
         # The drivers that the cluster is known to lack, and the setting that brings each.
         brought = set(map(name_of, by_kind.get("CSIDriver", ())))
         self._lacks = {driver: setting for driver, setting in missing_drivers(gke).items() if driver not in brought}
@@ -183,17 +195,20 @@ class Volumes:
         used = {id(claim) for workload in workloads for claim in self.claims_of(workload)}
         return [claim for claim in self.claims if id(claim) not in used]
 
-    def billed_by_speed(self, workloads: Iterable[Workload]) -> Iterator[tuple[str, int, int]]:
-        """The disks that are billed by their speed: what they are, the MiB/s of one, and their number."""
-        own = ((claim, found.pods[0].count) for found in workloads for claim in found.claims)
-        for claim, count in (*((claim, 1) for claim in self.claims), *own):
-            storage_class = self._free.class_of(claim)
+    def stored(self, workloads: Iterable[Workload]) -> Iterator[Stored]:
+        """Yield the volumes that are made for claims, without those for which one exists."""
+        own = ((claim, found.pods[0].count, found) for found in workloads for claim in found.claims)
+        for claim, count, owner in (*((claim, 1, None) for claim in self.claims), *own):
+            storage_class, spec = self._free.class_of(claim), section(claim, "spec")
+            size = section(spec, "resources", "requests").get("storage")
+            if not storage_class or spec.get("volumeName") or self._volume_of(claim):
+                continue
             parameters = section(storage_class, "parameters")
-            if parameters.get("type") == BILLED_BY_SPEED:
-                speed = parameters.get("provisioned-throughput-on-create") or "0"
-                zones = allowed_zones(storage_class) if _IN_EVERY_ZONE in parameters else ()
-                what = f"{speed} per second of {BILLED_BY_SPEED} for claim {name_of(claim)}"
-                yield what, milli(speed) // (1000 << 20), count * max(len(zones), 1)
+            is_known = isinstance(size, str) and not any(unknown_paths(parameters))
+            of = storage_class.get("provisioner")
+            billed: Mapping[str, int] = billed_storage(of, parameters, milli(size)) if is_known else {}
+            zones = allowed_zones(storage_class) if _IN_EVERY_ZONE in parameters else ()
+            yield Stored(claim, storage_class, billed, count * max(len(zones), 1), owner)
 
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
         """Why the driver of a claim's class gives it no volume; where it gives a larger one, that is not certain."""
@@ -201,7 +216,7 @@ class Volumes:
         if any(unknown_paths(spec)):
             return
         wanted = section(spec, "resources", "requests").get("storage")
-        facts = self._facts(storage_class, milli(wanted or 0))
+        facts = _facts(storage_class, milli(wanted))
         volume, driver = self._volume_of(claim), storage_class.get("provisioner")
         is_made = volume is None and not spec.get("volumeName") and not self._free.satisfying(claim)
         if not is_made and section(volume or {}, "spec", "csi").get("driver") != driver:
@@ -214,7 +229,7 @@ class Volumes:
         said: dict[str, Any] = {"name": name, "of": name_of(storage_class)}
         for mode in access_modes(claim) if spec.get("volumeMode") != "Block" else ():
             if mode not in facts.access_modes:
-                others = [n for n, c in self._classes.items() if (f := self._facts(c)) and mode in f.access_modes]
+                others = [n for n, c in self._classes.items() if (f := _facts(c)) and mode in f.access_modes]
                 said |= {"modes": " or ".join(facts.access_modes), "others": " or ".join(others) or "none"}
                 yield told("class-without-mode", "spec.accessModes", object=about, mode=mode, **said)
         path = "spec.resources.requests.storage"
@@ -228,11 +243,6 @@ class Volumes:
         elif facts.step and milli(wanted) % milli(facts.step):
             times = -(-milli(wanted) // milli(facts.step))
             yield told("class-in-steps", path, certain=not facts.raises, object=about, times=times, **said)
-
-    def _facts(self, storage_class: Manifest, wanted: int = 0) -> ClassFacts | None:
-        parameters = section(storage_class, "parameters")
-        older = partial(begins_before, self._gke)
-        return class_facts(storage_class.get("provisioner"), parameters, wanted, older)
 
     def not_known(self, spec: Manifest, workload: Workload) -> Iterable[Refusal]:
         """What is not declared of a pod's volumes, and would decide."""
@@ -315,6 +325,10 @@ class Volumes:
 
 def _defaults(classes: Mapping[str, Manifest]) -> list[str]:
     return [name for name, found in classes.items() if annotations_of(found).get(_DEFAULT_CLASS) == "true"]
+
+
+def _facts(storage_class: Manifest, wanted: int = 0) -> ClassFacts | None:
+    return class_facts(storage_class.get("provisioner"), section(storage_class, "parameters"), wanted)
 
 
 def _as_known(refusal: Refusal, node: NodeClass) -> Refusal:

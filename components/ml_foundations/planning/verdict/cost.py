@@ -1,25 +1,27 @@
-"""What nodes, and disks by their speed, cost by the list prices of the catalog."""
+"""The cost of nodes, storage, clusters and networks by the list prices of the catalog."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
-from ml_foundations.catalog.machine_types import list_price
+from ml_foundations.catalog.charges import HOURS_PER_MONTH, STAND_IN, charge
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of
-from ml_foundations.planning.model.nodes import NodeClass, machine_of
+from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, NodeClass, machine_of
 from ml_foundations.planning.model.places import Demand
 from ml_foundations.planning.model.resources import gpus
-from ml_foundations.planning.model.volumes import BILLED_BY_SPEED
+from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
-HOURS_PER_MONTH = 730
-"""A year's hours by twelve, as cloud price lists count a month."""
+NOT_COUNTED = (
+    "traffic, logs, flow logs, snapshots, the speed of Hyperdisk other than ML, and the credit of GKE's free tier"
+)
+"""What a bill has and no price here covers."""
 
 
 @dataclass(frozen=True)
 class PoolCost:
-    """What the nodes of one class, or the disks of one claim, cost per hour; None where the price is not known."""
+    """The cost per hour of the nodes of one class, or of other pieces that are alike; None if no price is known."""
 
     name: str
     per_node: Decimal | None
@@ -44,37 +46,57 @@ class PoolCost:
 
 @dataclass(frozen=True)
 class Cost:
-    """What all nodes cost per hour, and, as if they were nodes, disks whose speed is billed apart from their size."""
+    """The cost of a stack per hour: of its nodes and of what else the catalog has a price for."""
 
     pools: tuple[PoolCost, ...] = ()
-    disks: tuple[PoolCost, ...] = ()
+    storage: tuple[PoolCost, ...] = ()
+    """Disks that nodes start from, the volumes of claims, and the speed of those that are billed by it."""
+    platform: tuple[PoolCost, ...] = ()
+    """Clusters, Cloud NAT and addresses."""
     currency: str = "USD"
+    region: str | None = None
+    """The region of all nodes; None if it is not known, or there are several."""
+
+    @property
+    def parts(self) -> dict[str, "Cost"]:
+        """Each part that has something in it, by its name."""
+        named = {
+            "nodes": Cost(pools=self.pools),
+            "storage": Cost(storage=self.storage),
+            "clusters and networks": Cost(platform=self.platform),
+        }
+        return {name: part for name, part in named.items() if part.every}
+
+    @property
+    def every(self) -> tuple[PoolCost, ...]:
+        """All pieces, the nodes first."""
+        return (*self.pools, *self.storage, *self.platform)
 
     @property
     def per_hour_min(self) -> Decimal | None:
         """With the fewest nodes; None where a price is not known."""
-        return sum_known(each.per_hour_min for each in (*self.pools, *self.disks))
+        return sum_known(each.per_hour_min for each in self.every)
 
     @property
     def per_hour_max(self) -> Decimal | None:
         """With the most nodes; None where a price is not known."""
-        return sum_known(each.per_hour_max for each in (*self.pools, *self.disks))
+        return sum_known(each.per_hour_max for each in self.every)
 
     @property
     def what(self) -> str:
         """What is counted, in words."""
-        return "nodes and the speed of disks" if self.disks else "nodes"
+        return ", ".join(self.parts) or "nodes"
 
     @property
     def unknown(self) -> list[str]:
         """What has no known price."""
-        every = (*sorted(self.pools, key=lambda pool: pool.name), *self.disks)
+        every = (*sorted(self.pools, key=lambda pool: pool.name), *self.storage, *self.platform)
         return list(dict.fromkeys(each.name for each in every if each.per_node is None and each.most))
 
     @property
     def is_known(self) -> bool:
         """Whether any of it is."""
-        return any(pool.per_node is not None for pool in self.pools)
+        return any(each.per_node is not None for each in self.every)
 
     @property
     def text(self) -> str:
@@ -86,9 +108,8 @@ class Cost:
     @property
     def at_least(self) -> tuple[Decimal, Decimal]:
         """With the fewest and with the most nodes, without what has no known price."""
-        every = (*self.pools, *self.disks)
-        fewest = sum((each.per_hour_min or Decimal(0) for each in every), Decimal(0))
-        return fewest, sum((each.per_hour_max or Decimal(0) for each in every), Decimal(0))
+        fewest = sum((each.per_hour_min or Decimal(0) for each in self.every), Decimal(0))
+        return fewest, sum((each.per_hour_max or Decimal(0) for each in self.every), Decimal(0))
 
 
 def range_text(*amounts: Decimal | None) -> str:
@@ -97,15 +118,38 @@ def range_text(*amounts: Decimal | None) -> str:
     return " to ".join(dict.fromkeys(shown))
 
 
-def cost_of(nodes: Iterable[NodeClass], disks: Iterable[tuple[str, int, int]] = ()) -> Cost:
-    """The cost by the catalog's list prices of nodes, and of disks: what each is, its MiB/s and how many there are."""
+def cost_of(nodes: Iterable[NodeClass], stored: Iterable[Stored] = ()) -> Cost:
+    """Return the cost of nodes, and of the volumes of claims, by the catalog's list prices."""
     nodes = [*nodes]
-    regions = {node.labels.get(labels.REGION) for node in nodes}
-    region = regions.pop() if len(regions) == 1 else None
-    per_mib = list_price(BILLED_BY_SPEED, region) if isinstance(region, str) else None
-    speeds = [(what, per_mib * mib if per_mib and mib else None, count, count) for what, mib, count in disks]
+    region = _region_of(nodes)
     pools = (PoolCost(node.name, price_of(node), node.fewest, node.count) for node in nodes)
-    return Cost(tuple(pools), tuple(PoolCost(*speed) for speed in speeds))
+    volumes = (piece(str(each), region, each.billed, each.number, each.number) for each in stored)
+    return Cost(tuple(pools), (*_boot_disks(nodes), *volumes), region=region)
+
+
+def _region_of(nodes: Iterable[NodeClass]) -> str | None:
+    regions = {node.labels.get(labels.REGION) for node in nodes if not node.unknown}
+    region = regions.pop() if len(regions) == 1 else None
+    return region if isinstance(region, str) else None
+
+
+def piece(name: str, region: str | None, billed: Mapping[str, int], fewest: int = 1, most: int = 1) -> PoolCost:
+    """Return the cost of pieces that are alike: each is so much of some rows of ``charges.csv``."""
+    found = [(charge(row, region) if region else None, amount) for row, amount in billed.items()]
+    known = [(*price, amount) for price, amount in found if price]
+    if not billed or len(known) < len(found):
+        return PoolCost(name, None, fewest, most)
+    marked = f"{name}, at the price of {STAND_IN}" if any(is_other for _, is_other, _ in known) else name
+    return PoolCost(marked, sum((price * amount for price, _, amount in known), Decimal(0)), fewest, most)
+
+
+def _boot_disks(nodes: Iterable[NodeClass]) -> Iterator[PoolCost]:
+    """Yield the cost of the disks that nodes of pools start from: the price of a machine does not hold them."""
+    for node in nodes:
+        gib, kind = annotations_of(node.manifest).get(BOOT_DISK_GIB), node.labels.get(labels.GKE_BOOT_DISK)
+        if gib is not None and isinstance(kind, str):
+            name = f"boot disks of {node.name} ({gib} GiB of {kind})"
+            yield piece(name, _region_of([node]), {kind: int(gib)}, node.fewest, node.count)
 
 
 def price_of(node: NodeClass) -> Decimal | None:
@@ -124,7 +168,7 @@ def price_of(node: NodeClass) -> Decimal | None:
 
 
 def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
-    """The finding on a stack whose nodes may cost more in a month than the budget; None where they cannot."""
+    """Return the finding on a stack that may cost more in a month than the budget; None if it cannot."""
     most = cost.at_least[1] * HOURS_PER_MONTH
     missing = f"no price is known for {', '.join(cost.unknown)}"
     if most <= monthly_budget:
@@ -133,13 +177,15 @@ def over_budget(cost: Cost, monthly_budget: Decimal) -> Finding | None:
         message = f"the cost cannot be compared with the budget: {missing}; the others cost {most:.0f} at most"
         remedy = f"Give the price: node_price of the pool, or {labels.HOURLY_PRICE} as a label of its nodes."
         return Finding("monthly-budget", Severity.WARNING, "stack", "monthly_budget", message, remedy)
-    dearest = max(cost.pools, key=lambda pool: pool.per_hour_max or Decimal(0))
+    dearest = max(cost.every, key=lambda each: each.per_hour_max or Decimal(0))
     message = (
         f"at their most, the {cost.what} cost {'at least ' * bool(cost.unknown)}{most:.0f} {cost.currency} in a month "
         f"of {HOURS_PER_MONTH} h, {most - monthly_budget:.0f} above the budget of {monthly_budget:.0f}"
         f"{f'; {missing}' if cost.unknown else ''}"
     )
-    remedy = f'Lower the maximum of the dearest pool "{dearest.name}" ({dearest.most} nodes), or raise the budget.'
+    what = f'the dearest pool "{dearest.name}" ({dearest.most} nodes)'
+    what = f"the maximum of {what}" if dearest in cost.pools else f"the size of {dearest.name}"
+    remedy = f"Lower {what}, or raise the budget."
     return Finding("monthly-budget", Severity.ERROR, "stack", "monthly_budget", message, remedy)
 
 

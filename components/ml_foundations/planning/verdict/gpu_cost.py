@@ -4,11 +4,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from decimal import Decimal
 
+from ml_foundations.catalog.charges import HOURS_PER_MONTH
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.resources import gpus
-from ml_foundations.planning.verdict.cost import HOURS_PER_MONTH, price_of, sum_known
+from ml_foundations.planning.verdict.cost import price_of, sum_known
 
 
 @dataclass(frozen=True)

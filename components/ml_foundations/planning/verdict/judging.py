@@ -107,7 +107,7 @@ def _judge(
     findings += _of_stack(overpromised(cluster))
     for claim in cluster.volumes.unused(cluster.workloads):
         findings += _of_stack(cluster.volumes.class_refusals(claim))
-    prices = GpuPrices(cluster)
+    prices, stored = GpuPrices(cluster), tuple(cluster.volumes.stored(cluster.workloads))
     return Verdicts(
         tuple(
             WorkloadVerdict(
@@ -122,8 +122,9 @@ def _judge(
         ),
         verdict,
         tuple(findings),
-        cost_of(cluster.declared, cluster.volumes.billed_by_speed(cluster.workloads)),
+        cost_of(cluster.declared, stored),
         tuple(_quotas_left(admission, candidates)),
+        stored,
     )
 
 

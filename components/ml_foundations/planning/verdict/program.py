@@ -21,6 +21,8 @@ from ml_foundations.planning.verdict.gpu_operator import gpu_operator_findings
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.network_policies import network_findings
 from ml_foundations.planning.verdict.platform import platform_findings
+from ml_foundations.planning.verdict.platform_cost import platform_cost
+from ml_foundations.planning.verdict.retained import retained
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.planning.verdict.webhooks import webhook_findings
 
@@ -36,10 +38,13 @@ def _object_findings(objects: Sequence[Manifest], kueue: Manifest | Unknown | No
     yield from network_findings(objects)
 
 
-def judge_program(resources: Iterable[Resource], existing: Sequence[Resource] = ()) -> Verdicts:
+def judge_program(
+    resources: Iterable[Resource], existing: Sequence[Resource] = (), kept: Iterable[Resource] = ()
+) -> Verdicts:
     """Judge the workloads of a program against its node pools, quotas and limits.
 
-    Of a cluster that exists already, some node pools may be given: among them, all that have GPUs.
+    Of a cluster that exists already, some node pools may be given: among them, all that have GPUs. Pulumi leaves the
+    resources that are kept when it deletes the stack (``retain_on_delete``).
     """
     found = list(resources)
     nodes = nodes_of(found, existing)
@@ -49,4 +54,7 @@ def judge_program(resources: Iterable[Resource], existing: Sequence[Resource] = 
     of_objects = _object_findings(objects_of(found), values_of(found, KUEUE))
     more = (*platform_findings(found, nodes), *gpu_operator_findings(found, nodes), *of_objects, *missing)
     cannot = Verdict.CANNOT_FIT if any(each.severity is Severity.ERROR for each in more) else verdicts.stack
-    return replace(verdicts, stack=cannot, reasons=(*verdicts.reasons, *more))
+    cost = replace(verdicts.cost, platform=tuple(platform_cost(found, nodes, verdicts.cost.region)))
+    left = (inputs for _, inputs in kept)
+    stays = tuple(retained(verdicts.stored, objects_of(found), left, cost.region))
+    return replace(verdicts, stack=cannot, reasons=(*verdicts.reasons, *more), cost=cost, retained=stays)

@@ -5,15 +5,16 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
+from ml_foundations.catalog.charges import HOURS_PER_MONTH
 from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.planning.model.decisions import Verdict
-from ml_foundations.planning.verdict.cost import HOURS_PER_MONTH
+from ml_foundations.planning.verdict.cost import NOT_COUNTED, PoolCost
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.gpu_cost import GpuCost
+from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
 _NOTHING = "There is nothing to judge: no workload is declared."
-_MORE = "by the list prices of their regions. Disks' size, other Hyperdisk's speed, traffic and GKE's fee come on top."
 SHOWN = {Verdict.FITS: "fits", Verdict.CANNOT_FIT: "cannot fit", Verdict.UNDETERMINED: "is undetermined"}
 """Verdicts in words."""
 
@@ -42,10 +43,9 @@ def as_json(verdicts: Verdicts) -> dict[str, Any]:
             "per_hour_min": _number(verdicts.cost.per_hour_min),
             "per_hour_max": _number(verdicts.cost.per_hour_max),
             "unknown": verdicts.cost.unknown,
-            "pools": {
-                pool.name: {"per_hour_min": _number(pool.per_hour_min), "per_hour_max": _number(pool.per_hour_max)}
-                for pool in verdicts.cost.pools
-            },
+            "pools": _pieces_as_json(verdicts.cost.pools),
+            "storage": _pieces_as_json(verdicts.cost.storage),
+            "platform": _pieces_as_json(verdicts.cost.platform),
             "teams": {namespace: _cost_as_json(cost) for namespace, cost in verdicts.teams.items()},
         },
     }
@@ -81,11 +81,22 @@ def as_summary(verdicts: Verdicts) -> str:
             lines.append(f"Quota {left.namespace}/{left.name} leaves {amounts}.")
     cost = verdicts.cost
     if cost.is_known:
-        lines.append(f"{cost.what.capitalize()} cost {cost.text} {cost.currency} per hour, {_MORE}")
+        parts = ", ".join(f"{name} {part.text}" for name, part in cost.parts.items())
+        several = f": {parts}" if len(cost.parts) > 1 else ""
+        lines.append(f"{cost.what.capitalize()} cost {cost.text} {cost.currency} per hour by list prices{several}.")
+        lines.append(f"Not counted: {NOT_COUNTED}.")
     if cost.unknown:
         lines.append(f"No price is known for {', '.join(cost.unknown)}.")
+    lines += as_lines(verdicts.retained)
     lines += [f"Team {namespace}: {gpus_text(gpus)}" for namespace, gpus in verdicts.teams.items()]
     return "\n".join(lines)
+
+
+def _pieces_as_json(pieces: Iterable[PoolCost]) -> dict[str, dict[str, float | None]]:
+    return {
+        each.name: {"per_hour_min": _number(each.per_hour_min), "per_hour_max": _number(each.per_hour_max)}
+        for each in pieces
+    }
 
 
 def _as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:

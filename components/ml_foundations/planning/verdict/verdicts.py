@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.cost import Cost, RunCost, sum_known
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.gpu_cost import GpuCost
+from ml_foundations.planning.verdict.retained import Retained
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,10 @@ class Verdicts:
     reasons: tuple[Finding, ...]
     cost: Cost
     quotas: tuple[QuotaLeft, ...] = ()
+    stored: tuple[Stored, ...] = ()
+    """The volumes that are made for claims."""
+    retained: tuple[Retained, ...] = ()
+    """What outlives the stack; of a Pulumi program only."""
 
     @property
     def is_empty(self) -> bool:

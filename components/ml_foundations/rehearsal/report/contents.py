@@ -10,6 +10,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import RELEASE, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.planning.verdict.network_policies import Network
+from ml_foundations.planning.verdict.retained import Retained
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import addons, operator
@@ -53,10 +54,12 @@ class Report:
     """The keys of encrypted configuration values, for which the program got a placeholder."""
     calls: list[str] = field(default_factory=list[str])
     """Namespaces that a server lets in, and whether their own network policies let them out to it."""
+    retained: tuple[Retained, ...] = ()
+    """What would stay on Google Cloud after the stack is deleted."""
 
     def to_json(self) -> str:
         """The report as JSON."""
-        return json.dumps(asdict(self), indent=2)
+        return json.dumps(asdict(self), indent=2, default=float)
 
     @property
     def unwell(self) -> list[Workload]:

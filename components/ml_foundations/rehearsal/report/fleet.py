@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import compress
 from typing import Any
 
 from ml_foundations.kubernetes import labels
@@ -84,13 +85,14 @@ def collect(rehearsal: Rehearsal) -> Fleet:
             came[nodes[-1].pool].append(datetime.fromisoformat(node["metadata"]["creationTimestamp"]))
         lives += (replace(life, name=within(each, life.name)) for life in map(_life, pods))
         machines += there
-    return Fleet(nodes, came, lives, cost_of(map(node_class, machines)), _judged(_deployed(rehearsal)))
+    return Fleet(nodes, came, lives, cost_of(map(node_class, machines)), judged(rehearsal))
 
 
-def _judged(resources: list[Resource]) -> Verdicts:
-    """What the proof says; where it fails, that: what is deployed is shown all the same."""
+def judged(rehearsal: Rehearsal) -> Verdicts:
+    """Return what the proof says of the deployed stack; if it fails, that: the stack is shown all the same."""
+    resources, kept = _deployed(rehearsal)
     try:
-        return judge_program(resources)
+        return judge_program(resources, kept=kept)
     except Exception as error:
         message = f"the proof could not judge what is deployed: {type(error).__name__}: {error}"
         return replace(judge(()), reasons=(Finding("proof", Severity.WARNING, "stack", "", message, "Report this."),))
@@ -123,11 +125,12 @@ def _life(pod: Object) -> Life:
     return Life(name, node, created, met.get("PodScheduled"), met.get("Ready"), max(ends, default=None))
 
 
-def _deployed(rehearsal: Rehearsal) -> list[Resource]:
-    """The resources of the stack's state that matter to the proof; a secret is not known."""
+def _deployed(rehearsal: Rehearsal) -> tuple[list[Resource], list[Resource]]:
+    """Return the state's resources that matter to the proof, and those that Pulumi leaves; a secret is not known."""
     latest = read_json(stack.state_file(rehearsal), {}).get("checkpoint", {}).get("latest") or {}
     resources = [each for each in latest.get("resources") or [] if is_judged(each["type"]) and not each.get("delete")]
-    return [(each["type"], _plain(each.get("inputs", {}))) for each in resources]
+    found = [(each["type"], _plain(each.get("inputs", {}))) for each in resources]
+    return found, [*compress(found, (each.get("retainOnDelete") for each in resources))]
 
 
 def _plain(value: Any) -> Any:

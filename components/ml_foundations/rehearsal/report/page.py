@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -46,12 +46,13 @@ def _data(report: Report, fleet: Fleet, title: str, now: datetime) -> dict[str, 
         "came": fleet.came,
         "lives": [asdict(life) for life in fleet.lives],
         "cost": {
-            "now": fleet.cost.at_least[0],
+            "now": fleet.cost.at_least[0] + replace(verdicts.cost, pools=()).at_least[0],
             "least": least,
             "most": most,
-            "pools": [asdict(each) for each in (*verdicts.cost.pools, *verdicts.cost.disks)],
+            "pools": [asdict(each) for each in verdicts.cost.every],
             "unknown": sorted({*verdicts.cost.unknown, *fleet.cost.unknown}),
         },
+        "retained": [asdict(each) for each in verdicts.retained],
         "teams": {team: asdict(cost) for team, cost in verdicts.teams.items()},
         "findings": [asdict(finding) for finding in verdicts.findings],
     }

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.objects import RELEASE
+from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import Report
 from ml_foundations.rehearsal.report.workloads import Workload
@@ -66,6 +67,8 @@ def _tables(report: Report) -> Iterable[RenderableType]:
     if report.calls:
         yield Text("\nCalls between namespaces", style="bold")
         yield Text("\n".join(report.calls))
+    if lines := as_lines(report.retained):
+        yield Text("\n" + "\n".join(lines))
     if text := _recorded_text(report):
         yield Text(f"\n{text}", style="dim")
 

@@ -1,0 +1,90 @@
+"""What outlives a deleted stack: named with its reason and its price, and nothing else."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.verdict import report
+from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.planning.verdict.retained import Retained
+
+from tests.planning.building import Manifest, namespaced, stateful_set, template
+from tests.planning.test_cost import PD, priced, with_class
+
+PRICE = Decimal("0.17") * 100
+"""100 GiB of pd-ssd in us-central1 for a month."""
+CLAIM, OWN = "claim team/data (100 GiB of pd-ssd)", "claim parts of StatefulSet team/shards (100 GiB of pd-ssd)"
+
+
+def program(*manifests: Manifest) -> list[Resource]:
+    return [(f"kubernetes:{each['apiVersion']}:{each['kind']}", each) for each in manifests]
+
+
+def retained(*manifests: Manifest, kept: Any = ()) -> list[Retained]:
+    found = judge_program(program(*manifests), kept=program(*kept)).retained
+    return [Retained(each.object, each.why, each.per_month and round(each.per_month, 2)) for each in found]
+
+
+def stack(policy: str = "Delete") -> list[Manifest]:
+    """A node, a class with a reclaim policy, and a claim."""
+    nodes, made, claim = with_class("us-central1", PD, {"type": "pd-ssd"}, "100Gi")
+    return [nodes, made | {"reclaimPolicy": policy}, claim]
+
+
+def shards(policy: str | None) -> Manifest:
+    spec = stack()[2]["spec"]
+    more = {} if policy is None else {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": policy}}
+    return stateful_set(
+        "shards", 2, template(), volumeClaimTemplates=[{"metadata": {"name": "parts"}, "spec": spec}], **more
+    )
+
+
+def test_a_claim_that_goes_with_the_stack_is_not_named() -> None:
+    assert retained(*stack()) == []
+    assert "After pulumi destroy" not in report.as_summary(judge_program(program(*stack())))
+
+
+def test_a_class_may_retain_volumes() -> None:
+    assert retained(*stack("Retain")) == [Retained(CLAIM, "its class has reclaimPolicy Retain", PRICE)]
+
+
+def test_pulumi_may_retain_a_claim() -> None:
+    nodes, made, claim = stack()
+    expected = [Retained(CLAIM, "Pulumi keeps the claim (retain_on_delete)", PRICE)]
+    assert retained(nodes, made, claim, kept=[claim]) == expected
+    assert retained(nodes, made, claim, kept=[namespaced("v1", "PersistentVolumeClaim", "other", spec={})]) == []
+    assert retained(nodes, made, claim, kept=[namespaced("v1", "Secret", "data")]) == []
+
+
+@pytest.mark.parametrize(("policy", "stays"), [(None, True), ("Retain", True), ("Delete", False)])
+def test_a_stateful_set_retains_the_claims_of_its_pods(policy: str | None, stays: bool) -> None:
+    nodes, made, _ = stack()
+    expected = [Retained(OWN, "a StatefulSet keeps the claims of its pods", PRICE * 2)]
+    assert retained(nodes, made, shards(policy)) == expected * stays
+
+
+@pytest.mark.parametrize(("policy", "stays"), [("Retain", True), ("Delete", False)])
+def test_snapshots_may_be_retained(policy: str, stays: bool) -> None:
+    made = {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": {"name": "s"}}
+    found = retained(stack()[0], made | {"driver": PD, "deletionPolicy": policy})
+    assert found == [Retained("snapshots of class s", "the class has deletionPolicy Retain", None)] * stays
+
+
+def test_the_dearest_five_are_shown_by_name() -> None:
+    nodes, made, claim = stack("Retain")
+    size = {"resources": {"requests": {"storage": "1Ti"}}}
+    claims = [claim | {"metadata": {"namespace": "team", "name": f"c{number}"}} for number in range(6)]
+    dear = claim | {"metadata": {"namespace": "team", "name": "dear"}, "spec": claim["spec"] | size}
+    shown = report.as_summary(judge_program(program(nodes, made, *claims, dear)))
+    assert "After pulumi destroy, this stays on Google Cloud for 276 USD a month:\n" in shown
+    assert "  claim team/dear (1024 GiB of pd-ssd), 174 USD: its class has reclaimPolicy Retain\n" in shown
+    assert "  claim team/c3 (100 GiB of pd-ssd), 17 USD: its class has reclaimPolicy Retain\n  and 2 more" in shown
+    assert "team/c4" not in shown
+
+
+def test_a_price_that_is_not_known_is_said() -> None:
+    nodes, made, claim = with_class("us-central1", PD, {"type": "hyperdisk-throughput"}, "2Ti")
+    shown = report.as_summary(judge_program(program(nodes, made | {"reclaimPolicy": "Retain"}, claim)))
+    assert "(2048 GiB of hyperdisk-throughput), a price that is not known: its class" in shown
+    assert priced("n", "n2-standard-8")["kind"] == "Node"
