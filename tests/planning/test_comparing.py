@@ -151,7 +151,7 @@ def test_a_comment_answers_first_and_folds_the_rest(tmp_path: Path, capsys: pyte
     lines = text.splitlines()
     assert lines[0] == "<!-- ml-foundations plan -->"
     assert lines[2].startswith("**❌ From ")
-    assert "| all nodes | 0.00 to 160.00 | 0.00 to 80.00 |" in lines
+    assert "| the stack | 0.00 to 160.00 | 0.00 to 80.00 |" in lines
     assert "| GPUs of team team | none | 240.00 (24 GPUs) |" in lines
     assert "<details><summary>1 changed workload</summary>" in lines
     assert text.count("<details>") == text.count("</details>") == 1

@@ -2,6 +2,7 @@
 
 import argparse
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from ml_foundations.rehearsal import commands
+from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, output
 from ml_foundations.rehearsal.report.contents import Report
@@ -115,3 +117,32 @@ def test_what_a_removal_left_is_removed(tmp_path: Path) -> None:
     rehearsal.leaving.touch()
     assert subprocess.run([COMMAND, "down", "--project", tmp_path], check=False).returncode == 0
     assert not rehearsal.root.parent.exists()
+
+
+def test_down_names_what_would_be_left_on_google_cloud(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
+    pod_class = {"provisioner": "pd.csi.storage.gke.io", "parameters": {"type": "pd-ssd"}, "metadata": {"name": "fast"}}
+    claim = {"metadata": {"name": "data", "namespace": "team"}, "spec": {"storageClassName": "fast"}}
+    claim["spec"] |= {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Gi"}}}
+    zone = {"name": "c", "location": "us-central1-a", "removeDefaultNodePool": True}
+    cpu = {"name": "cpu", "location": "us-central1-a", "nodeCount": 1, "nodeConfig": {"machineType": "n2-standard-8"}}
+    resources = [
+        {"type": "gcp:container/cluster:Cluster", "inputs": zone},
+        {"type": "gcp:container/nodePool:NodePool", "inputs": cpu},
+        {
+            "type": "kubernetes:storage.k8s.io/v1:StorageClass",
+            "inputs": {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", **pod_class},
+        },
+        {
+            "type": "kubernetes:core/v1:PersistentVolumeClaim",
+            "inputs": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **claim},
+            "retainOnDelete": True,
+        },
+    ]
+    state = stack.state_file(Rehearsal.of("dev", tmp_path))
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
+    done = subprocess.run([COMMAND, "down", "--project", tmp_path], check=True, text=True, capture_output=True)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "After pulumi destroy, this stays on Google Cloud for 17 USD a month:" in said
+    assert "claim team/data (100 GiB of pd-ssd), 17 USD: Pulumi keeps the claim (retain_on_delete)" in said

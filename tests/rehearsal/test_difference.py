@@ -102,7 +102,7 @@ def test_a_stack_that_the_first_commit_lacks_is_new(project: Path) -> None:
     done = diff(project, "--stack", "prod")
     assert done.returncode == 0, done.stderr
     assert 'All is new: at HEAD~1, no stack "prod": there is no Pulumi.prod.yaml. Stacks: dev.' in done.stdout
-    assert "Cost of all nodes per hour in USD: 0.00, then 0.13." in done.stdout
+    assert "Cost of the stack per hour in USD: 0.00, then 0.25." in done.stdout
     git(project, "mv", str(project), str(project.with_name("moved")))
     commit(project.parent)
     assert (

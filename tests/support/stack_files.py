@@ -49,7 +49,8 @@ def errors(given: Mapping[str, Any]) -> str:
 
 def refusal(given: Mapping[str, Any]) -> str:
     """What the proof says to the program of the stacks; nothing where it refuses nothing."""
-    sections = {key: value for key, value in given.items() if key != "project" and value is not None}
+    # Without the stack's budget, which other pools would exceed.
+    sections = {key: value for key, value in given.items() if key not in ("project", "proof") and value is not None}
     config = {"gcp:project": given["project"], **{f"ml-foundations:{key}": value for key, value in sections.items()}}
     try:
         recording.changed_stack("dev", config)

@@ -205,7 +205,8 @@ class Volumes:
                 continue
             parameters = section(storage_class, "parameters")
             is_known = isinstance(size, str) and not any(unknown_paths(parameters))
-            of = storage_class.get("provisioner")
+            driver = storage_class.get("provisioner")
+            of = PD_CSI if driver in _ZONAL_PROVISIONERS else driver
             billed: Mapping[str, int] = billed_storage(of, parameters, milli(size)) if is_known else {}
             zones = allowed_zones(storage_class) if _IN_EVERY_ZONE in parameters else ()
             yield Stored(claim, storage_class, billed, count * max(len(zones), 1), owner)

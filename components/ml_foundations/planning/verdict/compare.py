@@ -106,10 +106,11 @@ class Comparison:
         return f"{title}: {'no workload' if self.lost else 'nothing'} fares worse."
 
     def costs(self) -> list[tuple[str, str, str]]:
-        """What costs otherwise per hour: of all nodes, of each pool, of the GPUs of each team."""
+        """Return what costs otherwise per hour: the stack, each part and pool of it, the GPUs of each team."""
         costs: list[dict[str, str]] = []
         for each in (self.before, self.after):
-            rows = {"all nodes": each.cost.text}
+            rows = {"the stack": each.cost.text}
+            rows |= {name: part.text for name, part in each.cost.parts.items() if name != "nodes"}
             priced = (pool for pool in each.cost.pools if pool.per_node is not None)
             rows |= {f"nodes of {pool.name}": range_text(pool.per_hour_min, pool.per_hour_max) for pool in priced}
             rows |= {f"GPUs of team {name}": f"{range_text(c.per_hour)} ({c.count})" for name, c in each.teams.items()}

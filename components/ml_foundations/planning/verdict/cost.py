@@ -100,7 +100,7 @@ class Cost:
 
     @property
     def text(self) -> str:
-        """What all nodes cost at least and at most, without those whose price is not known."""
+        """The cost at least and at most, without what has no known price."""
         if self.unknown and not self.is_known:
             return "unknown"
         return f"{'at least ' if self.unknown else ''}{range_text(*self.at_least)}"

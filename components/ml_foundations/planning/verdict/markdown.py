@@ -41,7 +41,7 @@ def of_comparison(comparison: Comparison) -> str:
     """What changes from one plan to another."""
     changes = [(change, change.after.reasons if change.after else ()) for change in comparison.changes]
     rows = [(each.name, *each.verdicts(comparison.absent), "\n".join(map(sentence, why))) for each, why in changes]
-    costs, same = comparison.costs(), f"Cost of all nodes per hour in USD: {comparison.after.cost.text}, as before."
+    costs, same = comparison.costs(), f"Cost of the stack per hour in USD: {comparison.after.cost.text}, as before."
     return _comment(
         f"{_OUTCOMES[comparison.exit_code]} {comparison.answer}",
         _table(("USD per hour", "before", "after"), costs) if costs else same,

@@ -90,8 +90,8 @@ def collect(rehearsal: Rehearsal) -> Fleet:
 
 def judged(rehearsal: Rehearsal) -> Verdicts:
     """Return what the proof says of the deployed stack; if it fails, that: the stack is shown all the same."""
-    resources, kept = _deployed(rehearsal)
     try:
+        resources, kept = _deployed(rehearsal)
         return judge_program(resources, kept=kept)
     except Exception as error:
         message = f"the proof could not judge what is deployed: {type(error).__name__}: {error}"
