@@ -122,8 +122,8 @@ def test_what_a_removal_left_is_removed(tmp_path: Path) -> None:
 def test_down_names_what_would_be_left_on_google_cloud(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
     pod_class = {"provisioner": "pd.csi.storage.gke.io", "parameters": {"type": "pd-ssd"}, "metadata": {"name": "fast"}}
-    claim = {"metadata": {"name": "data", "namespace": "team"}, "spec": {"storageClassName": "fast"}}
-    claim["spec"] |= {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Gi"}}}
+    size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Gi"}}}
+    claim = {"metadata": {"name": "data", "namespace": "team"}, "spec": {"storageClassName": "fast", **size}}
     zone = {"name": "c", "location": "us-central1-a", "removeDefaultNodePool": True}
     cpu = {"name": "cpu", "location": "us-central1-a", "nodeCount": 1, "nodeConfig": {"machineType": "n2-standard-8"}}
     resources = [
