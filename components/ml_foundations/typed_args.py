@@ -780,10 +780,18 @@ class DiskClassArgs(TypedDict):
 
 
 class FilestoreArgs(TypedDict):
-    """Filestore, for ReadWriteMany volumes of 1Ti and more: an instance for each."""
+    """Filestore, for ReadWriteMany volumes: an instance for each."""
 
     tiers: NotRequired[list[str]]
-    """basic-hdd, zonal or enterprise (in several zones): a class `filestore-<tier>` for each. Default zonal."""
+    """basic-hdd, zonal, regional or enterprise; the class of each is `filestore-<tier>`. Default zonal.
+
+    The smallest volume has 1Ti; of basic-hdd (GKE 1.33 and later) and of regional it has 100Gi. Instances of regional
+    and enterprise are in several zones. Choose regional; enterprise is kept for volumes that exist."""
+    zones: NotRequired[list[str]]
+    """Where instances are made: the zones of the nodes that mount them. Default the zone of the first pod.
+
+    If there is one zone, an instance is made as soon as its volume is declared. Otherwise it is made while the first
+    pod, and so its node, waits for it."""
     reserved_range: NotRequired[str]
     """The name of the address range of private service access, for a shared VPC; default direct peering."""
 
