@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every command starts Python several times: let it keep what it compiled, whatever the user's shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up down status report test quick lint format bench differential faults lock generate release install clean help
+.PHONY: up down status report quota test quick lint format bench differential faults lock generate release install clean help
 .DEFAULT_GOAL := up
 
 up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
@@ -19,7 +19,8 @@ up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJE
 down: ## remove the rehearsal and all it made: make down [STACK=dev] [PROJECT=examples/minimal]
 status: ## which processes of a rehearsal run
 report: ## show again what a rehearsal came to
-down status report: .venv/.ready
+quota: ## print the quotas of Google Cloud and the APIs that a stack needs: make quota [STACK=dev]
+down status report quota: .venv/.ready
 	@$(REHEARSE) $@ --project "$(PROJECT)" --stack "$(STACK)"
 
 test: lint ## lint, type-check and run the whole test suite

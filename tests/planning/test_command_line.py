@@ -18,6 +18,7 @@ KEYS = {
     "workloads": {"kind", "namespace", "name", "verdict", "reasons", "warnings", "gpus"},
     "stack": {"verdict", "reasons"},
     "cost": {"currency", "per_hour_min", "per_hour_max", "unknown", "pools", "storage", "platform", "teams"},
+    "quota": set[str](),
 }
 
 
@@ -61,6 +62,20 @@ def test_json_has_the_keys_of_the_contract(tmp_path: Path, capsys: pytest.Captur
         "platform": {},
         "teams": {},
     }
+
+
+def test_nodes_of_google_cloud_bring_their_quotas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = {
+        "node.kubernetes.io/instance-type": "g2-standard-8",
+        "topology.kubernetes.io/region": "us-central1",
+        "cloud.google.com/gke-accelerator": "nvidia-l4",
+        "cloud.google.com/gke-accelerator-count": "1",
+    }
+    run(tmp_path, pool("l4", 3, labels), node("mine"))
+    needs = {need["name"]: need for need in json.loads(capsys.readouterr().out)["quota"]}
+    assert needs.keys() == {"CPUS", "CPUS_ALL_REGIONS", "GPUS_ALL_REGIONS", "INSTANCES", "NVIDIA_L4_GPUS"}
+    l4 = {"region": "us-central1", "name": "NVIDIA_L4_GPUS", "at_least": 0, "at_most": 3, "unit": "GPUs", "note": ""}
+    assert needs["NVIDIA_L4_GPUS"] == l4
 
 
 def test_a_list_as_kubectl_prints_it_is_its_items(tmp_path: Path) -> None:

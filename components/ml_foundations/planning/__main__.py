@@ -4,16 +4,19 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.planning.input import documents
 from ml_foundations.planning.input.without import without
+from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.verdict import compare, markdown, report
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.judging import uncollected
 from ml_foundations.planning.verdict.program import judge_documents
+from ml_foundations.planning.verdict.quota_needs import quota_of_nodes
 
 _UNREADABLE = 2
 _VERDICTS = {"text": report.as_text, "json": report.as_json, "markdown": markdown.of_verdicts}
@@ -40,6 +43,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ml_found
             print(f"error: {text}", file=sys.stderr)
         return _UNREADABLE
     verdicts = judge_documents(found)
+    if style == "json":
+        needs = quota_of_nodes(node_class(each) for each in found if each["kind"] == "Node")
+        verdicts = replace(verdicts, needs=needs)
     _print(_VERDICTS[style](verdicts))
     return verdicts.exit_code
 

@@ -1,6 +1,7 @@
 """What the commands of a rehearsal do."""
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -8,11 +9,14 @@ import signal
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ml_foundations.catalog.quotas import needed_apis
 from ml_foundations.planning.__main__ import tell
+from ml_foundations.planning.input.program import named
+from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.rehearsal import files
 from ml_foundations.rehearsal.cloud import brought_nodes, replica
@@ -94,6 +98,22 @@ def _refuse_early(rehearsal: Rehearsal) -> None:
         found = declared(rehearsal)
     if found.is_certain:
         raise RehearsalError(f"the program fails: {found.error}")
+
+
+def _quota(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
+    """Print the quotas and APIs that the program needs, whether or not it is rehearsed."""
+    from ml_foundations.rehearsal.engine.declared import declared  # as above
+
+    environment.source_stack_file(rehearsal)
+    found = declared(rehearsal, judged=False)
+    if found.error:
+        raise RehearsalError(f"the program fails: {found.error}")
+    resources = [named(each, urn.rpartition("::")[2]) for urn, each in found.resources.items()]
+    needs, apis = quota_needs(resources), needed_apis(resources)
+    if args.json:
+        print(json.dumps({"quota": [asdict(need) for need in needs], "apis": apis}, indent=2))
+    else:
+        tables.show_quotas(needs, apis, output())
 
 
 def _doctor(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
@@ -264,4 +284,5 @@ def _show_hints(rehearsal: Rehearsal) -> None:
     )
 
 
-_COMMANDS = {does.__name__[1:]: does for does in (_up, _down, _status, _report, _env, _kubeconfig, _diff, _doctor)}
+_ALL = (_up, _down, _status, _report, _env, _kubeconfig, _diff, _doctor, _quota)
+_COMMANDS = {does.__name__[1:]: does for does in _ALL}

@@ -1,11 +1,13 @@
 """Nodes of GKE node pools that are only declared: what GKE will make of them, by the catalog."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from ml_foundations.catalog import machine_types, node_resources
 from ml_foundations.catalog.machine_types import MachineType, UnknownNameError, gpu_model
+from ml_foundations.catalog.node_resources import LOCAL_SSD_GIB
 from ml_foundations.catalog.nodes import advertised_gpus, node_labels, node_taints
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import TAINT_EFFECTS, PoolGpu, PoolTraits, plain_traits, pool_sizes
@@ -43,9 +45,14 @@ def from_node_pool(
     fewest, most = pool.sizes
     allocatable = scheduled(pool.allocatable(known))
     zones = pool.zones if len(pool.zones) > 1 else ()
-    grace = pool.traits.shutdown_grace
-    node = pool.node(known)
-    return NodeClass(name, node, most, fewest, allocatable, zones, pool.most_per_zone, shutdown_grace=grace)
+    found = NodeClass(name, pool.node(known), most, fewest, allocatable, zones, pool.most_per_zone)
+    return replace(
+        found,
+        shutdown_grace=pool.traits.shutdown_grace,
+        surge=pool.surge,
+        disk_gib=pool.traits.boot_disk_gib,
+        local_ssd_gib=pool.local_ssd_gib,
+    )
 
 
 _MACHINE = ("machineType", "guestAccelerators", "advancedMachineFeatures", "imageType")
@@ -112,6 +119,24 @@ class _Pool:
     def sizes(self) -> tuple[int, int]:
         """The fewest and the most nodes over all zones."""
         return pool_sizes(self._inputs, len(self.zones))
+
+    @property
+    def surge(self) -> int:
+        """The most nodes that an upgrade adds; GKE's default is 1 (GKE, "Node upgrade strategies")."""
+        upgrade, most = section(self._inputs, "upgradeSettings"), self.sizes[1]
+        surge = most if upgrade.get("strategy") == "BLUE_GREEN" else upgrade.get("maxSurge")
+        is_brief = self.traits.flex_start or self.traits.queued  # and has no upgrades of this kind
+        return 0 if is_brief else min(int(surge) if isinstance(surge, (int, float)) else 1, most)
+
+    @property
+    def local_ssd_gib(self) -> int:
+        """The local SSDs of a node, of 375 GiB each where the machine comes with none."""
+        machine, config = self.machine, self._config
+        if machine.local_ssd == "attached":
+            return machine.local_ssd_gib or 0
+        uses = ("ephemeralStorageLocalSsdConfig", "localNvmeSsdBlockConfig")
+        counts = (config.get("localSsdCount"), *(section(config, use).get("localSsdCount") for use in uses))
+        return sum(int(count) for count in counts if isinstance(count, (int, float))) * LOCAL_SSD_GIB
 
     @property
     def most_per_zone(self) -> int:

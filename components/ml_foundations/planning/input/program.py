@@ -30,6 +30,8 @@ _CHARTS = frozenset(each.name for each in vars(versions).values() if isinstance(
 """The charts of our components: what they run is taken off the nodes, or runs beside them."""
 _CONTROLLERS = {"jobset.x-k8s.io": ("jobset", "JobSetController"), "kueue.x-k8s.io": ("kueue", "TrainingQueue")}
 """By the group of kinds that GKE does not bring: the chart that does, and the component that installs it."""
+NO_LIST = ("list of node pools",)
+"""What is not known of a cluster whose pools the program does not list."""
 _DEFAULT_POOL_NODES = 1
 """The nodes per zone of the pool that GKE makes with a cluster, where nobody says how many."""
 
@@ -134,7 +136,7 @@ def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[
     cluster = clusters[0]
     if len(clusters) > 1 or cluster.get("enableAutopilot"):
         return [_unknown_nodes("the cluster's nodes")]
-    own = [from_node_pool(pool, cluster, operator) for pool in [*_own_pools(cluster), *pools]]
+    own = [from_node_pool(pool, cluster, operator) for pool in [*own_pools(cluster), *pools]]
     return [*own, _unknown_nodes("nodes of pools that GKE makes")] if makes_pools(cluster, resources) else own
 
 
@@ -145,7 +147,7 @@ def makes_pools(cluster: Manifest, resources: Iterable[Resource]) -> bool:
     return may or any(each.get("enabled") for each in (section(cluster, "clusterAutoscaling"), *classes))
 
 
-def _own_pools(cluster: Manifest) -> Iterable[Manifest]:
+def own_pools(cluster: Manifest) -> Iterable[Manifest]:
     """The pools that come with a cluster: those in its own inputs, or the default one."""
     common = {"location": cluster.get("location")}
     yield from ({**common, **pool} for pool in items(cluster, "nodePools"))
@@ -156,7 +158,7 @@ def _own_pools(cluster: Manifest) -> Iterable[Manifest]:
 
 def _unknown_nodes(name: str) -> NodeClass:
     manifest: dict[str, Any] = {"kind": "Node", "metadata": {"name": UNKNOWN, "annotations": {MAX_NODES: "1"}}}
-    return NodeClass(name, manifest, fewest=0, unknown=("list of node pools",))
+    return NodeClass(name, manifest, fewest=0, unknown=NO_LIST)
 
 
 def _without_devices(nodes: Iterable[NodeClass], resources: Sequence[Resource]) -> Iterable[NodeClass]:

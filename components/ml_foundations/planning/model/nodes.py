@@ -48,6 +48,9 @@ class NodeClass:
         unknown: Fields of the pool that are not known yet: whether its nodes take a pod is not known either.
         lacks: Extended resources and device classes that none of the nodes has, whatever else is not known.
         shutdown_grace: Seconds that pods have to end when Google takes a Spot node back.
+        surge: The most nodes that an upgrade of the pool adds for a while.
+        disk_gib: The size of a node's boot disk; 0 if it is not known.
+        local_ssd_gib: The size of a node's local SSDs; 0 if it is not known.
         labels: The labels of the nodes.
         is_template: Whether the nodes do not exist yet, so that their names are not known.
     """
@@ -62,6 +65,9 @@ class NodeClass:
     unknown: tuple[str, ...] = ()
     lacks: frozenset[str] = frozenset()
     shutdown_grace: int = SPOT_GRACE_SECONDS
+    surge: int = 0
+    disk_gib: int = 0
+    local_ssd_gib: int = 0
 
     def __post_init__(self) -> None:
         self.labels = labels_of(self.manifest)

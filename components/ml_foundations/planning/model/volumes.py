@@ -24,7 +24,8 @@ from ml_foundations.planning.model.workloads import Workload, ordinals
 
 _OPTS_IN = "hostNetworkPodKSA"
 """The attribute by which a bucket is mounted by the pod's account on the node's network."""
-_IN_EVERY_ZONE = "enable-multi-zone-provisioning"
+IN_EVERY_ZONE = "enable-multi-zone-provisioning"
+"""The parameter of a class whose volumes are a disk in each zone (GKE, "Hyperdisk ML")."""
 _ZONAL_PROVISIONERS = (PD_CSI, "kubernetes.io/gce-pd")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
@@ -208,8 +209,12 @@ class Volumes:
             driver = storage_class.get("provisioner")
             of = PD_CSI if driver in _ZONAL_PROVISIONERS else driver
             billed: Mapping[str, int] = billed_storage(of, parameters, milli(size)) if is_known else {}
-            zones = allowed_zones(storage_class) if _IN_EVERY_ZONE in parameters else ()
+            zones = allowed_zones(storage_class) if IN_EVERY_ZONE in parameters else ()
             yield Stored(claim, storage_class, billed, count * max(len(zones), 1), owner)
+
+    def class_that_makes(self, claim: Manifest) -> Manifest:
+        """Return the storage class that makes a claim's volume; empty if the volume exists, or no class is known."""
+        return {} if self._volume_of(claim) else self._free.class_of(self.with_default_class(claim))
 
     def class_refusals(self, claim: Manifest) -> Iterable[Refusal]:
         """Why the driver of a claim's class gives it no volume; where it gives a larger one, that is not certain."""

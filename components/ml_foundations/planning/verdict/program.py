@@ -22,6 +22,7 @@ from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.network_policies import network_findings
 from ml_foundations.planning.verdict.platform import platform_findings
 from ml_foundations.planning.verdict.platform_cost import platform_cost
+from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.retained import retained
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.planning.verdict.webhooks import webhook_findings
@@ -56,5 +57,11 @@ def judge_program(
     cannot = Verdict.CANNOT_FIT if any(each.severity is Severity.ERROR for each in more) else verdicts.stack
     cost = replace(verdicts.cost, platform=tuple(platform_cost(found, nodes, verdicts.cost.region)))
     left = (inputs for _, inputs in kept)
-    stays = tuple(retained(verdicts.stored, objects_of(found), left, cost.region))
-    return replace(verdicts, stack=cannot, reasons=(*verdicts.reasons, *more), cost=cost, retained=stays)
+    return replace(
+        verdicts,
+        stack=cannot,
+        reasons=(*verdicts.reasons, *more),
+        cost=cost,
+        retained=tuple(retained(verdicts.stored, objects_of(found), left, cost.region)),
+        needs=quota_needs(found, existing),
+    )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict.cost import NOT_COUNTED, PoolCost
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.gpu_cost import GpuCost
+from ml_foundations.planning.verdict.quota_needs import summary
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.planning.verdict.verdicts import Verdicts
 
@@ -48,6 +50,7 @@ def as_json(verdicts: Verdicts) -> dict[str, Any]:
             "platform": _pieces_as_json(verdicts.cost.platform),
             "teams": {namespace: _cost_as_json(cost) for namespace, cost in verdicts.teams.items()},
         },
+        "quota": [asdict(need) for need in verdicts.needs],
     }
 
 
@@ -88,6 +91,8 @@ def as_summary(verdicts: Verdicts) -> str:
     if cost.unknown:
         lines.append(f"No price is known for {', '.join(cost.unknown)}.")
     lines += as_lines(verdicts.retained)
+    if verdicts.needs:
+        lines.append(f"It needs {summary(verdicts.needs)}; `ml-foundations quota` lists them all.")
     lines += [f"Team {namespace}: {gpus_text(gpus)}" for namespace, gpus in verdicts.teams.items()]
     return "\n".join(lines)
 

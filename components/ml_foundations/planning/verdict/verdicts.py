@@ -10,6 +10,7 @@ from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.cost import Cost, RunCost, sum_known
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.gpu_cost import GpuCost
+from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import Retained
 
 
@@ -54,6 +55,8 @@ class Verdicts:
     """The volumes that are made for claims."""
     retained: tuple[Retained, ...] = ()
     """What outlives the stack; of a Pulumi program only."""
+    needs: tuple[QuotaNeed, ...] = ()
+    """The quotas of Google Cloud that nodes and disks take from, as far as somebody asked for them."""
 
     @property
     def is_empty(self) -> bool:

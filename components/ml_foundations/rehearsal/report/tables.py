@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.objects import RELEASE
+from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import Report
@@ -22,6 +23,16 @@ def show(report: Report, rehearsal: Rehearsal, console: Console) -> None:
     """Print the report as tables, the answer first."""
     console.print(_verdict(report, rehearsal))
     console.print(Group(*_tables(report)))
+
+
+def show_quotas(needs: Iterable[QuotaNeed], apis: Iterable[str], console: Console) -> None:
+    """Print the quotas and the APIs of Google Cloud that a stack needs, the APIs as a command that enables them."""
+    table = _table("Quotas", "region", "quota", "at least", "at most", "of", "note")
+    for need in needs:
+        table.add_row(need.region, need.name, f"{need.at_least:,}", f"{need.at_most:,}", need.unit, need.note)
+    console.print(table)
+    command = " \\\n  ".join(["gcloud services enable", *apis, "--project PROJECT"])
+    console.print(Text(f"\nAPIs\n{command}"))
 
 
 def _verdict(report: Report, rehearsal: Rehearsal) -> Text:

@@ -1,0 +1,182 @@
+"""The quotas of Google Cloud that declared nodes, disks and addresses take from."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ml_foundations.catalog.disks import BILLED_BY_SPEED, FILESTORE_CSI, LUSTRE_CSI, PD_CSI
+from ml_foundations.catalog.pools import CLUSTER
+from ml_foundations.catalog.quotas import quota
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import Manifest, items, section
+from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.input.node_pools import from_node_pool
+from ml_foundations.planning.input.program import NAT, NO_LIST, Resource, nodes_of, objects_of, own_pools
+from ml_foundations.planning.model.nodes import NodeClass, comes_on_request, machine_of
+from ml_foundations.planning.model.volumes import IN_EVERY_ZONE, Volumes, allowed_zones
+
+_GLOBAL, _OPEN = "all regions", "region not known"
+_REGIONAL = "at most includes the second copy of regional disks; whether it counts is unverified"
+_RESERVED = "taken when the reservation is made, in the project that owns it"
+_NOT_COUNTED = "not counted: too little is known of these nodes"
+_UNVERIFIED = "unverified: no source has this quota for it"
+
+
+@dataclass(frozen=True)
+class QuotaNeed:
+    """What is needed of a quota in a region, with the fewest and with the most nodes."""
+
+    region: str
+    name: str
+    """As `gcloud compute regions describe` prints it, or its id in the Cloud Quotas API."""
+    at_least: int
+    at_most: int
+    unit: str
+    note: str = ""
+
+    def plus(self, other: "QuotaNeed") -> "QuotaNeed":
+        """Return the sum of both."""
+        least, most = self.at_least + other.at_least, self.at_most + other.at_most
+        notes = dict.fromkeys(filter(None, (self.note, other.note)))
+        return replace(self, at_least=least, at_most=most, note="; ".join(notes))
+
+
+_Needs = dict[tuple[str, str, bool], QuotaNeed]
+"""Needs by region, quota and whether they are of a reservation."""
+
+
+def quota_needs(resources: Iterable[Resource], existing: Sequence[Resource] = ()) -> tuple[QuotaNeed, ...]:
+    """Return what nodes, claims and addresses of a program take from quotas, at least and at most.
+
+    At most includes nodes that an upgrade adds. The speed of disks is counted for Hyperdisk ML
+    only. Nodes of which too little is known have a row of their own.
+    """
+    found = list(resources)
+    clusters = [inputs for type_, inputs in found if type_ == CLUSTER]
+    # The nodes of a cluster that the program does not make have their quota already.
+    nodes = [node for node in nodes_of(found, existing) if clusters or node.unknown != NO_LIST]
+    places = {_region(each.get("location")) for each in clusters} or {*map(_region_of, nodes)}
+    region = places.pop() if len(places) == 1 else _OPEN
+    disks = _of_claims(objects_of(found), clusters, region)
+    addresses = (_need("address/nat", region, 1, 1) for type_, _ in found if type_ == NAT)
+    sums = _summed([*_of_nodes(nodes), *disks, *addresses])
+    # GKE removes this pool before it makes the others, so that it is not added to them.
+    for key, first in _summed(_of_nodes(_removed_pools(clusters))).items():
+        need = sums.get(key, first)
+        least, most = max(need.at_least, first.at_least), max(need.at_most, first.at_most)
+        sums[key] = replace(need, at_least=least, at_most=most)
+    return tuple(sums[key] for key in sorted(sums))
+
+
+def quota_of_nodes(nodes: Iterable[NodeClass]) -> tuple[QuotaNeed, ...]:
+    """Return what nodes take from quotas, as far as their labels show it."""
+    sums = _summed(_of_nodes(nodes))
+    return tuple(sums[key] for key in sorted(sums))
+
+
+def summary(needs: Sequence[QuotaNeed]) -> str:
+    """Return how many quotas there are, and the largest of GPUs or else of vCPUs."""
+    regional = [need for need in needs if need.region != _GLOBAL]
+    by_unit = [[need for need in regional if need.unit == unit] for unit in ("GPUs", "vCPUs")]
+    most = max(by_unit[0] or by_unit[1] or regional, key=lambda need: need.at_most)
+    return f"{len(needs)} quotas of Google Cloud, such as {most.at_most} {most.name} in {most.region}"
+
+
+def _summed(needs: Iterable[QuotaNeed]) -> _Needs:
+    sums: _Needs = {}
+    for need in needs:
+        key = need.region, need.name, need.note == _RESERVED
+        if need.at_most:
+            sums[key] = sums[key].plus(need) if key in sums else need
+    return sums
+
+
+def _of_nodes(nodes: Iterable[NodeClass]) -> Iterator[QuotaNeed]:
+    for node in nodes:
+        machine, given = machine_of(node), node.labels
+        if machine is None:
+            if node.unknown:
+                yield QuotaNeed(_OPEN, node.name, 0, node.count, "nodes", _NOT_COUNTED)
+            continue
+        family, vcpus = machine.name.partition("-")[0], machine.vcpus
+        gpu, disk = given.get(labels.GKE_ACCELERATOR) or machine.gpu, given.get(labels.GKE_BOOT_DISK)
+        gpus = int(given.get(labels.GKE_ACCELERATOR_COUNT) or machine.gpu_count)
+        bought = {f"vcpu/{family}": vcpus, f"gpu/{gpu}": gpus}
+        disks = {f"disk/{disk}": node.disk_gib, f"local-ssd/{family}": node.local_ssd_gib}
+        everywhere = {"vcpus/all": vcpus, "gpus/all": gpus}
+        is_spot = "true" in (given.get(labels.GKE_SPOT), given.get(labels.GKE_FLEX_START))
+        is_spot = is_spot or comes_on_request(node)
+        for what, amount in ({"instance/all": 1} | bought | disks | everywhere).items():
+            region = _GLOBAL if what in everywhere else _region_of(node)
+            most = amount * (node.count + node.surge)
+            need = _need(what, region, amount * node.fewest, most, preemptible=is_spot)
+            is_reserved = what in bought and labels.GKE_RESERVATION in given
+            yield replace(need, note=_RESERVED) if is_reserved else need
+
+
+def _need(what: str, region: str, least: int, most: int, *, preemptible: bool = False) -> QuotaNeed:
+    kind, _, name = what.partition("/")
+    row, column = quota(kind, name), "preemptible" if preemptible else "standard"
+    written = row[column].replace("{name}", name.upper().replace("-", "_"))
+    note = _UNVERIFIED if column in row["unverified"] else ""
+    return QuotaNeed(region, written, least, most, row["unit"], note)
+
+
+def _removed_pools(clusters: Iterable[Mapping[str, Any]]) -> Iterator[NodeClass]:
+    for cluster in clusters:
+        if cluster.get("removeDefaultNodePool"):
+            pools = own_pools({**cluster, "removeDefaultNodePool": False})
+            yield from (replace(from_node_pool(pool, cluster), surge=0) for pool in pools)
+
+
+def _region_of(node: NodeClass) -> str:
+    return _region(node.labels.get(labels.REGION))
+
+
+def _region(location: Any) -> str:
+    return "-".join(location.split("-")[:2]) if isinstance(location, str) and location else _OPEN
+
+
+def _of_claims(objects: Sequence[Manifest], clusters: Sequence[Manifest], region: str) -> Iterator[QuotaNeed]:
+    """Yield what the disks and shares of claims take, of StatefulSets one for each replica."""
+    kinds = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+    by_kind = {kind: [each for each in objects if each["kind"] == kind] for kind in kinds}
+    volumes = Volumes(by_kind, clusters[0] if len(clusters) == 1 else None)
+    claims = [(claim, 1) for claim in volumes.claims]
+    for spec in (section(each, "spec") for each in objects if each["kind"] == "StatefulSet"):
+        replicas: Any = spec.get("replicas", 1)
+        count = int(replicas) if isinstance(replicas, (int, float)) else 1
+        claims += [(claim, count) for claim in items(spec, "volumeClaimTemplates")]
+    for claim, count in ((each, count) for each, count in claims if each is not UNKNOWN):
+        gib = _whole(section(claim, "spec", "resources", "requests").get("storage"), 1 << 30)
+        for need in _of_volume(volumes.class_that_makes(claim), gib, region):
+            yield replace(need, at_least=need.at_least * count, at_most=need.at_most * count)
+
+
+def _of_volume(storage_class: Manifest, gib: int, region: str) -> Iterator[QuotaNeed]:
+    parameters, driver = section(storage_class, "parameters"), storage_class.get("provisioner")
+    if driver == FILESTORE_CSI:
+        tier = str(parameters.get("tier") or "standard").lower()
+        taken = max(gib, int(quota("filestore", tier)["smallest"] or 0))
+        yield _need(f"filestore/{tier}", region, taken, taken)
+    elif driver == LUSTRE_CSI:
+        yield _need("lustre/*", region, gib, gib)
+    elif driver in (PD_CSI, "kubernetes.io/gce-pd"):
+        type_ = str(parameters.get("type") or "pd-standard")
+        disks = len(allowed_zones(storage_class)) if IN_EVERY_ZONE in parameters else 1
+        need = _need(f"disk/{type_}", region, gib * disks, gib * disks)
+        is_regional = parameters.get("replication-type") == "regional-pd"
+        yield replace(need, at_most=2 * gib, note=_REGIONAL) if is_regional else need
+        if type_ == BILLED_BY_SPEED:
+            mib = disks * _whole(parameters.get("provisioned-throughput-on-create"), 1 << 20)
+            yield _need(f"throughput/{type_}", region, mib, mib)
+
+
+def _whole(quantity: Any, unit: int) -> int:
+    """Return a quantity in whole units, rounded up; 0 if there is none, or it is not known."""
+    try:
+        return math.ceil(parse_quantity(quantity) / unit)
+    except ValueError:
+        return 0
