@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every command starts Python several times: let it keep what it compiled, whatever the user's shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up down status report quota test quick lint format bench differential faults lock generate release install clean help
+.PHONY: up down status report quota test quick lint format bench differential faults lock generate outdated release install clean help
 .DEFAULT_GOAL := up
 
 up: .venv/.ready ## rehearse a stack on this machine: make up [STACK=dev] [PROJECT=examples/minimal] [NODES=nodes.yaml]
@@ -51,6 +51,9 @@ lock: .venv/.ready ## update the lock, after a change of the dependencies in pyp
 
 generate: .venv/.ready ## write arguments, schemas and pages, after a change of a component's arguments
 	@$(RUN) codegen
+
+outdated: .venv/.ready ## list images and charts whose version was last checked more than 90 days ago
+	@$(RUN) codegen.outdated
 
 release: .venv/.ready ## make dist/: wheel, sdist, schema, SBOM and notes; the wheel is tried in an empty environment
 	rm -rf dist && mkdir dist

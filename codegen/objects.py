@@ -46,6 +46,7 @@ CHOICES: dict[str, _Arguments] = {
     "served_by: gke": {"autoscaling": {"max_replicas": 2, "metric": "m", "target": "1", "served_by": "gke"}},
     "disruption_budget: false": {"disruption_budget": False},
     "callers": {"callers": ["web"]},
+    "api_key_env": {"api_key_env": "VLLM_API_KEY"},
     "monitoring: google": {"monitoring": "google"},
     "monitoring: prometheus": {"monitoring": "prometheus"},
     "files": {"files": {"/a.yaml": "a: 1"}},

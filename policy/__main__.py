@@ -9,6 +9,7 @@ from ml_foundations.kubernetes.trees import UNKNOWN, unknown_paths
 from ml_foundations.planning.input.program import NODE_POOL, Resource, is_judged
 from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.proof import is_rehearsed
 from pulumi_policy import (
     EnforcementLevel,
     PolicyPack,
@@ -98,7 +99,8 @@ def proof_policy(name: str, about: str, *, mandatory: bool) -> StackValidationPo
             for (_, inputs), urn in judged
             if inputs.get("metadata") is not UNKNOWN
         }
-        for finding in judge_program(resource for resource, _ in judged).findings:
+        verdicts = judge_program((resource for resource, _ in judged), rehearsed=is_rehearsed())
+        for finding in verdicts.findings:
             if (finding.severity is Severity.ERROR) == mandatory:
                 text = f"{finding.severity} {finding.rule}: {finding.object}: {finding.message}. {finding.remedy}"
                 report_violation(text, urns.get(finding.object))

@@ -22,7 +22,9 @@ def main() -> None:
     """Declare the environment that the stack file describes."""
     settings = stack_file.load()
     there = settings.node_pools.values() if isinstance(settings.cluster, existing.ExistingCluster) else ()
-    with Proof(settings.proof.accept, settings.proof.monthly_budget, settings.places, existing.node_pools(there)):
+    proof = settings.proof
+    pools = existing.node_pools(there)
+    with Proof(proof.accept, proof.monthly_budget, settings.places, pools, proof.require_digests):
         _environment(settings)
 
 

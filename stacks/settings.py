@@ -29,7 +29,9 @@ from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.gpu.operator import GpuOperatorSpec
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import name_of, namespace_of
+from ml_foundations.kubernetes.trees import leaves
 from ml_foundations.planning.verdict.findings import RULES
+from ml_foundations.planning.verdict.placeholders import placeholder
 from ml_foundations.storage.classes import StorageClassesSpec
 from ml_foundations.tenancy.jobset_controller import JobSetControllerSpec
 from ml_foundations.tenancy.team_namespace import TeamNamespaceSpec
@@ -68,6 +70,8 @@ class ProofSettings(Spec):
     """Rules whose errors are accepted, each with the reason."""
     monthly_budget: Decimal | None = Field(default=None, ge=0)
     """The most US dollars that nodes, storage, clusters and networks may cost in a month, at list prices."""
+    require_digests: bool = False
+    """Whether to warn of images that are named without a digest; default false."""
 
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
@@ -161,7 +165,14 @@ class Settings(Spec):
         }
         flavors = {f"ResourceFlavor {name}": _in_file(f"nodePools.{name}") for name in self.gpu_pools}
         queues = {f"ClusterQueue {name}": _in_file(f"teams.{name}.queue") for name in self.teams}
-        return namespaced | flavors | queues
+        return namespaced | flavors | queues | self._placeholders
+
+    @property
+    def _placeholders(self) -> dict[str, str]:
+        """Return where in the file each value is that stands for one of the user's own, by the value."""
+        given = self.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
+        found = [(value, _in_file(path)) for path, value in leaves(given) if placeholder(value)]
+        return dict(reversed(found))  # the first place of a value counts
 
 
 KEYS = [to_camel(name) for name in Settings.model_fields if name != "project"]

@@ -1,6 +1,7 @@
 """Proof before spend, in a Pulumi program: what it declares is judged, and refused where it can never run."""
 
 import asyncio
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -18,8 +19,15 @@ from ml_foundations.planning.input.program import Resource, is_judged, named
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.verdict.images import image_findings
+from ml_foundations.planning.verdict.placeholders import PLACEHOLDER
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.verdicts import Verdicts
+
+
+def is_rehearsed() -> bool:
+    """Return whether this program is rehearsed: then nothing goes to Google Cloud, and placeholders may stay."""
+    return "ML_FOUNDATIONS_REHEARSAL" in os.environ
 
 
 class Proof:
@@ -50,6 +58,7 @@ class Proof:
         monthly_budget: Decimal | None = None,
         places: Mapping[str, str] | None = None,
         existing: Sequence[Resource] = (),
+        require_digests: bool = False,
     ) -> None:
         """Begin to collect.
 
@@ -57,14 +66,16 @@ class Proof:
             accepted: Rules whose errors are shown as warnings, each with the reason, which is shown too.
             monthly_budget: US dollars that the stack may cost per month, at most; an excess is an error.
             places: Where the user wrote an object, by its name in findings, such as "Job research/align": a path in a
-                configuration, which findings then show.
+                configuration, which findings then show. Where the user wrote a placeholder, by its value.
             existing: Node pools of a cluster that exists already: the type and the inputs of each, as the engine would
                 get them. No other nodes of the cluster have GPUs then.
+            require_digests: Whether to warn of images that are named without a digest.
         """
         self._accepted = dict(accepted or {})
         self._monthly_budget = None if monthly_budget is None else Decimal(str(monthly_budget))
         self._places = places or {}
         self._existing = existing
+        self._require_digests = require_digests
         self._declared: list[pulumi.ResourceTransformationArgs] = []
         self._registered: list[tuple[str, str, dict[str, Any]]] = []
         self._retained: list[bool] = []
@@ -97,7 +108,7 @@ class Proof:
         if not self.judges:
             return
         try:
-            verdicts = judge_program(self._as_declared(), self._existing)
+            verdicts = judge_program(self._as_declared(), self._existing, rehearsed=is_rehearsed())
             if any(map(self._is_error, self._findings(verdicts))):
                 self._tell(verdicts)
         except pulumi.RunError as refusal:
@@ -152,7 +163,7 @@ class Proof:
             # Two of one name, in different components, are not told apart here.
             names[args.type_, args.name] = None if (args.type_, args.name) in names else name
         found = [named((type_, inputs), name, names.get((type_, name))) for type_, name, inputs in self._registered]
-        verdicts = judge_program(found, self._existing, compress(found, self._retained))
+        verdicts = judge_program(found, self._existing, compress(found, self._retained), rehearsed=is_rehearsed())
         self._tell(verdicts)
         return verdicts.stack
 
@@ -174,10 +185,15 @@ class Proof:
         findings = verdicts.findings
         if self._monthly_budget is not None and (excess := over_budget(verdicts.cost, self._monthly_budget)):
             findings.append(excess)
+        for item in verdicts.workloads if self._require_digests else ():
+            findings += image_findings(item.workload)
         return list(_merged(findings))
 
     def _sentence(self, finding: Finding) -> str:
-        place = self._places.get(finding.object.partition(" and ")[0])
+        name = finding.object.partition(" and ")[0]
+        if finding.rule == PLACEHOLDER:
+            name = finding.message.split('"')[1]  # its value
+        place = self._places.get(name)
         written = f" Written at {place}." if place else ""
         where = f"{finding.rule}, {finding.path}" if finding.path else finding.rule
         return f"{finding.object}: {finding.message}. {finding.remedy}{written} [{where}]"

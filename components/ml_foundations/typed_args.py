@@ -2203,6 +2203,9 @@ class InferenceServiceArgs(TypedDict):
     """Whether there is a Service; default true. Without one, `services` are all that it has."""
     service_type: NotRequired[str]
     """ClusterIP, NodePort or LoadBalancer: who can reach the Service; default ClusterIP, the cluster."""
+    api_key_env: NotRequired[str]
+    """The environment variable from which the server reads its API key, such as VLLM_API_KEY; by default it has none.
+    Pulumi makes a random key once. It is in the Secret `<service_name>-api-key`, under `key`."""
     deregister_seconds: NotRequired[int]
     """Seconds that a stopping pod still accepts requests, until all clients know that it stops; default 15."""
     drain_seconds: NotRequired[int]

@@ -20,7 +20,7 @@ TrainingJob(
     "finetune",
     {
         "namespace": team.namespace,
-        "image": "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime",
+        "image": "pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime",
         "command": ["torchrun", "--standalone", "--nproc-per-node=8", "/workspace/train.py"],
         "files": TRAIN,
         "gpu": "H100",
@@ -36,12 +36,17 @@ chat = InferenceService(
     "chat",
     {
         "namespace": team.namespace,
-        "image": "vllm/vllm-openai:v0.10.1",
+        "image": "vllm/vllm-openai:v0.31.0",
         "gpu": "L4",
         "cpu": "4",
         "memory": "16Gi",
-        # Fetched from Hugging Face, into the pod's home.
-        "arguments": ["--model=Qwen/Qwen3-4B", "--max-model-len=16384", "--port=8080"],
+        # Fetched from Hugging Face at this commit, into the pod's home.
+        "arguments": [
+            "Qwen/Qwen3-4B",
+            "--revision=1cfa9a7208912126459214e8b04321603b3df60c",
+            "--max-model-len=16384",
+            "--port=8080",
+        ],
         # GKE's own device plugin mounts the driver there. With the GPU Operator's, leave this out.
         "env": {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},
     },

@@ -29,7 +29,7 @@ TrainingJob(
     "finetune",
     {
         "namespace": team.namespace,
-        "image": "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime",
+        "image": "pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime",
         "command": ["python", "/workspace/train.py", "--checkpoints=/tmp"],
         "files": TRAIN,
         "gpus": l4.gpus_per_node,

@@ -7,6 +7,7 @@ from ml_foundations import InferenceService, TeamNamespace
 
 RANKING = Path(__file__).parent / "ranking"
 bucket = pulumi.Config().get("bucket")
+model = ["/models/chat"] if bucket else ["Qwen/Qwen3-8B", "--revision=b968826d9c46dd6066d109eabc6255188de91218"]
 
 team = TeamNamespace(
     "serving",
@@ -18,14 +19,9 @@ vllm = InferenceService(
     "chat",
     {
         "namespace": team.namespace,
-        "image": "vllm/vllm-openai:v0.10.1",
+        "image": "vllm/vllm-openai:v0.31.0",
         # From a bucket, which the service account may read, or from Hugging Face, into the pod's home.
-        "arguments": [
-            "--model=/models/chat" if bucket else "--model=Qwen/Qwen3-8B",
-            "--max-model-len=16384",
-            "--port=8080",
-            "--tensor-parallel-size=2",
-        ],
+        "arguments": [*model, "--max-model-len=16384", "--port=8080", "--tensor-parallel-size=2"],
         # GKE's own device plugin mounts the driver there. With the GPU Operator's, leave this out.
         "env": {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},
         "mounts": [{"bucket": bucket, "path": "/models", "read_only": True}] if bucket else [],
@@ -73,7 +69,12 @@ tgi = InferenceService(
         "image": "ghcr.io/huggingface/text-generation-inference:3.3.4",
         # Its Python is in root's home, which no other user may read, and its start makes the driver known as root.
         "image_user": True,
-        "arguments": ["--model-id=Qwen/Qwen2.5-3B-Instruct", "--max-total-tokens=8192", "--port=8080"],
+        "arguments": [
+            "--model-id=Qwen/Qwen2.5-3B-Instruct",
+            "--revision=aa8e72537993ba99e69dfaafa59ed015b17504d1",
+            "--max-total-tokens=8192",
+            "--port=8080",
+        ],
         # The server fetches its model from Hugging Face to the node's disk; a gated one needs this token.
         "secret_env": {"HF_TOKEN": {"name": "hugging-face", "key": "token", "optional": True}},
         "mounts": [{"scratch": "50Gi", "path": "/data"}],

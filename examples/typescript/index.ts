@@ -4,7 +4,7 @@ const team = new ml.TeamNamespace("research", { gpus: 8, cpu: "64", memory: "512
 
 new ml.TrainingJob("finetune", {
     namespace: team.namespace,
-    image: "pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime",
+    image: "pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime",
     command: ["python", "-c", "import torch; print(torch.cuda.get_device_name())"],
     gpu: "H100",
     gpus: 4,

@@ -29,9 +29,14 @@ chat = InferenceService(
     "chat",
     {
         "namespace": team.namespace,
-        "image": "vllm/vllm-openai:v0.10.1",
-        # Fetched from Hugging Face, into the pod's home.
-        "arguments": ["--model=Qwen/Qwen3-8B", "--max-model-len=8192", "--port=8080"],
+        "image": "vllm/vllm-openai:v0.31.0",
+        # Fetched from Hugging Face at this commit, into the pod's home.
+        "arguments": [
+            "Qwen/Qwen3-8B",
+            "--revision=b968826d9c46dd6066d109eabc6255188de91218",
+            "--max-model-len=8192",
+            "--port=8080",
+        ],
         # GKE's own device plugin mounts the driver there. With the GPU Operator's, leave this out.
         "env": {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},
         "gpu": l4.gpu,

@@ -155,7 +155,7 @@ def test_zones_matter_only_to_those_who_name_them() -> None:
 
 @pytest.mark.parametrize("stack", ["dev", "staging", "prod"])
 def test_the_stacks_of_the_project_fit(stack: str) -> None:
-    verdicts = judge_program((resource["type"], resource["inputs"]) for resource in recording.stack(stack))
+    verdicts = judge_program(((r["type"], r["inputs"]) for r in recording.stack(stack)), rehearsed=True)
     assert verdicts.workloads
     assert verdicts.stack is Verdict.FITS, verdicts.findings
     assert verdicts.cost.unknown == []

@@ -71,6 +71,16 @@ def of_priority(value: int, least: str = "0") -> list[Manifest]:
     return [web(priorityClassName="low"), nodes, low]
 
 
+def reading_logs(more: str, folder: str = "/var/log") -> list[Manifest]:
+    """An agent that reads what its ConfigMap says, in a folder of its node."""
+    settings = namespaced("v1", "ConfigMap", "logs", data={"a.yaml": f"path: /var/log/containers/*.log\n{more}"})
+    volumes = [
+        {"name": "host", "hostPath": {"path": folder}},
+        {"name": "files", "configMap": {"name": "logs"}},
+    ]
+    return [daemon_set("agent", template(volumes=volumes)), settings, NODES]
+
+
 def asks(**limits: Any) -> Manifest:
     return web(containers=[container(**limits)])
 
@@ -401,6 +411,7 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
     "one-by-one": (coming_one_by_one(2), coming_one_by_one(1)),
     "bucket-identity": (bucket_on_gke(hostNetwork=True), bucket_on_gke()),
     "autoscaling-metric": (scaled_by("queue"), scaled_by("queue", adapter("custom.metrics.k8s.io"))),
+    "reads-own-logs": (reading_logs(""), reading_logs("exclude_path: /var/log/containers/agent-*.log")),
 }
 """Of each rule: a stack that trips it, and one that does not."""
 
@@ -434,7 +445,7 @@ def test_every_rule_is_here() -> None:
         "webhook",
         "zones",
     }
-    of_programs = of_clusters | {"monthly-budget"}
+    of_programs = of_clusters | {"image-digest", "monthly-budget", "placeholder"}
     assert EDGE.keys() | of_programs == RULES.keys()
 
 
@@ -875,3 +886,31 @@ def test_an_autoscaler_of_what_is_not_known_yet_scales_something(field: str) -> 
     stack = scaled_by("queue")
     stack[1]["spec"]["scaleTargetRef"][field] = UNKNOWN
     assert "unknown-field" in found(stack)
+
+
+@pytest.mark.parametrize(
+    ("folder", "is_told"),
+    [
+        ("/", True),
+        ("/var", True),
+        ("/var/log/", True),
+        ("/var/log/containers", True),
+        ("/var/lib", False),
+        ("/opt", False),
+    ],
+)
+def test_an_agent_reads_its_own_logs_only_if_it_has_their_folder(folder: str, is_told: bool) -> None:
+    (*agent, nodes) = reading_logs("", folder)
+    assert ("reads-own-logs" in found([*agent, nodes])) is is_told
+    warnings = [f.severity for f in judge([*agent, nodes]).findings if f.rule == "reads-own-logs"]
+    assert warnings == ["warning"] * is_told
+
+
+def test_an_agent_that_is_told_by_its_arguments_what_to_read() -> None:
+    volumes = [{"name": "host", "hostPath": {"path": "/var/log"}}]
+    reads = container() | {"args": ["--path=/var/log/pods/*/*.log"]}
+    assert "reads-own-logs" in found([daemon_set("agent", template(containers=[reads], volumes=volumes)), NODES])
+    elsewhere = container() | {"args": ["--path=/var/log/dmesg"]}
+    assert "reads-own-logs" not in found(
+        [daemon_set("agent", template(containers=[elsewhere], volumes=volumes)), NODES]
+    )

@@ -1,15 +1,18 @@
 """The report's rows: what each kind of workload comes to."""
 
+import json
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes.labels import GKE_NODE_POOL, GPU_RESOURCE
 from ml_foundations.kubernetes.objects import name_of
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
+from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report import contents, tables, workloads
 from ml_foundations.rehearsal.report.contents import Report
@@ -62,6 +65,32 @@ def test_of_many_nodes_those_of_each_pool_are_counted(count: int, shown: list[st
     text = console.export_text()
     assert all(each in text for each in shown)
     assert len(text.splitlines()) < 20
+
+
+def test_placeholders_are_one_line(tmp_path: Path) -> None:
+    console = Console(width=160, record=True, file=StringIO())
+    to_replace = ["203.0.113.0/24 (Cluster dev)", "ml-foundations-dev (Cluster dev)"]
+    report = Report("dev", [], [], [], [], [], to_replace)
+    tables.show(report, Rehearsal.of("dev", tmp_path), console)
+    (line,) = [line for line in console.export_text().splitlines() if "203.0.113.0/24" in line]
+    assert line.startswith("Placeholders, which a preview for Google Cloud refuses: ")
+    assert line.endswith("ml-foundations-dev (Cluster dev)")
+
+
+def test_placeholders_of_what_is_deployed_are_in_the_report(api: Api, cluster: Cluster) -> None:
+    inputs = {"name": "dev", "project": "ml-foundations-dev"}
+    resources = [
+        {"type": CLUSTER, "inputs": inputs},
+        {"type": NODE_POOL, "inputs": inputs | {"name": "cpu"}},
+        {"type": CLUSTER, "inputs": {"name": "old", "project": "ml-foundations-prod"}, "delete": True},
+    ]
+    file = stack.state_file(cluster.rehearsal)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
+    try:
+        assert contents.collect(cluster.rehearsal).to_replace == ["ml-foundations-dev (Cluster dev)"]
+    finally:
+        file.unlink()
 
 
 def test_the_pools_of_a_workloads_nodes_are_counted(api: Api, cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.checkout import Checkout
 from tests.support.official import needs_all
+from tests.support.stack_files import with_own_values
 
 DUMMY = {
     "GOOGLE_OAUTH_ACCESS_TOKEN": "dummy",
@@ -25,6 +26,8 @@ DUMMY = {
 def test_preview(stack: str, copy_checkout: Callable[[], Checkout], tmp_path: Path) -> None:
     checkout = copy_checkout()
     settings = os.environ | DUMMY | {"PULUMI_BACKEND_URL": f"file://{tmp_path}"}
+    file = checkout.root / "stacks" / f"Pulumi.{stack}.yaml"
+    file.write_text(with_own_values(file.read_text()))
 
     def pulumi(*args: str) -> subprocess.CompletedProcess[str]:
         command = ["pulumi", *args, "--stack", stack, "--non-interactive"]

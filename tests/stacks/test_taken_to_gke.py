@@ -46,8 +46,11 @@ def test_scripts_and_models_come_with_the_pod_or_from_outside(kind: str, name: s
         assert words, f"{workload} leaves its command to the image"
         scripts = [word for word in words if word.endswith(".py")]
         assert set(scripts) <= places(container), f"{workload}: no image has {scripts}"
-        models = [word.partition("=")[2] for word in words if word.startswith(("--model=", "--model-id="))]
+        models = [word.partition("=")[2] for word in words if word.startswith("--model-id=")]
+        models += container["args"][:1] if "vllm-openai" in container["image"] else []
         assert not [model for model in models if model.startswith("/")], f"{workload}: nobody put a model there"
+        revisions = [word for word in words if re.fullmatch("--revision=[0-9a-f]{40}", word)]
+        assert len(revisions) == len(models), f"{workload}: its model may change under its name"
 
 
 @pytest.mark.parametrize(("kind", "name"), PROGRAMS)

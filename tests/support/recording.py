@@ -1,6 +1,7 @@
 """The programs of stacks and examples, run against Pulumi's mocks: every resource that they register."""
 
 import json
+import os
 import runpy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -85,11 +86,22 @@ def _refuse(engine: MockEngine, message: Any) -> None:
     assert message.severity < engine_pb2.WARNING or is_known, message.message
 
 
-def _record(folder: str, project: str, name: str, config: Mapping[str, Any]) -> list[Resource]:
+def as_for_google(name: str, config: Mapping[str, Any]) -> list[Resource]:
+    """What the program of the stacks registers outside of a rehearsal."""
+    return _record("stacks", "ml-foundations", name, config, rehearsed=False)
+
+
+def _record(
+    folder: str, project: str, name: str, config: Mapping[str, Any], *, rehearsed: bool = True
+) -> list[Resource]:
+    """The stack files have placeholders, which the proof accepts in a rehearsal only."""
     strings = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
     pulumi.runtime.set_all_config(strings)
+    environ = {key: value for key, value in os.environ.items() if key != "ML_FOUNDATIONS_REHEARSAL"}
+    environ |= {"ML_FOUNDATIONS_REHEARSAL": "/nowhere"} if rehearsed else {}
     try:
-        made = requests(lambda: runpy.run_path(str(CHECKOUT / folder), run_name="__main__"), project, name)
+        with patch.dict(os.environ, environ, clear=True):
+            made = requests(lambda: runpy.run_path(str(CHECKOUT / folder), run_name="__main__"), project, name)
     finally:
         pulumi.runtime.set_all_config({})
     parents = {_urn(request, project, name): request.parent for request in made}

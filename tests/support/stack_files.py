@@ -28,6 +28,23 @@ def sections(stack: str = "dev") -> dict[str, Any]:
     return {"project": config["gcp:project"], **ours}
 
 
+OWN = {
+    "ml-foundations-dev": "acme-ml-dev",
+    "ml-foundations-staging": "acme-ml-staging",
+    "ml-foundations-prod": "acme-ml-prod",
+    "203.0.113.0/24": "34.91.7.0/24",
+    "@example.com": "@acme-ml.ai",
+}
+"""What a user writes for each placeholder of our stack files."""
+
+
+def with_own_values(text: str) -> str:
+    """The text of a stack file with values of a user's own in place of the placeholders."""
+    for placeholder, own in OWN.items():
+        text = text.replace(placeholder, own)
+    return text
+
+
 def changed(*changes: tuple[str, Any]) -> dict[str, Any]:
     """The dev stack with values changed, each by its path."""
     given = sections()

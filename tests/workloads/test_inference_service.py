@@ -30,6 +30,25 @@ def children(**more: Any) -> dict[str, Any]:
     return {name.removeprefix("chat-"): request for name, request in found.items()}
 
 
+def test_an_api_key_is_random_and_comes_from_a_secret() -> None:
+    found = children(api_key_env="VLLM_API_KEY")
+    assert found["api-key"].type == "random:index/randomPassword:RandomPassword"
+    assert inputs(found["api-key"]) == {"length": 32, "special": False}
+    assert "result" in found["api-key"].additionalSecretOutputs
+    secret = inputs(found["api-key-secret"])
+    assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "chat-api-key")
+    assert {"data", "stringData"} <= set(found["api-key-secret"].additionalSecretOutputs)
+    main = inputs(found["deployment"])["spec"]["template"]["spec"]["containers"][0]
+    (variable,) = [each for each in main["env"] if each["name"] == "VLLM_API_KEY"]
+    assert variable["valueFrom"] == {"secretKeyRef": {"name": "chat-api-key", "key": "key"}}
+    # Health is asked without a key.
+    assert "httpHeaders" not in str(main["readinessProbe"])
+
+
+def test_without_an_api_key_nothing_is_made_for_it() -> None:
+    assert not {"api-key", "api-key-secret"} & children().keys()
+
+
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"grace_seconds": 45}, ["\n  grace_seconds: is 45, and a pod needs 45 to stop", "drain_seconds 30"]),
     ({"drain_seconds": 600}, ["grace_seconds: is 60, and a pod needs 615"]),
@@ -48,6 +67,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         {"replicas": 4, "autoscaling": {"max_replicas": 3, "cpu_percent": 80}},
         ["\n  autoscaling: max_replicas is 3, below replicas (4)"],
     ),
+    ({"api_key_env": "KEY", "env": {"KEY": "a"}}, ["\n  api_key_env: KEY is also set as a variable of your own"]),
     ({"ports": [{"name": "http", "port": 9000}]}, ["\n  ports[0]: http (9000) is taken"]),
     ({"ports": [{"name": "grpc", "port": 8080}]}, ["\n  ports[0]: grpc (8080) is taken"]),
     ({"ports": [{"name": "far-too-long-for-a-port", "port": 1}]}, ["ports[0].name", "15 are allowed"]),

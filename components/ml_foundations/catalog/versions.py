@@ -25,6 +25,13 @@ GPU_PARTITIONER_IMAGE = (
 )
 PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
 
-DCGM_EXPORTER_IMAGE = "nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless"
+DCGM_EXPORTER_IMAGE = (
+    "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless"
+    "@sha256:613ab03c11d442fd960ff515f547e9921537454a712d08160bc8f677f89f1c35"
+)
+"""The image of the GPU Operator's release (NVIDIA/gpu-operator v26.7.0, bundle/manifests)."""
 KUEUE = Chart("kueue", "0.19.2", "oci://registry.k8s.io/kueue/charts")
 JOBSET = Chart("jobset", "0.11.1", "oci://registry.k8s.io/jobset/charts")
+
+RANDOM_PROVIDER = "4.21.4"
+"""The version of Pulumi's random provider (PyPI, 2026-10). Pulumi installs it: no SDK for it is needed."""

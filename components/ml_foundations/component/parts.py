@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pulumi
 
-from ml_foundations.catalog.versions import Chart
+from ml_foundations.catalog.versions import RANDOM_PROVIDER, Chart
 from ml_foundations.kubernetes.objects import RELEASE, Manifest
 from ml_foundations.kubernetes.trees import mapped
 
@@ -19,6 +19,7 @@ _SECRET_OUTPUTS = {
     "gcp:compute/globalAddress:GlobalAddress": ["effectiveLabels", "pulumiLabels"],
     "gcp:container/cluster:Cluster": ["effectiveLabels", "pulumiLabels"],
     "kubernetes:core/v1:Secret": ["data", "stringData"],
+    "random:index/randomPassword:RandomPassword": ["bcryptHash", "result"],
 }
 """What Pulumi keeps as a secret, by type, as in the SDKs' own classes."""
 
@@ -95,7 +96,7 @@ def _as_cloud(manifest: Manifest) -> Cloud:
 
 @cache
 def _sdk_version(provider: str) -> str:
-    return version(f"pulumi-{provider}")
+    return RANDOM_PROVIDER if provider == "random" else version(f"pulumi-{provider}")
 
 
 def _resolved(value: Any, made: Mapping[str, pulumi.Resource]) -> Any:

@@ -45,6 +45,18 @@ def mapped(tree: Any, of: Callable[[Any], Any]) -> Any:
     return [mapped(value, of) for value in cast("list[Any]", tree)] if isinstance(tree, list) else of(tree)
 
 
+def leaves(tree: Any, path: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield each value of a tree that is neither a mapping nor a list, with its field path, such as "a.b[0]"."""
+    if is_mapping(tree):
+        for key, value in tree.items():
+            yield from leaves(value, f"{path}.{key}".lstrip("."))
+    elif isinstance(tree, list):
+        for index, value in enumerate(cast("list[Any]", tree)):
+            yield from leaves(value, f"{path}[{index}]")
+    else:
+        yield path, tree
+
+
 def packed(tree: Any) -> bytes | None:
     """A tree of plain values as bytes, to tell it from others; None where it holds any other, such as ``UNKNOWN``."""
     try:

@@ -10,7 +10,7 @@ from typing_extensions import override
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.component.base import Component
 from ml_foundations.component.errors import taken
-from ml_foundations.component.parts import Part
+from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.types import Name, concat
 from ml_foundations.kubernetes import labels as known
 from ml_foundations.kubernetes.objects import api_object
@@ -42,6 +42,9 @@ class InferenceServiceSpec(ServerSpec):
     """Whether there is a Service; default true. Without one, `services` are all that it has."""
     service_type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
     """ClusterIP, NodePort or LoadBalancer: who can reach the Service; default ClusterIP, the cluster."""
+    api_key_env: str | None = Field(None, pattern="^[A-Za-z_][A-Za-z0-9_]*$")
+    """The environment variable from which the server reads its API key, such as VLLM_API_KEY; by default it has none.
+    Pulumi makes a random key once. It is in the Secret `<service_name>-api-key`, under `key`."""
     deregister_seconds: int = Field(15, ge=0)
     """Seconds that a stopping pod still accepts requests, until all clients know that it stops; default 15."""
     drain_seconds: int = Field(30, ge=0)
@@ -67,6 +70,17 @@ class InferenceServiceSpec(ServerSpec):
             return ""
         port = "" if self.service_port == 80 else f":{self.service_port}"
         return concat(f"http://{self.service_name}.", self.namespace, f".svc.cluster.local{port}")
+
+    @property
+    def api_key_secret(self) -> str:
+        """The name of the Secret with its API key; empty without one."""
+        return f"{self.service_name}-api-key" if self.api_key_env else ""
+
+    @property
+    @override
+    def own_env(self) -> dict[str, dict[str, Any]]:
+        key = {"secretKeyRef": {"name": self.api_key_secret, "key": "key"}}
+        return super().own_env | ({self.api_key_env: {"valueFrom": key}} if self.api_key_env else {})
 
     @property
     def most_replicas(self) -> int:
@@ -97,6 +111,8 @@ class InferenceServiceSpec(ServerSpec):
         yield from super().errors()
         names = [service.name for service in self.services]
         yield from taken("services[{}].name", names, [self.service_name] if self.service else [])
+        if self.api_key_env in {*self.env, *self.secret_env, *self.config_env, *self.field_env}:
+            yield "api_key_env", f"{self.api_key_env} is also set as a variable of your own. Remove one of the two"
         stopping = self.deregister_seconds + self.drain_seconds
         if stopping >= self.grace_seconds:
             both = f"deregister_seconds {self.deregister_seconds}, drain_seconds {self.drain_seconds}"
@@ -111,6 +127,9 @@ class InferenceServiceSpec(ServerSpec):
             ignore_changes=["spec.replicas"] if self.autoscaling else None,
             custom_timeouts=self.timeouts,
         )
+        if self.api_key_env:
+            yield from _api_key_parts(self, after)
+            after = [*after, "api-key-secret"]
         yield Part("deployment", _deployment(self), after, options)
         if self.service:
             numbers = self.port_numbers | {self.port_name: self.service_port}
@@ -135,6 +154,17 @@ class InferenceService(Component[InferenceServiceSpec, InferenceServiceArgs]):
     """The Service's name."""
     url: pulumi.Input[str]
     """Where it answers, inside the cluster; empty without a Service."""
+    api_key_secret: str
+    """The name of the Secret with its API key; empty without one."""
+
+
+def _api_key_parts(spec: InferenceServiceSpec, after: list[str]) -> Iterator[Part]:
+    """Yield a random key of 32 letters and digits, and the Secret that holds it."""
+    password = {"length": 32, "special": False}
+    yield Part("api-key", Cloud("random:index/randomPassword:RandomPassword", password, ["result"]), after)
+    key = {"key": Ref("api-key", "result")}
+    secret = api_object("v1", "Secret", spec.metadata(name=spec.api_key_secret), stringData=key)
+    yield Part("api-key-secret", secret, after=["api-key"])
 
 
 def _deployment(spec: InferenceServiceSpec) -> dict[str, Any]:

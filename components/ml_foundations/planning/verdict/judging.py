@@ -23,6 +23,7 @@ from ml_foundations.planning.verdict.cost import RunCost, cost_of, run_cost
 from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.fitting import Fitting
 from ml_foundations.planning.verdict.gpu_cost import GpuPrices
+from ml_foundations.planning.verdict.own_logs import own_logs_findings
 from ml_foundations.planning.verdict.report import SHOWN
 from ml_foundations.planning.verdict.verdicts import QuotaLeft, Verdicts, WorkloadVerdict
 
@@ -105,6 +106,7 @@ def _judge(
     if unknown:
         verdict = together([verdict, Verdict.UNDETERMINED])
     findings += _of_stack(overpromised(cluster))
+    findings += own_logs_findings([*world.judged, *world.harmless])
     for claim in cluster.volumes.unused(cluster.workloads):
         findings += _of_stack(cluster.volumes.class_refusals(claim))
     prices, stored = GpuPrices(cluster), tuple(cluster.volumes.stored(cluster.workloads))

@@ -20,6 +20,7 @@ from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.planning.verdict.gpu_operator import gpu_operator_findings
 from ml_foundations.planning.verdict.judging import judge
 from ml_foundations.planning.verdict.network_policies import network_findings
+from ml_foundations.planning.verdict.placeholders import placeholder_findings
 from ml_foundations.planning.verdict.platform import platform_findings
 from ml_foundations.planning.verdict.platform_cost import platform_cost
 from ml_foundations.planning.verdict.quota_needs import quota_needs
@@ -40,12 +41,17 @@ def _object_findings(objects: Sequence[Manifest], kueue: Manifest | Unknown | No
 
 
 def judge_program(
-    resources: Iterable[Resource], existing: Sequence[Resource] = (), kept: Iterable[Resource] = ()
+    resources: Iterable[Resource],
+    existing: Sequence[Resource] = (),
+    kept: Iterable[Resource] = (),
+    *,
+    rehearsed: bool = False,
 ) -> Verdicts:
     """Judge the workloads of a program against its node pools, quotas and limits.
 
     Of a cluster that exists already, some node pools may be given: among them, all that have GPUs. Pulumi leaves the
-    resources that are kept when it deletes the stack (``retain_on_delete``).
+    resources that are kept when it deletes the stack (``retain_on_delete``). A program that is ``rehearsed`` may have
+    placeholders: nothing of it goes to Google Cloud.
     """
     found = list(resources)
     nodes = nodes_of(found, existing)
@@ -53,7 +59,9 @@ def judge_program(
     verdicts = judge(objects_of(found), nodes, clusters[0] if len(clusters) == 1 else None)
     missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
     of_objects = _object_findings(objects_of(found), values_of(found, KUEUE))
-    more = (*platform_findings(found, nodes), *gpu_operator_findings(found, nodes), *of_objects, *missing)
+    placeholders = () if rehearsed else placeholder_findings(found)
+    of_platform = (*platform_findings(found, nodes), *gpu_operator_findings(found, nodes))
+    more = (*of_platform, *of_objects, *missing, *placeholders)
     cannot = Verdict.CANNOT_FIT if any(each.severity is Severity.ERROR for each in more) else verdicts.stack
     cost = replace(verdicts.cost, platform=tuple(platform_cost(found, nodes, verdicts.cost.region)))
     left = (inputs for _, inputs in kept)

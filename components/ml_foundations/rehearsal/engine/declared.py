@@ -59,7 +59,7 @@ def declared(rehearsal: Rehearsal, *, judged: bool = True) -> Declared:
             [language_host.project_python(rehearsal.project, settings), _RUNNER],
             input=json.dumps(given),
             cwd=folder,
-            env=environment.without_credentials(),
+            env=environment.without_credentials() | {"ML_FOUNDATIONS_REHEARSAL": str(rehearsal.root)},
             capture_output=True,
             text=True,
             timeout=_SECONDS,

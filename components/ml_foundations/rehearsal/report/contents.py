@@ -10,6 +10,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import RELEASE, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.planning.verdict.network_policies import Network
+from ml_foundations.planning.verdict.placeholders import placeholder_findings
 from ml_foundations.planning.verdict.retained import Retained
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object
@@ -21,6 +22,7 @@ from ml_foundations.rehearsal.cloud.store import Pool, Store
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report import workloads
+from ml_foundations.rehearsal.report.deployed import deployed
 from ml_foundations.rehearsal.report.workloads import Workload
 
 _SIMULATED = {
@@ -56,6 +58,8 @@ class Report:
     """Namespaces that a server lets in, and whether their own network policies let them out to it."""
     retained: tuple[Retained, ...] = ()
     """What would stay on Google Cloud after the stack is deleted."""
+    to_replace: list[str] = field(default_factory=list[str])
+    """The values that a preview for Google Cloud refuses, such as networks of documentation, and what has each."""
 
     def to_json(self) -> str:
         """The report as JSON."""
@@ -73,7 +77,15 @@ def collect(rehearsal: Rehearsal) -> Report:
     for other in others:
         for part in ("pools", "workloads", "quotas", "recorded", "calls"):
             getattr(first, part).extend(getattr(other, part))
-    return first
+    return replace(first, to_replace=_to_replace(rehearsal))
+
+
+def _to_replace(rehearsal: Rehearsal) -> list[str]:
+    """Return each placeholder of what is deployed once, with the first object that has it."""
+    resources, _ = deployed(rehearsal)
+    found = placeholder_findings(resources)
+    by_value = {finding.message.split('"')[1]: finding.object for finding in reversed(list(found))}
+    return sorted(f"{value} ({owner})" for value, owner in by_value.items())
 
 
 def _of_replica(rehearsal: Rehearsal) -> Report:

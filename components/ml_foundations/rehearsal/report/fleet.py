@@ -4,13 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import compress
-from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
-from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.planning.input.program import Resource, is_judged
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.model.resources import gpus, pod_requests
 from ml_foundations.planning.verdict.cost import Cost, cost_of
@@ -23,11 +19,9 @@ from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import addons
 from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node
 from ml_foundations.rehearsal.cloud.replica import within
-from ml_foundations.rehearsal.engine import stack
-from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.values import SIGNATURE
 from ml_foundations.rehearsal.report.contents import pool_of
+from ml_foundations.rehearsal.report.deployed import deployed
 from ml_foundations.rehearsal.report.workloads import is_system
 
 
@@ -91,8 +85,8 @@ def collect(rehearsal: Rehearsal) -> Fleet:
 def judged(rehearsal: Rehearsal) -> Verdicts:
     """Return what the proof says of the deployed stack; if it fails, that: the stack is shown all the same."""
     try:
-        resources, kept = _deployed(rehearsal)
-        return judge_program(resources, kept=kept)
+        resources, kept = deployed(rehearsal)
+        return judge_program(resources, kept=kept, rehearsed=True)
     except Exception as error:
         message = f"the proof could not judge what is deployed: {type(error).__name__}: {error}"
         return replace(judge(()), reasons=(Finding("proof", Severity.WARNING, "stack", "", message, "Report this."),))
@@ -123,17 +117,3 @@ def _life(pod: Object) -> Life:
     name, node = f"{namespace_of(pod)}/{name_of(pod)}", pod["spec"].get("nodeName", "")
     created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
     return Life(name, node, created, met.get("PodScheduled"), met.get("Ready"), max(ends, default=None))
-
-
-def _deployed(rehearsal: Rehearsal) -> tuple[list[Resource], list[Resource]]:
-    """Return the state's resources that matter to the proof, and those that Pulumi leaves; a secret is not known."""
-    latest = read_json(stack.state_file(rehearsal), {}).get("checkpoint", {}).get("latest") or {}
-    resources = [each for each in latest.get("resources") or [] if is_judged(each["type"]) and not each.get("delete")]
-    found = [(each["type"], _plain(each.get("inputs", {}))) for each in resources]
-    return found, [*compress(found, (each.get("retainOnDelete") for each in resources))]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return UNKNOWN if SIGNATURE in value else {key: _plain(each) for key, each in value.items()}
-    return [*map(_plain, value)] if isinstance(value, list) else value

@@ -101,6 +101,7 @@ def _recorded_text(report: Report) -> str:
         ("Recorded only, not simulated", kinds),
         ("Recorded, chart not installed", ", ".join(charts)),
         ("Encrypted values, for which the program got a placeholder", ", ".join(report.placeholders)),
+        ("Placeholders, which a preview for Google Cloud refuses", ", ".join(report.to_replace)),
     )
     return "\n".join(f"{title}: {text}" for title, text in lines if text)
 

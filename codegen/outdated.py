@@ -1,0 +1,53 @@
+"""Lists images and charts whose version was last checked long ago: ``python -m codegen.outdated``."""
+
+import csv
+from datetime import date, timedelta
+from typing import NamedTuple
+
+from codegen import ROOT
+
+MOST_AGE = timedelta(days=90)
+"""The age of a check after which an entry is listed."""
+
+
+class Version(NamedTuple):
+    """A row of images.csv: an image or a chart, and when its version was compared with its publisher's."""
+
+    name: str
+    version: str
+    digest: str
+    checked: date
+    source: str
+    note: str
+
+    @property
+    def references(self) -> set[str]:
+        """The ways in which an image may be named: by its tag, and by tag and digest."""
+        tagged = f"{self.name}:{self.version}" if self.version else self.name
+        return {tagged, f"{tagged}@{self.digest}"} if self.digest else {tagged}
+
+
+def versions() -> list[Version]:
+    """Return the images and charts of the package, stacks, examples and docs."""
+    with (ROOT / "codegen" / "images.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [Version(**{**row, "checked": date.fromisoformat(row["checked"])}) for row in rows]
+
+
+def outdated(today: date) -> list[Version]:
+    """Return the entries that were last checked more than 90 days ago, oldest first."""
+    old = [entry for entry in versions() if today - entry.checked > MOST_AGE]
+    return sorted(old, key=lambda entry: entry.checked)
+
+
+def main() -> None:
+    """Print a line for each outdated entry."""
+    found = outdated(date.today())
+    for entry in found:
+        print(f"{entry.name} {entry.version}: checked {entry.checked}, {entry.source}. {entry.note}".rstrip(" ."))
+    if not found:
+        print(f"every version of codegen/images.csv was checked in the last {MOST_AGE.days} days")
+
+
+if __name__ == "__main__":
+    main()

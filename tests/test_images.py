@@ -1,0 +1,82 @@
+"""Every image and chart that the project names is in the one table, with the day on which it was checked."""
+
+import re
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+from ml_foundations.catalog import versions
+
+from codegen import outdated as table
+from tests.support import recording
+from tests.support.checkout import CHECKOUT
+from tests.support.recording import EXAMPLES, STACKS
+
+IMAGE = re.compile(r"""\bimage["']?: ["']?([\w.-]+(?:/[\w.-]+)*:[\w.-]+(?:@sha256:[0-9a-f]{64})?)""", re.IGNORECASE)
+"""An image in YAML, Python or TypeScript, by its tag."""
+PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+FOLDERS = ("stacks", "examples")
+TEXTS = [
+    *PAGES,
+    *(
+        path
+        for folder in FOLDERS
+        for path in sorted((CHECKOUT / folder).rglob("*.*"))
+        if path.suffix in (".yaml", ".py", ".ts", ".json") and "node_modules" not in path.parts
+    ),
+]
+OF_TABLE = {reference for entry in table.versions() for reference in entry.references}
+
+
+def images(tree: Any) -> Iterator[str]:
+    """The images of containers anywhere in a tree."""
+    if isinstance(tree, dict):
+        if isinstance(tree.get("image"), str) and "name" in tree:
+            yield tree["image"]
+        for value in tree.values():
+            yield from images(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from images(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [*(("stack", name) for name in STACKS), *(("example", name) for name in EXAMPLES)]
+)
+def test_images_that_stacks_and_examples_deploy_are_in_the_table(kind: str, name: str) -> None:
+    resources = recording.stack(name) if kind == "stack" else recording.example(name)
+    found = {image for resource in resources for image in images(resource["inputs"])}
+    assert found
+    assert found <= OF_TABLE
+
+
+def test_images_in_files_and_pages_are_in_the_table() -> None:
+    found = {(str(path.relative_to(CHECKOUT)), image) for path in TEXTS for image in IMAGE.findall(path.read_text())}
+    assert {image for name, image in found if name.startswith("docs")}
+    assert not {(name, image) for name, image in found if image not in OF_TABLE}
+
+
+def test_what_the_components_deploy_is_in_the_table() -> None:
+    named = vars(versions)
+    charts = {(each.name, each.version) for each in named.values() if isinstance(each, versions.Chart)}
+    assert charts <= {(entry.name, entry.version) for entry in table.versions()}
+    deployed = {named[key] for key in named if key.endswith("_IMAGE")} | {*versions.DRIVER_INSTALLER_IMAGES.values()}
+    assert deployed <= OF_TABLE
+
+
+def test_an_entry_says_where_it_was_checked() -> None:
+    for entry in table.versions():
+        assert entry.source, entry.name
+        assert entry.digest == "" or re.fullmatch("sha256:[0-9a-f]{64}", entry.digest), entry.name
+
+
+def test_an_entry_is_outdated_after_90_days(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = table.Version("i", "1", "", date(2026, 1, 1), "Docker Hub", "2 exists")
+    monkeypatch.setattr(table, "versions", lambda: [entry])
+    assert table.outdated(date(2026, 1, 1) + timedelta(days=90)) == []
+    assert table.outdated(date(2026, 1, 1) + timedelta(days=91)) == [entry]
+    table.main()
+    assert capsys.readouterr().out == "i 1: checked 2026-01-01, Docker Hub. 2 exists\n"
