@@ -260,7 +260,7 @@ class KubeletArgs(TypedDict):
     pod_pids_limit: NotRequired[int]
     """The most processes of a pod, 1024 to 4194304; by default GKE's own."""
     shutdown_grace_period_seconds: NotRequired[int]
-    """Seconds from the moment in which Google takes a Spot node back to its end, 30 to 120; by default 30. Spot pools
+    """Seconds from the moment in which Google takes a Spot node back to its end, 30 or 120; by default 30. Spot pools
     only, from GKE 1.35.0-gke.1171000 on. The last of them are for critical pods."""
     shutdown_grace_period_critical_pods_seconds: NotRequired[int]
     """How many of these seconds are for critical pods, at their end; by default 15."""

@@ -121,27 +121,27 @@ REFUSED = {
     ),
     "a shutdown of nodes that stay": (
         L4,
-        {"kubelet": {"shutdown_grace_period_seconds": 60}},
+        {"kubelet": {"shutdown_grace_period_seconds": 120}},
         "kubelet.shutdown_grace_period_seconds",
         "set spot, or leave it out",
     ),
     "a shutdown that is too long": (
         L4,
-        {"spot": True, "kubelet": {"shutdown_grace_period_seconds": 121}},
+        {"spot": True, "kubelet": {"shutdown_grace_period_seconds": 60}},
         "kubelet.shutdown_grace_period_seconds",
-        "less than or equal to 120",
+        "30 or 120",
     ),
     "critical pods that take all of a shutdown": (
         L4,
         {
             "spot": True,
             "kubelet": {
-                "shutdown_grace_period_seconds": 60,
-                "shutdown_grace_period_critical_pods_seconds": 60,
+                "shutdown_grace_period_seconds": 30,
+                "shutdown_grace_period_critical_pods_seconds": 30,
             },
         },
         "kubelet.shutdown_grace_period_critical_pods_seconds",
-        "must be less than shutdown_grace_period_seconds (60)",
+        "must be less than shutdown_grace_period_seconds (30)",
     ),
     "MIG of another GPU": (A100, {"mig_partition": "1g.10gb"}, "mig_partition", "1g.5gb, 2g.10gb, 3g.20gb, 7g.40gb"),
     "MIG of a GPU that has none": (L4, {"mig_partition": "1g.5gb"}, "mig_partition", "cannot be partitioned"),
@@ -654,7 +654,7 @@ def test_a_pool_whose_gpus_are_claimed_has_the_labels_of_dra() -> None:
     [
         ({}, 15),
         ({"shutdown_grace_period_seconds": 120}, 105),
-        ({"shutdown_grace_period_seconds": 60, "shutdown_grace_period_critical_pods_seconds": 10}, 50),
+        ({"shutdown_grace_period_seconds": 30, "shutdown_grace_period_critical_pods_seconds": 10}, 20),
     ],
 )
 def test_spot_nodes_leave_their_pods_a_time(kubelet: dict[str, int], left: int) -> None:

@@ -12,6 +12,7 @@ from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.values import SECRET_SIGNATURE, SIGNATURE
 from ml_foundations.rehearsal.report import fleet
+from ml_foundations.rehearsal.report.deployed import deployed
 from ml_foundations.rehearsal.report.fleet import Life, Node
 from ml_foundations.rehearsal.report.workloads import STEADY, _Evidence
 
@@ -64,15 +65,15 @@ def test_the_proof_judges_what_is_deployed_without_its_secrets(tmp_path: Path) -
         {"type": "kubernetes:core/v1:Pod", "inputs": {"kind": "Pod"}, "delete": True},
         {"type": "random:index/randomId:RandomId", "inputs": {}},
     ]
-    assert fleet._deployed(rehearsal) == ([], [])
+    assert deployed(rehearsal) == ([], [])
     state = stack.state_file(rehearsal)
     state.parent.mkdir(parents=True)
     state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
     found = ("kubernetes:core/v1:Secret", {"kind": "Secret", "stringData": UNKNOWN})
-    assert fleet._deployed(rehearsal) == ([found], [])
+    assert deployed(rehearsal) == ([found], [])
     resources[0]["retainOnDelete"] = True
     state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
-    assert fleet._deployed(rehearsal) == ([found], [found])
+    assert deployed(rehearsal) == ([found], [found])
 
 
 def test_where_the_proof_fails_the_page_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ class Kubelet(Spec):
     """none, best-effort, restricted or single-numa-node: whether CPUs, GPUs and memory of a pod are close together."""
     pod_pids_limit: int | None = Field(default=None, ge=1024, le=4194304)
     """The most processes of a pod, 1024 to 4194304; by default GKE's own."""
-    shutdown_grace_period_seconds: int | None = Field(default=None, ge=30, le=120)
-    """Seconds from the moment in which Google takes a Spot node back to its end, 30 to 120; by default 30. Spot pools
+    shutdown_grace_period_seconds: Literal[30, 120] | None = None
+    """Seconds from the moment in which Google takes a Spot node back to its end, 30 or 120; by default 30. Spot pools
     only, from GKE 1.35.0-gke.1171000 on. The last of them are for critical pods."""
     shutdown_grace_period_critical_pods_seconds: int | None = Field(default=None, ge=0, le=120)
     """How many of these seconds are for critical pods, at their end; by default 15."""
