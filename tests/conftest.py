@@ -69,7 +69,9 @@ def tools() -> Tools:
 
 @pytest.fixture(scope="session")
 def cluster(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    rehearsal = Rehearsal.of("bare", tmp_path_factory.mktemp("bare"))
+    root = tmp_path_factory.mktemp("bare")
+    (root / "Pulumi.yaml").write_text("name: bare\nruntime: python\n")
+    rehearsal = Rehearsal.of("bare", root)
     rehearsal.make()
     kwok.start(rehearsal, tools)
     try:

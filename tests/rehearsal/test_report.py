@@ -70,7 +70,7 @@ def test_of_many_nodes_those_of_each_pool_are_counted(count: int, shown: list[st
 def test_placeholders_are_one_line(tmp_path: Path) -> None:
     console = Console(width=160, record=True, file=StringIO())
     to_replace = ["203.0.113.0/24 (Cluster dev)", "ml-foundations-dev (Cluster dev)"]
-    report = Report("dev", [], [], [], [], [], to_replace)
+    report = Report("dev", [], [], [], [], [], to_replace=to_replace)
     tables.show(report, Rehearsal.of("dev", tmp_path), console)
     (line,) = [line for line in console.export_text().splitlines() if "203.0.113.0/24" in line]
     assert line.startswith("Placeholders, which a preview for Google Cloud refuses: ")
