@@ -157,7 +157,7 @@ def _down(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     with Step(f"removing the rehearsal of {rehearsal.stack}"):
         _remove(rehearsal)
     if left:
-        console().print("\n".join(["Nothing of it is left here. On Google Cloud it would be:", *as_lines(left)]))
+        console().print("\n".join(["Nothing of it is left on this machine.", *as_lines(left)]))
     if not any(path.is_dir() for path in rehearsal.root.parent.iterdir()):
         shutil.rmtree(rehearsal.root.parent)
 

@@ -25,6 +25,7 @@ from ml_foundations.rehearsal.report import workloads
 from ml_foundations.rehearsal.report.deployed import deployed
 from ml_foundations.rehearsal.report.workloads import Workload
 
+_LINKS = "https://www.googleapis.com/"
 _SIMULATED = {
     GPU_OPERATOR.name: "its labels and GPUs are simulated",
     DRA_DRIVER.name: "its ResourceSlices are simulated",
@@ -85,7 +86,9 @@ def _to_replace(rehearsal: Rehearsal) -> list[str]:
     resources, _ = deployed(rehearsal)
     found = placeholder_findings(resources)
     by_value = {finding.message.split('"')[1]: finding.object for finding in reversed(list(found))}
-    return sorted(f"{value} ({owner})" for value, owner in by_value.items())
+    # A link to what the stack makes has the project in it, which is listed already.
+    own = {value: owner for value, owner in by_value.items() if not value.startswith(_LINKS)}
+    return sorted(f"{value} ({owner})" for value, owner in own.items())
 
 
 def _of_replica(rehearsal: Rehearsal) -> Report:
