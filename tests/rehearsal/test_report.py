@@ -77,20 +77,19 @@ def test_placeholders_are_one_line(tmp_path: Path) -> None:
     assert line.endswith("ml-foundations-dev (Cluster dev)")
 
 
-def test_placeholders_of_what_is_deployed_are_in_the_report(api: Api, cluster: Cluster) -> None:
+def test_placeholders_of_what_is_deployed_are_in_the_report(tmp_path: Path) -> None:
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    (tmp_path / "Pulumi.yaml").write_text("{name: shop, runtime: python}")
     inputs = {"name": "dev", "project": "ml-foundations-dev"}
     resources = [
         {"type": CLUSTER, "inputs": inputs},
         {"type": NODE_POOL, "inputs": inputs | {"name": "cpu"}},
         {"type": CLUSTER, "inputs": {"name": "old", "project": "ml-foundations-prod"}, "delete": True},
     ]
-    file = stack.state_file(cluster.rehearsal)
+    file = stack.state_file(rehearsal)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
-    try:
-        assert contents.collect(cluster.rehearsal).to_replace == ["ml-foundations-dev (Cluster dev)"]
-    finally:
-        file.unlink()
+    assert contents._to_replace(rehearsal) == ["ml-foundations-dev (Cluster dev)"]
 
 
 def test_the_pools_of_a_workloads_nodes_are_counted(api: Api, cluster: Cluster) -> None:

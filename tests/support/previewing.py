@@ -41,6 +41,7 @@ def preview(project: Path, tools: Tools, name: str = "dev", *options: str) -> Sa
     environment.install(rehearsal, tools)
     stack.create(rehearsal)
     done = stack.pulumi(rehearsal, "preview", "--json", *options)
+    assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     urns = [step["urn"] for step in found.get("steps") or []]
     created = [urn.rpartition("::")[2] for urn in urns if "::pulumi:pulumi:Stack::" not in urn]

@@ -34,7 +34,6 @@ def test_an_api_key_is_random_and_comes_from_a_secret() -> None:
     found = children(api_key_env="VLLM_API_KEY")
     assert found["api-key"].type == "random:index/randomPassword:RandomPassword"
     assert inputs(found["api-key"]) == {"length": 32, "special": False}
-    assert "result" in found["api-key"].additionalSecretOutputs
     secret = inputs(found["api-key-secret"])
     assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "chat-api-key")
     assert {"data", "stringData"} <= set(found["api-key-secret"].additionalSecretOutputs)

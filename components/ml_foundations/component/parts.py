@@ -19,7 +19,6 @@ _SECRET_OUTPUTS = {
     "gcp:compute/globalAddress:GlobalAddress": ["effectiveLabels", "pulumiLabels"],
     "gcp:container/cluster:Cluster": ["effectiveLabels", "pulumiLabels"],
     "kubernetes:core/v1:Secret": ["data", "stringData"],
-    "random:index/randomPassword:RandomPassword": ["bcryptHash", "result"],
 }
 """What Pulumi keeps as a secret, by type, as in the SDKs' own classes."""
 
