@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.verdict.network_policies import Network
-from ml_foundations.planning.verdict.program import judge_documents
+from ml_foundations.planning.verdict.program import judge_documents, judge_program
 
 from tests.planning.building import Manifest, container, deployment, template
 
@@ -191,3 +191,22 @@ def test_calls_are_listed_with_whether_they_are_open() -> None:
 
     assert texts(TO_SERVING) == ["serving/callers: research may call it"]
     assert texts() == ["serving/callers: research may not call it, its own network policies close the way"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "is_reported"),
+    [
+        ({}, False),
+        ({"networkPolicy": {"enabled": False}}, False),
+        ({"networkPolicy": {"enabled": True}}, True),
+        ({"datapathProvider": "ADVANCED_DATAPATH"}, True),
+        ({"datapathProvider": UNKNOWN}, True),
+        ({"enableAutopilot": True}, True),
+    ],
+)
+def test_policies_count_where_the_cluster_enforces_them(inputs: dict[str, Any], is_reported: bool) -> None:
+    objects = server(callers=ADMITS) + caller(url=None)
+    of_cluster = ("gcp:container/cluster:Cluster", {"name": "ml", "location": "us-central1", **inputs})
+    declared = [(f"kubernetes:{each['apiVersion']}:{each['kind']}", each) for each in objects]
+    rules = {each.rule for each in judge_program([of_cluster, *declared]).findings}
+    assert ("network-policy" in rules) is is_reported

@@ -89,6 +89,13 @@ def _missing_for_the_kind(cluster: Mapping[str, Any]) -> Iterator[str]:
         yield f"minMasterVersion {_METRICS_VERSION}"
 
 
+def enforces_policies(cluster: Mapping[str, Any]) -> bool:
+    """Return whether a cluster may enforce NetworkPolicies (GKE, "Control communication using network policies")."""
+    has_dataplane = cluster.get("datapathProvider") in ("ADVANCED_DATAPATH", UNKNOWN)
+    is_on = _value(cluster, "networkPolicy", "enabled") in (True, UNKNOWN)
+    return has_dataplane or is_on or bool(cluster.get("enableAutopilot"))
+
+
 def begins_before(cluster: Mapping[str, Any], version: str) -> bool:
     """Whether a cluster is declared to begin with an older version of GKE; by default it is the channel's.
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from ml_foundations.catalog.gke_kinds import enforces_policies
+from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.kubernetes.objects import Manifest
-from ml_foundations.kubernetes.trees import Unknown
 from ml_foundations.planning.input.program import (
     Resource,
     nodes_of,
@@ -32,12 +33,15 @@ from ml_foundations.planning.verdict.webhooks import webhook_findings
 def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
     """Judge manifests as `judge` does, with the findings about objects that decide nothing about places."""
     verdicts = judge(documents)
-    return replace(verdicts, reasons=(*verdicts.reasons, *_object_findings(documents)))
+    found = (*webhook_findings(documents, None), *network_findings(documents))
+    return replace(verdicts, reasons=(*verdicts.reasons, *found))
 
 
-def _object_findings(objects: Sequence[Manifest], kueue: Manifest | Unknown | None = None) -> Iterator[Finding]:
-    yield from webhook_findings(objects, kueue)
-    yield from network_findings(objects)
+def _object_findings(found: Sequence[Resource]) -> Iterator[Finding]:
+    objects, clusters = objects_of(found), [inputs for type_, inputs in found if type_ == CLUSTER]
+    yield from webhook_findings(objects, values_of(found, KUEUE))
+    if not clusters or any(map(enforces_policies, clusters)):
+        yield from network_findings(objects)
 
 
 def judge_program(
@@ -58,10 +62,9 @@ def judge_program(
     clusters = shown_clusters(found)
     verdicts = judge(objects_of(found), nodes, clusters[0] if len(clusters) == 1 else None)
     missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
-    of_objects = _object_findings(objects_of(found), values_of(found, KUEUE))
     placeholders = () if rehearsed else placeholder_findings(found)
     of_platform = (*platform_findings(found, nodes), *gpu_operator_findings(found, nodes))
-    more = (*of_platform, *of_objects, *missing, *placeholders)
+    more = (*of_platform, *_object_findings(found), *missing, *placeholders)
     cannot = Verdict.CANNOT_FIT if any(each.severity is Severity.ERROR for each in more) else verdicts.stack
     cost = replace(verdicts.cost, platform=tuple(platform_cost(found, nodes, verdicts.cost.region)))
     left = (inputs for _, inputs in kept)
