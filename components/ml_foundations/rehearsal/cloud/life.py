@@ -66,9 +66,12 @@ def _serve(rehearsal: Rehearsal) -> None:
 
 def _digest(rehearsal: Rehearsal) -> str:
     """What would require a restart of the process: other code, or another way to the API server."""
-    files = Path(ml_foundations.__file__).parent.rglob("*")
-    sources = sorted(path for path in files if path.suffix in (".csv", ".py", ".yaml"))
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in [rehearsal.kubeconfig, *sources])).hexdigest()
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in [rehearsal.kubeconfig, *_sources()])).hexdigest()
+
+
+def _sources() -> list[Path]:
+    found = Path(ml_foundations.__file__).parent.rglob("*")
+    return sorted(path for path in found if path.suffix in (".csv", ".py", ".yaml"))
 
 
 def _ready_file(rehearsal: Rehearsal) -> Path:
