@@ -108,7 +108,7 @@ class Proof:
         if not self.judges:
             return
         try:
-            verdicts = judge_program(self._as_declared(), self._existing, rehearsed=is_rehearsed())
+            verdicts = self._judge(self._as_declared())
             if any(map(self._is_error, self._findings(verdicts))):
                 self._tell(verdicts)
         except pulumi.RunError as refusal:
@@ -163,9 +163,12 @@ class Proof:
             # Two of one name, in different components, are not told apart here.
             names[args.type_, args.name] = None if (args.type_, args.name) in names else name
         found = [named((type_, inputs), name, names.get((type_, name))) for type_, name, inputs in self._registered]
-        verdicts = judge_program(found, self._existing, compress(found, self._retained), rehearsed=is_rehearsed())
+        verdicts = self._judge(found, compress(found, self._retained))
         self._tell(verdicts)
         return verdicts.stack
+
+    def _judge(self, resources: Sequence[Resource], kept: Iterable[Resource] = ()) -> Verdicts:
+        return judge_program(resources, self._existing, kept, rehearsed=is_rehearsed(), accepted=self._accepted)
 
     def _tell(self, verdicts: Verdicts) -> None:
         """Show all that was found; errors end the program."""

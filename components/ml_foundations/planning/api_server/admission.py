@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
+from math import prod
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
@@ -24,6 +25,8 @@ from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Work
 
 _DEFAULT_SCHEDULER = "default-scheduler"
 _NodeRefusals = Callable[[NodeClass], list[Refusal]]
+_MOST_WAYS = 16
+"""As many choices of flavors are judged one by one."""
 _LONGEST_NAME = 52
 """With a dash and a hash of 10 digits (of one: 61), the name of a StatefulSet is a label of its pods: 63 characters."""
 _LEVEL = "pod-security.kubernetes.io/enforce"
@@ -277,7 +280,7 @@ class Admission:
         for broken in [] if is_declared else [*pod_security.refusals({_LEVEL: level}, pods.template)][:1]:
             path, remedy = broken.path or "an annotation", f"Add the Namespace {namespace} to what is judged."
             message = f"{path} breaks the Pod Security level {level}; whether {namespace} enforces it is not known"
-            yield broken._replace(message=message, remedy=remedy, certain=False)
+            yield broken._replace(message=message, remedy=remedy, certain=False, only_refuses=True)
         quotas = self.quotas.get(namespace, [])
         if self._cluster.is_gke and name in SYSTEM_PRIORITIES and not any(q.is_for_class_of(pod) for q in quotas):
             # What was exported of a cluster may leave out its quotas, GKE's own among them; of a new namespace, none.
@@ -325,12 +328,17 @@ class Admission:
             for pods, pod in candidate.sets
         ]
         candidate.refuse(queues.refusals(candidate.draws))
-        for index, ((pods, pod), draw) in enumerate(zip(candidate.sets, candidate.draws, strict=True)):
-            ways = [replace(pod, spec=spec) for spec in queues.admitted(pod.spec, draw)]
-            room = min(sum(place.count * place.room(way) for place in self._cluster.accepting(way)) for way in ways)
+        of_sets = [
+            [(pods, replace(pod, spec=spec)) for spec in queues.admitted(pod.spec, draw)]
+            for (pods, pod), draw in zip(candidate.sets, candidate.draws, strict=True)
+        ]
+        if prod(map(len, of_sets)) <= _MOST_WAYS:
+            candidate.ways = [*product(*of_sets)]
+        for index, ways in enumerate(of_sets):
+            rooms = [sum(place.count * place.room(pod) for place in self._cluster.accepting(pod)) for _, pod in ways]
             if len(ways) == 1:
-                candidate.sets[index] = pods, ways[0]
-            elif room < candidate.number(pods):
+                candidate.sets[index] = ways[0]
+            elif min(rooms, default=0) < candidate.number(candidate.sets[index][0]) and not candidate.reasons:
                 candidate.refuse([told("several-flavors", "metadata.labels")])
 
 

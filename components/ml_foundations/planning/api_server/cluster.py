@@ -37,6 +37,10 @@ SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-crit
 """The priority classes that every cluster has."""
 
 
+_FIELDS_OF_RULES = {"pod-affinity": "affinity", "pod-anti-affinity": "anti_affinity", "topology-spread": "spread"}
+"""The fields of a pod class that a rule is about."""
+
+
 class Spread(Enum):
     """How the nodes of a pool are taken to be spread over its zones, where zones matter."""
 
@@ -67,6 +71,7 @@ class Cluster:
         replaced: Other pods that are there: their workloads are judged with all their pods.
         settled: The workloads, by their id, all of whose pods run.
         places: The nodes with what those leave free.
+        ignored: The rules that the user accepts to break.
         scalers: The HorizontalPodAutoscalers by kind, namespace and name of what they scale.
     """
 
@@ -76,7 +81,9 @@ class Cluster:
         nodes: Sequence[NodeClass],
         spread: Spread = Spread.EVEN,
         gke: Manifest | None = None,
+        ignored: frozenset[str] = frozenset(),
     ) -> None:
+        self.ignored = ignored
         self.by_kind: defaultdict[str, list[Manifest]] = defaultdict(list)
         self.limit_ranges: defaultdict[str, list[Manifest]] = defaultdict(list)
         for document in documents:
@@ -189,6 +196,9 @@ class Cluster:
         devices = self.devices.charge(spec, namespace)
         others |= {"priority": priority, "preempts": preempts, "exclusive_claims": claims, "devices": devices}
         found = pod_class(name, namespace, own_labels, spec, self.namespaces, **others)
+        if self.ignored:
+            dropped = {field: () for rule, field in _FIELDS_OF_RULES.items() if rule in self.ignored}
+            found = replace(found, ignored=self.ignored, **dropped)
         if not self._shares_hosts:
             return found
 

@@ -99,12 +99,18 @@ class Queues:
                 yield _refused(queue, path, name, requests[name], 0)
 
     def admitted(self, spec: Manifest, draw: Draw) -> list[Manifest]:
-        """A pod's spec as Kueue may admit it: with the labels and tolerations of each flavor that has enough."""
+        """Return a pod's spec with the labels and tolerations of each flavor that has enough, or else that takes it.
+
+        It is empty if no flavor that is declared takes the pod.
+        """
         found, (queue, _, template, requests) = [spec], draw
         for group in items(section(queue, "spec"), "resourceGroups"):
-            usable = self._usable(queue, group, template, requests) if _covered(group, requests) else ()
+            if not _covered(group, requests):
+                continue
+            taking = [f["name"] for f in items(group, "flavors") if self._takes_pods(f["name"], group, template)]
+            usable = self._usable(queue, group, template, requests) or taking
             flavors = [section(self._flavors[name], "spec") for name in usable if name in self._flavors]
-            found = [_with(flavor, each) for each in found for flavor in flavors] or found
+            found = [_with(flavor, each) for each in found for flavor in flavors]
         return found
 
     def _takes_pods(self, name: str, group: Manifest, spec: Manifest) -> bool:

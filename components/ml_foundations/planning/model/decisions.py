@@ -1,6 +1,6 @@
 """What is decided, as data: verdicts, and the reasons for them, for ``verdict/explain.py`` to put into words."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -127,6 +127,7 @@ class Candidate:
         is_refused: Whether the API server refuses some of its pods.
         gaps: What planning does not know of it: nothing is certain then.
         draws: What it draws from the queue that it waits in.
+        ways: Its sets as each flavor of its queue makes them; empty if the flavors are not known.
     """
 
     workload: Workload
@@ -139,6 +140,7 @@ class Candidate:
     is_refused: bool = False
     gaps: Sequence[Refusal] = ()
     draws: Sequence[Draw] = ()
+    ways: Sequence[Sequence[tuple[PodSet, PodClass]]] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -172,6 +174,21 @@ class Candidate:
         self.verdict = together([verdict] if self.verdict is None else [verdict, self.verdict])
         self.reasons += [(verdict, reason) for reason in reasons]
 
+    @property
+    def is_refused_at_worst(self) -> bool:
+        """Whether all that is decided so far keeps its pods from being created, or may do so, and changes no pod."""
+        return all(verdict is Verdict.CANNOT_FIT or _can_only_refuse(reason) for verdict, reason in self.reasons)
+
+    def ignore(self, is_ignored: Callable[[Verdict, Reason], bool]) -> bool:
+        """Drop the reasons that the user accepts and return whether there were any. The others decide the verdict."""
+        kept = [each for each in self.reasons if not is_ignored(*each)]
+        if len(kept) == len(self.reasons):
+            return False
+        self.reasons = kept
+        self.verdict = together(verdict for verdict, _ in kept) if kept else None
+        self.is_refused = self.is_refused and self.verdict is Verdict.CANNOT_FIT
+        return True
+
     def doubt(self) -> None:
         """Take back what is decided where something is not known; what is invalid stays so."""
         is_invalid = any(isinstance(r, Refusal) and r.rule == "invalid" and r.certain for _, r in self.reasons)
@@ -186,6 +203,10 @@ class Candidate:
         for reason in reasons:
             certain = not isinstance(reason, Refusal) or reason.certain
             self.decide(Verdict.CANNOT_FIT if certain else Verdict.UNDETERMINED, reason)
+
+
+def _can_only_refuse(reason: Reason) -> bool:
+    return isinstance(reason, QuotaExceeded) or (isinstance(reason, Refusal) and reason.only_refuses)
 
 
 def needed_claims(candidates: Sequence[Candidate], *, in_all: bool = False) -> list[tuple[Manifest, int]]:

@@ -103,6 +103,8 @@ class PodClass:
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
     """What the device claims that are made for each pod count against, by the names of quotas."""
     volume_refusals: Callable[[NodeClass], list[Refusal]] | None = field(default=None, repr=False)
+    ignored: frozenset[str] = frozenset()
+    """The rules that the user accepts to break: nodes are judged as if these did not exist."""
 
     @cached_property
     def requests(self) -> Amounts:
@@ -131,7 +133,7 @@ class PodClass:
     @cached_property
     def ports(self) -> frozenset[_Port]:
         """The host ports of each pod."""
-        return frozenset(_ports(self.spec))
+        return frozenset(() if "pod-anti-affinity" in self.ignored else _ports(self.spec))
 
     @cached_property
     def disks(self) -> frozenset[_Disk]:

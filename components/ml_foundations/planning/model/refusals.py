@@ -17,9 +17,21 @@ class Refusal(NamedTuple):
     """Whether it is refused; otherwise something that is not known decides."""
     object: str = ""
     """What it is about, where that is not the workload."""
+    only_refuses: bool = False
+    """Whether what is not known can refuse pods, and can make none fit that would not fit without it."""
 
 
 _TEXTS = {row["name"]: row for row in rows("refusals.csv", "ml_foundations.planning.model", delimiter=";")}
+
+
+_ONLY_REFUSE = frozenset(
+    {
+        *("device-claims", "long-name", "no-critical-quota", "no-time", "some-secrets", "unknown-account"),
+        *("no-class", "open-volume", "scarce-volumes", "unknown-claim", "unknown-class", "unknown-field-of-claim"),
+        *("unknown-volume", "waits-too-long", "zone-before-pod", "zone-of-the-first"),
+    }
+)
+"""What may keep pods from being created, or from nodes, and adds nothing that helps them, such as a toleration."""
 
 
 def told(name: str, path: str = "", /, *, certain: bool | None = None, object: str = "", **values: object) -> Refusal:
@@ -27,7 +39,7 @@ def told(name: str, path: str = "", /, *, certain: bool | None = None, object: s
     row = _TEXTS[name]
     message, remedy = row["message"].format_map(values), row["remedy"].format_map(values)
     is_certain = row["rule"] != "beyond-planning" if certain is None else certain
-    return Refusal(row["rule"], path, message, remedy, is_certain, object)
+    return Refusal(row["rule"], path, message, remedy, is_certain, object, name in _ONLY_REFUSE)
 
 
 def invalid(path: str, wrong: str, about: str = "") -> Refusal:

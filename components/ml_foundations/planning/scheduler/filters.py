@@ -19,7 +19,12 @@ from ml_foundations.planning.model.refusals import Refusal, told
 
 
 def refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
-    """Why nodes of a class refuse pods whatever room they have."""
+    """Return why nodes of a class refuse pods whatever room they have, without the rules that the pods ignore."""
+    found = _refusals(pod, node)
+    return [refusal for refusal in found if refusal.rule not in pod.ignored] if pod.ignored else found
+
+
+def _refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
     if lacking := sorted(node.lacks & pod.requests.keys()):
         return [Refusal("resources", "", f"it has no {name}") for name in lacking]
     if node.unknown:
@@ -30,7 +35,7 @@ def refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
 
 def is_wanted_on(pod: PodClass, node: NodeClass) -> bool:
     """Whether a DaemonSet's controller makes a pod for a node: by name, affinity and taints alone."""
-    return not node.unknown and not _of_spec(pod.declared_spec or pod.spec, node)
+    return not node.unknown and all(r.rule in pod.ignored for r in _of_spec(pod.declared_spec or pod.spec, node))
 
 
 def _of_spec(spec: Manifest, node: NodeClass) -> list[Refusal]:

@@ -23,11 +23,12 @@ def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) 
 
     A reason of the whole stack is about no workload.
     """
-    rule, path, message, remedy, _, about = _words(reason, verdict)
+    words = _words(reason, verdict)
     # Where workloads together exceed a quota, some are refused, whichever comes first.
     certain = verdict is Verdict.CANNOT_FIT or (isinstance(reason, QuotaExceeded) and not reason.in_all)
     severity = Severity.ERROR if certain else Severity.WARNING
-    return Finding(rule, severity, about or str(workload or "stack"), path, message, remedy)
+    about = words.object or str(workload or "stack")
+    return Finding(words.rule, severity, about, words.path, words.message, words.remedy)
 
 
 def _words(reason: Reason, verdict: Verdict) -> Refusal:

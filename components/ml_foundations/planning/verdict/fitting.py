@@ -83,11 +83,17 @@ class Fitting:
             self._place_sets(candidate)
 
     def place_refused(self, candidate: Candidate) -> None:
-        """Say of a workload that the API server refuses what else keeps it from running: all errors at once."""
-        beyond = Candidate(candidate.workload, candidate.sets)
-        self.place(beyond)
-        if beyond.verdict is Verdict.CANNOT_FIT:
-            candidate.reasons += beyond.reasons
+        """Add why pods that are refused, or may be, would not fit either: all errors of a workload are shown at once.
+
+        Of a workload in a queue, that holds if no flavor's nodes take the pods.
+        """
+        ways = candidate.ways if candidate.workload.queue is not None else [candidate.sets]
+        placed = [Candidate(candidate.workload, list(sets)) for sets in ways]
+        for each in placed:
+            self.place(each)
+        if placed and all(each.verdict is Verdict.CANNOT_FIT for each in placed):
+            candidate.decide(Verdict.CANNOT_FIT)
+            candidate.reasons += placed[0].reasons
 
     def judge_shared_claims(self) -> None:
         """Look at claims that pods on several nodes may mount.

@@ -1,9 +1,9 @@
 """The verdict on every workload, and on all of them together."""
 
 import gc
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ml_foundations.kubernetes.objects import Manifest, name_of
 from ml_foundations.kubernetes.quantities import total
@@ -32,26 +32,58 @@ _Refused = tuple[Sequence[Refusal], Sequence[Refusal]]
 """What the API server refuses of what decides about workloads, and of other objects."""
 
 
-def judge(documents: Iterable[Manifest], nodes: Iterable[NodeClass] = (), gke: Manifest | None = None) -> Verdicts:
+def judge(
+    documents: Iterable[Manifest],
+    nodes: Iterable[NodeClass] = (),
+    gke: Manifest | None = None,
+    accepted: Collection[str] = (),
+) -> Verdicts:
     """Judge workloads against nodes, quotas and limits.
+
+    If an accepted rule is broken, the verdicts are those without the rule, and its findings are shown with them.
 
     Args:
         documents: Manifests: Nodes, ResourceQuotas, LimitRanges, PriorityClasses, volumes and workloads.
         nodes: More nodes, such as those of node pools that are only planned.
         gke: The properties of the GKE cluster, where the documents are all that is in it.
+        accepted: The rules whose errors the user accepts.
     """
     with uncollected():
         world, nodes = World(documents), list(nodes)
-        cluster = Cluster(world.judged, nodes, gke=gke)
-        sent = [world.sent.get(id(document), document) for document in world.judged]
-        objects = refused_objects(sent), refused_objects([*world.harmless, *world.admission])
-        found = _judge(world, cluster, gke, objects)
-        if found.stack is not Verdict.CANNOT_FIT or not (cluster.is_split or cluster.some_end):
+        found = _judge_world(world, nodes, gke)
+        errors = (finding for finding in found.findings if finding.severity is Severity.ERROR)
+        if not any(finding.rule in accepted for finding in errors):
             return found
-        # GKE may spread a pool's nodes otherwise, and pods end: what cannot fit must be so with more room.
-        spreads = (Spread.FULL, Spread.UNKNOWN) if cluster.is_split else (Spread.FULL,)
-        roomier = [Cluster(world.judged, nodes, spread, gke) for spread in spreads]
-        return _judge(world, cluster, gke, objects, [_judge(world, each, gke, objects) for each in roomier])
+        return _with_accepted(_judge_world(world, nodes, gke, frozenset(accepted)), found, accepted)
+
+
+def _judge_world(
+    world: World, nodes: Sequence[NodeClass], gke: Manifest | None, ignored: frozenset[str] = frozenset()
+) -> Verdicts:
+    """Judge what is declared as if some rules did not exist."""
+    cluster = Cluster(world.judged, nodes, gke=gke, ignored=ignored)
+    sent = [world.sent.get(id(document), document) for document in world.judged]
+    objects = refused_objects(sent), refused_objects([*world.harmless, *world.admission])
+    found = _judge(world, cluster, gke, objects)
+    if found.stack is not Verdict.CANNOT_FIT or not (cluster.is_split or cluster.some_end):
+        return found
+    # GKE may spread a pool's nodes otherwise, and pods end: what cannot fit must be so with more room.
+    spreads = (Spread.FULL, Spread.UNKNOWN) if cluster.is_split else (Spread.FULL,)
+    roomier = [Cluster(world.judged, nodes, spread, gke, ignored) for spread in spreads]
+    return _judge(world, cluster, gke, objects, [_judge(world, each, gke, objects) for each in roomier])
+
+
+def _with_accepted(without: Verdicts, found: Verdicts, accepted: Collection[str]) -> Verdicts:
+    """Return the verdicts without the accepted rules, with what these rules found."""
+
+    def of_rules(findings: Iterable[Finding], shown: Sequence[Finding]) -> tuple[Finding, ...]:
+        return *(each for each in findings if each.rule in accepted and each not in shown), *shown
+
+    workloads = tuple(
+        replace(item, reasons=of_rules(before.reasons, item.reasons))
+        for item, before in zip(without.workloads, found.workloads, strict=True)
+    )
+    return replace(without, workloads=workloads, reasons=of_rules(found.reasons, without.reasons))
 
 
 @contextmanager
@@ -72,19 +104,26 @@ def _judge(
     """The verdicts on a cluster; ``cannot-fit`` is not certain where it is so in none of some roomier ones."""
     admission = Admission(cluster, [*world.harmless, *world.judged])
     candidates = [admission.admit(workload) for workload in (*cluster.workloads, *world.foreign)]
-    refused, beside = [*world.refused, *objects[0]], objects[1]
+    refused, beside = (
+        [refusal for refusal in refusals if refusal.rule not in cluster.ignored]
+        for refusals in ([*world.refused, *objects[0]], objects[1])
+    )
     for candidate in candidates:
         if id(candidate.workload) not in cluster.settled:
             candidate.gaps = [*world.gaps(candidate.workload), *(each._replace(certain=False) for each in refused)]
     for workload, reasons in world.malformed:
         candidates.append(Candidate(workload))
         candidates[-1].refuse(reasons)
+    _ignore(cluster.ignored, candidates)
     fitting = Fitting(cluster, candidates)
     for candidate in candidates:
         if candidate.verdict is None:
             fitting.place(candidate)
-        elif candidate.is_refused and candidate.workload.queue is None:  # a queue sends its pods to a flavor's nodes
+        elif candidate.sets and candidate.reasons and candidate.is_refused_at_worst:
             fitting.place_refused(candidate)
+    unplaced = _ignore(cluster.ignored, candidates)
+    for candidate in unplaced:
+        candidate.decide(Verdict.FITS)
     fitting.judge_shared_claims()
     advise(cluster, candidates)
     for index, candidate in enumerate(candidates):
@@ -92,12 +131,13 @@ def _judge(
             candidate.verdict = Verdict.UNDETERMINED
         candidate.refuse(world.doubts(candidate.workload))
         candidate.doubt()
-    verdict, reasons = _Together(cluster, admission, fitting, candidates).judge()
+    verdict, reasons = _Together(cluster, admission, fitting, candidates, unplaced).judge()
     findings = [explain.finding(reason, of) for of, reason in reasons]
     fits_alone = all(candidate.verdict is not Verdict.CANNOT_FIT for candidate in candidates)
     if fits_alone and _is_uncertain(verdict, [other.stack for other in roomier]):
         verdict, findings = Verdict.UNDETERMINED, [finding.as_warning() for finding in findings]
     unknown = [*world.unknown, *(each for each in beside if not each.certain)]
+    unknown = [each for each in unknown if each.rule not in cluster.ignored]
     refused += [*(each for each in beside if each.certain), *unserved_metrics(cluster, gke)]
     if any(reason.certain for reason in refused):
         verdict = Verdict.CANNOT_FIT
@@ -128,6 +168,16 @@ def _judge(
         tuple(_quotas_left(admission, candidates)),
         stored,
     )
+
+
+def _ignore(rules: frozenset[str], candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Drop the reasons that break accepted rules, and return the workloads that nothing else is decided about."""
+
+    def is_ignored(verdict: Verdict, reason: Reason) -> bool:
+        return explain.finding(reason, verdict).rule in rules
+
+    changed = [candidate for candidate in candidates if rules and candidate.ignore(is_ignored)]
+    return [candidate for candidate in changed if candidate.verdict is None]
 
 
 def _of_stack(refused: Iterable[Refusal]) -> Iterable[Finding]:
@@ -166,6 +216,8 @@ class _Together:
     admission: Admission
     fitting: Fitting
     candidates: Sequence[Candidate]
+    unplaced: Sequence[Candidate]
+    """Those whose pods find no place, which the user accepts."""
     reasons: _Reasons = field(default_factory=list[tuple[Verdict, Reason]])
 
     def judge(self) -> tuple[Verdict, _Reasons]:
@@ -185,6 +237,7 @@ class _Together:
             self._decide(Verdict.UNDETERMINED, *(() if scarce else shortage(needed_claims(counted, in_all=True))))
             # Pods that name their node take no room from others: the kubelet takes them, or not.
             judged = [c for c in self.candidates if c.sets and c.verdict is not None and not c.gaps]
+            judged = [c for c in judged if c not in self.unplaced]
             judged = [c for c in judged if not c.sets[0][1].spec.get("nodeName")]
             always = [c for c in judged if not c.workload.takes_turns]
             staying = [demand for demand in self.fitting.demands(always, self.cluster.places) if demand.places]
@@ -204,7 +257,11 @@ class _Together:
 
     def _decide(self, verdict: Verdict, *reasons: Reason) -> None:
         if verdict is not Verdict.FITS:
-            self.reasons += [(verdict, reason) for reason in reasons]
+            found = [(verdict, reason) for reason in reasons]
+            ignored = self.cluster.ignored
+            self.reasons += [
+                each for each in found if not ignored or explain.finding(each[1], verdict).rule not in ignored
+            ]
 
     def _wait(self, job: Candidate, staying: Sequence[Demand], always: Sequence[Candidate]) -> None:
         """Whether a plain Job finds room for a pod beside what stays; Jobs make room for each other."""
@@ -246,6 +303,8 @@ class _Together:
     def _sum_quotas(self) -> None:
         for namespace, quotas in self.admission.quotas.items():
             mine = [c for c in self.candidates if c.workload.namespace == namespace and c.sets and not c.gaps]
+            if "quota" in self.cluster.ignored:  # then those that exceed one alone are accepted
+                mine = [c for c in mine if not any(quota.exceeded(quota.charge([c])) for quota in quotas)]
             always, turns = ([c for c in mine if c.workload.takes_turns is takes] for takes in (False, True))
             names, everyone = [c.workload for c in always], [c.workload for c in mine]
             for quota in quotas:

@@ -1,6 +1,6 @@
 """The verdict on a Pulumi program."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ml_foundations.catalog.gke_kinds import enforces_policies
@@ -50,22 +50,24 @@ def judge_program(
     kept: Iterable[Resource] = (),
     *,
     rehearsed: bool = False,
+    accepted: Collection[str] = (),
 ) -> Verdicts:
     """Judge the workloads of a program against its node pools, quotas and limits.
 
     Of a cluster that exists already, some node pools may be given: among them, all that have GPUs. Pulumi leaves the
     resources that are kept when it deletes the stack (``retain_on_delete``). A program that is ``rehearsed`` may have
-    placeholders: nothing of it goes to Google Cloud.
+    placeholders: nothing of it goes to Google Cloud. If an accepted rule is broken, the verdict is the one without it.
     """
     found = list(resources)
     nodes = nodes_of(found, existing)
     clusters = shown_clusters(found)
-    verdicts = judge(objects_of(found), nodes, clusters[0] if len(clusters) == 1 else None)
+    verdicts = judge(objects_of(found), nodes, clusters[0] if len(clusters) == 1 else None, accepted)
     missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
     placeholders = () if rehearsed else placeholder_findings(found)
     of_platform = (*platform_findings(found, nodes), *gpu_operator_findings(found, nodes))
     more = (*of_platform, *_object_findings(found), *missing, *placeholders)
-    cannot = Verdict.CANNOT_FIT if any(each.severity is Severity.ERROR for each in more) else verdicts.stack
+    is_refused = any(each.severity is Severity.ERROR and each.rule not in accepted for each in more)
+    cannot = Verdict.CANNOT_FIT if is_refused else verdicts.stack
     cost = replace(verdicts.cost, platform=tuple(platform_cost(found, nodes, verdicts.cost.region)))
     left = (inputs for _, inputs in kept)
     return replace(

@@ -1,0 +1,87 @@
+"""An accepted rule is as if it did not exist: whatever else is wrong is still found."""
+
+import copy
+from typing import Any
+
+import pytest
+from ml_foundations.planning import Verdict, judge
+from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, template_path
+from ml_foundations.planning.verdict.findings import Severity
+
+from tests.planning.building import Manifest, container, job, namespaced, template
+from tests.planning.test_rules import EDGE, NODES, queued
+
+ROW, FPGA = "rack.example.com/row", "example.com/fpga"
+
+
+def errors(documents: list[Manifest], *accepted: str) -> set[str]:
+    return {each.rule for each in judge(documents, accepted=accepted).findings if each.severity is Severity.ERROR}
+
+
+BY_ERRORS = sorted(rule for rule, (trips, _) in EDGE.items() if rule in errors(trips))
+"""The rules whose cases are errors; the others are warnings, which hide nothing."""
+OF_PODS = [rule for rule in BY_ERRORS if rule != "no-nodes" and not rule.startswith("daemon-set")]
+"""Those whose pods a second rule can keep from all nodes; a DaemonSet that no node takes has nothing to do."""
+
+
+def broken_twice(rule: str) -> tuple[list[Manifest], str, str]:
+    """The case of a rule, whose pods also ask for what no node has; the rule that this breaks, and a word of it."""
+    documents = copy.deepcopy(EDGE[rule][0])
+    for document in documents:
+        if document["kind"] in WORKLOAD_KINDS and not document.get("status"):
+            holder: Any = document
+            for key in [*filter(None, template_path(document["kind"]).split(".")), "spec"]:
+                holder = holder[key]
+            if rule == "node-selector":
+                holder["containers"][0]["resources"] = {"limits": {FPGA: "1"}}
+            else:
+                holder.setdefault("nodeSelector", {})[ROW] = "a"
+    second, word = ("resources", FPGA) if rule == "node-selector" else ("node-selector", ROW)
+    return documents, second, word
+
+
+@pytest.mark.parametrize("rule", OF_PODS)
+def test_an_accepted_rule_hides_no_other_error(rule: str) -> None:
+    documents, second, _ = broken_twice(rule)
+    assert second in errors(documents, rule)
+    assert judge(documents, accepted=[rule]).stack is Verdict.CANNOT_FIT
+
+
+@pytest.mark.parametrize("rule", BY_ERRORS)
+def test_a_stack_that_breaks_accepted_rules_alone_is_not_refused(rule: str) -> None:
+    trips, _ = EDGE[rule]
+    assert errors(trips, rule) == {rule}
+    assert judge(trips, accepted=[rule]).stack is not Verdict.CANNOT_FIT
+
+
+@pytest.mark.parametrize("rule", OF_PODS)
+def test_all_errors_of_a_workload_are_shown_at_once(rule: str) -> None:
+    documents, _, word = broken_twice(rule)
+    messages = [each.message for each in judge(documents).findings if each.severity is Severity.ERROR]
+    assert any(word in message for message in messages)
+
+
+def test_a_job_that_its_queue_refuses_may_be_too_large_for_the_nodes_as_well() -> None:
+    stack = queued(gpus=9)
+    assert errors(stack) == {"queue-quota", "resources"}
+    assert errors(stack, "queue-quota") == {"queue-quota", "resources"}
+    assert judge(stack, accepted=["queue-quota", "resources"]).stack is Verdict.FITS
+
+
+def test_an_accepted_workload_takes_no_room_from_others() -> None:
+    """The competition of other workloads is judged, too, if one alone is too large for the nodes."""
+    stack = [*EDGE["competition"][0], job("large", 1, template(containers=[container(cpu=50)]))]
+    assert errors(stack) == {"resources"}
+    assert errors(stack, "resources") == {"resources", "competition"}
+
+
+def test_refused_pods_that_may_be_refused_for_another_reason_are_refused() -> None:
+    """Whether the namespace enforces a level is not known; two pods never share a port of one node."""
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    server = namespaced("apps/v1", "Deployment", "web", spec={"replicas": 2})
+    server["spec"]["selector"] = {"matchLabels": {"app": "web"}}
+    pods = template(containers=[{"name": "main", "image": "i", "ports": ports}])
+    server["spec"]["template"] = {**pods, "metadata": {"labels": {"app": "web"}}}
+    (verdict,) = judge([server, {**NODES, "metadata": {"name": "n", "labels": {}}}]).workloads
+    assert verdict.verdict is Verdict.CANNOT_FIT
+    assert {each.rule for each in verdict.reasons} == {"pod-security", "nodes"}
