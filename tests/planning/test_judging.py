@@ -110,19 +110,84 @@ def test_a_plain_job_makes_progress_and_a_gang_needs_all_at_once() -> None:
     assert verdict(job("train", 5, template(), gang=True, completions=4), nodes) is FITS
 
 
-def test_a_job_set_needs_all_its_jobs_at_once() -> None:
-    def job_set(replicas: int, **spec: Any) -> Manifest:
-        jobs = [
-            {"name": name, "replicas": count, "template": {"spec": {"template": template(**spec)}}}
-            for name, count in (("driver", 1), ("workers", replicas))
-        ]
-        return workload("jobset.x-k8s.io/v1alpha2", "JobSet", "train", {"replicatedJobs": jobs})
+def job_set(*jobs: tuple[str, int], gang: bool = False, after: Manifest | None = None, **spec: Any) -> Manifest:
+    """A JobSet with some pods in each Job; after holds what a Job waits for, and until when."""
+    waiting = {name: {"dependsOn": [{"name": of, "status": status}]} for name, (of, status) in (after or {}).items()}
+    of_jobs = [
+        {"name": name, "replicas": count, "template": {"spec": {"template": template(**spec)}}, **waiting.get(name, {})}
+        for name, count in jobs
+    ]
+    made = workload("jobset.x-k8s.io/v1alpha2", "JobSet", "train", {"replicatedJobs": of_jobs})
+    made["metadata"]["annotations"] = {"ml-foundations/gang": "true"} if gang else {}
+    return made
 
-    assert verdict(job_set(3), pool("p", 1)) is FITS
-    assert verdict(job_set(4), pool("p", 1)) is CANNOT
+
+def test_a_job_set_that_is_a_gang_needs_all_its_jobs_at_once() -> None:
+    assert verdict(job_set(("driver", 1), ("workers", 3), gang=True), pool("p", 1)) is FITS
+    four = ("driver", 1), ("workers", 4)
+    assert verdict(job_set(*four, gang=True), pool("p", 1)) is CANNOT
     ssd, unsure = pool("p", 1, {"disk": "ssd"}), pool("unsure", 1, {"disk": UNKNOWN})
-    assert verdict(job_set(4, nodeSelector={"disk": "ssd"}), ssd) is CANNOT
-    assert verdict(job_set(4, nodeSelector={"disk": "ssd"}), ssd, unsure) is OPEN
+    assert verdict(job_set(*four, gang=True, nodeSelector={"disk": "ssd"}), ssd) is CANNOT
+    assert verdict(job_set(*four, gang=True, nodeSelector={"disk": "ssd"}), ssd, unsure) is OPEN
+
+
+def test_other_job_sets_may_run_in_turns() -> None:
+    """On a control plane, six pods on four CPUs completed, as they did not wait for each other."""
+    six = job_set(("workers", 6))
+    assert verdict(six, pool("p", 1)) is OPEN
+    (reason, _) = judge([six, pool("p", 1)]).workloads[0].reasons
+    assert reason.rule == "runs-in-turns" and "whether they wait for each other is not known" in reason.message
+    assert verdict(job_set(("workers", 6), nodeSelector={"disk": "gone"}), pool("p", 1)) is CANNOT
+    other = deployment("web", 3, template(), strategy={"type": "Recreate"})
+    assert judge([job_set(("workers", 2)), other, pool("p", 1)]).stack is OPEN
+    few = quota(hard={"pods": "2"})
+    assert verdict(job_set(("workers", 3)), pool("p", 1), few) is OPEN
+    assert verdict(job_set(("workers", 3), gang=True), pool("p", 1), few) is CANNOT
+
+
+def test_jobs_that_wait_until_others_have_completed_run_after_them() -> None:
+    jobs = ("load", 4), ("train", 4), ("report", 2)
+    in_turn = {"train": ("load", "Complete"), "report": ("train", "Complete")}
+    assert verdict(job_set(*jobs, after=in_turn), pool("p", 1)) is FITS
+    assert judge([job_set(*jobs, after=in_turn), pool("p", 1)]).stack is FITS
+    assert verdict(job_set(*jobs, after={"train": ("load", "Ready")}), pool("p", 1)) is OPEN
+    at_end = {"train": ("load", "Ready"), "report": ("train", "Complete")}
+    assert verdict(job_set(("load", 1), ("train", 3), ("report", 4), after=at_end), pool("p", 1)) is OPEN
+    other = deployment("web", 3, template(), strategy={"type": "Recreate"})
+    assert judge([job_set(*jobs, after=in_turn), other, pool("p", 1)]).stack is OPEN
+
+
+def test_volumes_that_a_job_set_adds_may_be_those_that_its_pods_mount() -> None:
+    mounting = [container() | {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}]
+    train = job_set(("workers", 1), containers=mounting)
+    assert verdict(train, pool("p", 1)) is CANNOT
+    claims = [{"metadata": {"name": "data"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}]
+    train["spec"]["volumeClaimPolicies"] = [{"templates": claims}]
+    assert verdict(train, pool("p", 1)) is OPEN
+    train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]["image"] = ""
+    assert verdict(train, pool("p", 1)) is CANNOT
+
+
+def test_pods_that_leave_their_node_make_no_verdict_certain() -> None:
+    """On a control plane, a pod was evicted by its node's taint, and its anti-affinity with it."""
+    taint = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoExecute"}
+    runs = workload("v1", "Pod", "old", template(containers=[container(cpu=4)])["spec"] | {"nodeName": "n"})
+    runs["status"] = {"phase": "Running"}
+    new = job("new", 1, template(tolerations=[{"operator": "Exists"}]))
+    assert verdict(new, runs, node("n")) is CANNOT
+    tainted = node("n") | {"spec": {"taints": [taint]}}
+    assert verdict(new, runs, tainted) is FITS
+    owned = runs | {"metadata": runs["metadata"] | {"ownerReferences": [{"kind": "ReplicaSet", "name": "r"}]}}
+    assert verdict(new, owned, tainted) is OPEN
+    stays = runs | {"spec": runs["spec"] | {"tolerations": [{"operator": "Exists"}]}}
+    assert verdict(new, stays, tainted) is CANNOT
+    for_a_time = runs | {"spec": runs["spec"] | {"tolerations": [{"operator": "Exists", "tolerationSeconds": 60}]}}
+    assert verdict(new, for_a_time, tainted) is OPEN
+    deleted = runs | {"metadata": runs["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert verdict(new, deleted, node("n")) is OPEN
+    going = node("n")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert verdict(new, runs, going) is OPEN
 
 
 def test_competition_is_open_where_other_nodes_may_take_the_pods() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.kubernetes.trees import is_mapping
 from ml_foundations.planning.api_server.defaults import admitted
 from ml_foundations.planning.api_server.queues import Queues
@@ -37,6 +38,8 @@ SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-crit
 """The priority classes that every cluster has."""
 
 
+_MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of pods that a kubelet runs from its own files: no taint ends these."""
 _FIELDS_OF_RULES = {"pod-affinity": "affinity", "pod-anti-affinity": "anti_affinity", "topology-spread": "spread"}
 """The fields of a pod class that a rule is about."""
 
@@ -94,7 +97,9 @@ class Cluster:
         self.runtime_classes = {name_of(each): each for each in self.by_kind["RuntimeClass"]}
         self.service_accounts = {(namespace_of(each), name_of(each)): each for each in self.by_kind["ServiceAccount"]}
         self.declared = [*map(node_class, self.by_kind["Node"]), *nodes]
-        self.some_end = any(is_running(pod) and may_end(pod) for pod in self.by_kind["Pod"])
+        self._taints = {name_of(n): [*items(section(n, "spec"), "taints")] for n in self.by_kind["Node"]}
+        self._going = {name_of(n) for n in self.by_kind["Node"] if section(n, "metadata").get("deletionTimestamp")}
+        self.some_end = any(is_running(pod) and self._may_leave(pod) for pod in self.by_kind["Pod"])
         others = (each for each in documents if each["kind"] not in ("Node", "ConfigMap", "Secret"))
         has_zones = any(node.zones for node in self.declared)
         self.is_split = has_zones and not mentions(others).isdisjoint(labels.ZONES)
@@ -166,16 +171,34 @@ class Cluster:
         }
         found: dict[str, list[PodClass]] = {}
         for pod in self.by_kind["Pod"]:
-            if is_finished(pod) or not (is_running(pod) or is_stored(pod)):
+            if is_finished(pod) or not (is_running(pod) or is_stored(pod)) or self._is_evicted(pod):
                 continue
             spec = section(pod, "spec")
             stored = admitted(read_fields(spec), ())
             there = self.pod_class(name_of(pod), namespace_of(pod), labels_of(pod), stored)
-            if is_running(pod) and not _owners(pod) & afresh and (all_stay or not may_end(pod)):
+            if is_running(pod) and not _owners(pod) & afresh and (all_stay or not self._may_leave(pod)):
                 found.setdefault(spec["nodeName"], []).append(there)
             else:
                 self.replaced.append(there)
         return found
+
+    def _may_leave(self, pod: Manifest) -> bool:
+        """Return whether a running pod may leave its node by itself: it ends, is deleted, or is evicted by a taint."""
+        node = section(pod, "spec").get("nodeName")
+        is_deleted = section(pod, "metadata").get("deletionTimestamp") or node in self._going
+        return bool(is_deleted) or may_end(pod) or bool(self._evicting_taints(pod))
+
+    def _is_evicted(self, pod: Manifest) -> bool:
+        """Return whether a taint of its node evicts a pod at once, and no controller makes another one."""
+        evicting = untolerated_taints(items(section(pod, "spec"), "tolerations"), self._evicting_taints(pod))
+        return bool(evicting) and not section(pod, "metadata").get("ownerReferences")
+
+    def _evicting_taints(self, pod: Manifest) -> list[Manifest]:
+        """Return the NoExecute taints of a pod's node that it does not tolerate for ever; none for mirror pods."""
+        spec = section(pod, "spec")
+        lasting = [each for each in items(spec, "tolerations") if each.get("tolerationSeconds") is None]
+        taints = [t for t in self._taints.get(str(spec.get("nodeName")), ()) if t.get("effect") == "NoExecute"]
+        return [] if _MIRROR in annotations_of(pod) else untolerated_taints(lasting, taints)
 
     def _mentioned(self) -> frozenset[str]:
         """What can tell nodes apart: pods that run already do so by their anti-affinity alone."""

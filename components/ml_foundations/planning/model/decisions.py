@@ -112,6 +112,9 @@ Reason = Refusal | QuotaExceeded | GrowthStops | Shortage | Competition
 """Why something does not fit, or perhaps not."""
 
 
+_MAKES_VOLUMES = "volumeClaimPolicies"
+"""The field by which a JobSet adds volumes to its pods, which they mount without declaring them."""
+
 Draw = tuple[Manifest, str, Manifest, Amounts]
 """What pods draw from a ClusterQueue of Kueue: it, the path of their number, their template's spec, their requests."""
 
@@ -156,6 +159,11 @@ class Candidate:
         ]
         return Candidate(workload, sets, draws=self.draws)
 
+    def phases(self) -> list[list[tuple[PodSet, PodClass]]]:
+        """Return its sets of pods that run at the same time: all, or those of each phase of a JobSet."""
+        phases = self.workload.phases or (range(len(self.sets)),)
+        return [[self.sets[index] for index in sorted(phase)] for phase in phases]
+
     def number(self, pods: PodSet, *, in_all: bool = False) -> int:
         """How many pods of a set there must be: of a Job one at a time; in all, each that does its work."""
         count = pods.count if self.workload.all_at_once else min(pods.count, 1)
@@ -191,7 +199,11 @@ class Candidate:
 
     def doubt(self) -> None:
         """Take back what is decided where something is not known; what is invalid stays so."""
-        is_invalid = any(isinstance(r, Refusal) and r.rule == "invalid" and r.certain for _, r in self.reasons)
+        makes_volumes = any(gap.path.endswith(_MAKES_VOLUMES) for gap in self.gaps)
+        is_invalid = any(
+            isinstance(r, Refusal) and r.rule == "invalid" and r.certain and not (makes_volumes and "volume" in r.path)
+            for _, r in self.reasons
+        )
         if is_invalid and all(gap.rule == "unknown-field" for gap in self.gaps):
             self.gaps = ()
         if self.gaps:

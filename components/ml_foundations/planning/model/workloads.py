@@ -72,6 +72,7 @@ class Workload:
         manifest: The workload's manifest.
         pods: Its sets of pods; one but for a JobSet.
         all_at_once: Whether the pods are of use only together, as those of always-on workloads and of gangs.
+        phases: Of a JobSet in which Jobs wait until others have completed, the indices of sets that run together.
         surge: Pods beyond ``count`` during a rollout.
         ceiling: The most replicas that an autoscaler may set, where there is one.
         claims: Claims that the workload makes for each of its pods.
@@ -84,6 +85,7 @@ class Workload:
     manifest: Manifest
     pods: tuple[PodSet, ...]
     all_at_once: bool = True
+    phases: tuple[frozenset[int], ...] = ()
     surge: int = 0
     ceiling: int | None = None
     claims: tuple[Manifest, ...] = ()
@@ -98,9 +100,14 @@ class Workload:
         return self.kind in _RUN_TO_COMPLETION
 
     @property
-    def is_pod_that_may_end(self) -> bool:
-        """Whether it is a pod of its own that ends with its containers, or at its deadline."""
-        return self.kind == "Pod" and may_end(self.manifest)
+    def may_make_room(self) -> bool:
+        """Return whether it may make room for others that wait: a Pod that ends, or a JobSet that is no gang."""
+        return self.is_loose or (self.kind == "Pod" and may_end(self.manifest))
+
+    @property
+    def is_loose(self) -> bool:
+        """Return whether it is a JobSet whose pods may run one after the other: nothing says that they must not."""
+        return self.kind == "JobSet" and annotations_of(self.manifest).get(labels.GANG) != "true"
 
     @property
     def _job_spec(self) -> Manifest:
@@ -129,7 +136,7 @@ class Workload:
     @property
     def takes_turns(self) -> bool:
         """Whether it leaves room to others in time: plain Jobs, and what Kueue lets in when there is room."""
-        return self.is_finite and (not self.all_at_once or self.queue is not None)
+        return self.is_finite and (not self.all_at_once or bool(self.phases) or self.queue is not None)
 
     @property
     def queue(self) -> str | None:
@@ -266,7 +273,7 @@ def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Sequ
         case "Job" | "CronJob":
             return _job(document, kind)
         case "JobSet":
-            return Workload(kind, namespace, name, document, tuple(_of_job_set(document)))
+            return Workload(kind, namespace, name, document, tuple(_of_job_set(document)), phases=_phases(document))
         case "DaemonSet":
             return Workload(kind, namespace, name, document, (_pod_set(document, 0, "spec.template"),))
         case _:
@@ -359,6 +366,26 @@ def _of_job_set(document: Manifest) -> Iterable[PodSet]:
         }
         spec = read_fields(section(template, "spec"))
         yield PodSet(template, spec, pod_labels, count, f"{path}.template.spec.template.spec", f"{path}.replicas")
+
+
+def _phases(document: Manifest) -> tuple[frozenset[int], ...]:
+    """Return for each Job of a JobSet those that may run with it; empty if all may.
+
+    A Job with ``dependsOn`` starts when other Jobs are ready or complete (JobSet, api/jobset/v1alpha2, DependsOn).
+    """
+    jobs = items(section(document, "spec"), "replicatedJobs")
+    index = {job.get("name"): number for number, job in enumerate(jobs)}
+    completed: list[frozenset[int]] = []
+    for job in jobs:  # each depends on Jobs before it
+        before: set[int] = set()
+        for each in items(job, "dependsOn"):
+            number = index.get(each.get("name"), len(completed))
+            if number < len(completed):
+                before |= completed[number] | ({number} if each.get("status") == "Complete" else set())
+        completed.append(frozenset(before))
+    everyone = range(len(jobs))
+    found = [frozenset(j for j in everyone if j not in completed[i] and i not in completed[j]) for i in everyone]
+    return tuple(dict.fromkeys(found)) if any(completed) else ()
 
 
 def _replicated(document: Manifest, kind: str, autoscalers: Sequence[Manifest]) -> Workload:

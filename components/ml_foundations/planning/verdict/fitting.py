@@ -77,6 +77,8 @@ class Fitting:
         """Give a workload's verdict."""
         if candidate.workload.kind == "DaemonSet":
             self._place_daemons(candidate)
+        elif candidate.workload.is_loose:
+            self._place_loose(candidate)
         elif len(candidate.sets) == 1:
             self._place_one_set(candidate)
         else:
@@ -286,7 +288,7 @@ class Fitting:
         least, most = outcome or (0, wanted)
         # Pods that have ended are no company.
         others = [member.workload for member in members if member is not candidate]
-        ends = any(other.is_finite or other.is_pod_that_may_end for other in others)
+        ends = any(other.is_finite or other.may_make_room for other in others)
         refused = any(member.is_refused or member.gaps for member in company)
         # Pods that come to a namespace which a term selects do not make the scheduler look again at once.
         terms = items(section(pod.spec, "affinity", "podAffinity"), REQUIRED)
@@ -297,6 +299,29 @@ class Fitting:
             candidate.decide(Verdict.FITS)
         else:
             self._decide_by_capacity(candidate, pod_set, pod, Capacity(least, most, "pod-affinity"), wanted)
+
+    def _place_loose(self, candidate: Candidate) -> None:
+        """Place a JobSet of which nothing says that its pods need each other.
+
+        It fits if all pods that may run together find a place, and cannot fit if one pod alone finds none. Else it
+        depends on whether its pods wait for each other.
+        """
+        workload = candidate.workload
+        together = [Candidate(workload, sets) for sets in candidate.phases()]
+        for each in together:
+            self._place_sets(each)
+        open_ = [each for each in together if each.verdict is not Verdict.FITS]
+        for pod_set, pod in candidate.sets if open_ else ():
+            alone = Candidate(workload, [(replace(pod_set, count=min(pod_set.count, 1)), pod)])
+            self._place_sets(alone)
+            if alone.verdict is Verdict.CANNOT_FIT:
+                candidate.decide(Verdict.CANNOT_FIT)
+                candidate.reasons += alone.reasons
+        if candidate.verdict is None:
+            candidate.decide(Verdict.UNDETERMINED if open_ else Verdict.FITS)
+            for each in open_[:1]:
+                candidate.refuse([told("loose-job-set", "spec.replicatedJobs", certain=False, gang=labels.GANG)])
+                candidate.decide(Verdict.UNDETERMINED, *(reason for _, reason in each.reasons))
 
     def _place_sets(self, candidate: Candidate) -> None:
         """A JobSet: all its sets at once."""

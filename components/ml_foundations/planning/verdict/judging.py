@@ -265,7 +265,14 @@ class _Together:
 
     def _wait(self, job: Candidate, staying: Sequence[Demand], always: Sequence[Candidate]) -> None:
         """Whether a plain Job finds room for a pod beside what stays; Jobs make room for each other."""
-        demands = self.fitting.demands([job], self.cluster.places)
+        for sets in job.phases():
+            self._wait_with(
+                job, self.fitting.demands([Candidate(job.workload, sets)], self.cluster.places), staying, always
+            )
+
+    def _wait_with(
+        self, job: Candidate, demands: list[Demand], staying: Sequence[Demand], always: Sequence[Candidate]
+    ) -> None:
         if not demands:
             return
         if not job.workload.all_at_once:
@@ -282,7 +289,7 @@ class _Together:
 
     def _while_all_last(self, verdict: Verdict, group: Sequence[Demand]) -> Verdict:
         """The verdict on demands that compete, where pods may end and make room for the others."""
-        lasting = {str(c.workload) for c in self.candidates if not c.workload.is_pod_that_may_end}
+        lasting = {str(c.workload) for c in self.candidates if not c.workload.may_make_room}
         rest = [demand for demand in group if demand.pod.name in lasting]
         near_others = any(demand.pod.spread or demand.pod.affinity for demand in group)
         if verdict is Verdict.CANNOT_FIT and near_others and any(c.gaps for c in self.candidates):
@@ -315,7 +322,7 @@ class _Together:
                 own = {name: amount + charge.pop(name, 0) for name, amount in own.items()}
                 self._decide(Verdict.CANNOT_FIT, *(refused := quota.exceeded(own, everyone)))
                 exceeded = quota.exceeded(charge, names)
-                lasting = quota.charge([c for c in always if not c.workload.is_pod_that_may_end])
+                lasting = quota.charge([c for c in always if not c.workload.may_make_room])
                 self._decide(Verdict.CANNOT_FIT if quota.exceeded(lasting) else Verdict.UNDETERMINED, *exceeded)
                 contested = quota.exceeded(beside, names) or quota.exceeded(in_all, everyone, in_all=True)
                 self._decide(Verdict.UNDETERMINED, *(contested if not exceeded and not refused else ()))
