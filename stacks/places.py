@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from ml_foundations.catalog.machine_types import MACHINE_TYPES, gpu_by_name
+from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.catalog.operator_nodes import CRITICAL_PODS_BESIDE, CRITICAL_PODS_PER_GPU_NODE
 from ml_foundations.component.spec import Spec
 from ml_foundations.gke.cluster import GkeClusterSpec
@@ -12,7 +12,7 @@ from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.gpu.operator import Mode
-from ml_foundations.tenancy.quota import priority_class_name
+from ml_foundations.tenancy.quota import gpu_key, priority_class_name
 from ml_foundations.tenancy.training_queue import TeamQueue
 from pydantic.alias_generators import to_camel
 from team import SECTIONS
@@ -229,6 +229,6 @@ def _priority_class(workload: Mapping[str, Any], team_name: str, team: Mapping[s
     if not counted or not workload.get("gpus") or workload.get("gpuClaim") is not None:
         return None
     try:
-        return priority_class_name(team_name, gpu_by_name(str(workload.get("gpu"))).accelerator_type)
+        return priority_class_name(team_name, gpu_key(str(workload.get("gpu"))))
     except ValueError:
         return None

@@ -134,7 +134,7 @@ class Settings(Spec):
             # Pods that ask for GPUs tolerate the GPU taint anyway.
             {
                 "name": name,
-                **({"gpu": pool.product} if pool.model.accelerator_type in GPUS else {}),
+                **({"gpu": pool.accelerator.name} if pool.model.accelerator_type in GPUS else {}),
                 "node_selector": pool.node_selector,
                 "tolerations": others,
                 "queued_provisioning": pool.queued_provisioning,

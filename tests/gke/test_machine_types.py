@@ -13,6 +13,7 @@ from ml_foundations.catalog.machine_types import (
     GPUS,
     MACHINE_TYPES,
     UnknownNameError,
+    accelerator,
     gpu_by_name,
     machine_type,
 )
@@ -149,6 +150,15 @@ def test_a_shape_that_is_declared_is_a_machine_type() -> None:
 )
 def test_names_that_people_type(typed: str, accelerator_type: str) -> None:
     assert gpu_by_name(typed).accelerator_type == accelerator_type
+
+
+@pytest.mark.parametrize("suffix", ["", "-MIG-1g.10gb", "-SHARED", "-MIG-1g.10gb-SHARED"])
+@pytest.mark.parametrize("accelerator_type", ["nvidia-h100-80gb", "nvidia-h100-mega-80gb", "nvidia-a100-80gb"])
+def test_the_one_name_of_an_accelerator_leads_back_to_it(accelerator_type: str, suffix: str) -> None:
+    gpus = accelerator(accelerator_type + suffix)
+    assert gpus.types == [accelerator_type]
+    assert accelerator(gpus.name) == accelerator(gpus.typed_name.lower()) == gpus
+    assert gpus.product == GPUS[accelerator_type].product + suffix
 
 
 def test_every_alias_names_its_own_gpu() -> None:

@@ -89,3 +89,22 @@ def test_what_does_not_fit_is_refused_with_its_path(given: dict[str, Any], words
         settings.parse(given)
     for word in words:
         assert word in str(caught.value), str(caught.value)
+
+
+def test_the_queue_of_a3_mega_selects_a3_mega() -> None:
+    """A3 High has the same product label, so that GKE's label is not computed from it."""
+    given = stack({"queue": {"cpu": "400", "memory": "3Ti", "gpus": {"mega": 16}}})
+    given["nodePools"]["mega"] = {
+        "driver": "operator",
+        "machineType": "a3-megagpu-8g",
+        "maxNodes": 2,
+        "zones": ["us-central1-a"],
+    }
+    queues = settings.parse(given).queues
+    assert queues is not None
+    made = next(each for each in queues.manifests() if each["metadata"]["name"] == "mega")
+    assert made["spec"]["nodeLabels"] == {
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+        "cloud.google.com/gke-accelerator": "nvidia-h100-mega-80gb",
+        "cloud.google.com/gke-nodepool": "mega",
+    }

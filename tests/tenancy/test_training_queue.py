@@ -94,6 +94,22 @@ def test_a_flavor_says_all_that_pods_are_told_apart_by() -> None:
     assert l4["spec"]["nodeLabels"]["nvidia.com/gpu.product"] == "NVIDIA-L4"
 
 
+@pytest.mark.parametrize(
+    ("gpu", "accelerator", "partition"),
+    [
+        ("H100-MEGA", "nvidia-h100-mega-80gb", None),
+        ("nvidia-h100-mega-80gb", "nvidia-h100-mega-80gb", None),
+        ("NVIDIA-H100-80GB-HBM3", None, None),  # A3 High and A3 Mega have this label
+        ("A100-MIG-1g.5gb", "nvidia-tesla-a100", "1g.5gb"),
+    ],
+)
+def test_a_flavor_has_the_labels_of_its_accelerator(gpu: str, accelerator: str | None, partition: str | None) -> None:
+    _, h100, _ = of_kind("ResourceFlavor", flavors=[H100 | {"gpu": gpu}, L4])
+    labels = h100["spec"]["nodeLabels"]
+    assert labels.get("cloud.google.com/gke-accelerator") == accelerator
+    assert labels.get("cloud.google.com/gke-gpu-partition-size") == partition
+
+
 def test_a_team_has_cpu_and_memory_anywhere_and_gpus_by_flavor() -> None:
     compute, gpus = cluster_queue()["resourceGroups"]
     assert compute == {

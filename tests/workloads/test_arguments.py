@@ -38,7 +38,46 @@ def test_what_is_no_gpu_model_is_refused(wrong: Any, why: str) -> None:
 
 def test_nodes_without_feature_discovery_are_known_by_gkes_label() -> None:
     [term] = terms(gpus=1, gpu="L4", accelerator_label=True)
-    assert term["matchExpressions"] == [{"key": labels.GKE_ACCELERATOR, "operator": "In", "values": ["nvidia-l4"]}]
+    assert term["matchExpressions"] == [of_types("nvidia-l4"), ALONE]
+
+
+def of_types(*types: str) -> dict[str, Any]:
+    return {"key": labels.GKE_ACCELERATOR, "operator": "In", "values": [*types]}
+
+
+ALONE = {"key": labels.GKE_SHARING_STRATEGY, "operator": "DoesNotExist"}
+SHARED = ALONE | {"operator": "Exists"}
+WHOLE = {"key": labels.GKE_PARTITION_SIZE, "operator": "DoesNotExist"}
+PART = {"key": labels.GKE_PARTITION_SIZE, "operator": "In", "values": ["1g.5gb"]}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        ("H100-MEGA", [[of_types("nvidia-h100-mega-80gb"), WHOLE, ALONE]]),
+        ("H100", [[of_types("nvidia-h100-80gb"), WHOLE, ALONE]]),
+        ("NVIDIA-H100-80GB-HBM3", [[of_types("nvidia-h100-80gb", "nvidia-h100-mega-80gb"), WHOLE, ALONE]]),
+        ("A100", [[of_types("nvidia-tesla-a100"), WHOLE, ALONE]]),
+        ("A100-MIG-1g.5gb", [[of_types("nvidia-tesla-a100"), PART, ALONE]]),
+        ("L4-SHARED", [[of_types("nvidia-l4"), SHARED]]),
+        (["A100", "L4"], [[of_types("nvidia-tesla-a100", "nvidia-l4"), WHOLE, ALONE]]),
+        (
+            ["L4", "A100-MIG-1g.5gb"],
+            [[of_types("nvidia-l4"), ALONE], [of_types("nvidia-tesla-a100"), PART, ALONE]],
+        ),
+    ],
+)
+def test_gkes_labels_tell_type_partition_and_sharing(gpu: Any, expected: list[Any]) -> None:
+    found = terms(gpus=1, gpu=gpu, accelerator_label=True)
+    assert [term["matchExpressions"] for term in found] == expected
+
+
+def test_a_product_label_that_two_types_have_is_not_enough_for_a3_mega() -> None:
+    product = {"key": labels.GPU_PRODUCT, "operator": "In", "values": ["NVIDIA-H100-80GB-HBM3"]}
+    [term] = terms(gpus=8, gpu="H100-MEGA")
+    assert term["matchExpressions"] == [product, of_types("nvidia-h100-mega-80gb")]
+    [term] = terms(gpus=8, gpu="H100")
+    assert term["matchExpressions"] == [product]
 
 
 def test_what_gpus_need_of_nodes_is_added_to_each_term_of_the_users_affinity() -> None:

@@ -238,47 +238,91 @@ def _normalised(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-# Two accelerator types share the H100 product label; the first row, the plain H100, keeps it.
-_GPU_NAMES = {_normalised(name): gpu for gpu in reversed([*GPUS.values()]) for name in gpu.names}
+_PRODUCTS: dict[str, tuple[Gpu, ...]] = {}
+for _gpu in GPUS.values():
+    _PRODUCTS[_gpu.product] = (*_PRODUCTS.get(_gpu.product, ()), _gpu)
+_GPU_NAMES = {_normalised(product): models for product, models in _PRODUCTS.items()} | {
+    _normalised(name): (gpu,) for gpu in GPUS.values() for name in (gpu.accelerator_type, *gpu.aliases)
+}
+"""GPUs by their names: a product label may stand for several types (A3 High and A3 Mega)."""
 
 _SUFFIX = re.compile(r"(?P<name>.+?)(?:-MIG-(?P<profile>\d+g\.\d+gb[^-]*))?(?P<shared>-SHARED)?", re.IGNORECASE)
 """GPU Feature Discovery's marks of a partition and of a shared GPU (k8s-device-plugin, internal/lm/resource.go)."""
 
 
-def gpu_by_name(name: str) -> Gpu:
-    """The GPU that people mean by a name: accelerator type, product label or a common short form.
+@dataclass(frozen=True)
+class Accelerator:
+    """GPUs as people name them: of one type, or of all types that a product label stands for."""
 
-    Case and separators do not matter; a partition (``-MIG-1g.5gb``) and a shared GPU (``-SHARED``) are of its model.
+    models: tuple[Gpu, ...]
+    """The type; if a product label stands for several, all of them, the plain one first."""
+    partition: str | None = None
+    """The profile of a MIG partition."""
+    shared: bool = False
+    """Whether pods share the GPU, or the partition."""
+
+    @property
+    def product(self) -> str:
+        """The value of the label nvidia.com/gpu.product on its nodes."""
+        return shared_product(self.models[0], self.partition, shared=self.shared)
+
+    @property
+    def types(self) -> list[str]:
+        """The values of GKE's label cloud.google.com/gke-accelerator that its nodes may have."""
+        return [model.accelerator_type for model in self.models]
+
+    @property
+    def typed_name(self) -> str:
+        """Its name by the accelerator type of its first model, by which ``accelerator`` finds it again."""
+        return _with_suffix(self.types[0], self.partition, shared=self.shared)
+
+    @property
+    def name(self) -> str:
+        """The product label, or a name by the type if the label stands for other types as well."""
+        alike = _PRODUCTS.get(self.models[0].product, self.models)
+        return self.product if self.models == alike else self.typed_name
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether its product label is enough to find it; A3 Mega shares that of A3 High."""
+        return self.models[0] is _PRODUCTS[self.models[0].product][0]
+
+
+def accelerator(name: str) -> Accelerator:
+    """Return the GPUs that people mean by a name: accelerator type, product label or a common short form.
+
+    Case and separators do not matter; ``-MIG-1g.5gb`` is a partition and ``-SHARED`` a shared GPU.
     A bare ``A100`` is the 40 GB model, whose accelerator type (nvidia-tesla-a100) carries no size either; the 80 GB
     model needs its size: ``A100-80GB``.
     A bare ``H100`` is the 80 GB SXM model; ``H100-MEGA`` is the one of a3-megagpu machines.
 
     Raises:
-        UnknownNameError: No GPU in the catalog goes by that name.
-    """
-    try:
-        return _GPU_NAMES[_normalised(_parts(name)["name"] or "")]
-    except KeyError:
-        raise UnknownNameError("GPU", name, {known for gpu in GPUS.values() for known in gpu.names}) from None
-
-
-def product_by_name(name: str) -> str:
-    """The value of the label nvidia.com/gpu.product for a GPU, a partition of one or a shared one.
-
-    Raises:
         UnknownNameError: No GPU in the catalog goes by that name, or GKE does not cut it so.
     """
-    gpu, parts = gpu_by_name(name), _parts(name)
+    parts = _parts(name)
+    models = _GPU_NAMES.get(_normalised(parts["name"] or ""))
+    if models is None:
+        raise UnknownNameError("GPU", name, {known for gpu in GPUS.values() for known in gpu.names})
     profile = parts["profile"] and parts["profile"].lower()
-    if profile is not None and profile not in gpu.mig_profiles:
-        raise UnknownNameError("GPU", name, {shared_product(gpu, known) for known in gpu.mig_profiles} | {gpu.product})
-    return shared_product(gpu, profile, shared=parts["shared"] is not None)
+    if profile is not None and profile not in models[0].mig_profiles:
+        known = {shared_product(models[0], each) for each in models[0].mig_profiles}
+        raise UnknownNameError("GPU", name, known | {models[0].product})
+    return Accelerator(models, profile, shared=parts["shared"] is not None)
+
+
+def gpu_by_name(name: str) -> Gpu:
+    """Return the GPU model of a name, whole or not; of types with one product label, the plain one."""
+    return accelerator(name).models[0]
 
 
 def shared_product(gpu: Gpu, mig_profile: str | None = None, *, shared: bool = False) -> str:
     """The product label of a GPU's partitions, and of GPUs that pods share."""
+    return _with_suffix(gpu.product, mig_profile, shared=shared)
+
+
+def _with_suffix(name: str, mig_profile: str | None, *, shared: bool) -> str:
     partition = "" if mig_profile is None else f"-MIG-{mig_profile}"
-    return f"{gpu.product}{partition}{'-SHARED' if shared else ''}"
+    return f"{name}{partition}{'-SHARED' if shared else ''}"
 
 
 def _parts(name: str) -> Mapping[str, str | None]:

@@ -8,7 +8,7 @@ import pulumi
 from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
-from ml_foundations.catalog.machine_types import MACHINE_TYPES, product_by_name
+from ml_foundations.catalog.machine_types import MACHINE_TYPES, accelerator
 from ml_foundations.kubernetes.quantities import canonical_quantity, parse_quantity
 
 MAX_LABEL = 63
@@ -81,19 +81,24 @@ Quantity = Annotated[
 ]
 """An amount as Kubernetes writes it: 500m, 2, 16Gi. More than zero; made canonical."""
 
-GpuProduct = Annotated[str, AfterValidator(product_by_name)]
-"""A GPU by any of its names; it becomes the label value that GPU Feature Discovery publishes."""
+
+def _gpu_name(name: str) -> str:
+    return accelerator(name).name
 
 
-def _gpu_products(value: object) -> str | list[str]:
+GpuName = Annotated[str, AfterValidator(_gpu_name)]
+"""A GPU by any of its names; it becomes the one name by which its labels are derived."""
+
+
+def _gpu_names(value: object) -> str | list[str]:
     names = cast("list[object]", value) if isinstance(value, list) else [value]
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError("must be a GPU model, or a list of models of which any will do")
-    found = [product_by_name(name) for name in cast("list[str]", names)]
+    found = [_gpu_name(name) for name in cast("list[str]", names)]
     return found if isinstance(value, list) else found[0]
 
 
-GpuProducts = Annotated[str | list[str], BeforeValidator(_gpu_products)]
+GpuNames = Annotated[str | list[str], BeforeValidator(_gpu_names)]
 """GPU models of which any will do, or one, each by any of its names."""
 
 MachineTypeName = Annotated[str, WithJsonSchema({"type": "string", "examples": sorted(MACHINE_TYPES)})]

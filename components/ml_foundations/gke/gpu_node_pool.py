@@ -8,7 +8,16 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import GPUS, Gpu, UnknownNameError, declared_gpu, gpu_by_name, shared_product
+from ml_foundations.catalog.machine_types import (
+    GPUS,
+    Accelerator,
+    Gpu,
+    MachineType,
+    UnknownNameError,
+    accelerator,
+    declared_gpu,
+    gpu_by_name,
+)
 from ml_foundations.catalog.pools import INSTALLATION_DISABLED, MOST_CLIENTS
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part
@@ -96,7 +105,19 @@ class GpuNodePoolSpec(NodePoolSpec):
     @property
     def product(self) -> str:
         """The value of the label nvidia.com/gpu.product on the nodes; it tells partitions and shared GPUs apart."""
-        return shared_product(self.model, self.mig_partition, shared=self.sharing is not None)
+        return self.accelerator.product
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The GPUs as pods see them: the model, its partition, and whether pods share it."""
+        return Accelerator((self.model,), self.mig_partition, shared=self.sharing is not None)
+
+    @property
+    @override
+    def node_selector(self) -> dict[str, str]:
+        of = self.sharing
+        shared = {labels.GKE_SHARING_STRATEGY: of.strategy.lower().replace("_", "-")} if of else {}
+        return super().node_selector | shared
 
     @property
     def gpus_per_node(self) -> int:
@@ -148,12 +169,22 @@ class GpuNodePoolSpec(NodePoolSpec):
         if machine.takes_gpus and not (wanted and gpus):
             yield "machine_type", f"{machine.name} takes attached GPUs: give gpu and gpus"
             return
-        product = GPUS[machine.gpu].product if machine.gpu else ""
-        if wanted and machine.gpu and wanted.product != product:
-            yield "gpu", f"{machine.name} has {product}, not {wanted.product}"
+        if self.gpu and (wrong := self._name_error(accelerator(self.gpu), machine)):
+            yield "gpu", wrong
         allowed = machine.gpu_counts(machine.gpu or (wanted.accelerator_type if wanted else ""))
         if gpus is not None and gpus not in allowed:
             yield "gpus", f"{machine.name} can have {' or '.join(map(str, allowed)) or 'no'} GPUs per node, not {gpus}"
+
+    def _name_error(self, named: Accelerator, machine: MachineType) -> str | None:
+        """Return why nodes of a machine type do not have the GPUs that a name stands for."""
+        alike = accelerator(named.product) if named.is_plain else named
+        if machine.gpu and machine.gpu not in alike.types:
+            return f"{machine.name} has {machine.gpu}, not {named.types[0]}"
+        if named.partition not in (None, self.mig_partition):
+            return f"names the partition {named.partition}; set mig_partition"
+        if named.shared and self.sharing is None:
+            return "names GPUs that pods share; set sharing"
+        return None
 
     def _network_errors(self) -> Iterator[tuple[str, str]]:
         machine = self.shape
@@ -191,7 +222,8 @@ class GpuNodePool(Component[GpuNodePoolSpec, GpuNodePoolArgs]):
     node_pool_name: pulumi.Output[str]
     """The pool's name in GKE."""
     gpu: str
-    """The value of the label nvidia.com/gpu.product on its nodes."""
+    """The name by which workloads and queues find its GPUs: the label nvidia.com/gpu.product, unless machines with
+    another accelerator type have the same one, as A3 High and A3 Mega do; then a name by the type."""
     gpus_per_node: int
     """GPUs on each node."""
     gpu_resources_per_node: int
@@ -205,7 +237,7 @@ class GpuNodePool(Component[GpuNodePoolSpec, GpuNodePoolArgs]):
 
     @override
     def publish(self, spec: GpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:
-        return {"node_pool_name": made["pool"].name, "gpu": spec.product}
+        return {"node_pool_name": made["pool"].name, "gpu": spec.accelerator.name}
 
 
 def _gpu_labels(spec: GpuNodePoolSpec) -> dict[str, str]:

@@ -7,13 +7,13 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import GPUS
+from ml_foundations.catalog.machine_types import GPUS, accelerator
 from ml_foundations.catalog.versions import DRA_DRIVER
 from ml_foundations.component.base import Component
 from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration
-from ml_foundations.component.types import GpuProduct, Name, Quantity
+from ml_foundations.component.types import GpuName, Name, Quantity
 from ml_foundations.gpu.agents import agent_namespace, agent_tolerations
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
@@ -35,7 +35,7 @@ _DRIVER_ROOTS = {"google": GOOGLE_DRIVER_DIR, "operator": "/run/nvidia/driver"}
 class Selection(Spec):
     """Which devices will do. Every condition must hold."""
 
-    gpu: GpuProduct | None = None
+    gpu: GpuName | None = None
     """The GPU model, by any of its names."""
     memory: Quantity | None = None
     """The least memory of a device, such as 40Gi."""
@@ -48,7 +48,7 @@ class Selection(Spec):
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.mig_profile is None:
             return
-        models = [model for model in GPUS.values() if self.gpu in (None, model.product)]
+        models = accelerator(self.gpu).models if self.gpu else GPUS.values()
         profiles = sorted({profile for model in models for profile in model.mig_profiles})
         if self.mig_profile not in profiles:
             known = ", ".join(profiles) or "none: it has no MIG"
@@ -184,7 +184,7 @@ def _expressions(selection: Selection) -> list[str]:
     found: list[str] = []
     if selection.gpu is not None:
         # GPU Feature Discovery's label is the product's name with dashes for spaces.
-        found.append(f"{attributes}.productName.replace(' ', '-') == '{selection.gpu}'")
+        found.append(f"{attributes}.productName.replace(' ', '-') == '{accelerator(selection.gpu).product}'")
     if selection.memory is not None:
         found.append(f"{capacity}.memory.compareTo(quantity('{selection.memory}')) >= 0")
     if selection.mig_profile is not None:

@@ -9,13 +9,15 @@ import pulumi
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog.gpu_labels import gpu_terms
+from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.catalog.versions import DCGM_EXPORTER_IMAGE
 from ml_foundations.component.base import Component
 from ml_foundations.component.errors import taken
 from ml_foundations.component.overrides import PodFields, container_errors
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
-from ml_foundations.component.types import GpuProduct, InputName, InputOf, InputText, Name, Quantity
+from ml_foundations.component.types import GpuName, InputName, InputOf, InputText, Name, Quantity
 from ml_foundations.gpu.agents import agent_namespace
 from ml_foundations.gpu.driver_installer import GOOGLE_DRIVER_DIR
 from ml_foundations.kubernetes import labels
@@ -74,7 +76,7 @@ class GpuMonitorSpec(ComponentSpec):
     """CPU that each pod requests; default 100m."""
     memory: Quantity = "1Gi"
     """Memory that each pod requests and may use; default 1Gi, which the DCGM exporter needs where there are 8 GPUs."""
-    gpu: GpuProduct | None = None
+    gpu: GpuName | None = None
     """Only nodes with this GPU model, by any of its names; default is every GPU node."""
     driver: Literal["google", "operator", "none"] = "google"
     """Whose driver gives the agent access to the GPUs: google, operator, or none for no access; default google."""
@@ -200,7 +202,8 @@ def _affinity(spec: GpuMonitorSpec) -> dict[str, Any]:
     """GKE labels every GPU node with its accelerator, whatever installs the driver."""
     terms: list[dict[str, Any]] = [{"key": labels.GKE_ACCELERATOR, "operator": "Exists"}]
     if spec.gpu is not None:
-        terms.append({"key": labels.GPU_PRODUCT, "operator": "In", "values": [spec.gpu]})
+        [of_model] = gpu_terms([accelerator(spec.gpu)], by_gke=False)
+        terms += of_model
     return node_affinity(*terms)
 
 

@@ -7,7 +7,7 @@ import pulumi
 from pydantic import AfterValidator, Field
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import gpu_by_name
+from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
@@ -26,7 +26,16 @@ MAX_PRIORITY = 1_000_000_000
 """The highest priority that is not the system's."""
 
 
-_GpuModel = Annotated[str, AfterValidator(lambda name: gpu_by_name(name).accelerator_type)]
+def gpu_key(name: str) -> str:
+    """Return the name of a GPU by its accelerator type, in lower case as names of objects are.
+
+    Raises:
+        UnknownNameError: No GPU in the catalog goes by the name.
+    """
+    return accelerator(name).typed_name.lower()
+
+
+_GpuModel = Annotated[str, AfterValidator(gpu_key)]
 """A GPU by any of its names; it becomes the accelerator type, which also fits into names of objects."""
 
 
@@ -135,7 +144,7 @@ def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
 def _model_policy(namespace: str, classes: Mapping[str, str]) -> Iterator[Part]:
     """The rule that pods of a model's class run on nodes with that model, and its binding to the namespace."""
     metadata = {"name": f"{namespace}-gpu-models"}
-    models = ", ".join(f"'{name}': '{gpu_by_name(model).product}'" for model, name in classes.items())
+    models = ", ".join(f"'{name}': '{accelerator(model).product}'" for model, name in classes.items())
     spec = yaml_file("tenancy", "gpu_models_policy.yaml", models=f"{{{models}}}", label=labels.GPU_PRODUCT)
     yield Part("gpu-models", api_object(_ADMISSION, "ValidatingAdmissionPolicy", metadata, spec=spec))
     pods = {"namespaceSelector": {"matchLabels": {labels.NAMESPACE_NAME: namespace}}}

@@ -8,8 +8,9 @@ import yaml
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.catalog.gpu_labels import flavor_labels
 from ml_foundations.catalog.kueue import API_VERSION, FRAMEWORKS, NAMESPACE, PROVISIONING_CLASS
-from ml_foundations.catalog.machine_types import gpu_by_name
+from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.catalog.versions import KUEUE
 from ml_foundations.component.base import Component
@@ -18,7 +19,7 @@ from ml_foundations.component.errors import taken
 from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration, toleration_manifest
-from ml_foundations.component.types import GpuProduct, Name, Quantity
+from ml_foundations.component.types import GpuName, Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, without_none
 from ml_foundations.kubernetes.objects import api_object
@@ -41,7 +42,7 @@ class Flavor(Spec):
 
     name: Name
     """The flavor's name, such as the pool's."""
-    gpu: GpuProduct | None = None
+    gpu: GpuName | None = None
     """The GPU model of its nodes, by any of its names, such as GpuNodePool.gpu; needed unless node_selector tells."""
     node_selector: dict[str, str] = {}
     """Labels that select its nodes, such as GpuNodePool.node_selector."""
@@ -227,9 +228,7 @@ def _chart_values(spec: TrainingQueueSpec) -> dict[str, Any]:
 
 def _flavor_spec(flavor: Flavor) -> dict[str, Any]:
     """Kueue compares a pod's affinity with a flavor's labels, so that GPU model and accelerator are among them."""
-    accelerator = gpu_by_name(flavor.gpu).accelerator_type if flavor.gpu else None
-    model = without_none({labels.GPU_PRODUCT: flavor.gpu, labels.GKE_ACCELERATOR: accelerator})
-    node_labels = model | flavor.node_selector
+    node_labels = (flavor_labels(accelerator(flavor.gpu)) if flavor.gpu else {}) | flavor.node_selector
     tolerations = [toleration_manifest(toleration) for toleration in flavor.tolerations]
     return without_none({"nodeLabels": node_labels, "tolerations": tolerations or None})
 

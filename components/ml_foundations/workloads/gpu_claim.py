@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
+from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels
@@ -26,9 +27,10 @@ class GpuClaim(Spec):
     """An existing ResourceClaimTemplate, such as one of DeviceClasses; by default one is created."""
 
     def devices(self, models: Sequence[str], gpus: int) -> dict[str, Any]:
-        """What a pod claims, as Kubernetes writes it: of products as GPU Feature Discovery labels them, or of any."""
+        """What a pod claims, as Kubernetes writes it: of models by their names, or of any."""
         # GPU Feature Discovery's label is the product's name with dashes for spaces; DRA publishes the name itself.
         name = f'device.attributes["{labels.GPU_DEVICE_CLASS}"].productName.replace(" ", "-")'
-        wanted = " || ".join(f'{name} == "{model}"' for model in models)
+        products = dict.fromkeys(accelerator(model).product for model in models)
+        wanted = " || ".join(f'{name} == "{product}"' for product in products)
         conditions = [*([wanted] if wanted else []), *self.selectors]
         return {"requests": [{"name": "gpu", "exactly": devices(self.device_class, gpus, conditions)}]}

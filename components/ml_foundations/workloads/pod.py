@@ -10,7 +10,7 @@ from ml_foundations.component.overrides import Affinity, Container, PodFields, c
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.tolerations import Toleration
-from ml_foundations.component.types import GpuProducts, InputName, InputOf, InputText, Name, Quantity
+from ml_foundations.component.types import GpuNames, InputName, InputOf, InputText, Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import named_by_content, without_none
 from ml_foundations.kubernetes.objects import Manifest, api_object, items, section
@@ -55,10 +55,11 @@ class WorkloadSpec(ComponentSpec):
     """Environment variables from fields of the pod, such as {"NODE": "spec.nodeName"}."""
     env_from: list[EnvironmentSource] = []
     """Secrets and ConfigMaps of which every key becomes an environment variable."""
-    gpu: GpuProducts | None = None
+    gpu: GpuNames | None = None
     """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: bool = False
-    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
+    """Whether GKE's own labels tell the GPU model, its partition and that pods share it, for nodes without GPU Feature
+    Discovery's; default false."""
     gpus: int = Field(0, ge=0)
     """GPUs of each pod."""
     gpu_claim: GpuClaim | None = None

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ml_foundations.catalog.machine_types import gpu_by_name
+from ml_foundations.catalog.gpu_labels import gpu_terms
+from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.component.tolerations import GPU_TOLERATION, Toleration, toleration_manifest
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, strategic_merge, without_none
@@ -139,16 +140,14 @@ def _annotations(spec: WorkloadSpec) -> dict[str, str]:
 
 
 def _affinity(spec: WorkloadSpec) -> dict[str, Any]:
-    """GPU pods go to nodes of their product, pods without GPUs to no GPU node; a claim says itself what it wants."""
-    own: list[dict[str, Any]] = []
+    """GPU pods go to nodes with their GPUs, pods without GPUs to no GPU node; a claim says itself what it wants."""
+    own: list[list[dict[str, Any]]] = []
     if not spec.takes_gpus:
-        own = [{"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}]
+        own = [[{"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}]]
     elif spec.models and spec.gpu_claim is None:
-        types = [gpu_by_name(model).accelerator_type for model in spec.models]
-        key, values = (labels.GKE_ACCELERATOR, types) if spec.accelerator_label else (labels.GPU_PRODUCT, spec.models)
-        own = [{"key": key, "operator": "In", "values": values}]
+        own = [*gpu_terms([accelerator(model) for model in spec.models], by_gke=spec.accelerator_label)]
     terms = items(required_node_affinity({"affinity": spec.affinity}) or {}, "nodeSelectorTerms") or [{}]
-    joined = [{**term, "matchExpressions": [*items(term, "matchExpressions"), *own]} for term in terms]
+    joined = [{**term, "matchExpressions": [*items(term, "matchExpressions"), *each]} for term in terms for each in own]
     needed = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": joined}}} if own else {}
     return merged(spec.affinity, needed)
 

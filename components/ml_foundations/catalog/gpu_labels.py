@@ -1,0 +1,46 @@
+"""The labels by which GPU nodes are selected: GPU Feature Discovery's, and GKE's own."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ml_foundations.catalog.machine_types import Accelerator
+from ml_foundations.kubernetes import labels
+
+
+def flavor_labels(gpu: Accelerator) -> dict[str, str]:
+    """Return the labels that all nodes with these GPUs have, whoever labels them.
+
+    GKE's label of sharing is not among them: a name does not tell by which strategy a GPU is shared.
+    """
+    found = {labels.GPU_PRODUCT: gpu.product}
+    if len(gpu.types) == 1:
+        found[labels.GKE_ACCELERATOR] = gpu.types[0]
+    if gpu.partition:
+        found[labels.GKE_PARTITION_SIZE] = gpu.partition
+    return found
+
+
+def gpu_terms(gpus: Sequence[Accelerator], *, by_gke: bool) -> Iterator[list[dict[str, Any]]]:
+    """Yield expressions over the labels of nodes: nodes that meet all of one list have one of these GPUs.
+
+    GKE has a label each for type, partition and sharing, where GPU Feature Discovery has one product.
+    """
+    if not by_gke:
+        found = [_is_in(labels.GPU_PRODUCT, [gpu.product for gpu in gpus])]
+        if not all(gpu.is_plain for gpu in gpus):
+            found.append(_is_in(labels.GKE_ACCELERATOR, [name for gpu in gpus for name in gpu.types]))
+        yield found
+        return
+    for partition, shared in dict.fromkeys((gpu.partition, gpu.shared) for gpu in gpus):
+        alike = [gpu for gpu in gpus if (gpu.partition, gpu.shared) == (partition, shared)]
+        found = [_is_in(labels.GKE_ACCELERATOR, [name for gpu in alike for name in gpu.types])]
+        if partition:
+            found.append(_is_in(labels.GKE_PARTITION_SIZE, [partition]))
+        elif any(model.mig_profiles for gpu in alike for model in gpu.models):
+            found.append({"key": labels.GKE_PARTITION_SIZE, "operator": "DoesNotExist"})
+        found.append({"key": labels.GKE_SHARING_STRATEGY, "operator": "Exists" if shared else "DoesNotExist"})
+        yield found
+
+
+def _is_in(key: str, values: Sequence[str]) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": list(dict.fromkeys(values))}
