@@ -193,3 +193,14 @@ FOREIGN = {
 )  # fmt: skip
 def test_what_kueue_admits_and_where(documents: list[Manifest], expected: Verdict) -> None:
     assert judge([LOCAL, OTHER, *documents]).stack is expected
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("Job", Verdict.FITS), ("Deployment", Verdict.CANNOT_FIT)])
+def test_kueue_counts_the_template_of_a_job_and_the_pods_of_a_deployment(kind: str, expected: Verdict) -> None:
+    """GKE adds the sidecar of a bucket to pods, and to no template."""
+    pods = template({"app": "train"}, [container(gpu=8)])
+    pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}
+    made = job("train", 1, pods) if kind == "Job" else deployment("train", 1, pods, strategy={"type": "Recreate"})
+    nodes = pool("h100", 1, {"gpu": "h100", "cloud.google.com/gke-nodepool": "h100"}, gpu="8")
+    nodes["status"]["allocatable"]["ephemeral-storage"] = "80Gi"
+    assert judge([LOCAL, AN_H100[0], nodes, cluster_queue(), waiting(made)]).workloads[0].verdict is expected

@@ -7,7 +7,7 @@ from math import prod
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import millis, times
+from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, times
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server import pod_security, validation
@@ -21,6 +21,7 @@ from ml_foundations.planning.model.decisions import Candidate, GrowthStops, Verd
 from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, SHARED_HOSTNAME, NodeClass, comes_on_request
 from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
+from ml_foundations.planning.model.resources import PODS, pod_requests
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload, is_stored, one_by_one, told_apart
 
 _DEFAULT_SCHEDULER = "default-scheduler"
@@ -312,6 +313,18 @@ class Admission:
             if section(given, "nodeSelector").get(key, value) != value:
                 yield told("against-node-selector", f"nodeSelector.{key}", field=key, value=value)
 
+    def _counted(self, workload: Workload, pods: PodSet, pod: PodClass) -> Amounts:
+        """Return what Kueue counts for one pod.
+
+        Of Jobs and JobSets it counts the template, with defaults and overhead (Kueue, pkg/workload/resources.go).
+        Webhooks change pods later, and so only the other kinds, whose pods it counts themselves.
+        """
+        spec = pod.spec
+        if workload.kind in ("Job", "CronJob", "JobSet"):
+            limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
+            spec = admitted(pods.spec, limit_ranges, self._cluster.runtime_classes)
+        return {name: amount for name, amount in pod_requests(spec).items() if amount} | {PODS: WHOLE}
+
     def _queue(self, candidate: Candidate, name: str) -> None:
         """Ask the quotas of the queue that the workload waits in."""
         namespace, queues = candidate.workload.namespace, self._cluster.queues
@@ -324,7 +337,7 @@ class Admission:
             candidate.refuse([told("closed-queue", "metadata.labels", certain=is_known, **values)])
         candidate.refuse(queues.not_known(queue))
         candidate.draws = [
-            (queue, pods.count_path, pods.spec, {name: each * pods.count for name, each in pod.requests.items()})
+            (queue, pods.count_path, pods.spec, times(self._counted(candidate.workload, pods, pod), pods.count))
             for pods, pod in candidate.sets
         ]
         candidate.refuse(queues.refusals(candidate.draws))
