@@ -204,3 +204,19 @@ def test_kueue_counts_the_template_of_a_job_and_the_pods_of_a_deployment(kind: s
     nodes = pool("h100", 1, {"gpu": "h100", "cloud.google.com/gke-nodepool": "h100"}, gpu="8")
     nodes["status"]["allocatable"]["ephemeral-storage"] = "80Gi"
     assert judge([LOCAL, AN_H100[0], nodes, cluster_queue(), waiting(made)]).workloads[0].verdict is expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "gpus", "expected"),
+    [
+        ({}, 8, Verdict.FITS),
+        ({}, 7, Verdict.CANNOT_FIT),
+        ({"parentName": "root"}, 7, Verdict.UNDETERMINED),
+        ({"fairSharing": {"weight": UNKNOWN}}, 7, Verdict.UNDETERMINED),
+    ],
+)
+def test_a_cohort_lends_its_own_quota(spec: Manifest, gpus: int, expected: Verdict) -> None:
+    groups = cluster_queue(gpus=gpus)["spec"]["resourceGroups"]
+    cohort = {**FLAVOR, "kind": "Cohort", "metadata": {"name": "all"}, "spec": {"resourceGroups": groups, **spec}}
+    documents = [queued(3), FLAVOR, LOCAL, NODES, cluster_queue(), cohort]
+    assert judge(documents).workloads[0].verdict is expected

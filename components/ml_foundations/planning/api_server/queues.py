@@ -23,6 +23,7 @@ class Queues:
     def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
         self._local = {(namespace_of(queue), name_of(queue)): queue for queue in by_kind.get("LocalQueue", ())}
         self._cluster = {name_of(queue): queue for queue in by_kind.get("ClusterQueue", ())}
+        self._cohorts = {name_of(cohort): cohort for cohort in by_kind.get("Cohort", ())}
         self._flavors = {name_of(flavor): flavor for flavor in by_kind.get("ResourceFlavor", ())}
         self._checks = {name_of(check): check for check in by_kind.get("AdmissionCheck", ())}
         self._configs = {name_of(config): config for config in by_kind.get("ProvisioningRequestConfig", ())}
@@ -75,8 +76,8 @@ class Queues:
 
     def refusals(self, draws: Iterable[Draw]) -> Iterable[Refusal]:
         """Resources of which no flavor that takes a template has enough, beside what the draws before it take."""
-        taken = Counter[tuple[str, str, str]]()
-        certain = True
+        taken, draws = Counter[tuple[str, str, str]](), [*draws]
+        certain = not any(self._may_borrow_elsewhere(queue) for queue, *_ in draws)
         for queue, path, spec, requests in draws:
             covered: set[str] = set()
             for group in items(section(queue, "spec"), "resourceGroups"):
@@ -97,6 +98,12 @@ class Queues:
                 taken.update({(name_of(queue), f, name): requests[name] for f in fitting[:1] for name in names})
             for name in sorted(requests.keys() - covered - {PODS}):
                 yield _refused(queue, path, name, requests[name], 0)
+
+    def _may_borrow_elsewhere(self, queue: Manifest) -> bool:
+        """Return whether the queue's Cohort has a parent or unknown values, whose quotas are not counted here."""
+        cohort = self._cohorts.get(_cohort(queue) or "", {})
+        spec = section(cohort, "spec")
+        return bool(spec.get("parentName") or spec.get("parent") or any(unknown_paths(cohort)))
 
     def admitted(self, spec: Manifest, draw: Draw) -> list[Manifest]:
         """Return a pod's spec with the labels and tolerations of each flavor that has enough, or else that takes it.
@@ -139,7 +146,11 @@ class Queues:
         """What a queue has left of a flavor at most: its own, and what the others of its cohort lend."""
         near = [q for q in self._cluster.values() if q is queue or (_cohort(q) and _cohort(q) == _cohort(queue))]
         quotas = {name_of(q): quota_of(f, resource) for q in near for _, f in _flavors_of(q) if f["name"] == flavor}
+        cohort = self._cohorts.get(_cohort(queue) or "", {})
+        cohort = {} if any(unknown_paths(cohort)) else cohort
         used = {name: taken.get((name, flavor, resource), 0) for name in quotas}
+        lenders = (quota_of(f, resource) for _, f in _flavors_of(cohort) if f["name"] == flavor)
+        quotas |= {f"Cohort {index}": lender for index, lender in enumerate(lenders)}  # no queue's name has a space
         free = sum(own for own, _, _ in quotas.values()) - sum(used.values())
         own, limit, _ = quotas.pop(name_of(queue))
         lent = sum(nominal if lending is None else min(nominal, lending) for nominal, _, lending in quotas.values())
