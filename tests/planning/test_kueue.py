@@ -220,3 +220,11 @@ def test_a_cohort_lends_its_own_quota(spec: Manifest, gpus: int, expected: Verdi
     cohort = {**FLAVOR, "kind": "Cohort", "metadata": {"name": "all"}, "spec": {"resourceGroups": groups, **spec}}
     documents = [queued(3), FLAVOR, LOCAL, NODES, cluster_queue(), cohort]
     assert judge(documents).workloads[0].verdict is expected
+
+
+@pytest.mark.parametrize(("least", "is_short"), [("2", False), ("3", True), ("many", True)])
+def test_only_the_minimum_of_a_partial_admission_must_fit(least: str, is_short: bool) -> None:
+    train = queued(4)
+    train["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": least}
+    (found,) = judge([train, FLAVOR, LOCAL, NODES, cluster_queue()]).workloads
+    assert any(reason.rule == "queue-quota" for reason in found.reasons) is is_short

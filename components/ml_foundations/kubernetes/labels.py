@@ -74,6 +74,9 @@ KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
 """Labels by which Kueue takes an object into a LocalQueue, and ranks it there (Kueue, "Labels and annotations")."""
 
+KUEUE_LEAST = "kueue.x-k8s.io/job-min-parallelism"
+"""Annotation of a Job that Kueue may start with fewer pods (Kueue, "Partial admission")."""
+
 GANG = "ml-foundations/gang"
 """Annotation of a workload of which all pods must run at once, or none."""
 

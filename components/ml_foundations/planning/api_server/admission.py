@@ -337,7 +337,12 @@ class Admission:
             candidate.refuse([told("closed-queue", "metadata.labels", certain=is_known, **values)])
         candidate.refuse(queues.not_known(queue))
         candidate.draws = [
-            (queue, pods.count_path, pods.spec, times(self._counted(candidate.workload, pods, pod), pods.count))
+            (
+                queue,
+                pods.count_path,
+                pods.spec,
+                times(self._counted(candidate.workload, pods, pod), _least(candidate, pods)),
+            )
             for pods, pod in candidate.sets
         ]
         candidate.refuse(queues.refusals(candidate.draws))
@@ -353,6 +358,13 @@ class Admission:
                 candidate.sets[index] = ways[0]
             elif min(rooms, default=0) < candidate.number(candidate.sets[index][0]) and not candidate.reasons:
                 candidate.refuse([told("several-flavors", "metadata.labels")])
+
+
+def _least(candidate: Candidate, pods: PodSet) -> int:
+    """Return the fewest pods that Kueue admits: with partial admission it starts a Job with some of its pods."""
+    least = annotations_of(candidate.workload.manifest).get(labels.KUEUE_LEAST, "")
+    is_partial = candidate.workload.kind == "Job" and str(least).isdecimal()
+    return min(int(least), pods.count) if is_partial else pods.count
 
 
 def _refuse_pods(candidate: Candidate, pod_set: PodSet, refused: Iterable[Refusal]) -> None:
