@@ -147,9 +147,9 @@ class Queues:
         near = [q for q in self._cluster.values() if q is queue or (_cohort(q) and _cohort(q) == _cohort(queue))]
         quotas = {name_of(q): quota_of(f, resource) for q in near for _, f in _flavors_of(q) if f["name"] == flavor}
         cohort = self._cohorts.get(_cohort(queue) or "", {})
-        cohort = {} if any(unknown_paths(cohort)) else cohort
+        offered = [] if any(unknown_paths(cohort)) else _flavors_of(cohort)
         used = {name: taken.get((name, flavor, resource), 0) for name in quotas}
-        lenders = (quota_of(f, resource) for _, f in _flavors_of(cohort) if f["name"] == flavor)
+        lenders = (quota_of(f, resource) for _, f in offered if f["name"] == flavor)
         quotas |= {f"Cohort {index}": lender for index, lender in enumerate(lenders)}  # no queue's name has a space
         free = sum(own for own, _, _ in quotas.values()) - sum(used.values())
         own, limit, _ = quotas.pop(name_of(queue))
