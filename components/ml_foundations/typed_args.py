@@ -1131,7 +1131,8 @@ class TaskArgs(TypedDict):
     gpu: NotRequired[Any]
     """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
-    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
+    """Whether GKE's own labels tell the GPU model, its partition and that pods share it, for nodes without GPU Feature
+    Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -1257,7 +1258,8 @@ class TrainingJobArgs(TypedDict):
     gpu: NotRequired[Any]
     """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
-    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
+    """Whether GKE's own labels tell the GPU model, its partition and that pods share it, for nodes without GPU Feature
+    Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -1403,7 +1405,8 @@ class DistributedTrainingArgs(TypedDict):
     gpu: NotRequired[Any]
     """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
-    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
+    """Whether GKE's own labels tell the GPU model, its partition and that pods share it, for nodes without GPU Feature
+    Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -1565,7 +1568,8 @@ class SweepArgs(TypedDict):
     gpu: NotRequired[Any]
     """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
-    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
+    """Whether GKE's own labels tell the GPU model, its partition and that pods share it, for nodes without GPU Feature
+    Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -1708,7 +1712,8 @@ class ScheduledTrainingArgs(TypedDict):
     gpu: NotRequired[Any]
     """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
-    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
+    """Whether GKE's own labels tell the GPU model, its partition and that pods share it, for nodes without GPU Feature
+    Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -1905,7 +1910,8 @@ class ShardedSetArgs(TypedDict):
     gpu: NotRequired[Any]
     """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
-    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
+    """Whether GKE's own labels tell the GPU model, its partition and that pods share it, for nodes without GPU Feature
+    Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod."""
     gpu_claim: NotRequired[GpuClaimArgs]
@@ -2079,7 +2085,8 @@ class InferenceServiceArgs(TypedDict):
     gpu: NotRequired[Any]
     """The GPU model, by any of its names, or a list of models of which any will do; without it, any GPU will do."""
     accelerator_label: NotRequired[bool]
-    """Whether GKE's own label tells the GPU model, for nodes without GPU Feature Discovery's; default false."""
+    """Whether GKE's own labels tell the GPU model, its partition and that pods share it, for nodes without GPU Feature
+    Discovery's; default false."""
     gpus: NotRequired[int]
     """GPUs of each pod; default 1."""
     gpu_claim: NotRequired[GpuClaimArgs]

@@ -178,7 +178,7 @@ FOREIGN = {
         ([*flavor("h100", 4), *AN_L4, offering("h100", "l4"), ONE_JOB], Verdict.UNDETERMINED),
         ([*AN_H100, *AN_L4, offering("h100", "l4"), ring(1, 1)], Verdict.FITS),
         ([*AN_H100, *AN_L4, offering("h100"), ring(1, 1)], Verdict.CANNOT_FIT),
-        ([*AN_H100, *AN_L4, offering("h100", gpus=16), ring(2)], Verdict.CANNOT_FIT),
+        ([*AN_H100, *AN_L4, offering("h100", gpus=16), ring(2)], Verdict.UNDETERMINED),  # one waits until the other ends
         ([*AN_H100, offering("h100"), server("a", 4), server("b", 4)], Verdict.FITS),
         ([*AN_H100, offering("h100", gpus=4), server("a", 4), server("b", 4)], Verdict.UNDETERMINED),
         ([*AN_H100, offering("h100", gpus=4), offering("h100", name="other", gpus=4), server("a", 4), server("b", 4, "other")], Verdict.FITS),

@@ -36,7 +36,7 @@ WRONG = {
     "gpu of another machine": (
         "nodePools.a100.gpu",
         "H100",
-        ["nodePools.a100", "NVIDIA-A100-SXM4-40GB, not NVIDIA-H100"],
+        ["nodePools.a100", "nvidia-tesla-a100, not nvidia-h100-80gb"],
     ),
     "min above max": ("nodePools.l4.minNodes", 9, ["nodePools.l4.minNodes", "9", "maxNodes (4)"]),
     "unknown gpu": ("teams.research.trainingJobs.finetune.gpu", "H10O", ["finetune.gpu", "unknown GPU 'H10O'", "H100"]),
