@@ -79,7 +79,7 @@ WRONG = [
     (
         "TeamNamespace",
         TEAM | {"extra_quota": {"limits.nvidia.com/gpu": "1"}},
-        ["\n  extra_quota.limits.nvidia.com/gpu: is no quota", "Set gpus"],
+        ["\n  extra_quota.limits.nvidia.com/gpu: limits nothing", "Set gpus"],
     ),
     ("GpuOperator", {"mode": "nouveau"}, ["mode", "'operator', 'cos', 'ubuntu' or 'gke'", "'nouveau'"]),
 ]

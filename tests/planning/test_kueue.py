@@ -91,6 +91,8 @@ def test_queues_promise_what_nodes_have_and_quotas_allow() -> None:
     assert findings(cluster_queue("team", 9), quota(hard={f"requests.{GPU}": "8"})) == [
         "error ClusterQueue team: queues promise 9 nvidia.com/gpu, and ResourceQuota team/quota has 8"
     ]
+    # A quota counts GPUs under this name only.
+    assert findings(cluster_queue("team", 9), quota(hard={GPU: "8"})) == []
     unsure = pool("unsure", 1, {"gpu": UNKNOWN}, gpu="8")  # pyright: ignore[reportArgumentType]
     assert findings(cluster_queue("team", 33), unsure) == []
 

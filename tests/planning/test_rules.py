@@ -437,6 +437,7 @@ def test_every_rule_is_here() -> None:
         "private-access",
         "proxies",
         "queue-kind",
+        "quota-name",
         "refused-input",
         "reservation",
         "system-pods",

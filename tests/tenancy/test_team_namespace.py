@@ -204,8 +204,13 @@ def test_identity_is_taken_by_the_api_server(team: Team) -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "limits of GPUs": ({"extra_quota": {f"limits.{GPU}": "8"}}, "is no quota: for extended resources"),
-    "bare GPUs": ({"extra_quota": {GPU: "8"}}, "Kubernetes counts requests only. Set gpus"),
+    "limits of GPUs": ({"extra_quota": {f"limits.{GPU}": "8"}}, "limits nothing: of extended resources"),
+    "bare GPUs": ({"extra_quota": {GPU: "8"}}, "it counts requests only. Set gpus"),
+    "other devices": (
+        {"extra_quota": {"nvidia.com/mig-1g.5gb": "8"}},
+        "Replace it with requests.nvidia.com/mig-1g.5gb",
+    ),
+    "Jobs of no group": ({"extra_quota": {"count/cronjobs": "8"}}, "Replace it with count/cronjobs.batch"),
     "what has an argument": ({"extra_quota": {"pods": "8"}}, "extra_quota.pods: has an argument of its own"),
     "more of a model than of all": ({"gpus_by_model": {"L4": 9}}, "is 9; it must be from 0 to gpus (8)"),
     "unknown model": ({"gpus_by_model": {"L5": 1}}, "unknown GPU 'L5'"),

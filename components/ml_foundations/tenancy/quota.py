@@ -16,6 +16,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.quantities import canonical_quantity
+from ml_foundations.kubernetes.quotas import uncounted
 
 _GPU_QUOTA = f"requests.{labels.GPU_RESOURCE}"
 _GPU_DEVICES = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
@@ -73,10 +74,11 @@ class Quota(Spec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         yield from super().errors()
-        for item in (f"limits.{labels.GPU_RESOURCE}", labels.GPU_RESOURCE):
-            if item in self.extra_quota:
-                reason = "is no quota: for extended resources Kubernetes counts requests only. Set gpus"
-                yield f"extra_quota.{item}", reason
+        for item in self.extra_quota:
+            if fault := uncounted(item):
+                is_gpus = item.removeprefix("limits.") == labels.GPU_RESOURCE
+                remedy = "Set gpus" if is_gpus else fault.remedy.removesuffix(".")
+                yield f"extra_quota.{item}", f"limits nothing: {fault.reason}. {remedy}"
         for item in self.extra_quota.keys() & _hard(self).keys():
             yield f"extra_quota.{item}", "has an argument of its own; set that"
         for model, gpus in self.gpus_by_model.items():

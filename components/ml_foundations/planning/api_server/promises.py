@@ -28,7 +28,8 @@ def overpromised(cluster: Cluster) -> Iterable[Refusal]:
         spec, namespace = section(quota, "spec"), namespace_of(quota)
         if spec.get("scopes") or spec.get("scopeSelector"):
             continue
-        hard = {name.removeprefix("requests."): amount for name, amount in millis(section(spec, "hard")).items()}
+        given = section(spec, "hard").items()
+        hard = millis({name.removeprefix("requests."): most for name, most in given if name.startswith("requests.")})
         for local in cluster.by_kind["LocalQueue"]:
             queue = cluster.queues.cluster_queue(namespace, name_of(local))
             if queue is not None and namespace_of(local) == namespace:

@@ -5,7 +5,9 @@ from itertools import chain
 
 from ml_foundations.kubernetes.objects import Manifest, api_object, items, name_of, namespace_of, plural, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, times, total
+from ml_foundations.kubernetes.quotas import uncounted
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
+from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate, QuotaExceeded, Verdict
 from ml_foundations.planning.model.places import PodClass
@@ -37,17 +39,20 @@ class Quota:
 
     Attributes:
         manifest: The ResourceQuota.
-        hard: What it allows, in thousandths.
+        hard: What it allows, in thousandths, by the names under which Kubernetes counts something.
         taken: What is used of it.
         beside: What each other object counts against.
     """
 
     def __init__(self, manifest: Manifest, cluster: Cluster, objects: Iterable[Manifest]) -> None:
         self.manifest = manifest
-        self.hard = millis(section(manifest, "spec", "hard"))
+        self._scopes = list(_scopes(manifest))
+        hard = section(manifest, "spec", "hard").items()
+        has_scopes = bool(self._scopes)
+        counted = {name: most for name, most in hard if not uncounted(name, has_scopes=has_scopes)}
+        self.hard = millis({name: most for name, most in counted.items() if most is not UNKNOWN})
         required = (name.rpartition(".") for name in self.hard)
         self._required = [(of or "requests", name) for of, _, name in required if (of, name) in _REQUIRED]
-        self._scopes = list(_scopes(manifest))
         namespace = namespace_of(manifest)
         mine = [claim for claim in cluster.volumes.claims if namespace_of(claim) == namespace and not self._scopes]
         self._claims = {name_of(claim): claim for claim in mine if not section(claim, "status")}

@@ -24,6 +24,7 @@ from ml_foundations.planning.verdict.network_policies import network_findings
 from ml_foundations.planning.verdict.placeholders import placeholder_findings
 from ml_foundations.planning.verdict.platform import platform_findings
 from ml_foundations.planning.verdict.platform_cost import platform_cost
+from ml_foundations.planning.verdict.quota_names import quota_findings
 from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.retained import retained
 from ml_foundations.planning.verdict.verdicts import Verdicts
@@ -33,13 +34,14 @@ from ml_foundations.planning.verdict.webhooks import webhook_findings
 def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
     """Judge manifests as `judge` does, with the findings about objects that decide nothing about places."""
     verdicts = judge(documents)
-    found = (*webhook_findings(documents, None), *network_findings(documents))
+    found = (*webhook_findings(documents, None), *network_findings(documents), *quota_findings(documents))
     return replace(verdicts, reasons=(*verdicts.reasons, *found))
 
 
 def _object_findings(found: Sequence[Resource]) -> Iterator[Finding]:
     objects, clusters = objects_of(found), [inputs for type_, inputs in found if type_ == CLUSTER]
     yield from webhook_findings(objects, values_of(found, KUEUE))
+    yield from quota_findings(objects)
     if not clusters or any(map(enforces_policies, clusters)):
         yield from network_findings(objects)
 

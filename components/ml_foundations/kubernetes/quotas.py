@@ -1,0 +1,76 @@
+"""The names in a ResourceQuota under which Kubernetes counts nothing, by its quota evaluators.
+
+Source: kubernetes/kubernetes, pkg/quota/v1/evaluator/core and pkg/quota/v1/generic/evaluator.go.
+"""
+
+from typing import NamedTuple
+
+from ml_foundations.kubernetes.objects import plural
+
+_GROUPS = {
+    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ControllerRevision"), "apps"),
+    **dict.fromkeys(("Job", "CronJob"), "batch"),
+    **dict.fromkeys(("Ingress", "NetworkPolicy"), "networking.k8s.io"),
+    **dict.fromkeys(("Role", "RoleBinding"), "rbac.authorization.k8s.io"),
+    "HorizontalPodAutoscaler": "autoscaling",
+    "Lease": "coordination.k8s.io",
+    "PodDisruptionBudget": "policy",
+}
+_COUNTS = {plural(kind): f"count/{plural(kind)}.{group}" for kind, group in _GROUPS.items()}
+_OF_CORE = frozenset(
+    {
+        *("configmaps", "endpoints", "limitranges", "persistentvolumeclaims", "pods", "podtemplates"),
+        *("replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services"),
+    }
+)
+"""The resources of the core group that have a namespace; the API server leaves events out of quotas."""
+_OF_CLASSES = (
+    ".storageclass.storage.k8s.io/requests.storage",
+    ".storageclass.storage.k8s.io/persistentvolumeclaims",
+    ".deviceclass.resource.k8s.io/devices",
+)
+_OF_PODS = "requests."
+"""The prefix of extended resources; with scopes, a quota counts only pods and what they take."""
+
+
+class Uncounted(NamedTuple):
+    """Why a quota counts nothing under a name, how to fix it, and the name that counts instead, if there is one."""
+
+    reason: str
+    remedy: str
+    instead: str = ""
+
+
+def uncounted(name: str, *, has_scopes: bool = False) -> Uncounted | None:
+    """Return why a ResourceQuota counts nothing under a name; None if it counts, or the API server refuses the name."""
+    if "/" not in name or "deviceclass.resource.kubernetes.io/" in name:
+        return None
+    prefix, _, counted = name.partition("/")
+    if prefix == "count":
+        return _object_count(counted) or (_scoped(name) if has_scopes and counted != "pods" else None)
+    if name.endswith(_OF_CLASSES):
+        return _scoped(name) if has_scopes else None
+    if "kubernetes.io/" in name or any(kind in name for kind in (".storageclass.", ".deviceclass.")):
+        return Uncounted("Kubernetes knows no such resource of a quota", f"Remove {name}.")
+    if name.startswith(_OF_PODS):
+        return None
+    return _replaced("of extended resources it counts requests only", f"{_OF_PODS}{name.removeprefix('limits.')}")
+
+
+def _object_count(resource: str) -> Uncounted | None:
+    if "." in resource or resource in _OF_CORE:
+        return None
+    reason = f"the core API group has no {resource} in a namespace"
+    if plural(resource) in _OF_CORE:
+        return _replaced(reason, f"count/{plural(resource)}")
+    if fixed := _COUNTS.get(resource) or _COUNTS.get(plural(resource)):
+        return _replaced(reason, fixed)
+    return Uncounted(reason, f"Add its API group, as in count/jobs.batch, or remove count/{resource}.")
+
+
+def _replaced(reason: str, instead: str) -> Uncounted:
+    return Uncounted(reason, f"Replace it with {instead}.", instead)
+
+
+def _scoped(name: str) -> Uncounted:
+    return Uncounted("a quota with scopes counts pods only", f"Move {name} to a ResourceQuota without scopes.")

@@ -1,0 +1,84 @@
+"""Names in ResourceQuotas under which Kubernetes counts nothing."""
+
+from typing import Any
+
+import pytest
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning import Verdict
+from ml_foundations.planning.verdict.findings import Finding
+from ml_foundations.planning.verdict.program import judge_documents, judge_program
+from ml_foundations.planning.verdict.report import as_text
+
+from tests.planning.building import GPU, Manifest, container, deployment, job, node, quota, template
+
+TRAINING = job("train", 1, template(containers=[container(gpu=4, cpu=1)]))
+SCOPED = {"scopes": ["NotTerminating"]}
+
+
+def findings(hard: Manifest, **spec: Any) -> list[Finding]:
+    verdicts = judge_documents([TRAINING, node("n", gpu="4"), quota(hard=hard, **spec)])
+    assert verdicts.stack is Verdict.FITS
+    return [each for each in verdicts.findings if each.rule == "quota-name"]
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        (GPU, f"Replace it with requests.{GPU}."),
+        (f"limits.{GPU}", f"Replace it with requests.{GPU}."),
+        ("google.com/tpu", "Replace it with requests.google.com/tpu."),
+        ("requests.alpha.kubernetes.io/nvidia-gpu", "Remove requests.alpha.kubernetes.io/nvidia-gpu."),
+        ("fast.storageclass.storage.k8s.io/storage", "Remove fast.storageclass.storage.k8s.io/storage."),
+        ("count/deployments", "Replace it with count/deployments.apps."),
+        ("count/job", "Replace it with count/jobs.batch."),
+        ("count/pod", "Replace it with count/pods."),
+        ("count/nodes", "Add its API group, as in count/jobs.batch, or remove count/nodes."),
+    ],
+)
+def test_names_that_count_nothing_are_reported(name: str, remedy: str) -> None:
+    (finding,) = findings({name: "0"})
+    assert (finding.severity, finding.path, finding.remedy) == ("warning", f"spec.hard.{name}", remedy)
+    assert f"its amount of {name} limits nothing: " in finding.message
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"requests.{GPU}",
+        "requests.cpu",
+        "pods",
+        "count/pods",
+        "count/configmaps",
+        "count/jobs.batch",
+        "count/widgets.example.com",
+        "fast.storageclass.storage.k8s.io/requests.storage",
+        "gpu.nvidia.com.deviceclass.resource.k8s.io/devices",
+    ],
+)
+def test_names_that_count_are_not_reported(name: str) -> None:
+    assert findings({name: "99"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"), [(f"requests.{GPU}", True), ("count/pods", True), ("count/secrets", False)]
+)
+def test_quotas_with_scopes_count_pods_only(name: str, counts: bool) -> None:
+    assert [each.remedy for each in findings({name: "99"}, **SCOPED)] == (
+        [] if counts else [f"Move {name} to a ResourceQuota without scopes."]
+    )
+
+
+def test_a_name_is_removed_if_its_remedy_is_there() -> None:
+    assert [each.remedy for each in findings({GPU: "4", f"requests.{GPU}": "4"})] == [f"Remove {GPU}."]
+
+
+def test_the_summary_leaves_out_names_that_count_nothing() -> None:
+    text = as_text(judge_documents([TRAINING, node("n", gpu="4"), quota(hard={GPU: "1", f"requests.{GPU}": "4"})]))
+    assert f"Quota team/quota leaves requests.{GPU} 0 of 4.\n" in text
+
+
+def test_programs_are_warned_too() -> None:
+    documents = [deployment("web", 1, template()), node("n"), quota(hard={GPU: UNKNOWN, "resourcequotas": UNKNOWN})]
+    verdicts = judge_program([(f"kubernetes:{each['apiVersion']}:{each['kind']}", each) for each in documents])
+    assert verdicts.stack is Verdict.FITS
+    assert [each.object for each in verdicts.findings if each.rule == "quota-name"] == ["ResourceQuota team/quota"]
