@@ -16,6 +16,7 @@ from ml_foundations.planning.verdict.verdicts import Verdicts
 
 from tests.planning.building import (
     GPU,
+    MAX_NODES,
     Manifest,
     anti_affinity,
     deployment,
@@ -130,13 +131,12 @@ def test_gpus_cost_their_part_of_the_cheapest_node_that_takes_them() -> None:
     verdicts = judge([*nodes, run, deployment("web", 1, template(**wants)), deployment("cpu", 1, template())])
     train, web, cpu = (item.gpus for item in verdicts.workloads)
     assert train == GpuCost(4, Decimal("44.245"), Decimal("66.3675"))
-    assert web == GpuCost(2, Decimal("22.1225"))
+    assert web == GpuCost(2, Decimal("22.1225"), per_month=Decimal("22.1225") * 730)
     assert cpu is None
-    assert web.per_month == Decimal("22.1225") * 730
-    assert verdicts.teams == {"team": GpuCost(6, Decimal("66.3675"))}
+    assert verdicts.teams == {"team": GpuCost(6, Decimal("66.3675"), per_month=Decimal("22.1225") * 730)}
     text = report.as_text(verdicts)
-    assert "  4 GPUs: 44.24 USD per hour, 66.37 per run, 32299 in a month of 730 h.\n" in text
-    assert "Team team: 6 GPUs: 66.37 USD per hour, 48448 in a month of 730 h." in text
+    assert "  4 GPUs at once: 44.24 USD per hour of a run, at most 66.37 per run.\n" in text
+    assert "Team team: 6 GPUs at once: 66.37 USD per hour, 16149 in a month of 730 h for what stays." in text
 
 
 def with_fast_disks(region: str, **topology: Any) -> list[Manifest]:
@@ -273,4 +273,22 @@ def test_gpus_without_a_price_are_not_free() -> None:
     wants = {"containers": [{"name": "main", "image": "i", "resources": {"limits": {GPU: "2"}}}]}
     verdicts = judge([gpu_pool("b200", "a4-highgpu-8g", 8), deployment("web", 1, template(**wants))])
     assert verdicts.teams["team"] == GpuCost(2, None)
-    assert "Team team: 2 GPUs, at a price that is not known." in report.as_text(verdicts)
+    assert "Team team: 2 GPUs at once, at a price that is not known." in report.as_text(verdicts)
+
+
+def test_pods_that_run_in_turns_are_not_counted_at_once() -> None:
+    wants = {"containers": [{"name": "main", "image": "i", "resources": {"limits": {GPU: "8"}}}]}
+    h100 = gpu_pool("h100", "a3-highgpu-8g", 8)
+    h100["metadata"]["annotations"][MAX_NODES] = "1"
+    verdicts = judge([h100, job("one", 2, template(**wants)), job("two", 1, template(**wants))])
+    assert [each.gpus for each in verdicts.workloads] == [GpuCost(8, Decimal("88.49"))] * 2
+    assert verdicts.teams == {"team": GpuCost(8, Decimal("88.49"))}
+    assert verdicts.cost.pools[0].per_hour_max == Decimal("88.49")
+
+
+@pytest.mark.parametrize("label", [REGION, MACHINE])
+def test_the_label_without_which_there_is_no_price_is_named(label: str) -> None:
+    manifest = priced("h100", "a3-highgpu-8g")
+    del manifest["metadata"]["labels"][label]
+    text = report.as_text(judge([manifest, deployment("web", 1, template())]))
+    assert f"No price is known for h100 (label {label} is missing)." in text

@@ -110,6 +110,11 @@ class Workload:
         return self.kind == "JobSet" and annotations_of(self.manifest).get(labels.GANG) != "true"
 
     @property
+    def ends(self) -> bool:
+        """Return whether it stops using its nodes by itself."""
+        return self.is_finite or self.is_pod_that_may_end
+
+    @property
     def _job_spec(self) -> Manifest:
         return section(self.manifest, "spec", *(("jobTemplate", "spec") if self.kind == "CronJob" else ()))
 

@@ -27,6 +27,8 @@ class PoolCost:
     per_node: Decimal | None
     fewest: int
     most: int
+    missing: str = ""
+    """The label without which no price is known."""
 
     @property
     def per_hour_min(self) -> Decimal | None:
@@ -94,6 +96,12 @@ class Cost:
         return list(dict.fromkeys(each.name for each in every if each.per_node is None and each.most))
 
     @property
+    def unpriced(self) -> list[str]:
+        """What has no known price, with the label that is missing."""
+        missing = {each.name: f" (label {each.missing} is missing)" for each in self.every if each.missing}
+        return [f"{name}{missing.get(name, '')}" for name in self.unknown]
+
+    @property
     def is_known(self) -> bool:
         """Whether any of it is."""
         return any(each.per_node is not None for each in self.every)
@@ -122,9 +130,14 @@ def cost_of(nodes: Iterable[NodeClass], stored: Iterable[Stored] = ()) -> Cost:
     """Return the cost of nodes, and of the volumes of claims, by the catalog's list prices."""
     nodes = [*nodes]
     region = _region_of(nodes)
-    pools = (PoolCost(node.name, price_of(node), node.fewest, node.count) for node in nodes)
+    pools = (PoolCost(node.name, price_of(node), node.fewest, node.count, _missing_label(node)) for node in nodes)
     volumes = (piece(str(each), region, each.billed, each.number, each.number) for each in stored)
     return Cost(tuple(pools), (*_boot_disks(nodes), *volumes), region=region)
+
+
+def _missing_label(node: NodeClass) -> str:
+    needed = () if node.unknown else (labels.INSTANCE_TYPE, labels.REGION)
+    return next((name for name in needed if name not in node.labels), "")
 
 
 def _region_of(nodes: Iterable[NodeClass]) -> str | None:

@@ -1,66 +1,108 @@
-"""What the GPUs of workloads and teams cost: their part of the price of the nodes that hold them."""
+"""The cost of the GPUs of workloads and teams: their part of the price of the nodes that hold them."""
 
-from collections.abc import Hashable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
-from ml_foundations.planning.model.places import PodClass
+from ml_foundations.planning.model.places import Place, PodClass
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.verdict.cost import price_of, sum_known
 
 
 @dataclass(frozen=True)
 class GpuCost:
-    """What GPUs cost in US dollars; None where no price is known.
+    """The cost of GPUs in US dollars; None if no price is known.
 
     Attributes:
-        gpus: How many, while all pods run.
+        gpus: The most that can be in use at once.
         per_hour: Their part of the price of their nodes.
-        per_run: The same for as long as a run may last; None where nothing limits it.
+        per_run: The same for as long as a run may last; None if nothing limits it.
         at_least: Whether there may be more pods: of a kind that planning does not know, one of each template counts.
+        per_month: The cost in a month of 730 hours of those that stay; None if none stay.
     """
 
     gpus: int
     per_hour: Decimal | None
     per_run: Decimal | None = None
     at_least: bool = False
+    per_month: Decimal | None = None
 
     @property
     def count(self) -> str:
-        """How many, in words."""
+        """The number of GPUs in words."""
         return f"{'at least ' if self.at_least else ''}{self.gpus} GPU{'' if self.gpus == 1 else 's'}"
-
-    @property
-    def per_month(self) -> Decimal | None:
-        """What they cost if they are taken for all of a month of 730 hours."""
-        return None if self.per_hour is None else self.per_hour * HOURS_PER_MONTH
 
 
 class GpuPrices:
-    """The price of a GPU for pods: that of the cheapest node which takes them, by the GPUs that it offers."""
+    """The price of GPUs for pods: that of the cheapest nodes that accept them, as far as these have GPUs."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._known: dict[Hashable, Decimal | None] = {}
 
     def of(self, candidate: Candidate, *, at_least: bool) -> GpuCost | None:
-        """What the GPUs of a workload cost, or with ``at_least`` those that are known; None where it requests none."""
-        counts = [(pod_set.count * gpus(pod.requests), pod) for pod_set, pod in candidate.sets]
-        found = [(count, self._price(pod)) for count, pod in counts if count]
-        if not found:
-            return None
-        per_hour = sum_known(None if price is None else price * count for count, price in found)
-        seconds = candidate.workload.deadline
-        per_run = None if per_hour is None or seconds is None else per_hour * seconds / 3600
-        return GpuCost(sum(count for count, _ in found), per_hour, per_run, at_least)
+        """Return the cost of a workload's GPUs, or with ``at_least`` of those that are known; None without GPUs."""
+        return self._cost([candidate], at_least=at_least)
 
-    def _price(self, pod: PodClass) -> Decimal | None:
-        key = pod.node_key if pod.volume_refusals is None else (pod.name, pod.node_key)
-        if key not in self._known:
-            nodes = [(place.node, gpus(place.node.allocatable)) for place in self._cluster.accepting(pod)]
-            prices = (price / count for node, count in nodes if count and (price := price_of(node)) is not None)
-            self._known[key] = min(prices, default=None)
-        return self._known[key]
+    def of_teams(self, candidates: Iterable[Candidate], foreign: Iterable[object]) -> dict[str, GpuCost]:
+        """Return the cost of the GPUs of each namespace; workloads of ``foreign`` kinds may have more pods."""
+        teams: dict[str, list[Candidate]] = {}
+        for candidate in candidates:
+            teams.setdefault(str(candidate.workload.namespace), []).append(candidate)
+        open_ended = list(foreign)
+        costs = {
+            team: self._cost(members, at_least=any(each.workload in open_ended for each in members))
+            for team, members in sorted(teams.items())
+        }
+        return {team: cost for team, cost in costs.items() if cost}
+
+    def _cost(self, candidates: list[Candidate], *, at_least: bool) -> GpuCost | None:
+        if not any(gpus(pod.requests) for candidate in candidates for _, pod in candidate.sets):
+            return None
+        count, per_hour = self._at_once(candidates)
+        if not count:
+            return None
+        staying = [each for each in candidates if not each.workload.ends]
+        kept, kept_per_hour = self._at_once(staying)
+        per_month = None if not kept or kept_per_hour is None else kept_per_hour * HOURS_PER_MONTH
+        seconds = candidates[0].workload.deadline if len(candidates) == 1 else None
+        per_run = None if per_hour is None or seconds is None else per_hour * seconds / 3600
+        return GpuCost(count, per_hour, per_run, at_least, per_month)
+
+    def _at_once(self, candidates: Iterable[Candidate]) -> tuple[int, Decimal | None]:
+        """Return how many GPUs workloads can use at once, and their price per hour: each takes the cheapest left."""
+        free = {id(place): place.count * gpus(place.node.allocatable) for place in self._cluster.places}
+        count, prices = 0, list[Decimal | None]()
+        for candidate in candidates:
+            for pod_set, pod in candidate.sets:
+                wanted = pod_set.count * gpus(pod.requests)
+                offers = self._offers(pod) if wanted else []
+                for price, place in offers:
+                    taken = min(wanted, free[id(place)])
+                    free[id(place)] -= taken
+                    wanted -= taken
+                    count += taken
+                    prices.append(_times(price, taken))
+                if wanted and not (offers and candidate.workload.ends):
+                    # These pods do not wait for others to end: the stack needs more nodes.
+                    count += wanted
+                    prices.append(_times(offers[0][0] if offers else None, wanted))
+        return count, sum_known(prices)
+
+    def _offers(self, pod: PodClass) -> list[tuple[Decimal | None, Place]]:
+        """Return the places with GPUs that accept a pod, with the price of a GPU, the cheapest first."""
+        offers: list[tuple[Decimal | None, Place]] = []
+        for place in self._cluster.accepting(pod):
+            if count := gpus(place.node.allocatable):
+                price = price_of(place.node)
+                offers.append((None if price is None else price / count, place))
+        return sorted(offers, key=lambda offer: (offer[0] is None, offer[0] or 0))
+
+
+def _times(price: Decimal | None, count: int) -> Decimal | None:
+    """Return the price of several GPUs; no GPU costs nothing."""
+    if not count:
+        return Decimal(0)
+    return None if price is None else price * count

@@ -166,6 +166,7 @@ def _judge(
         tuple(findings),
         cost_of(cluster.declared, stored),
         tuple(_quotas_left(admission, candidates)),
+        prices.of_teams(candidates, world.foreign),
         stored,
     )
 

@@ -89,7 +89,7 @@ def as_summary(verdicts: Verdicts) -> str:
         lines.append(f"{cost.what.capitalize()} cost {cost.text} {cost.currency} per hour by list prices{several}.")
         lines.append(f"Not counted: {NOT_COUNTED}.")
     if cost.unknown:
-        lines.append(f"No price is known for {', '.join(cost.unknown)}.")
+        lines.append(f"No price is known for {', '.join(cost.unpriced)}.")
     lines += as_lines(verdicts.retained)
     if verdicts.needs:
         lines.append(f"It needs {summary(verdicts.needs)}; `ml-foundations quota` lists them all.")
@@ -117,11 +117,13 @@ def _cost_as_json(cost: GpuCost | None) -> dict[str, Any] | None:
 
 def gpus_text(cost: GpuCost) -> str:
     """What GPUs cost in a sentence, as far as prices are known."""
-    if cost.per_hour is None or cost.per_month is None:
-        return f"{cost.count}, at a price that is not known."
-    run = "" if cost.per_run is None else f", {cost.per_run:.2f} per run"
-    month = f"{cost.per_month:.0f} in a month of {HOURS_PER_MONTH} h"
-    return f"{cost.count}: {cost.per_hour:.2f} USD per hour{run}, {month}."
+    if cost.per_hour is None:
+        return f"{cost.count} at once, at a price that is not known."
+    run = "" if cost.per_run is None else f", at most {cost.per_run:.2f} per run"
+    if cost.per_month is None:
+        return f"{cost.count} at once: {cost.per_hour:.2f} USD per hour of a run{run}."
+    month = f"{cost.per_month:.0f} in a month of {HOURS_PER_MONTH} h for what stays"
+    return f"{cost.count} at once: {cost.per_hour:.2f} USD per hour{run}, {month}."
 
 
 def _number(amount: Decimal | None) -> float | None:

@@ -1,13 +1,12 @@
 """All that planning has found."""
 
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.model.volumes import Stored
 from ml_foundations.planning.model.workloads import Workload
-from ml_foundations.planning.verdict.cost import Cost, RunCost, sum_known
+from ml_foundations.planning.verdict.cost import Cost, RunCost
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.gpu_cost import GpuCost
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed
@@ -51,6 +50,8 @@ class Verdicts:
     reasons: tuple[Finding, ...]
     cost: Cost
     quotas: tuple[QuotaLeft, ...] = ()
+    teams: Mapping[str, GpuCost] = field(default_factory=dict[str, GpuCost])
+    """The cost of the GPUs of each namespace that can be in use at once."""
     stored: tuple[Stored, ...] = ()
     """The volumes that are made for claims."""
     retained: tuple[Retained, ...] = ()
@@ -67,23 +68,6 @@ class Verdicts:
     def exit_code(self) -> int:
         """The exit code of a command that judges."""
         return NOTHING_TO_JUDGE if self.is_empty else _EXIT_CODES[self.stack]
-
-    @property
-    def teams(self) -> dict[str, GpuCost]:
-        """What the GPUs of each namespace cost while all of its workloads run; unknown where one of them is."""
-        found: defaultdict[str, list[GpuCost]] = defaultdict(list)
-        for item in self.workloads:
-            if item.gpus:
-                found[str(item.workload.namespace)].append(item.gpus)
-        teams = sorted(found.items())
-        return {
-            team: GpuCost(
-                sum(cost.gpus for cost in costs),
-                sum_known(cost.per_hour for cost in costs),
-                at_least=any(cost.at_least for cost in costs),
-            )
-            for team, costs in teams
-        }
 
     @property
     def of_stack(self) -> list[Finding]:
