@@ -915,3 +915,10 @@ def test_an_agent_that_is_told_by_its_arguments_what_to_read() -> None:
     assert "reads-own-logs" not in found(
         [daemon_set("agent", template(containers=[elsewhere], volumes=volumes)), NODES]
     )
+
+
+def test_a_daemon_set_without_nodes_names_what_keeps_it_off() -> None:
+    (finding,) = judge([daemon_set("agent", template()), TAINTED]).findings
+    message = 'it runs on no node; the nearest, "h100", does not take it: untolerated taint nvidia.com/gpu=present'
+    assert finding.rule == "daemon-set-without-nodes" and message in finding.message
+    assert finding.remedy.startswith("Tolerate nvidia.com/gpu=present")

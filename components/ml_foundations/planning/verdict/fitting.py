@@ -26,7 +26,7 @@ from ml_foundations.planning.scheduler.competition import groups, judge_together
 from ml_foundations.planning.scheduler.every_order import search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.one_class import Capacity, capacity
-from ml_foundations.planning.verdict import explain
+from ml_foundations.planning.verdict import explain, shortage
 
 
 class Fitting:
@@ -143,7 +143,7 @@ class Fitting:
         accepting, perhaps = self._cluster.accepting(pod), self._cluster.perhaps(pod)
         candidate.decide(Verdict.FITS)
         if not accepting and not perhaps:
-            candidate.warnings.append(told("daemon-set-nowhere", pod_set.path))
+            candidate.warnings.append(shortage.daemon_set_nowhere(pod_set, pod, self._cluster.places))
         for place in perhaps:
             refused = refusals(pod, place.node)
             candidate.decide(Verdict.UNDETERMINED, explain.node_refuses(pod_set, place.node, refused[0]))

@@ -10,8 +10,9 @@ from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.planning.model.decisions import Shortage
 from ml_foundations.planning.model.places import Place, PodClass
-from ml_foundations.planning.model.refusals import Refusal
+from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import PODS, is_extended
+from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.filters import refusals
 
 _MOST_NAMES = 3
@@ -60,6 +61,22 @@ def _nowhere(reason: Shortage) -> Refusal:
         rule, path = "resources", f"{pods.path}.containers[0].resources.requests.{short[0][0]}"
     message = f'each pod needs {needs(pod)}; the nearest, "{nearest.node.name}", does not take it: {"; ".join(against)}'
     return Refusal(rule, path, message, _remedy(reason, nearest, found))
+
+
+def daemon_set_nowhere(pods: PodSet, pod: PodClass, places: Sequence[Place]) -> Refusal:
+    """Return why no node runs a DaemonSet's pod: what the nearest node has against it."""
+    if not places:
+        return told("daemon-set-without-any-node", pods.path)
+
+    def distance(place: Place) -> int:
+        return sum(_DISTANCES.get(each.rule, 10) for each in refusals(pod, place.node))
+
+    nearest = min(places, key=distance)
+    found = refusals(pod, nearest.node)
+    reason = Shortage(pods, pod, places, 0, 0, "", 1)
+    against = "; ".join(each.message for each in found)
+    values = {"name": nearest.node.name, "against": against, "remedy": _remedy(reason, nearest, found)}
+    return told("daemon-set-nowhere", f"{pods.path}.{found[0].path}", **values)
 
 
 def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
