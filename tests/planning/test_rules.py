@@ -261,6 +261,7 @@ def defaults(*amounts: str) -> list[Manifest]:
     return [web(containers=[{"name": "main"}]), NODES, *limits]
 
 
+KEYS = ["pod-template-hash"]
 CORDONED = node("n") | {"spec": {"unschedulable": True}}
 SKEWED = [pool("a", 1, {ZONE: "a"}), pool("b", 1, {ZONE: "b"})]
 
@@ -922,3 +923,19 @@ def test_a_daemon_set_without_nodes_names_what_keeps_it_off() -> None:
     message = 'it runs on no node; the nearest, "h100", does not take it: untolerated taint nvidia.com/gpu=present'
     assert finding.rule == "daemon-set-without-nodes" and message in finding.message
     assert finding.remedy.startswith("Tolerate nvidia.com/gpu=present")
+
+
+@pytest.mark.parametrize(("keys", "cpu", "is_reported"), [([], 1, True), (KEYS, 1, False), (KEYS, 3, True)])
+def test_a_rollout_keeps_old_and_new_pods_apart_by_their_hash(keys: list[str], cpu: int, is_reported: bool) -> None:
+    apart = anti_affinity()
+    (term,) = apart["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    term["matchLabelKeys"] = keys
+    server = web(2, affinity=apart, containers=[container(cpu=cpu)])
+    assert ("rollout-surge" in found([server, NODES])) is is_reported
+
+
+@pytest.mark.parametrize("keys", [[], KEYS])
+def test_a_rollout_counts_spread_pods_by_their_hash(keys: list[str]) -> None:
+    server = web(4, topologySpreadConstraints=[spread(HOSTNAME, matchLabelKeys=keys)])
+    server["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 2}}
+    assert "rollout-surge" not in found([server, NODES])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
@@ -19,7 +19,7 @@ from ml_foundations.planning.model.decisions import (
     in_turns,
 )
 from ml_foundations.planning.model.free_volumes import access_modes
-from ml_foundations.planning.model.places import Demand, Place, PodClass, carrying
+from ml_foundations.planning.model.places import AffinityTerm, Demand, Place, PodClass, SpreadConstraint, carrying
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.competition import groups, judge_together
@@ -27,6 +27,9 @@ from ml_foundations.planning.scheduler.every_order import search
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.one_class import Capacity, capacity
 from ml_foundations.planning.verdict import explain, shortage
+
+_TEMPLATE_HASH = "pod-template-hash"
+"""The label that differs between the old and the new pods of a Deployment."""
 
 
 class Fitting:
@@ -188,8 +191,25 @@ class Fitting:
             waits = told("waits-too-long", "activeDeadlineSeconds", certain=False)
             candidate.refuse([waits] if workload.deadline is not None else ())
         for rule, count in workload.ceilings:
-            if count > found.most:
-                candidate.warnings.append(GrowthStops(rule, pod_set, pod, count, found.most))
+            most = self._rollout_room(pod, pod_set.count, count) if rule == "rollout-surge" else 0
+            if count > (limit := max(found.most, most)):
+                candidate.warnings.append(GrowthStops(rule, pod_set, pod, count, limit))
+
+    def _rollout_room(self, pod: PodClass, count: int, wanted: int) -> int:
+        """Return how many old and new pods find a place if their affinity tells them apart; else 0."""
+        new_labels = {**pod.labels, _TEMPLATE_HASH: f"{pod.labels.get(_TEMPLATE_HASH)} new"}
+        new = self._cluster.pod_class(
+            pod.name, pod.namespace, new_labels, pod.spec, volume_refusals=pod.volume_refusals
+        )
+        if all(old.selector == other.selector for old, other in zip(_terms(pod), _terms(new), strict=True)):
+            return 0
+        places = self.occupied
+        for surge in range(wanted - count, 0, -1):
+            pods = ((pod, count), (new, surge))
+            demands = [Demand(each, number, self._cluster.accepting(each, places)) for each, number in pods]
+            if self.judge_together(demands, places)[0] is not Verdict.CANNOT_FIT:
+                return count + surge
+        return 0
 
     def _is_roomy(self, pod: PodClass, wanted: int) -> bool:
         """Whether nothing but room decides, and there is enough of it: whoever comes first."""
@@ -365,6 +385,10 @@ def _beside(candidate: Candidate, pod: PodClass) -> list[PodClass]:
     before = list(takewhile(lambda theirs: theirs is not pod, pods))
     in_order = section(candidate.workload.manifest, "spec").get("podManagementPolicy", "OrderedReady") != "Parallel"
     return before if in_order and candidate.workload.kind == "StatefulSet" else [*before, *pods[len(before) + 1 :]]
+
+
+def _terms(pod: PodClass) -> Iterable[AffinityTerm | SpreadConstraint]:
+    return chain(pod.anti_affinity, pod.spread, pod.affinity)
 
 
 def _may_run(candidate: Candidate) -> bool:
