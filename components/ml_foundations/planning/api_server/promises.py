@@ -23,7 +23,8 @@ def overpromised(cluster: Cluster) -> Iterable[Refusal]:
         promised = total(_nominal(queue, name_of(flavor)) for queue in cluster.by_kind["ClusterQueue"])
         offered = total(times(node.allocatable, node.count) for node in nodes)
         names = ", ".join(node.name for node in nodes) or "no node"
-        yield from _excess(f"ResourceFlavor {name_of(flavor)}", promised, offered, names)
+        verb = "have" if len(nodes) > 1 else "has"
+        yield from _excess(f"ResourceFlavor {name_of(flavor)}", promised, offered, f"{names} {verb}")
     for quota in cluster.by_kind["ResourceQuota"]:
         spec, namespace = section(quota, "spec"), namespace_of(quota)
         if spec.get("scopes") or spec.get("scopeSelector"):
@@ -34,7 +35,7 @@ def overpromised(cluster: Cluster) -> Iterable[Refusal]:
             queue = cluster.queues.cluster_queue(namespace, name_of(local))
             if queue is not None and namespace_of(local) == namespace:
                 promised = {name: amount for name, amount in _nominal(queue).items() if name in hard}
-                holder = f"ResourceQuota {namespace}/{name_of(quota)}"
+                holder = f"ResourceQuota {namespace}/{name_of(quota)} has"
                 yield from _excess(f"ClusterQueue {name_of(queue)}", promised, hard, holder)
 
 

@@ -15,7 +15,7 @@ from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.verdict import shortage
 from ml_foundations.planning.verdict.findings import Finding, Severity
-from ml_foundations.planning.verdict.shortage import lack_text, lacks, names, needs
+from ml_foundations.planning.verdict.shortage import lack_text, lacks, names, needs, number
 
 
 def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) -> Finding:
@@ -69,7 +69,7 @@ def _growth_stops(reason: GrowthStops) -> Refusal:
         said: dict[str, Any] = dict(quota=quota, resource=limit.resource, wanted=wanted, free=free, enough=enough)
         return told(f"{rule}-quota", f"{quota}.spec.hard.{limit.resource}", count=count, **said)
     path, more = reason.pods.count_path, count - limit
-    return told(f"{rule}-nodes", path, count=count, limit=limit, needs=needs(reason.pod), more=more)
+    return told(f"{rule}-nodes", path, count=count, limit=number(limit, "pod"), needs=needs(reason.pod), more=more)
 
 
 def node_refuses(pods: PodSet, node: NodeClass, refusal: Refusal, *, must_run: bool = False) -> Refusal:

@@ -191,7 +191,8 @@ class Fitting:
             waits = told("waits-too-long", "activeDeadlineSeconds", certain=False)
             candidate.refuse([waits] if workload.deadline is not None else ())
         for rule, count in workload.ceilings:
-            most = self._rollout_room(pod, pod_set.count, count) if rule == "rollout-surge" else 0
+            is_short = count > found.most
+            most = self._rollout_room(pod, pod_set.count, count) if is_short and rule == "rollout-surge" else 0
             if count > (limit := max(found.most, most)):
                 candidate.warnings.append(GrowthStops(rule, pod_set, pod, count, limit))
 

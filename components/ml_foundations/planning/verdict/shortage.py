@@ -74,9 +74,10 @@ def daemon_set_nowhere(pods: PodSet, pod: PodClass, places: Sequence[Place]) -> 
     nearest = min(places, key=distance)
     found = refusals(pod, nearest.node)
     reason = Shortage(pods, pod, places, 0, 0, "", 1)
-    against = "; ".join(each.message for each in found)
-    values = {"name": nearest.node.name, "against": against, "remedy": _remedy(reason, nearest, found)}
-    return told("daemon-set-nowhere", f"{pods.path}.{found[0].path}", **values)
+    against = "; ".join(each.message for each in found) or "its controller does not choose it"
+    path = f"{pods.path}.{found[0].path}" if found else pods.path
+    remedy = _remedy(reason, nearest, found)
+    return told("daemon-set-nowhere", path, name=nearest.node.name, against=against, remedy=remedy)
 
 
 def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
@@ -122,9 +123,10 @@ def _limited(reason: Shortage, able: Sequence[Place]) -> Refusal:
         "volume-access": ("volumes", []),
     }[reason.limited_by]
     over = f"over {names(dict.fromkeys(keys))}" if keys else "with ReadWriteOncePod"
+    roomy = [f"{number(place.count, 'node')} of {place.node.name}" for place in able]
     message = (
-        f"{reason.wanted} pod{'s' * (reason.wanted > 1)} must run at once, and {path} {over} lets {most}: "
-        f"{names(f'{place.count} nodes of {place.node.name}' for place in able)} would have the room"
+        f"{number(reason.wanted, 'pod')} must run at once, and {path} {over} lets {most}: "
+        f"{names(roomy)} would have the room"
     )
     remedy = f"Loosen {path}, or lower {pods.count_path} to {most}." if most else f"Loosen {path}."
     return Refusal(reason.limited_by, f"{pods.path}.{path}", message, remedy)
@@ -141,16 +143,21 @@ def _too_many(reason: Shortage, able: Sequence[Place]) -> Refusal:
         counts[place.node.name] += place.count
     offers = names(_offer(pod, place, counts[name]) for name, place in by_pool.items())
     name = largest.node.name
-    of_pool = f"the maximum of {name} to {counts[name] + missing} nodes"
+    of_pool = f"the maximum of {name} to {number(counts[name] + missing, 'node')}"
     more = of_pool if largest.node.is_template else f"the number of nodes by {missing}"
     room = f"room for {reason.most} of the {reason.wanted} pods that must run at once"
     message = f"each pod needs {needs(pod)}; {offers}: {room}"
     return Refusal("nodes", count_path, message, f"Raise {more} or lower {count_path} to {reason.most}.")
 
 
+def number(count: int, what: str) -> str:
+    """Return a number of things, such as "1 pod" or "2 pods"."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def _offer(pod: PodClass, place: Place, count: int) -> str:
     """What a number of nodes of a class offer of the resource that runs out first."""
-    nodes = f"{count} node{'' if count == 1 else 's'}"
+    nodes = number(count, "node")
     nodes = f"at most {nodes}" if place.node.is_template else nodes
     if pod.excludes_itself_per_node:
         return f'"{place.node.name}" takes one per node on {nodes}'
