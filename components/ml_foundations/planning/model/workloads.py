@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha1
 from typing import Any, cast
 
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
+from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, packed, unknown_paths
 
 GROUPS: Mapping[str, str] = {
@@ -27,6 +29,10 @@ OF_JOB = (labels.JOB_NAME, "job-name", "batch.kubernetes.io/controller-uid", "co
 _JOB_SET = "jobset.sigs.k8s.io/"
 _OF_JOB_SET = ("jobset-uid", "job-index", "job-key", "job-global-index", "restart-attempt")
 """Labels that controllers give to pods (Kubernetes, "Well-known labels"; JobSet, api/jobset/v1alpha2)."""
+_ALPHA = "alpha.jobset.sigs.k8s.io/"
+_EXCLUSIVE, _BY_LABELS = f"{_ALPHA}exclusive-topology", f"{_ALPHA}node-selector"
+"""Annotations by which each Job of a JobSet has a topology domain alone, the second by labels that nodes have."""
+_JOB_KEY = f"{_JOB_SET}job-key"
 _MOST_APART = 24
 """As many pods as are placed one by one."""
 
@@ -166,7 +172,9 @@ def told_apart(workload: Workload) -> frozenset[str]:
     if workload.kind == "StatefulSet":
         return frozenset({_POD_NAME, _POD_INDEX})
     if workload.kind == "JobSet":
-        return frozenset({*OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in _OF_JOB_SET)})
+        # Sets of exclusive Jobs have their keys.
+        apart = frozenset({_JOB_KEY}) if all(_JOB_KEY in pods.labels for pods in workload.pods) else frozenset[str]()
+        return frozenset({*OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in _OF_JOB_SET)}) - apart
     return frozenset({labels.JOB_INDEX} if is_indexed(workload) else ())
 
 
@@ -370,7 +378,50 @@ def _of_job_set(document: Manifest) -> Iterable[PodSet]:
             f"{_JOB_SET}replicatedjob-name": job.get("name"),
         }
         spec = read_fields(section(template, "spec"))
-        yield PodSet(template, spec, pod_labels, count, f"{path}.template.spec.template.spec", f"{path}.replicas")
+        pods = PodSet(template, spec, pod_labels, count, f"{path}.template.spec.template.spec", f"{path}.replicas")
+        annotations = {**annotations_of(document), **annotations_of(section(job, "template"))}
+        key = annotations.get(_EXCLUSIVE)
+        if key is None or not count:
+            yield pods
+        else:
+            yield from _exclusive(document, job, pods, "" if _BY_LABELS in annotations else key)
+
+
+def _exclusive(document: Manifest, job: Manifest, pods: PodSet, key: str) -> Iterable[PodSet]:
+    """Yield a set for each child Job of which the pods have a topology domain alone.
+
+    Without a topology key, the Job's pods select the nodes that somebody has labelled for it (constructJob of JobSet's
+    controller). With one, JobSet's webhook adds affinity to the first pod, and gives the others a node selector of that
+    pod's domain (pkg/webhooks/pod_webhook.go); affinity of all pods to their own Job has the same outcome.
+    """
+    jobs = 1 if job.get("replicas") is None else job["replicas"]
+    for index in range(jobs):
+        name = f"{name_of(document)}-{job.get('name')}-{index}"
+        own = sha1(f"{namespace_of(document)}/{name}".encode(), usedforsecurity=False).hexdigest()
+        spec = _near_its_own(pods.spec, key, own) if key else _on_its_nodes(pods.spec, namespace_of(document), name)
+        yield replace(pods, spec=spec, labels={**pods.labels, _JOB_KEY: own}, count=pods.count // jobs)
+
+
+def _on_its_nodes(spec: Manifest, namespace: str, name: str) -> Manifest:
+    selector = {**section(spec, "nodeSelector"), f"{_ALPHA}namespaced-job": f"{namespace}_{name}"}
+    toleration = {"key": f"{_ALPHA}no-schedule", "operator": "Exists", "effect": "NoSchedule"}
+    return {**spec, "nodeSelector": selector, "tolerations": [*items(spec, "tolerations"), toleration]}
+
+
+def _near_its_own(spec: Manifest, key: str, own: str) -> Manifest:
+    affinity = section(spec, "affinity")
+    near = _term(key, {"key": _JOB_KEY, "operator": "In", "values": [own]})
+    others = {"key": _JOB_KEY, "operator": "NotIn", "values": [own]}
+    apart = _term(key, {"key": _JOB_KEY, "operator": "Exists"}, others)
+    added = {
+        kind: {**section(affinity, kind), REQUIRED: [*items(section(affinity, kind), REQUIRED), term]}
+        for kind, term in (("podAffinity", near), ("podAntiAffinity", apart))
+    }
+    return {**spec, "affinity": {**affinity, **added}}
+
+
+def _term(key: str, *expressions: Manifest) -> Manifest:
+    return {"topologyKey": key, "namespaceSelector": {}, "labelSelector": {"matchExpressions": [*expressions]}}
 
 
 def _phases(document: Manifest) -> tuple[frozenset[int], ...]:
