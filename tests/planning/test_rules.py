@@ -939,3 +939,22 @@ def test_a_rollout_counts_spread_pods_by_their_hash(keys: list[str]) -> None:
     server = web(4, topologySpreadConstraints=[spread(HOSTNAME, matchLabelKeys=keys)])
     server["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 2}}
     assert "rollout-surge" not in found([server, NODES])
+
+
+def test_the_remedy_for_slow_networks_is_known() -> None:
+    """Interfaces fit nodes that have their networks; else the missing network is named."""
+    interfaces = {"networking.gke.io/interfaces": '[{"interfaceName": "eth1", "network": "vpc1"}]'}
+    train, nodes = training_together(2, interfaces=interfaces)
+    (verdict,) = judge([train, nodes]).workloads
+    assert verdict.verdict is Verdict.UNDETERMINED
+    assert ["vpc1" in each.message for each in verdict.reasons] == [True]
+    nodes["status"]["allocatable"]["networking.gke.io.networks/vpc1.IP"] = "100"
+    assert judge([train, nodes]).stack is Verdict.FITS
+    assert "gpu-network" not in found([train, nodes])
+
+
+@pytest.mark.parametrize(
+    "annotation", ["devices.gke.io/container.tcpx-daemon", "provreq.kueue.x-k8s.io/maxRunDuration"]
+)
+def test_annotations_that_decide_nothing_about_places(annotation: str) -> None:
+    assert judge(training_together(1, interfaces={annotation: "1"})).stack is Verdict.FITS
