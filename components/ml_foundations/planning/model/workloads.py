@@ -32,7 +32,8 @@ _OF_JOB_SET = ("jobset-uid", "job-index", "job-key", "job-global-index", "restar
 _ALPHA = "alpha.jobset.sigs.k8s.io/"
 _EXCLUSIVE, _BY_LABELS = f"{_ALPHA}exclusive-topology", f"{_ALPHA}node-selector"
 """Annotations by which each Job of a JobSet has a topology domain alone, the second by labels that nodes have."""
-_JOB_KEY = f"{_JOB_SET}job-key"
+_JOB_KEY, _PRIORITY = f"{_JOB_SET}job-key", f"{_JOB_SET}priority"
+"""Labels of a JobSet's pods; the class stands for the number that the webhook writes down."""
 _MOST_APART = 24
 """As many pods as are placed one by one."""
 
@@ -378,6 +379,7 @@ def _of_job_set(document: Manifest) -> Iterable[PodSet]:
             f"{_JOB_SET}replicatedjob-name": job.get("name"),
         }
         spec = read_fields(section(template, "spec"))
+        pod_labels[_PRIORITY] = spec.get("priorityClassName", "")
         pods = PodSet(template, spec, pod_labels, count, f"{path}.template.spec.template.spec", f"{path}.replicas")
         annotations = {**annotations_of(document), **annotations_of(section(job, "template"))}
         key = annotations.get(_EXCLUSIVE)
@@ -412,7 +414,8 @@ def _near_its_own(spec: Manifest, key: str, own: str) -> Manifest:
     affinity = section(spec, "affinity")
     near = _term(key, {"key": _JOB_KEY, "operator": "In", "values": [own]})
     others = {"key": _JOB_KEY, "operator": "NotIn", "values": [own]}
-    apart = _term(key, {"key": _JOB_KEY, "operator": "Exists"}, others)
+    alike = {"key": _PRIORITY, "operator": "In", "values": [spec.get("priorityClassName", "")]}
+    apart = _term(key, {"key": _JOB_KEY, "operator": "Exists"}, others, alike)
     added = {
         kind: {**section(affinity, kind), REQUIRED: [*items(section(affinity, kind), REQUIRED), term]}
         for kind, term in (("podAffinity", near), ("podAntiAffinity", apart))
