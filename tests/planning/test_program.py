@@ -1,5 +1,6 @@
 """A program's resources as nodes and objects: clusters in all their forms, and what is not known."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,8 +22,9 @@ from ml_foundations.planning.input.program import (
     named,
     nodes_of,
 )
-from ml_foundations.planning.verdict.program import judge_program
+from ml_foundations.planning.verdict import program
 from ml_foundations.planning.verdict.report import as_text
+from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.storage.classes import StorageClassesSpec
 
 from tests.planning.building import GPU, container, deployment, job, template
@@ -43,6 +45,12 @@ def cluster(**inputs: Any) -> Resource:
 def pool(machine: str = "n2-standard-8", nodes: Any = 1, **config: Any) -> Resource:
     inputs = {"name": "p", "location": "us-central1-a", "nodeCount": nodes}
     return NODE_POOL, inputs | {"nodeConfig": {"machineType": machine, **config}}
+
+
+def judge_program(resources: list[Resource], existing: Sequence[Resource] = (), **more: Any) -> Verdicts:
+    """Judge a program that declares the namespace of its workloads, too."""
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    return program.judge_program([*resources, kubernetes(team)], existing, **more)
 
 
 @pytest.mark.parametrize("config", [{"sandboxConfig": {"sandboxType": "gvisor"}}, {"windowsNodeConfig": {}}], ids=str)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ml_foundations.catalog.gke_kinds import enforces_policies
 from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.catalog.versions import KUEUE
-from ml_foundations.kubernetes.objects import Manifest
+from ml_foundations.kubernetes.objects import RELEASE, Manifest
 from ml_foundations.planning.input.program import (
     Resource,
     nodes_of,
@@ -26,6 +26,7 @@ from ml_foundations.planning.verdict.platform import platform_findings
 from ml_foundations.planning.verdict.platform_cost import platform_cost
 from ml_foundations.planning.verdict.quota_names import quota_findings
 from ml_foundations.planning.verdict.quota_needs import quota_needs
+from ml_foundations.planning.verdict.references import with_references
 from ml_foundations.planning.verdict.retained import retained
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.planning.verdict.webhooks import webhook_findings
@@ -33,7 +34,7 @@ from ml_foundations.planning.verdict.webhooks import webhook_findings
 
 def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
     """Judge manifests as `judge` does, with the findings about objects that decide nothing about places."""
-    verdicts = judge(documents)
+    verdicts = with_references(judge(documents), documents, in_own_cluster=False, in_manifests=True)
     found = (*webhook_findings(documents, None), *network_findings(documents), *quota_findings(documents))
     return replace(verdicts, reasons=(*verdicts.reasons, *found))
 
@@ -63,7 +64,10 @@ def judge_program(
     found = list(resources)
     nodes = nodes_of(found, existing)
     clusters = shown_clusters(found)
-    verdicts = judge(objects_of(found), nodes, clusters[0] if len(clusters) == 1 else None, accepted)
+    objects = objects_of(found)
+    verdicts = judge(objects, nodes, clusters[0] if len(clusters) == 1 else None, accepted)
+    charts = [str(inputs.get("namespace")) for type_, inputs in found if type_ == RELEASE]
+    verdicts = with_references(verdicts, objects, in_own_cluster=bool(clusters), charts=charts, accepted=accepted)
     missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
     placeholders = () if rehearsed else placeholder_findings(found)
     of_platform = (*platform_findings(found, nodes), *gpu_operator_findings(found, nodes))
@@ -77,6 +81,6 @@ def judge_program(
         stack=cannot,
         reasons=(*verdicts.reasons, *more),
         cost=cost,
-        retained=tuple(retained(verdicts.stored, objects_of(found), left, cost.region)),
+        retained=tuple(retained(verdicts.stored, objects, left, cost.region)),
         needs=quota_needs(found, existing),
     )

@@ -1,0 +1,130 @@
+"""Names of objects that do not exist: errors where all objects are shown, with the nearest name."""
+
+from typing import Any
+
+import pytest
+from ml_foundations.planning import UNKNOWN, Verdict
+from ml_foundations.planning.input.program import CLUSTER, NODE_POOL, Resource
+from ml_foundations.planning.verdict.program import judge_documents, judge_program
+from ml_foundations.planning.verdict.verdicts import Verdicts
+
+from tests.planning.building import Manifest, container, job, namespaced, node, template
+
+TEAM = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+MACHINES: list[Resource] = [
+    (CLUSTER, {"name": "c", "location": "us-central1-a", "removeDefaultNodePool": True}),
+    (NODE_POOL, {"name": "p", "location": "us-central1-a", "nodeCount": 1, "nodeConfig": {"machineType": "n2-standard-8"}}),
+]  # fmt: skip
+READS = [{"secretRef": {"name": "hugging-fase"}}]
+SECRET = namespaced("v1", "Secret", "hugging-face")
+
+
+def kubernetes(*manifests: Manifest) -> list[Resource]:
+    return [(f"kubernetes:{each['apiVersion']}:{each['kind']}", each) for each in manifests]
+
+
+def train(**spec: Any) -> Manifest:
+    return job("train", 1, template(containers=[container(cpu=1) | spec.pop("container", {})], **spec))
+
+
+def in_program(*manifests: Manifest) -> Verdicts:
+    return judge_program([*MACHINES, *kubernetes(TEAM, *manifests)])
+
+
+def told(verdicts: Verdicts) -> list[tuple[str, str, str]]:
+    return [(f.rule, f.severity, f.path) for f in verdicts.findings if f.rule in ("reference", "secret")]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "rule", "path"),
+    [
+        (train(serviceAccountName="trainer"), "reference", "serviceAccountName"),
+        (train(priorityClassName="high"), "reference", "priorityClassName"),
+        (train(volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]), "reference", "volumes[0].persistentVolumeClaim.claimName"),
+        (train(volumes=[{"name": "d", "secret": {"secretName": "d"}}]), "secret", "volumes[0].secret.secretName"),
+        (train(volumes=[{"name": "d", "configMap": {"name": "d"}}]), "secret", "volumes[0].configMap.name"),
+        (train(container={"envFrom": READS}), "secret", "containers[0].envFrom[0].secretRef.name"),
+    ],
+)  # fmt: skip
+def test_what_pods_name_exists(manifest: Manifest, rule: str, path: str) -> None:
+    verdicts = in_program(manifest)
+    assert told(verdicts) == [(rule, "error", f"spec.template.spec.{path}")]
+    assert verdicts.stack is verdicts.workloads[0].verdict is Verdict.CANNOT_FIT
+
+
+def test_a_namespace_with_a_typo_names_the_nearest() -> None:
+    pods = train(container={"envFrom": READS})
+    pods["metadata"]["namespace"] = "teem"
+    (found,) = [each for each in in_program(pods).findings if each.rule in ("reference", "secret")]
+    assert found.message == "namespace names the Namespace teem, which is not declared: did you mean team?"
+    assert found.remedy == "Write team, or declare the Namespace teem."
+
+
+@pytest.mark.parametrize("namespace", ["default", "kube-system", "gke-managed-system", UNKNOWN])
+def test_namespaces_that_every_cluster_has(namespace: Any) -> None:
+    settings = namespaced("v1", "ConfigMap", "settings", data={})
+    settings["metadata"]["namespace"] = namespace
+    assert told(in_program(settings)) == []
+
+
+def test_an_object_of_a_namespace_that_is_not_declared() -> None:
+    settings = namespaced("v1", "ConfigMap", "settings", data={})
+    settings["metadata"]["namespace"] = "teem"
+    verdicts = in_program(settings)
+    assert told(verdicts) == [("reference", "error", "metadata.namespace")]
+    assert verdicts.stack is Verdict.CANNOT_FIT
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [train(container={"envFrom": [{"secretRef": {"name": "hugging-face"}}]}), SECRET],
+        [train(container={"envFrom": [{"secretRef": {"name": "absent", "optional": True}}]})],
+        [train(volumes=[{"name": "ca", "configMap": {"name": "kube-root-ca.crt"}}])],
+        [train(serviceAccountName="default", priorityClassName="system-node-critical")],
+    ],
+)
+def test_what_is_declared_optional_or_everywhere(more: list[Manifest]) -> None:
+    assert told(in_program(*more)) == []
+
+
+@pytest.mark.parametrize(
+    "maker",
+    [
+        namespaced("external-secrets.io/v1", "ExternalSecret", "token", spec={}),
+        namespaced("rbac.authorization.k8s.io/v1", "Role", "agent", rules=[{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}]),
+        namespaced("v1", "Secret", UNKNOWN),  # pyright: ignore[reportArgumentType]
+    ],
+)  # fmt: skip
+def test_what_somebody_may_make_is_not_certain(maker: Manifest) -> None:
+    verdicts = in_program(train(container={"envFrom": READS}), maker)
+    assert [each[:2] for each in told(verdicts)] == [("secret", "warning")]
+    assert verdicts.stack is Verdict.UNDETERMINED
+
+
+def test_manifests_that_show_namespaces_show_all() -> None:
+    pods = train(serviceAccountName="trainer")
+    pods["metadata"]["namespace"] = "teem"
+    assert told(judge_documents([node("n"), TEAM, pods])) == [("reference", "error", "metadata.namespace")]
+    assert told(judge_documents([node("n"), pods])) == []
+
+
+def test_another_cluster_may_have_other_namespaces() -> None:
+    pods = train()
+    pods["metadata"]["namespace"] = "teem"
+    assert told(judge_program(kubernetes(TEAM, pods))) == [("reference", "warning", "metadata.namespace")]
+    assert told(judge_program(kubernetes(pods))) == []
+
+
+def test_queue_and_rank_of_a_job_exist() -> None:
+    queued = train()
+    queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "nope"}
+    paths = [path for _, severity, path in told(in_program(queued)) if severity == "error"]
+    assert paths == [f"metadata.labels.kueue.x-k8s.io/{key}" for key in ("queue-name", "priority-class")]
+
+
+def test_an_accepted_reference_is_shown_and_decides_nothing() -> None:
+    resources = [*MACHINES, *kubernetes(TEAM, train(container={"envFrom": READS}))]
+    verdicts = judge_program(resources, accepted=["secret"])
+    assert [rule for rule, *_ in told(verdicts)] == ["secret"]
+    assert verdicts.stack is Verdict.FITS
