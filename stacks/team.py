@@ -58,7 +58,8 @@ class Team(Tenancy):
             ValidationError: They do not go together.
         """
         beside_quota = self.model_dump(include=set(Tenancy.model_fields), exclude_unset=True)
-        return TeamNamespaceSpec.model_validate({"namespace": name, **self.quota.given(), **beside_quota})
+        data = any(volume.data for volume in self.volumes.values())
+        return TeamNamespaceSpec.model_validate({"namespace": name, "data": data, **self.quota.given(), **beside_quota})
 
 
 SECTIONS: dict[str, type[ComponentSpec]] = {

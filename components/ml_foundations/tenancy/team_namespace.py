@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
+import pulumi
 from pydantic import Field
 from typing_extensions import override
 
@@ -47,6 +48,9 @@ class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
 
     namespace: Name
     """The namespace's name; default is the component's."""
+    data: bool = False
+    """Whether its claims hold data: it is protected, and kept when it leaves, since it takes its claims along. Default
+    false."""
 
     @property
     def service_account_name(self) -> str:
@@ -66,7 +70,8 @@ class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
 
     @override
     def parts(self) -> Iterator[Part]:
-        yield Part("namespace", _namespace(self))
+        kept = pulumi.ResourceOptions(protect=self.data, retain_on_delete=self.data)
+        yield Part("namespace", _namespace(self), options=kept)
         yield from quota_parts(self.namespace, self, self.priorities)
         yield Part("limits", _limit_range(self), after=["namespace"])
         yield from network_parts(self.namespace, self)
