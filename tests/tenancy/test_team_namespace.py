@@ -294,3 +294,10 @@ def test_other_teams_are_reached_by_name() -> None:
     expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["serving", "data"]}
     peers = [{"namespaceSelector": {"matchExpressions": [expression]}}]
     assert found["namespaces"] == {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": peers}]}
+
+
+def test_a_namespace_with_data_is_kept() -> None:
+    for data in (True, False):
+        spec = TeamNamespaceSpec.model_validate(TEAM | {"namespace": "ml", "data": data})
+        options = next(part.options for part in spec.parts() if part.role == "namespace")
+        assert (options.protect, options.retain_on_delete) == (data, data)
