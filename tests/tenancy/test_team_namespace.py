@@ -300,4 +300,4 @@ def test_a_namespace_with_data_is_kept() -> None:
     for data in (True, False):
         spec = TeamNamespaceSpec.model_validate(TEAM | {"namespace": "ml", "data": data})
         options = next(part.options for part in spec.parts() if part.role == "namespace")
-        assert (options.protect, options.retain_on_delete) == (data, data)
+        assert (options.protect, options.retain_on_delete) == (data or None, data or None)

@@ -70,7 +70,7 @@ class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
 
     @override
     def parts(self) -> Iterator[Part]:
-        kept = pulumi.ResourceOptions(protect=self.data, retain_on_delete=self.data)
+        kept = pulumi.ResourceOptions(protect=self.data or None, retain_on_delete=self.data or None)
         yield Part("namespace", _namespace(self), options=kept)
         yield from quota_parts(self.namespace, self, self.priorities)
         yield Part("limits", _limit_range(self), after=["namespace"])
