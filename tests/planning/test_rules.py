@@ -447,7 +447,14 @@ def test_every_rule_is_here() -> None:
         "webhook",
         "zones",
     }
-    of_programs = of_clusters | {"image-digest", "monthly-budget", "placeholder", "reference", "secret"}
+    of_programs = of_clusters | {
+        "image-digest",
+        "impossible-value",
+        "monthly-budget",
+        "placeholder",
+        "reference",
+        "secret",
+    }
     assert EDGE.keys() | of_programs == RULES.keys()
 
 

@@ -28,13 +28,15 @@ from ml_foundations.planning.verdict.quota_names import quota_findings
 from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.references import with_references
 from ml_foundations.planning.verdict.retained import retained
+from ml_foundations.planning.verdict.values import with_values
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.planning.verdict.webhooks import webhook_findings
 
 
 def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
     """Judge manifests as `judge` does, with the findings about objects that decide nothing about places."""
-    verdicts = with_references(judge(documents), documents, in_own_cluster=False, in_manifests=True)
+    verdicts = with_values(judge(documents), documents)
+    verdicts = with_references(verdicts, documents, in_own_cluster=False, in_manifests=True)
     found = (*webhook_findings(documents, None), *network_findings(documents), *quota_findings(documents))
     return replace(verdicts, reasons=(*verdicts.reasons, *found))
 
@@ -66,6 +68,7 @@ def judge_program(
     clusters = shown_clusters(found)
     objects = objects_of(found)
     verdicts = judge(objects, nodes, clusters[0] if len(clusters) == 1 else None, accepted)
+    verdicts = with_values(verdicts, objects, accepted)
     charts = [str(inputs.get("namespace")) for type_, inputs in found if type_ == RELEASE]
     verdicts = with_references(verdicts, objects, in_own_cluster=bool(clusters), charts=charts, accepted=accepted)
     missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
