@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ml_foundations.catalog.pools import PoolGpu
@@ -205,3 +206,14 @@ def test_the_api_server_refuses_a_condition_that_is_no_cel(cloud: Cloud) -> None
     manifest = device_class({"expressions": ["device.nothing =="]})
     with pytest.raises(ApiError, match="expression"):
         cloud.api.create(f"{dra._CLASSES}?dryRun=All", manifest)
+
+
+def test_slices_of_others_stay() -> None:
+    """A ResourceSlice of the program's own, of NVIDIA's driver, is not deleted; a slice that was made here is."""
+    node = {"metadata": {"name": "n", "uid": "u"}}
+    made = dra._resource_slice(A100, node)
+    others = {"metadata": {"name": "theirs"}, "spec": {"driver": dra._DRIVER, "nodeName": "other"}}
+    api, published, claims = Mock(), Mock(), Mock()
+    published.items.return_value = [made, others]
+    dra.Driver(api, published, claims).reconcile(True, {}, {})
+    assert [call.args[0] for call in api.delete.call_args_list] == [f"{dra.SLICES}/{made['metadata']['name']}"]

@@ -40,7 +40,10 @@ class Driver:
         self._has_classes = False
 
     def reconcile(self, installed: bool, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]]) -> None:
-        """One round: a slice for each node that should have one, and none for any other; classes with the driver."""
+        """One round: a slice for each node that should have one; classes with the driver.
+
+        Slices that were not made here stay, and a node that has one gets no second.
+        """
         served = [(name, pool) for name, pool in pools.items() if installed and _has_driver(pool)]
         wanted = {name_of(node): (pool, node) for name, pool in served for node in by_pool.get(name, [])}
         ours = (item for item in self._slices.items() if item["spec"].get("driver") == _DRIVER)
@@ -52,7 +55,7 @@ class Driver:
         for name in wanted.keys() - published.keys():
             with attempt(f"the devices of node {name}"):
                 self._slices.put(self._api.ensure(SLICES, _resource_slice(*wanted[name])))
-        for name in published.keys() - wanted.keys():
+        for name in filter(lambda each: _is_made_here(published[each]), published.keys() - wanted.keys()):
             with attempt(f"the devices of node {name}"):
                 self._api.delete(f"{SLICES}/{name_of(published[name])}")
                 self._slices.drop(published[name])
@@ -119,6 +122,13 @@ def _resource_slice(pool: Pool, node: Object) -> Object:
             "devices": _devices(pool),
         },
     }
+
+
+def _is_made_here(published: Object) -> bool:
+    """Return whether a slice is one of ``_resource_slice``: by its name, and the node that owns it."""
+    node = published["spec"].get("nodeName")
+    owner = next(iter(published["metadata"].get("ownerReferences") or []), {})
+    return name_of(published) == f"{node}-{_DRIVER}" and (owner.get("kind"), owner.get("name")) == ("Node", node)
 
 
 def _devices(pool: Pool) -> list[Object]:
