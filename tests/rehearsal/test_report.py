@@ -10,6 +10,7 @@ import pytest
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes.labels import GKE_NODE_POOL, GPU_RESOURCE
 from ml_foundations.kubernetes.objects import name_of
+from ml_foundations.planning.verdict.findings import Finding, Severity
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.engine import stack
@@ -140,3 +141,14 @@ def test_calls_are_read_from_the_network_policies(api: Api, cluster: Cluster) ->
     spec = {"podSelector": {"matchLabels": {"app": "x"}}, "ingress": [{"from": peers}]}
     api.create(policies, {"metadata": {"name": "chat"}, "spec": spec})
     assert contents.collect(cluster.rehearsal).calls == [f"{NAMESPACE}/chat: default may call it"]
+
+
+def test_an_error_of_the_proof_is_in_the_verdict(tmp_path: Path) -> None:
+    console = Console(width=160, record=True, file=StringIO())
+    error = Finding("volume-access", Severity.ERROR, "Deployment default/two", "", "it shares a disk", "Use another.")
+    row = Workload("default", "Deployment", "two", "Ready")
+    report = Report("dev", [], [row], [], [], [], errors=(error,))
+    tables.show(report, Rehearsal.of("dev", tmp_path), console)
+    text = console.export_text()
+    assert "all is well" not in text
+    assert "Deployment default/two: it shares a disk. Use another. [volume-access]" in text

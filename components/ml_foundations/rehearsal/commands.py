@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,6 +64,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         rehearsal, tools, official_kubernetes=args.official_kubernetes_plugin, allowed=args.allow_provider
     )
     stack.process(rehearsal).stop()  # that of an interrupted run, which may be at making a cluster
+    (rehearsal.root / fleet.ACCEPTED).unlink(missing_ok=True)  # the program notes it anew, if it has a Proof
     with stack.begun(rehearsal) as begun:
         for each in rehearsal.replicas:
             Store(each).note("stock", dict(args.stock))
@@ -77,7 +78,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     ):
         stack.up(rehearsal, begun, quiet=args.quiet, verbose=args.verbose)
         result = _settle(rehearsal)
-        result = replace(result, retained=fleet.judged(rehearsal).retained)
+        result = fleet.with_proof(result, rehearsal)
         tables.show(result, rehearsal, output())
         _show_hints(rehearsal)
         if args.watch:
@@ -88,6 +89,8 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     if result.unwell:
         count = f"{len(result.unwell)} of {len(result.workloads)}"
         raise RehearsalError(f"{count} workloads do not run; see the notes above")
+    if result.errors:
+        raise RehearsalError("the proof finds errors that would show on Google Cloud; see above")
 
 
 def _refuse_early(rehearsal: Rehearsal) -> None:
@@ -181,7 +184,7 @@ def _status(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     _require_up(rehearsal)
-    result = replace(contents.collect(rehearsal), retained=fleet.judged(rehearsal).retained)
+    result = fleet.with_proof(contents.collect(rehearsal), rehearsal)
     if args.html:
         _write_page(result, rehearsal, args.html)
     if args.json:

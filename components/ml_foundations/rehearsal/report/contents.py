@@ -9,6 +9,7 @@ from ml_foundations.catalog.versions import DRA_DRIVER, GPU_OPERATOR, NFS_PROVIS
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import RELEASE, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.resources import gpus, pod_requests
+from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.network_policies import Network
 from ml_foundations.planning.verdict.placeholders import placeholder_findings
 from ml_foundations.planning.verdict.retained import Retained
@@ -59,6 +60,8 @@ class Report:
     """Namespaces that a server lets in, and whether their own network policies let them out to it."""
     retained: tuple[Retained, ...] = ()
     """What would stay on Google Cloud after the stack is deleted."""
+    errors: tuple[Finding, ...] = ()
+    """What the proof finds as an error on the deployed stack, whether or not its pods run here."""
     to_replace: list[str] = field(default_factory=list[str])
     """The values that a preview for Google Cloud refuses, such as networks of documentation, and what has each."""
 

@@ -19,10 +19,14 @@ from ml_foundations.rehearsal.api import Api, Object
 from ml_foundations.rehearsal.cloud import addons
 from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node
 from ml_foundations.rehearsal.cloud.replica import within
+from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.report.contents import pool_of
+from ml_foundations.rehearsal.report.contents import Report, pool_of
 from ml_foundations.rehearsal.report.deployed import deployed
 from ml_foundations.rehearsal.report.workloads import is_system
+
+ACCEPTED = "accepted.json"
+"""The file of a rehearsal in which the program's Proof notes the rules that it accepts."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,16 @@ def collect(rehearsal: Rehearsal) -> Fleet:
         lives += (replace(life, name=within(each, life.name)) for life in map(_life, pods))
         machines += there
     return Fleet(nodes, came, lives, cost_of(map(node_class, machines)), judged(rehearsal))
+
+
+def with_proof(report: Report, rehearsal: Rehearsal) -> Report:
+    """Return the report with what the proof finds of the deployed stack: its errors, and what would stay."""
+    verdicts = judged(rehearsal)
+    errors = tuple(finding for finding in verdicts.findings if finding.severity is Severity.ERROR)
+    accepted = read_json(rehearsal.root / ACCEPTED, [])
+    return replace(
+        report, retained=verdicts.retained, errors=tuple(each for each in errors if each.rule not in accepted)
+    )
 
 
 def judged(rehearsal: Rehearsal) -> Verdicts:

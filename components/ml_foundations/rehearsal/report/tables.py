@@ -45,10 +45,15 @@ def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
     room = ", ".join(rest)
     if not report.workloads:
         return Text(f"\n{rehearsal.title}: no workloads yet, {room}\n", style="bold")
+    errors = "".join(f"{each.object}: {each.message}. {each.remedy} [{each.rule}]\n" for each in report.errors)
+    if not report.unwell and errors:
+        said = f"\n{rehearsal.title}: {workloads} run here, and the proof finds errors, on {room}\n{errors}"
+        return Text(said, style="bold red")
     if not report.unwell:
         return Text(f"\n{rehearsal.title}: all is well: {workloads}, {room}\n", style="bold green")
     verb = "does" if len(report.unwell) == 1 else "do"
     said = f"\n{rehearsal.title}: {len(report.unwell)} of {workloads} {verb} not run, on {room}\n"
+    said += errors
     if not nodes:
         bring = rehearsal.command("up", nodes="nodes.yaml")
         said += f"There is no node. Declare node pools, or bring copies of a cluster's: {bring}\n"
