@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI
+from ml_foundations.catalog.disks import DISK_TYPES, PD_CSI, class_facts
 from ml_foundations.catalog.machine_types import MACHINE_TYPES
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, items, labels_of, name_of, namespace_of, section
@@ -36,6 +36,7 @@ class Disks:
     def __init__(self, api: Api, claims: Informer, volumes: Informer, classes: Informer) -> None:
         self._api, self._claims, self._volumes, self._classes = api, claims, volumes, classes
         self._recorder = Recorder(api, "attachdetach-controller")
+        self._provisioner = Recorder(api, "external-provisioner")
 
     def reconcile(self, nodes: Iterable[Object], pods: Iterable[Object], lacks: Iterable[str]) -> None:
         """One round: a volume for each claim that waits for one, or the reason why there is none.
@@ -50,7 +51,9 @@ class Disks:
                 found = classes.get(claim["spec"].get("storageClassName", ""))
                 node = by_name.get(annotations_of(claim).get(_SELECTED_NODE, ""))
                 with attempt(f"the volume of claim {name_of(claim)}"):
-                    if found and _awaited(claim) != PD_CSI:
+                    if found and (refused := _mode_refusal(claim, found)):
+                        self._provisioner.warn(claim, "PersistentVolumeClaim", "ProvisioningFailed", refused)
+                    elif found and _awaited(claim) != PD_CSI:
                         self._api.ensure(VOLUMES, _volume(claim, found, []))
                     elif found and node:
                         self._provision(claim, found, node, populated, pods)
@@ -124,6 +127,24 @@ def _refusal(storage_class: Object, machine: str) -> str:
     if known and known.attaches(disk, regional=_is_regional(storage_class)) is False:
         return f"{_describe(storage_class)} does not attach to {machine}"
     return "" if disk in DISK_TYPES else f"{_describe(storage_class)} is not known to attach to {machine}"
+
+
+def _mode_refusal(claim: Object, storage_class: Object) -> str:
+    """Return the provisioner's words for an access mode that its disks do not have; empty if they have all.
+
+    Source: kubernetes-sigs/gcp-compute-persistent-disk-csi-driver, pkg/gce-pd-csi-driver/controller.go. Block devices
+    may have several writers.
+    """
+    facts = class_facts(storage_class.get("provisioner"), section(storage_class, "parameters"))
+    if facts is None or claim["spec"].get("volumeMode") == "Block":
+        return ""
+    lacking = [mode for mode in claim["spec"]["accessModes"] if mode not in facts.access_modes]
+    if not lacking:
+        return ""
+    return (
+        f'failed to provision volume with StorageClass "{name_of(storage_class)}": rpc error: code = InvalidArgument '
+        f"desc = VolumeCapabilities is invalid: {_describe(storage_class)} has no access mode {', '.join(lacking)}"
+    )
 
 
 def zones_of_disk(storage_class: Object, zone: str, populated: Sequence[str]) -> list[str]:

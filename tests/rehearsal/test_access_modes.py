@@ -1,0 +1,46 @@
+"""Access modes of disks: what the provisioner and the attach controller refuse."""
+
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from ml_foundations.catalog.disks import FILESTORE_CSI, PD_CSI
+from ml_foundations.rehearsal.cloud.volumes import Disks
+
+
+def claim(driver: str, mode: str, volume_mode: str) -> dict[str, Any]:
+    annotations = {
+        "volume.kubernetes.io/storage-provisioner": driver,
+        "volume.kubernetes.io/selected-node": "gke-n",
+    }
+    spec = {
+        "accessModes": [mode],
+        "volumeMode": volume_mode,
+        "storageClassName": "c",
+        "resources": {"requests": {"storage": "1Ti"}},
+    }
+    return {"metadata": {"name": "d", "namespace": "x", "uid": "u", "annotations": annotations}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("driver", "mode", "volume_mode", "is_made"),
+    [
+        (PD_CSI, "ReadWriteOnce", "Filesystem", True),
+        (PD_CSI, "ReadWriteOncePod", "Filesystem", True),
+        (PD_CSI, "ReadWriteMany", "Filesystem", False),
+        (PD_CSI, "ReadWriteMany", "Block", True),
+        (FILESTORE_CSI, "ReadWriteMany", "Filesystem", True),
+    ],
+)
+def test_a_disk_is_made_for_the_modes_that_it_has(driver: str, mode: str, volume_mode: str, is_made: bool) -> None:
+    labels = {"node.kubernetes.io/instance-type": "n2-standard-8", "topology.gke.io/zone": "us-central1-a"}
+    node = {"metadata": {"name": "gke-n", "labels": labels}}
+    storage_class = {"metadata": {"name": "c"}, "provisioner": driver, "parameters": {"type": "pd-balanced"}}
+    api = Mock()
+    followed = [
+        Mock(**{"items.return_value": found}) for found in ([claim(driver, mode, volume_mode)], [], [storage_class])
+    ]
+    Disks(api, *followed).reconcile([node], [], [])
+    assert api.ensure.called is is_made
+    reasons = [call.args[1]["reason"] for call in api.create.call_args_list]
+    assert reasons == ([] if is_made else ["ProvisioningFailed"])
