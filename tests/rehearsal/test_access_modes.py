@@ -5,6 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 from ml_foundations.catalog.disks import FILESTORE_CSI, PD_CSI
+from ml_foundations.rehearsal.cloud.kubelet import Kubelet
 from ml_foundations.rehearsal.cloud.volumes import Disks
 
 
@@ -44,3 +45,42 @@ def test_a_disk_is_made_for_the_modes_that_it_has(driver: str, mode: str, volume
     assert api.ensure.called is is_made
     reasons = [call.args[1]["reason"] for call in api.create.call_args_list]
     assert reasons == ([] if is_made else ["ProvisioningFailed"])
+
+
+CLAIMED = {"persistentVolumeClaim": {"claimName": "d"}}
+INLINE = {"gcePersistentDisk": {"pdName": "maps"}}
+
+
+def pod(name: str, node: str, source: dict[str, Any]) -> dict[str, Any]:
+    conditions = [{"type": "PodReadyToStartContainers", "status": "False"}]
+    return {
+        "metadata": {"name": name, "namespace": "x", "uid": name},
+        "spec": {"nodeName": node, "containers": [], "volumes": [{"name": "v", **source}]},
+        "status": {"phase": "Pending", "conditions": conditions},
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "mode", "nodes", "started"),
+    [
+        (CLAIMED, "ReadWriteOnce", ("gke-a", "gke-b"), 1),
+        (CLAIMED, "ReadWriteOnce", ("gke-a", "gke-a"), 2),
+        (CLAIMED, "ReadOnlyMany", ("gke-a", "gke-b"), 2),
+        (INLINE, "", ("gke-a", "gke-b"), 1),
+        ({"gcePersistentDisk": {"pdName": "maps", "readOnly": True}}, "", ("gke-a", "gke-b"), 2),
+    ],
+)
+def test_a_disk_for_one_node_is_attached_to_one(
+    source: dict[str, Any], mode: str, nodes: tuple[str, str], started: int
+) -> None:
+    claim_ref = {"namespace": "x", "name": "d"}
+    spec = {"csi": {"driver": PD_CSI}, "claimRef": claim_ref, "accessModes": [mode]}
+    volume = {"metadata": {"name": "pvc-u"}, "spec": spec}
+    api, none = Mock(), Mock(**{"items.return_value": []})
+    kubelet = Kubelet(api, Mock(**{"items.return_value": [volume]}), none, none)
+    kubelet.start([pod("one", nodes[0], source), pod("two", nodes[1], source)])
+    assert api.request.call_count == started
+    said = [call.args[1]["message"] for call in api.create.call_args_list]
+    disk = "maps" if source == INLINE else "pvc-u"
+    expected = [f'Multi-Attach error for volume "{disk}" Volume is already used by pod(s) one']
+    assert said == (expected if started == 1 else [])

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from ml_foundations.catalog.disks import PD_CSI
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import annotations_of, items, labels_of, name_of, namespace_of, section
 from ml_foundations.planning.model.volumes import claim_names
@@ -50,9 +51,11 @@ class Kubelet:
         self._api, self._volumes = api, volumes
         self._kept = dict(zip(("ConfigMap", "Secret"), kept, strict=True))
         self._recorder = Recorder(api, "kubelet")
+        self._attacher = Recorder(api, "attachdetach-controller")
 
     def start(self, pods: Iterable[Object], lacks: Set[str] = frozenset()) -> None:
         """One round over the pods that have a node of a cluster that lacks some of GKE's drivers."""
+        pods = list(pods)
         pending = [pod for pod in pods if pod["status"]["phase"] == "Pending"]
         for pod in filter(_was_missed, pending):
             with attempt(f"what kwok missed of pod {name_of(pod)}"):
@@ -62,9 +65,41 @@ class Kubelet:
         waiting = [pod for pod in pending if condition(pod, _READY).get("status") == "False"]
         kept = ((kind, item) for kind, informer in self._kept.items() if waiting for item in informer.items())
         known = {(kind, namespace_of(item), name_of(item)): item["keys"] for kind, item in kept}
+        held = self._held(pod for pod in pods if waiting and pod not in waiting)
         for pod in waiting:
             with attempt(f"the start of pod {name_of(pod)}"):
+                if said := self._multi_attach(pod, held):
+                    self._attacher.warn(pod, "Pod", "FailedAttachVolume", said)
+                    continue
                 self._start(pod, known, lacks)
+                held |= self._held([pod])
+
+    def _held(self, pods: Iterable[Object]) -> dict[str, Object]:
+        """Return the disks that attach to one node at a time, each with a pod that holds it."""
+        holders = (
+            pod for pod in pods if pod["status"]["phase"] in ("Pending", "Running") and "nodeName" in pod["spec"]
+        )
+        return {disk: pod for pod in holders for disk in self._single_disks(pod)}
+
+    def _multi_attach(self, pod: Object, held: Mapping[str, Object]) -> str:
+        """Return the attach controller's words for a disk that another node holds (Kubernetes, attachdetach)."""
+        for disk in self._single_disks(pod):
+            holder = held.get(disk)
+            if holder and holder["spec"]["nodeName"] != pod["spec"]["nodeName"]:
+                return f'Multi-Attach error for volume "{disk}" Volume is already used by pod(s) {name_of(holder)}'
+        return ""
+
+    def _single_disks(self, pod: Object) -> Iterator[str]:
+        """Yield the disks of a pod that attach to one node at a time: by access mode, or inline and not read-only."""
+        inline = (section(volume, "gcePersistentDisk") for volume in items(pod["spec"], "volumes"))
+        yield from (disk["pdName"] for disk in inline if disk and not disk.get("readOnly"))
+        mine = {(namespace_of(pod), name) for name in claim_names(pod["spec"])}
+        for volume in self._volumes.items() if mine else ():
+            owner, modes = section(volume, "spec", "claimRef"), set(volume["spec"].get("accessModes") or ())
+            is_disk = section(volume, "spec", "csi").get("driver") == PD_CSI
+            is_mine = (owner.get("namespace"), owner.get("name")) in mine
+            if is_disk and is_mine and modes <= {"ReadWriteOnce", "ReadWriteOncePod"}:
+                yield name_of(volume)
 
     def _start(self, pod: Object, known: Mapping[tuple[str, str, str], set[str]], lacks: Set[str]) -> None:
         if said := self._unmountable(pod, lacks) or _missing(pod, known):
