@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from typing_extensions import override
 if TYPE_CHECKING:
     from rich.console import Console
 
+_LINE_SECONDS = 15
+"""The pause between the lines of a step in a log, so that a long wait is not silent."""
 _FREE, _ALLOW = "Free some space", "Make it writable, or set XDG_CACHE_HOME and TMPDIR to folders that are"
 _WAYS_OUT = {errno.ENOSPC: _FREE, errno.EDQUOT: _FREE, errno.EROFS: _ALLOW, errno.EACCES: _ALLOW}
 """What to do about errors of the machine, by number."""
@@ -56,15 +59,18 @@ class Step:
         self.title = title
         self._status = console().status(title) if console().is_terminal else None
         self._started = time.monotonic()
-        self._last_line = self._started
+        self._detail = ""
+        self._ended = threading.Event()
 
     def detail(self, text: str) -> None:
-        """Say how far the step is: live on a terminal, at most every 15 seconds in a log."""
+        """Report how far the step is: live on a terminal, every 15 seconds in a log."""
+        self._detail = f": {text}"
         if self._status is not None:
-            self._status.update(f"{self.title}: {text} [dim]({self._elapsed:.0f} s)[/]")
-        elif time.monotonic() - self._last_line >= 15:
-            self._last_line = time.monotonic()
-            console().print(f"  … {self.title}: {text} ({self._elapsed:.0f} s)")
+            self._status.update(f"{self.title}{self._detail} [dim]({self._elapsed:.0f} s)[/]")
+
+    def _repeat(self) -> None:
+        while not self._ended.wait(_LINE_SECONDS):
+            console().print(f"  … {self.title}{self._detail} ({self._elapsed:.0f} s)")
 
     @property
     def _elapsed(self) -> float:
@@ -73,9 +79,12 @@ class Step:
     def __enter__(self) -> Step:
         if self._status is not None:
             self._status.start()
+        else:
+            threading.Thread(target=self._repeat, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._ended.set()
         if self._status is not None:
             self._status.stop()
         mark, style = ("✓", "green") if kind is None else ("✗", "red")
