@@ -65,7 +65,7 @@ class Kubelet:
         waiting = [pod for pod in pending if condition(pod, _READY).get("status") == "False"]
         kept = ((kind, item) for kind, informer in self._kept.items() if waiting for item in informer.items())
         known = {(kind, namespace_of(item), name_of(item)): item["keys"] for kind, item in kept}
-        held = self._held(pod for pod in pods if waiting and pod not in waiting)
+        held = self._held(filter(_is_started, pods) if waiting else ())
         for pod in waiting:
             with attempt(f"the start of pod {name_of(pod)}"):
                 if said := self._multi_attach(pod, held):
@@ -76,10 +76,7 @@ class Kubelet:
 
     def _held(self, pods: Iterable[Object]) -> dict[str, Object]:
         """Return the disks that attach to one node at a time, each with a pod that holds it."""
-        holders = (
-            pod for pod in pods if pod["status"]["phase"] in ("Pending", "Running") and "nodeName" in pod["spec"]
-        )
-        return {disk: pod for pod in holders for disk in self._single_disks(pod)}
+        return {disk: pod for pod in pods for disk in self._single_disks(pod)}
 
     def _multi_attach(self, pod: Object, held: Mapping[str, Object]) -> str:
         """Return the attach controller's words for a disk that another node holds (Kubernetes, attachdetach)."""
@@ -129,6 +126,12 @@ class Kubelet:
             if driver == labels.GCS_FUSE_DRIVER and not has_sidecar:
                 return "FailedMount", _not_set_up(name, _NO_SIDECAR)
         return None
+
+
+def _is_started(pod: Object) -> bool:
+    """Return whether a pod has its volumes."""
+    phase = pod["status"]["phase"]
+    return phase == "Running" or (phase == "Pending" and condition(pod, _READY).get("status") == "True")
 
 
 def _was_missed(pod: Object) -> bool:
