@@ -16,6 +16,7 @@ from pathlib import Path
 from ml_foundations.catalog.quotas import needed_apis
 from ml_foundations.planning.__main__ import tell
 from ml_foundations.planning.input.program import named
+from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.rehearsal import files
@@ -76,7 +77,11 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         _fresh_page(rehearsal) if args.watch else nullcontext(),
         watched(lambda: replica.processes(rehearsal), rehearsal.command("up")),
     ):
-        stack.up(rehearsal, begun, quiet=args.quiet, verbose=args.verbose)
+        try:
+            stack.up(rehearsal, begun, quiet=args.quiet, verbose=args.verbose)
+        except RehearsalError:
+            _warn_of_errors(rehearsal)
+            raise
         result = _settle(rehearsal)
         result = fleet.with_proof(result, rehearsal)
         tables.show(result, rehearsal, output())
@@ -91,6 +96,14 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         raise RehearsalError(f"{count} workloads do not run; see the notes above")
     if result.errors:
         raise RehearsalError("the proof finds errors that would show on Google Cloud; see above")
+
+
+def _warn_of_errors(rehearsal: Rehearsal) -> None:
+    """Show what the proof finds in a deployment that failed: it is often the cause, and a program may have no Proof."""
+    for each in fleet.judged(rehearsal).findings:
+        if each.severity is Severity.ERROR:
+            text = f"warning: {each.object}: {each.message}. {each.remedy} [{each.rule}]"
+            console().print(text, markup=False)
 
 
 def _refuse_early(rehearsal: Rehearsal) -> None:
