@@ -950,6 +950,9 @@ class TeamNamespaceArgs(TypedDict):
     """PriorityClasses, each as `<namespace>-<name>`: a pod of a higher one may displace pods of a lower one."""
     namespace: NotRequired[str]
     """The namespace's name; default is the component's."""
+    data: NotRequired[bool]
+    """Whether its claims hold data: it is protected, and kept when it leaves, since it takes its claims along. Default
+    false."""
 
 
 class FlavorArgs(TypedDict):

@@ -23,7 +23,8 @@ def job_set(name: str, jobs: int, pods: int, cpu: str = "1", **annotations: str)
         "spec": job,
     }
     replicated = [{"name": "w", "replicas": jobs, "template": template}]
-    kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": name}}
+    metadata = {"name": name, "annotations": {"ml-foundations/gang": "true"}}
+    kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata}
     return {**kind, "spec": {"replicatedJobs": replicated}}
 
 
@@ -58,5 +59,11 @@ def test_a_job_runs_on_the_nodes_that_are_labelled_for_it() -> None:
 
 def test_an_annotation_of_the_whole_job_set_counts_for_each_job() -> None:
     train = job_set("a", 3, 1)
-    train["metadata"]["annotations"] = {f"{PREFIX}exclusive-topology": "rack"}
+    train["metadata"]["annotations"][f"{PREFIX}exclusive-topology"] = "rack"
     assert judge_documents([*RACKS, train]).stack == "cannot-fit"
+
+
+def test_jobs_that_do_not_wait_for_each_other_may_use_a_domain_in_turns() -> None:
+    train = job_set("a", 3, 1, **ALONE)
+    del train["metadata"]["annotations"]
+    assert judge_documents([*RACKS, train]).stack == "undetermined"

@@ -965,3 +965,68 @@ def test_the_remedy_for_slow_networks_is_known() -> None:
 )
 def test_annotations_that_decide_nothing_about_places(annotation: str) -> None:
     assert judge(training_together(1, interfaces={annotation: "1"})).stack is Verdict.FITS
+
+
+@pytest.mark.parametrize(
+    ("replicas", "spec", "is_error"),
+    [
+        (2, {}, False),
+        (2, {"affinity": anti_affinity(HOSTNAME)}, True),
+        (2, {"containers": [container(cpu=3)]}, True),
+        (3, {"topologySpreadConstraints": [spread(HOSTNAME)]}, True),
+        (3, {"topologySpreadConstraints": [spread(HOSTNAME, maxSkew=3)]}, False),
+    ],
+)
+def test_pods_that_one_node_never_takes_cannot_share_a_disk(replicas: int, spec: Manifest, is_error: bool) -> None:
+    """One node at a time attaches a ReadWriteOnce disk; pods on another node wait for it for ever."""
+    server = mounting(replicas)
+    server["spec"]["template"]["spec"] |= spec
+    stack = [server, claim(storageClassName="fast"), CLASS, NODES]
+    (verdict,) = judge(stack).workloads
+    told = [each.severity for each in (*verdict.reasons, *verdict.warnings) if each.rule == "volume-access"]
+    assert told == ["error" if is_error else "warning"]
+    assert verdict.verdict is (Verdict.CANNOT_FIT if is_error else Verdict.FITS)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "disk", "expected"),
+    [
+        (2, {}, Verdict.CANNOT_FIT),
+        (1, {}, Verdict.FITS),
+        (2, {"readOnly": True}, Verdict.FITS),
+    ],
+)
+def test_several_pods_cannot_write_to_one_inline_disk(replicas: int, disk: Manifest, expected: Verdict) -> None:
+    source = {"pdName": "maps", **disk}
+    server = web(replicas, volumes=[{"name": "maps", "gcePersistentDisk": source}])
+    assert judge([server, NODES]).workloads[0].verdict is expected
+
+
+def slice_of(node: str, *products: str) -> Manifest:
+    devices = [
+        {"name": f"gpu-{i}", "attributes": {"type": {"string": "gpu"}, "productName": {"string": product}}}
+        for i, product in enumerate(products)
+    ]
+    spec = {"driver": "gpu.nvidia.com", "nodeName": node, "pool": {"name": node, "generation": 1}, "devices": devices}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": node}, "spec": spec}
+
+
+def test_the_devices_of_a_node_are_those_that_its_driver_publishes() -> None:
+    train, gpus, _ = claiming(2)
+    of_gke = {"cloud.google.com/gke-nodepool": "p", "cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+    nodes = node("n", of_gke | {"cloud.google.com/gke-nvidia-gpu-dra-driver": "true"})
+    assert judge([train, gpus, nodes]).stack is Verdict.UNDETERMINED  # how many GPUs there are is not known
+    two = slice_of("n", *2 * ["NVIDIA H100 80GB HBM3"])
+    assert "device-claim" not in found([train, gpus, nodes, two])
+    (refused,) = [
+        f for f in judge([train, gpus, nodes, slice_of("n", "NVIDIA L4")]).findings if f.rule == "device-claim"
+    ]
+    assert refused.severity == "error" and "n has 1 NVIDIA-L4" in refused.message
+
+
+def test_devices_of_other_drivers_are_no_gpus() -> None:
+    train, gpus, nodes = claiming(64)
+    gpus["spec"]["spec"]["devices"]["requests"][0]["exactly"] = {"deviceClassName": "mrdma.google.com", "count": 8}
+    verdicts = judge([train, gpus, nodes])
+    assert verdicts.stack is Verdict.UNDETERMINED
+    assert ["it claims devices of mrdma.google.com" in each.message for each in verdicts.workloads[0].reasons] == [True]

@@ -241,7 +241,8 @@ class Admission:
         if scheduler != _DEFAULT_SCHEDULER:
             yield told("other-scheduler", "schedulerName", scheduler=scheduler)
         if spec.get("resourceClaims"):
-            yield told("device-claims", "resourceClaims")
+            classes = cluster.devices.classes(spec, workload.namespace)
+            yield told("device-claims", "resourceClaims", classes=classes)
         interfaces = annotations_of(pod_set.template).get(labels.GKE_INTERFACES)
         if interfaces and (networks := _networks(interfaces, self._cluster.accepting(pod))) is not None:
             yield told("pod-networks", f"metadata.annotations.{labels.GKE_INTERFACES}", networks=networks)

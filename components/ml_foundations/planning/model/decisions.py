@@ -161,8 +161,8 @@ class Candidate:
 
     def phases(self) -> list[list[tuple[PodSet, PodClass]]]:
         """Return its sets of pods that run at the same time: all, or those of each phase of a JobSet."""
-        phases = self.workload.phases or (range(len(self.sets)),)
-        return [[self.sets[index] for index in sorted(phase)] for phase in phases]
+        phases = self.workload.phases or (frozenset(pods.count_path for pods, _ in self.sets),)
+        return [[each for each in self.sets if each[0].count_path in phase] for phase in phases]
 
     def number(self, pods: PodSet, *, in_all: bool = False) -> int:
         """How many pods of a set there must be: of a Job one at a time; in all, each that does its work."""

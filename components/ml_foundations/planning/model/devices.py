@@ -1,10 +1,11 @@
 """Devices that pods claim (DRA): how many, and whether the nodes of a pool may have them.
 
-Drivers publish devices once a node is there. Before that, only the GPUs of a GKE node pool are known, and only for the
-class of whole NVIDIA GPUs: of any other claim, planning can not tell.
+Drivers publish devices in ResourceSlices once a node is there, which are read if they are shown. Before that, only the
+GPUs of a GKE node pool are known, and only for the class of whole NVIDIA GPUs. Any other claim is undetermined.
 """
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ml_foundations.kubernetes import labels
@@ -31,26 +32,66 @@ class DeviceClaims:
             for kind, field, *path in (_CLAIM, _TEMPLATE)
             for each in by_kind.get(kind, ())
         }
+        self._published: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """The whole GPUs that drivers publish, by node and product."""
+        for each in by_kind.get("ResourceSlice", ()):
+            spec = section(each, "spec")
+            if spec.get("driver") == labels.GPU_DEVICE_CLASS and isinstance(node := spec.get("nodeName"), str):
+                self._published[node].update(map(_product, _whole_gpus(spec)))
 
     def charge(self, spec: Manifest, namespace: str) -> Amounts:
         """What the claims that are made for each pod count against, by the names of quotas."""
         return total(_charge(request) for request in self._requests(spec, namespace, "resourceClaimTemplateName"))
 
+    def classes(self, spec: Manifest, namespace: str) -> str:
+        """Return the names of the device classes that a pod claims, for messages."""
+        found = self._requests(spec, namespace, "resourceClaimTemplateName", "resourceClaimName")
+        requests = (
+            each for request in found for each in items(request, "firstAvailable") or [section(request, "exactly")]
+        )
+        named = dict.fromkeys(str(each["deviceClassName"]) for each in requests if "deviceClassName" in each)
+        return ", ".join(named) or "classes that are not shown"
+
     def refusals(self, spec: Manifest, namespace: str, nodes: Sequence[NodeClass]) -> Iterable[Refusal]:
         """Requests that no node meets for certain, or none that is set up for claims."""
         found = self._requests(spec, namespace, "resourceClaimTemplateName", "resourceClaimName")
         for request in (exactly for each in found if (exactly := section(each, "exactly"))):  # any alternative may do
-            able = [node for node in nodes if _may_meet(node, request)]
-            wanted = f"{_count(request)} {' and '.join(_products(request)) or 'GPUs'}"
+            if request.get("deviceClassName") != labels.GPU_DEVICE_CLASS:
+                continue  # of another driver's devices, its slices alone tell
+            able = [node for node in nodes if self._may_meet(node, request)]
+            count = _count(request)
+            wanted = f"{count} {' and '.join(_products(request)) or ('GPU' if count == 1 else 'GPUs')}"
             if not able:
-                there = [f"{node.name} has {count} {product}" for node in nodes for product, count in _gpus(node)]
+                there = [f"{node.name} has {count} {product}" for node in nodes for product, count in self._gpus(node)]
                 offer = ", ".join(there) or "no node has GPUs"
                 yield told("more-devices-than-a-node", "resourceClaims", wanted=wanted, offer=offer)
-            elif all(labels.GKE_NODE_POOL in n.labels and labels.GKE_DRA_DRIVER not in n.labels for n in able):
+            elif all(self._lacks_driver(node) for node in able):
                 names = ", ".join(dict.fromkeys(node.name for node in able))
                 certain = all(request.get("deviceClassName") in node.lacks for node in able)
                 label = labels.GKE_DRA_DRIVER
                 yield told("without-dra", "resourceClaims", certain=certain, wanted=wanted, names=names, label=label)
+
+    def _lacks_driver(self, node: NodeClass) -> bool:
+        is_of_gke = labels.GKE_NODE_POOL in node.labels and labels.GKE_DRA_DRIVER not in node.labels
+        return is_of_gke and name_of(node.manifest) not in self._published
+
+    def _may_meet(self, node: NodeClass, request: Manifest) -> bool:
+        """Return whether a node may have the GPUs that are requested."""
+        if labels.GPU_RESOURCE in node.lacks:
+            return False
+        is_open = labels.GKE_NODE_POOL not in node.labels or labels.GKE_ACCELERATOR_COUNT not in node.labels
+        if name_of(node.manifest) not in self._published and is_open and labels.GKE_ACCELERATOR in node.labels:
+            return True  # how many there are is not known
+        if name_of(node.manifest) not in self._published and labels.GKE_NODE_POOL not in node.labels:
+            return True
+        return any(
+            _count(request) <= count and all(product in ("", wanted) for wanted in _products(request))
+            for product, count in self._gpus(node)
+        )
+
+    def _gpus(self, node: NodeClass) -> list[tuple[str, int]]:
+        """Return the products of a node's GPUs with their numbers, as its driver publishes them, or by GKE's labels."""
+        return list(self._published.get(name_of(node.manifest), Counter()).items()) or _labelled_gpus(node)
 
     def _requests(self, spec: Manifest, namespace: str, *fields: str) -> Iterable[Manifest]:
         """The requests for devices."""
@@ -70,19 +111,20 @@ def _charge(request: Manifest) -> Amounts:
     return charge
 
 
-def _may_meet(node: NodeClass, request: Manifest) -> bool:
-    """Whether a node may have what is requested."""
-    if labels.GPU_RESOURCE in node.lacks:
-        return False
-    if request.get("deviceClassName") != labels.GPU_DEVICE_CLASS or labels.GKE_NODE_POOL not in node.labels:
-        return True
-    return any(
-        _count(request) <= count and all(wanted == product for wanted in _products(request))
-        for product, count in _gpus(node)
-    )
+def _whole_gpus(spec: Manifest) -> Iterable[Manifest]:
+    """Yield the attributes of the devices of a slice that are no parts of GPUs."""
+    for device in items(spec, "devices"):
+        attributes = section(device, "attributes") or section(device, "basic", "attributes")
+        if section(attributes, "type").get("string", "gpu") == "gpu":
+            yield attributes
 
 
-def _gpus(node: NodeClass) -> list[tuple[str, int]]:
+def _product(attributes: Manifest) -> str:
+    """Return the product of a GPU as GPU Feature Discovery writes it, with dashes."""
+    return str(section(attributes, "productName").get("string", "")).replace(" ", "-")
+
+
+def _labelled_gpus(node: NodeClass) -> list[tuple[str, int]]:
     """The product and the number of a node's GPUs, by GKE's labels; empty for none."""
     # Reading the catalog takes a third of the start-up time.
     from ml_foundations.catalog.machine_types import gpu_model

@@ -140,6 +140,11 @@ class PodClass:
         """The disks that each pod mounts by name: pods of one node share them only to read."""
         return frozenset(_disks(self.spec))
 
+    @property
+    def writes_to_disks(self) -> list[_Disk]:
+        """The disks of Google Cloud that each pod mounts by name to write: one node attaches each."""
+        return [disk for disk in self.disks if disk[0] == "gcePersistentDisk" and not disk[-1]]
+
     @cached_property
     def node_key(self) -> Hashable:
         """Pods with the same key are refused by the same nodes, volumes apart."""

@@ -118,6 +118,13 @@ class Volumes:
             if "ReadWriteOncePod" in access_modes(self._claims.get((namespace, name), {}))
         )
 
+    def is_of_one_node(self, claim: Manifest) -> bool:
+        """Return whether a claim's disk is attached to one node at a time, for certain."""
+        volume = section(self._volume_of(claim) or {}, "spec")
+        driver = section(volume, "csi").get("driver") or self._free.class_of(claim).get("provisioner")
+        is_disk = driver in _ZONAL_PROVISIONERS or "gcePersistentDisk" in volume
+        return is_disk and set(access_modes(claim)) == {"ReadWriteOnce"}
+
     def gets_a_zone(self, claim: Manifest) -> bool:
         """Whether a claim's volume is made in the zone of the first pod that mounts it."""
         provisioner = self._free.class_of(claim).get("provisioner")

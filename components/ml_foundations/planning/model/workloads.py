@@ -79,7 +79,7 @@ class Workload:
         manifest: The workload's manifest.
         pods: Its sets of pods; one but for a JobSet.
         all_at_once: Whether the pods are of use only together, as those of always-on workloads and of gangs.
-        phases: Of a JobSet in which Jobs wait until others have completed, the indices of sets that run together.
+        phases: Of a JobSet in which Jobs wait until others have completed, the count paths of sets that run together.
         surge: Pods beyond ``count`` during a rollout.
         ceiling: The most replicas that an autoscaler may set, where there is one.
         claims: Claims that the workload makes for each of its pods.
@@ -92,7 +92,7 @@ class Workload:
     manifest: Manifest
     pods: tuple[PodSet, ...]
     all_at_once: bool = True
-    phases: tuple[frozenset[int], ...] = ()
+    phases: tuple[frozenset[str], ...] = ()
     surge: int = 0
     ceiling: int | None = None
     claims: tuple[Manifest, ...] = ()
@@ -119,7 +119,7 @@ class Workload:
     @property
     def ends(self) -> bool:
         """Return whether it stops using its nodes by itself."""
-        return self.is_finite or self.is_pod_that_may_end
+        return self.is_finite or self.may_make_room
 
     @property
     def _job_spec(self) -> Manifest:
@@ -427,7 +427,7 @@ def _term(key: str, *expressions: Manifest) -> Manifest:
     return {"topologyKey": key, "namespaceSelector": {}, "labelSelector": {"matchExpressions": [*expressions]}}
 
 
-def _phases(document: Manifest) -> tuple[frozenset[int], ...]:
+def _phases(document: Manifest) -> tuple[frozenset[str], ...]:
     """Return for each Job of a JobSet those that may run with it; empty if all may.
 
     A Job with ``dependsOn`` starts when other Jobs are ready or complete (JobSet, api/jobset/v1alpha2, DependsOn).
@@ -443,7 +443,8 @@ def _phases(document: Manifest) -> tuple[frozenset[int], ...]:
                 before |= completed[number] | ({number} if each.get("status") == "Complete" else set())
         completed.append(frozenset(before))
     everyone = range(len(jobs))
-    found = [frozenset(j for j in everyone if j not in completed[i] and i not in completed[j]) for i in everyone]
+    together = ([j for j in everyone if j not in completed[i] and i not in completed[j]] for i in everyone)
+    found = [frozenset(f"spec.replicatedJobs[{j}].replicas" for j in indices) for indices in together]
     return tuple(dict.fromkeys(found)) if any(completed) else ()
 
 

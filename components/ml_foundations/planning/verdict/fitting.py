@@ -19,7 +19,15 @@ from ml_foundations.planning.model.decisions import (
     in_turns,
 )
 from ml_foundations.planning.model.free_volumes import access_modes
-from ml_foundations.planning.model.places import AffinityTerm, Demand, Place, PodClass, SpreadConstraint, carrying
+from ml_foundations.planning.model.places import (
+    HOSTNAME,
+    AffinityTerm,
+    Demand,
+    Place,
+    PodClass,
+    SpreadConstraint,
+    carrying,
+)
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.competition import groups, judge_together
@@ -116,12 +124,45 @@ class Fitting:
             if sum(pod_set.count for pod_set, _ in sets) < 2 or sum(place.count for place in places) < 2:
                 continue
             if set(access_modes(claim)) == {"ReadWriteOnce"}:
-                candidates[0].warnings.append(explain.shared_claim(name_of(claim), [c.workload for c in candidates]))
+                apart = [c for c in candidates if self._cluster.volumes.is_of_one_node(claim) and self._needs_nodes(c)]
+                for candidate in apart:
+                    pods = candidate.sets[0][0]
+                    candidate.refuse([told("one-node-is-too-small", "volumes", claim=name_of(claim), count=pods.count)])
+                if not apart:
+                    candidates[0].warnings.append(
+                        explain.shared_claim(name_of(claim), [c.workload for c in candidates])
+                    )
             zones = {zone for place in places for zone in place.node.zones or (place.node.labels.get(labels.ZONE),)}
             is_split = len(candidates) > 1 or candidates[0].workload.all_at_once
             if is_split and len(zones) > 1 and self._cluster.volumes.gets_a_zone(claim):
                 for candidate in candidates:
                     candidate.refuse([told("zone-of-the-first", "volumes", certain=False, claim=name_of(claim))])
+
+    def judge_inline_disks(self) -> None:
+        """Refuse several pods that write to one disk: pods of one node exclude each other, and others cannot attach it.
+
+        The scheduler keeps them apart (its filter VolumeRestrictions), and does not look at the nodes that attach it.
+        """
+        for candidate in self._candidates:
+            for pod_set, pod in candidate.sets:
+                if pod_set.count > 1 and candidate.workload.all_at_once and pod.writes_to_disks:
+                    disk = min(str(name) for _, name, *_ in pod.writes_to_disks)
+                    candidate.refuse(
+                        [told("disk-of-one-pod", f"{pod_set.path}.volumes", disk=disk, count=pod_set.count)]
+                    )
+
+    def _needs_nodes(self, candidate: Candidate) -> bool:
+        """Return whether the pods of a workload, all of which must run at once, never find their place on one node."""
+        [(pod_set, pod), *others] = candidate.sets
+        if others or not candidate.workload.all_at_once or candidate.gaps or pod_set.count < 2:
+            return False
+        places = [*self._cluster.accepting(pod, self.occupied), *self._cluster.perhaps(pod)]
+        if max((place.room(pod) for place in places), default=pod_set.count) < pod_set.count:
+            return True
+        over_nodes = (
+            c for c in pod.spread if c.key == HOSTNAME and c.counts_itself(pod) and c.max_skew < pod_set.count
+        )
+        return any(sum(place.count for place in places if pod.is_eligible(c, place.node)) > 1 for c in over_nodes)
 
     def failing(self, judged: Sequence[Candidate]) -> Iterable[Refusal]:
         """Why Jobs may fail where not all pods have room at once: time passes, or evicted pods count as failed."""

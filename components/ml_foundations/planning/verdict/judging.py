@@ -125,6 +125,7 @@ def _judge(
     for candidate in unplaced:
         candidate.decide(Verdict.FITS)
     fitting.judge_shared_claims()
+    fitting.judge_inline_disks()
     advise(cluster, candidates)
     for index, candidate in enumerate(candidates):
         if _is_uncertain(candidate.verdict, [other.workloads[index].verdict for other in roomier]):
