@@ -236,7 +236,7 @@ RULES: Mapping[str, Mapping[str, Sequence[Document]]] = {
             *NODE,
             deployment("one", 2, volumes=disk(gcePersistentDisk={"pdName": "a"})),
         ],
-        "another node for one more": [*NODES, deployment("one", 2, volumes=disk(gcePersistentDisk={"pdName": "a"}))],
+        "another node for one more": [*NODES, deployment("one", 2, volumes=image("a"))],
         "and for any number that only read it": [
             *NODE,
             deployment("one", 2, volumes=disk(gcePersistentDisk={"pdName": "a", "readOnly": True})),
