@@ -51,7 +51,7 @@ def test_json_has_the_keys_of_the_contract(tmp_path: Path, capsys: pytest.Captur
     sweep, web = result["workloads"]
     assert (sweep["verdict"], web["verdict"], result["stack"]["verdict"]) == ("fits", "cannot-fit", "cannot-fit")
     findings = [*sweep["warnings"], *web["reasons"], *result["stack"]["reasons"]]
-    assert [set(finding) for finding in findings] == [{"rule", "path", "message", "remedy"}] * 3
+    assert [set(finding) for finding in findings] == [{"rule", "object", "path", "message", "remedy"}] * 3
     assert result["cost"] == {
         "currency": "USD",
         "per_hour_min": 0.0,

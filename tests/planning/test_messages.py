@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.planning import judge
-from ml_foundations.planning.verdict.report import as_summary
+from ml_foundations.planning.verdict.report import as_summary, as_text
 
 from tests.planning.building import (
     GPU,
@@ -188,3 +188,46 @@ def test_reasons_of_the_stack(documents: list[Manifest], expected: str) -> None:
 def test_a_quota_that_is_used_beyond_its_amounts_leaves_nothing() -> None:
     used = {**quota(hard={"pods": "1"}), "status": {"hard": {"pods": "1"}, "used": {"pods": "3"}}}
     assert "leaves pods 0 of 1." in as_summary(judge([used, deployment("web", 2, template()), CPU]))
+
+
+FAILING = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1]}}]}
+INDEXES = {"completions": 4, "completionMode": "Indexed", "successPolicy": {"rules": [{"succeededIndexes": "7"}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods", "wrong"),
+    [
+        (
+            {"podFailurePolicy": FAILING},
+            {"restartPolicy": "OnFailure"},
+            "spec.template.spec.restartPolicy must be Never, not 'OnFailure', because podFailurePolicy is set",
+        ),
+        ({}, {"restartPolicy": "Always"}, "must be one of OnFailure, Never, not 'Always'"),
+        (
+            {"completionMode": "Indexed", "completions": None},
+            {},
+            "spec.completions must be given, because completionMode is Indexed and parallelism is set",
+        ),
+        ({"backoffLimitPerIndex": 1}, {}, "must be left out, not 1, because completionMode is not Indexed"),
+        (INDEXES, {}, "must be indexes in ascending order below 4, because completions is 4"),
+        ({}, {"hostUsers": False, "hostPID": True}, "hostPID must be false, not True, because hostUsers is false"),
+        (
+            {},
+            {"tolerations": [{"operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5}]},
+            "effect must be NoExecute, not 'NoSchedule', because tolerationSeconds is set",
+        ),
+    ],
+)
+def test_a_refused_value_names_the_field_that_forbids_it(spec: Manifest, pods: Manifest, wrong: str) -> None:
+    workload = job("train", 1, template(**{"restartPolicy": "Never"} | pods))
+    workload["spec"] |= spec
+    reasons = judge([workload, CPU]).workloads[0].reasons
+    assert [reason.message for reason in reasons if reason.message.endswith(wrong)], reasons
+
+
+def test_a_refused_quota_is_not_taken_for_the_workload() -> None:
+    refused = quota("q", {"services": "2"}, scopes=["NotTerminating"])
+    text = as_text(judge([job("train", 1, template()), CPU, refused]))
+    told = "ResourceQuota q: the API server refuses it: spec.scopes must not hold NotTerminating, because spec.hard has"
+    assert f"\n  {told} services." in text
+    assert f"\n{told} services." in text

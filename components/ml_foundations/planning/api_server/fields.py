@@ -171,12 +171,12 @@ class Rules:
         for rule in self.must if value != "" or self.given == "not empty" else ():
             if not is_valid(rule, value):
                 shown = "" if isinstance(value, dict | list) else f", not {value!r}"
-                found.append(Broken("", f"must be {rule}{shown}", not rule.startswith(_UNSURE)))
+                found.append(Broken("", f"must be {_in_words(rule)}{shown}", not rule.startswith(_UNSURE)))
         if is_mapping(value):
             for condition, rules in self.when.items():
                 key, terms = _terms(condition)
                 if (not key or key in value) and all(_holds(term, value) for term in terms):
-                    found += rules.broken(value)
+                    found += [_with_cause(each, terms) for each in rules.broken(value)]
             for key in self.needed:
                 is_empty = value.get(key) in ("", [], {}) and self.below[key].given == "always"
                 if value.get(key) is None or is_empty:
@@ -269,6 +269,24 @@ def _holds(term: tuple[str, ...], held: Manifest) -> bool:
     if value:
         return ((str(found).lower() if isinstance(found, bool) else found) == value) != bool(differs)
     return (found is None or found is False or found in ("", [], {})) == bool(is_left_out)
+
+
+def _with_cause(broken: Broken, terms: Iterable[tuple[str, ...]]) -> Broken:
+    """Add the other fields that make a rule hold: "must be Never, because podFailurePolicy is set"."""
+    causes = [
+        f"{path} is {'not ' if is_left_out or differs else ''}{value or 'set'}"
+        for is_left_out, path, differs, value in terms
+        if not (broken.path == path or broken.path.startswith(f"{path}.")) and path not in broken.rule.split()
+    ]
+    return broken._replace(rule=f"{broken.rule}, because {' and '.join(causes)}") if causes and broken.known else broken
+
+
+def _in_words(rule: str) -> str:
+    """Return a rule as a message shows it: "one of Never" is "Never"."""
+    kind, _, options = rule.partition("one of ")
+    if kind or rule in _OTHERS:
+        return "left out" if rule == "not given" else rule
+    return f"one of {', '.join(options.split())}" if " " in options else options
 
 
 def is_valid(rule: str, value: Any) -> bool:

@@ -124,11 +124,15 @@ def _sleeps(spec: Manifest) -> _Wrong:
     """Hooks of containers sleep no longer than the pod has to end."""
     given = spec.get("terminationGracePeriodSeconds")
     most = 30 if given is None else given
+    limit = f"terminationGracePeriodSeconds is {most}{' by default' if given is None else ''}"
     for path, container in _containers(spec):
         for hook in ("postStart", "preStop"):
             seconds = section(container, "lifecycle", hook, "sleep").get("seconds")
             if isinstance(seconds, int) and isinstance(most, int) and not 0 <= seconds <= most:
-                yield f"{path}.lifecycle.{hook}.sleep.seconds", f"must be from 0 to {most}, not {seconds}"
+                yield (
+                    f"{path}.lifecycle.{hook}.sleep.seconds",
+                    f"must be from 0 to {most}, not {seconds}, because {limit}",
+                )
 
 
 def _mounts(spec: Manifest, claims: Iterable[str]) -> _Wrong:
@@ -203,7 +207,7 @@ def _scopes(quota: Manifest) -> _Wrong:
     ):
         for name in names:
             if others := standard - _OF_SCOPES.get(str(name), _OF_PODS):
-                yield path, f"must not have {name} beside {', '.join(sorted(others))}"
+                yield path, f"must not hold {name}, because spec.hard has {', '.join(sorted(others))}"
         yield from ((path, f"must not hold {' and '.join(pair)}") for pair in _OPPOSITES if {*pair} <= {*names})
 
 
@@ -304,12 +308,17 @@ def _of_job(job: Manifest, pods: Manifest) -> _Wrong:
             yield f"podFailurePolicy.{path}.onExitCodes.containerName", f"must be the name of a container, not {named}"
     for path, rule in _listed(section(job, "successPolicy"), "rules"):
         most, count = job.get("completions"), rule.get("succeededCount")
+        cause = f"completions is {most}"
         if isinstance(indexes := rule.get("succeededIndexes"), str) and isinstance(most, int):
             found = re.findall(r"([0-9]+)(?:-([0-9]+))?", indexes)
             ranges = [(int(first), int(last or first)) for first, last in found]
             numbers = [number for each in ranges for number in dict.fromkeys(each)]
             if not _INDEXES.fullmatch(indexes) or numbers != sorted({*numbers}) or numbers[-1] >= most:
-                yield f"successPolicy.{path}.succeededIndexes", f"must be indexes below {most} in ascending order"
+                yield (
+                    f"successPolicy.{path}.succeededIndexes",
+                    f"must be indexes in ascending order below {most}, because {cause}",
+                )
             most = sum(last - first + 1 for first, last in ranges)
+            cause = f"succeededIndexes has {most}"
         if isinstance(count, int) and isinstance(most, int) and count > most:
-            yield f"successPolicy.{path}.succeededCount", f"must be at most {most}"
+            yield f"successPolicy.{path}.succeededCount", f"must be at most {most}, because {cause}"

@@ -29,6 +29,11 @@ class Change:
         return str(found.workload) if found else ""
 
     @property
+    def reasons(self) -> list[str]:
+        """Return why it does not fit after the change, in words."""
+        return [sentence(finding, self.after.workload) for finding in self.after.reasons] if self.after else []
+
+    @property
     def is_worse(self) -> bool:
         """Whether less is certain of it than before; a new one that does not fit is worse than none."""
         rank = RANKS[self.before.verdict] if self.before else 0
@@ -145,8 +150,8 @@ def as_text(comparison: Comparison) -> str:
         was, now = change.verdicts(comparison.absent)
         lines.append(f"{change.name}: {was if was == now else f'{was}, then {now}'}")
         if change.after and change.after.verdict is not Verdict.FITS:
-            lines += [f"  {sentence(finding)}" for finding in change.after.reasons]
-    lines += [f"{finding.object}: {sentence(finding)}" for finding in comparison.findings]
+            lines += [f"  {reason}" for reason in change.reasons]
+    lines += map(sentence, comparison.findings)
     lines += comparison.notes
     lines += [f"Cost of {name} per hour in USD: {old}, then {new}." for name, old, new in comparison.costs()]
     return "\n".join(lines)

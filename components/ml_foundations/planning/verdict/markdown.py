@@ -24,7 +24,7 @@ def of_verdicts(verdicts: Verdicts) -> str:
         (
             str(item.workload),
             f"{_MARKS[item.verdict]} {SHOWN[item.verdict]}",
-            "\n".join(map(sentence, (*item.reasons, *item.warnings))),
+            "\n".join(sentence(finding, item.workload) for finding in (*item.reasons, *item.warnings)),
             gpus_text(item.gpus) if item.gpus else "",
         )
         for item in sorted(verdicts.workloads, key=lambda item: item.verdict is Verdict.FITS)
@@ -32,21 +32,20 @@ def of_verdicts(verdicts: Verdicts) -> str:
     return _comment(
         f"{_OUTCOMES[verdicts.exit_code]} {answer}",
         _folded(_count(rows, "workload"), _table(("workload", "verdict", "why", "its GPUs"), rows), rows),
-        _findings(f"{f.object}: {sentence(f)}" for f in verdicts.of_stack),
+        _findings(map(sentence, verdicts.of_stack)),
         _folded("Quotas and cost", "\n".join(f"- {_escape(line)}" for line in rest), rest),
     )
 
 
 def of_comparison(comparison: Comparison) -> str:
     """What changes from one plan to another."""
-    changes = [(change, change.after.reasons if change.after else ()) for change in comparison.changes]
-    rows = [(each.name, *each.verdicts(comparison.absent), "\n".join(map(sentence, why))) for each, why in changes]
+    rows = [(each.name, *each.verdicts(comparison.absent), "\n".join(each.reasons)) for each in comparison.changes]
     costs, same = comparison.costs(), f"Cost of the stack per hour in USD: {comparison.after.cost.text}, as before."
     return _comment(
         f"{_OUTCOMES[comparison.exit_code]} {comparison.answer}",
         _table(("USD per hour", "before", "after"), costs) if costs else same,
         _folded(_count(rows, "changed workload"), _table(("workload", "before", "after", "why"), rows), rows),
-        _findings(f"{finding.object}: {sentence(finding)}" for finding in comparison.findings),
+        _findings(map(sentence, comparison.findings)),
         _findings(comparison.notes, "note"),
     )
 

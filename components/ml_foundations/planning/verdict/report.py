@@ -9,6 +9,7 @@ from typing import Any
 from ml_foundations.catalog.charges import HOURS_PER_MONTH
 from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.cost import NOT_COUNTED, PoolCost
 from ml_foundations.planning.verdict.findings import Finding
 from ml_foundations.planning.verdict.gpu_cost import GpuCost
@@ -59,14 +60,14 @@ def as_text(verdicts: Verdicts) -> str:
     lines: list[str] = []
     for item in verdicts.workloads:
         lines.append(f"{item.workload} {SHOWN[item.verdict]}")
-        lines += [f"  {sentence(finding)}" for finding in item.reasons]
-        lines += [f"  warning: {sentence(finding)}" for finding in item.warnings]
+        lines += [f"  {sentence(finding, item.workload)}" for finding in item.reasons]
+        lines += [f"  warning: {sentence(finding, item.workload)}" for finding in item.warnings]
         if item.gpus:
             lines.append(f"  {gpus_text(item.gpus)}")
         if run := item.run_cost:
             most = f"{run.amount:.2f} {verdicts.cost.currency} at most"
             lines.append(f"  A run costs {most}: {run.nodes} x {run.pool} for {run.hours:.1f} h.")
-    lines += [f"{f.object}: {sentence(f)}" for f in verdicts.of_stack]
+    lines += map(sentence, verdicts.of_stack)
     return "\n".join([*lines, as_summary(verdicts)])
 
 
@@ -105,7 +106,9 @@ def _pieces_as_json(pieces: Iterable[PoolCost]) -> dict[str, dict[str, float | N
 
 
 def _as_json(findings: Iterable[Finding]) -> list[dict[str, str]]:
-    return [{"rule": f.rule, "path": f.path, "message": f.message, "remedy": f.remedy} for f in findings]
+    return [
+        {"rule": f.rule, "object": f.object, "path": f.path, "message": f.message, "remedy": f.remedy} for f in findings
+    ]
 
 
 def _cost_as_json(cost: GpuCost | None) -> dict[str, Any] | None:
@@ -130,7 +133,8 @@ def _number(amount: Decimal | None) -> float | None:
     return None if amount is None else float(amount)
 
 
-def sentence(finding: Finding) -> str:
-    """A finding for people: what is wrong, the way out, and the rule."""
+def sentence(finding: Finding, workload: Workload | None = None) -> str:
+    """Return a finding for people: its object unless it is the workload, what is wrong, the fix, and the rule."""
+    about = "" if finding.object == str(workload) else f"{finding.object}: "
     end = "" if finding.message.endswith(".") else "."
-    return f"{finding.message}{end} {finding.remedy} [{finding.rule}]"
+    return f"{about}{finding.message}{end} {finding.remedy} [{finding.rule}]"
