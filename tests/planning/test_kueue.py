@@ -91,6 +91,16 @@ def test_queues_promise_what_nodes_have_and_quotas_allow() -> None:
     assert findings(cluster_queue("team", 9), quota(hard={f"requests.{GPU}": "8"})) == [
         "error ClusterQueue team: queues promise 9 nvidia.com/gpu, and ResourceQuota team/quota has 8"
     ]
+    other = pool("other", 1, {"gpu": "h100"}, gpu="8")
+    assert findings(cluster_queue("team", 41), other) == [
+        "error ResourceFlavor h100: queues promise 41 nvidia.com/gpu, and h100 and other have 40"
+    ]
+    elsewhere = {**FLAVOR, "metadata": {"name": "l4"}, "spec": {"nodeLabels": {"gpu": "l4"}}}
+    queue = cluster_queue("team", 8)
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["name"] = "l4"
+    assert findings(elsewhere, queue) == [
+        "error ResourceFlavor l4: queues promise 8 nvidia.com/gpu, and no node of this flavor has any"
+    ]
     # A quota counts GPUs under this name only.
     assert findings(cluster_queue("team", 9), quota(hard={GPU: "8"})) == []
     unsure = pool("unsure", 1, {"gpu": UNKNOWN}, gpu="8")  # pyright: ignore[reportArgumentType]

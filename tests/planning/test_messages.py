@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from ml_foundations.kubernetes.words import listed, names, number, verb
 from ml_foundations.planning import judge
 from ml_foundations.planning.verdict.report import as_summary, as_text
 
@@ -132,6 +133,11 @@ def test_reasons(documents: list[Manifest], expected: str) -> None:
             "Lower spec.parallelism to 2, or make room for 9.",
         ),
         (
+            [job("sweep", 3, template()), CPU, quota(hard={"pods": "1"})],
+            "runs-in-turns at spec.parallelism: 1 of 3 pods runs at a time: ResourceQuota quota allows no more. | "
+            "Lower spec.parallelism to 1, or make room for 3.",
+        ),
+        (
             [deployment("web", 12, template()), CPU],
             "rollout-surge at spec.replicas: 15 pods during a rollout do not fit: the nodes take 12 pods of 1 cpu. | "
             "Make room for 3 more, or set strategy.rollingUpdate to maxSurge 0 and maxUnavailable 1.",
@@ -162,6 +168,11 @@ def test_warnings(documents: list[Manifest], expected: str) -> None:
             "competition: Deployment team/a and Deployment team/b run at the same time: together they need "
             "24 nvidia.com/gpu and 12 cpu, and h100 offers 16 and 8 at most. | "
             "Raise the maximum of h100, or give the workloads pools of their own.",
+        ),
+        (
+            [deployment("a", 6, template()), deployment("b", 8, template()), pool("east", 2), pool("west", 1)],
+            "competition: Deployment team/a and Deployment team/b run at the same time: together they need 14 cpu, and "
+            "east and west offer 12 at most. | Raise the maximum of east and west, or give the workloads pools of their own.",
         ),
         (
             [deployment("a", 12, template()), job("j", 1, template()), CPU],
@@ -231,3 +242,23 @@ def test_a_refused_quota_is_not_taken_for_the_workload() -> None:
     told = "ResourceQuota q: the API server refuses it: spec.scopes must not hold NotTerminating, because spec.hard has"
     assert f"\n  {told} services." in text
     assert f"\n{told} services." in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (number(1, "pod"), "1 pod"),
+        (number(0, "node"), "0 nodes"),
+        (number(2, "GPU"), "2 GPUs"),
+        (verb(1, "has", "have"), "has"),
+        (verb(2, "has", "have"), "have"),
+        (listed([]), "nothing"),
+        (listed(["a"]), "a"),
+        (listed(["a", "b"]), "a and b"),
+        (listed("abcde"), "a, b, c, d and e"),
+        (names("abc"), "a, b and c"),
+        (names("abcde"), "a, b, c and 2 more"),
+    ],
+)
+def test_numbers_verbs_and_lists(text: str, expected: str) -> None:
+    assert text == expected

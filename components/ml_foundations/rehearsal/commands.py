@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ml_foundations.catalog.quotas import needed_apis
+from ml_foundations.kubernetes.words import number, verb
 from ml_foundations.planning.__main__ import tell
 from ml_foundations.planning.input.program import named
 from ml_foundations.planning.verdict.findings import Severity
@@ -92,8 +93,8 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
                 signal.pause()
     _write_page(contents.collect(rehearsal) if args.watch else result, rehearsal, rehearsal.page)
     if result.unwell:
-        count = f"{len(result.unwell)} of {len(result.workloads)}"
-        raise RehearsalError(f"{count} workloads do not run; see the notes above")
+        count, of = len(result.unwell), number(len(result.workloads), "workload")
+        raise RehearsalError(f"{count} of {of} {verb(count, 'does', 'do')} not run; see the notes above")
     if result.errors:
         raise RehearsalError("the proof finds errors that would show on Google Cloud; see above")
 

@@ -725,6 +725,10 @@ def test_an_object_that_exists_is_not_taken_over_but_can_be_imported(project: Pr
     assert 'configmaps "foreign" already exists. Import it' in printed
     project.up(body + 'options(import_="default/foreign"))')
     assert "unchanged" in project.up(body + "here)")
+    # Pulumi creates a renamed resource before it deletes the old one.
+    renamed = body.replace('ConfigMap("foreign"', 'ConfigMap("renamed"')
+    assert "add the old name to its aliases" in project.fails(renamed + "here)")
+    assert "unchanged" in project.up(renamed + 'options(aliases=[pulumi.Alias(name="foreign")]))')
 
 
 def test_a_secret_is_nowhere_in_plain(project: Project) -> None:

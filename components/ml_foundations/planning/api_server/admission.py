@@ -387,7 +387,7 @@ def _charge_pods(candidate: Candidate, quota: Quota) -> None:
     exceeded = quota.exceeded(quota.pods_charge(candidate))
     most = quota.most_pods(covered[0][1], covered[0][0].count) if exceeded and not workload.all_at_once else 0
     if most:
-        candidate.warnings.append(in_turns(covered[0][0], most, f"ResourceQuota {name_of(quota.manifest)}"))
+        candidate.warnings.append(in_turns(covered[0][0], most, f"ResourceQuota {name_of(quota.manifest)} allows"))
     is_in_turns = workload.is_loose and not any(quota.exceeded(pod.charge) for _, pod in covered)
     for each in exceeded if not most else ():
         candidate.decide(Verdict.UNDETERMINED if is_in_turns else Verdict.CANNOT_FIT, each)

@@ -6,6 +6,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import Amounts, millis, readable, times, total
 from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.kubernetes.words import names, verb
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.api_server.queues import quota_of
 from ml_foundations.planning.model.refusals import Refusal, told
@@ -22,9 +23,8 @@ def overpromised(cluster: Cluster) -> Iterable[Refusal]:
         nodes = [node for node in cluster.declared if wanted.items() <= node.labels.items()]
         promised = total(_nominal(queue, name_of(flavor)) for queue in cluster.by_kind["ClusterQueue"])
         offered = total(times(node.allocatable, node.count) for node in nodes)
-        names = ", ".join(node.name for node in nodes) or "no node"
-        verb = "have" if len(nodes) > 1 else "has"
-        yield from _excess(f"ResourceFlavor {name_of(flavor)}", promised, offered, f"{names} {verb}")
+        holder = f"{names(node.name for node in nodes)} {verb(len(nodes), 'has', 'have')}"
+        yield from _excess(f"ResourceFlavor {name_of(flavor)}", promised, offered, holder)
     for quota in cluster.by_kind["ResourceQuota"]:
         spec, namespace = section(quota, "spec"), namespace_of(quota)
         if spec.get("scopes") or spec.get("scopeSelector"):
@@ -53,7 +53,8 @@ def _nominal(queue: Manifest, flavor: str | None = None) -> Amounts:
 
 def _excess(about: str, promised: Amounts, offered: Mapping[str, int], holder: str) -> Iterable[Refusal]:
     for name, amount in promised.items():
-        if is_extended(name) and amount > offered.get(name, 0):
-            most = readable(offered.get(name, 0))
-            amount = readable(amount)
-            yield told("queue-capacity", "spec", object=about, amount=amount, name=name, holder=holder, most=most)
+        most = offered.get(name, 0)
+        if is_extended(name) and amount > most:
+            refusal = "queue-capacity" if most or about.startswith("ClusterQueue") else "queue-without-nodes"
+            amount, most = readable(amount), readable(most)
+            yield told(refusal, "spec", object=about, amount=amount, name=name, holder=holder, most=most)

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from ml_foundations.kubernetes.objects import Manifest, name_of
 from ml_foundations.kubernetes.quantities import Amounts
+from ml_foundations.kubernetes.words import verb
 from ml_foundations.planning.model.places import Demand, Place, PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import PodSet, Workload, ordinals
@@ -57,9 +58,9 @@ class GrowthStops:
 
 
 def in_turns(pods: PodSet, most: int, limit: str) -> Refusal:
-    """Only this many pods of a Job run at a time: a quota or the nodes allow no more."""
-    path = pods.count_path
-    return told("in-turns", path, most=most, count=pods.count, limit=limit, field=path)
+    """Only this many pods of a Job run at a time, because of a limit such as "the nodes allow"."""
+    path, run = pods.count_path, verb(most, "runs", "run")
+    return told("in-turns", path, most=most, count=pods.count, run=run, limit=limit, field=path)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_o
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, milli
 from ml_foundations.kubernetes.selectors import REQUIRED, selects, selects_node
 from ml_foundations.kubernetes.trees import unknown_paths
+from ml_foundations.kubernetes.words import names
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import Workload
@@ -86,7 +87,7 @@ class FreeVolumes:
         for volumes in (*needed, frozenset[str]().union(*needed)):
             wanted = sum(count for theirs, count in needed.items() if theirs and theirs <= volumes)
             if wanted > len(volumes):
-                yield told("scarce-volumes", "volumes", wanted=wanted, volumes=", ".join(sorted(map(str, volumes))))
+                yield told("scarce-volumes", "volumes", wanted=wanted, volumes=names(sorted(volumes)))
                 return
 
     def satisfying(self, claim: Manifest) -> frozenset[str]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ml_foundations.kubernetes.words import listed, number, verb
 from ml_foundations.planning.model.decisions import RANKS, Verdict
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import range_text
@@ -102,10 +103,10 @@ class Comparison:
         """The comparison in one sentence."""
         worse = [change for change in self.changes if change.is_worse]
         count = len(self.after.workloads)
-        title = self.title + (f", which loses data of {', '.join(self.lost)}" if self.lost else "")
+        title = self.title + (f", which loses data of {listed(self.lost)}" if self.lost else "")
         if worse:
-            of = f"{len(worse)} of {count} workload{'' if count == 1 else 's'}"
-            return f"{title}: {of} {'fares' if len(worse) == 1 else 'fare'} worse."
+            fare = verb(len(worse), "fares", "fare")
+            return f"{title}: {len(worse)} of {number(count, 'workload')} {fare} worse."
         if self.is_worse:
             return f"{title}: alone, each fares as before, and all together {SHOWN[self.after.stack]}."
         return f"{title}: {'no workload' if self.lost else 'nothing'} fares worse."

@@ -7,6 +7,7 @@ from typing import Any
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import name_of, namespace_of
 from ml_foundations.kubernetes.quantities import readable
+from ml_foundations.kubernetes.words import listed, names, number, verb
 from ml_foundations.planning.model.decisions import Competition, GrowthStops, QuotaExceeded, Reason, Shortage, Verdict
 from ml_foundations.planning.model.nodes import NodeClass
 from ml_foundations.planning.model.places import Place, PodClass
@@ -15,7 +16,7 @@ from ml_foundations.planning.model.resources import is_extended
 from ml_foundations.planning.model.workloads import PodSet, Workload
 from ml_foundations.planning.verdict import shortage
 from ml_foundations.planning.verdict.findings import Finding, Severity
-from ml_foundations.planning.verdict.shortage import lack_text, lacks, names, needs, number
+from ml_foundations.planning.verdict.shortage import lack_text, lacks, needs
 
 
 def finding(reason: Reason, verdict: Verdict, workload: Workload | None = None) -> Finding:
@@ -130,8 +131,7 @@ def _missing(reason: Competition) -> str:
         return ""
     needed, offered, nodes = reason.shortfall.needed, reason.shortfall.offered, reason.shortfall.nodes
     short = sorted(needed, key=lambda name: (not is_extended(name), name))
-    return (
-        f"together they need {' and '.join(f'{readable(needed[name])} {name}' for name in short)}, "
-        f"and {', '.join(map(str, nodes)) or 'no node'} offer{'' if len(nodes) > 1 else 's'} "
-        f"{' and '.join(readable(offered[name]) for name in short)} at most"
-    )
+    wanted = listed(f"{readable(needed[name])} {name}" for name in short)
+    most = listed(readable(offered[name]) for name in short)
+    offer = f"{names(nodes)} {verb(len(nodes), 'offers', 'offer')} {most} at most" if nodes else "no node offers any"
+    return f"together they need {wanted}, and {offer}"

@@ -228,7 +228,7 @@ class Fitting:
             return
         candidate.decide(Verdict.FITS)
         if found.least < pod_set.count:
-            candidate.warnings.append(in_turns(pod_set, found.least, "the nodes"))
+            candidate.warnings.append(in_turns(pod_set, found.least, "the nodes allow"))
             waits = told("waits-too-long", "activeDeadlineSeconds", certain=False)
             candidate.refuse([waits] if workload.deadline is not None else ())
         for rule, count in workload.ceilings:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH
+from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.api_server.cluster import Cluster
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.places import Place, PodClass
@@ -33,7 +34,7 @@ class GpuCost:
     @property
     def count(self) -> str:
         """The number of GPUs in words."""
-        return f"{'at least ' if self.at_least else ''}{self.gpus} GPU{'' if self.gpus == 1 else 's'}"
+        return f"{'at least ' if self.at_least else ''}{number(self.gpus, 'GPU')}"
 
 
 class GpuPrices:

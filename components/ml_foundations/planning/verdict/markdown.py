@@ -3,6 +3,7 @@
 import html
 from collections.abc import Iterable, Sequence
 
+from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.verdict.compare import Comparison
 from ml_foundations.planning.verdict.report import SHOWN, as_summary, gpus_text, sentence
@@ -70,7 +71,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _count(found: Sequence[object], what: str) -> str:
     more = f", of which {_MOST_ROWS} are shown" if len(found) > _MOST_ROWS else ""
-    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}{more}"
+    return f"{number(len(found), what)}{more}"
 
 
 def _escape(text: str) -> str:

@@ -12,6 +12,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.input.program import NAT, NO_LIST, Resource, nodes_of, objects_of, own_pools
 from ml_foundations.planning.model.nodes import NodeClass, comes_on_request, machine_of
@@ -81,7 +82,7 @@ def summary(needs: Sequence[QuotaNeed]) -> str:
     regional = [need for need in needs if need.region != _GLOBAL]
     by_unit = [[need for need in regional if need.unit == unit] for unit in ("GPUs", "vCPUs")]
     most = max(by_unit[0] or by_unit[1] or regional, key=lambda need: need.at_most)
-    return f"{len(needs)} quotas of Google Cloud, such as {most.at_most} {most.name} in {most.region}"
+    return f"{number(len(needs), 'quota')} of Google Cloud, such as {most.at_most} {most.name} in {most.region}"
 
 
 def _summed(needs: Iterable[QuotaNeed]) -> _Needs:

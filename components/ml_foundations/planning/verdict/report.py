@@ -8,6 +8,7 @@ from typing import Any
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH
 from ml_foundations.kubernetes.quantities import readable
+from ml_foundations.kubernetes.words import listed
 from ml_foundations.planning.model.decisions import Verdict
 from ml_foundations.planning.model.workloads import Workload
 from ml_foundations.planning.verdict.cost import NOT_COUNTED, PoolCost
@@ -90,7 +91,7 @@ def as_summary(verdicts: Verdicts) -> str:
         lines.append(f"{cost.what.capitalize()} cost {cost.text} {cost.currency} per hour by list prices{several}.")
         lines.append(f"Not counted: {NOT_COUNTED}.")
     if cost.unknown:
-        lines.append(f"No price is known for {', '.join(cost.unpriced)}.")
+        lines.append(f"No price is known for {listed(cost.unpriced)}.")
     lines += as_lines(verdicts.retained)
     if verdicts.needs:
         lines.append(f"It needs {summary(verdicts.needs)}; `ml-foundations quota` lists them all.")

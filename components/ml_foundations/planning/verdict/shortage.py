@@ -2,20 +2,19 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import items
 from ml_foundations.kubernetes.quantities import readable
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
+from ml_foundations.kubernetes.words import listed, names, number
 from ml_foundations.planning.model.decisions import Shortage
 from ml_foundations.planning.model.places import Place, PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import PODS, is_extended
 from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.filters import refusals
-
-_MOST_NAMES = 3
 
 
 def words(reason: Shortage) -> Refusal:
@@ -90,7 +89,7 @@ def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
         f" (the GPU Operator gives nodes {labels.GPU_PRODUCT}; else say accelerator_label)" if is_unlabelled else ""
     )
     ways = {
-        "taint": f"tolerate {' and '.join(map(described_taint, taints))}",
+        "taint": f"tolerate {listed(map(described_taint, taints))}",
         "node-selector": f"correct {pods.path}.nodeSelector ({'; '.join(_values(reason.places, key) for key in keys)})",
         "node-affinity": f"correct {pods.path}.affinity.nodeAffinity{of_gpus}",
         "node-name": f"remove {pods.path}.nodeName",
@@ -105,7 +104,7 @@ def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
         f"request at most {readable(free, math.floor)} {resource}" if free else f"choose a pool that offers {resource}"
         for resource, _, free in lacks(pod, nearest)
     ]
-    text = " and ".join(steps) or "free the node's host ports or loosen the anti-affinity"
+    text = listed(steps) if steps else "free the node's host ports or loosen the anti-affinity"
     return f"{text[0].upper()}{text[1:]}."
 
 
@@ -150,11 +149,6 @@ def _too_many(reason: Shortage, able: Sequence[Place]) -> Refusal:
     return Refusal("nodes", count_path, message, f"Raise {more} or lower {count_path} to {reason.most}.")
 
 
-def number(count: int, what: str) -> str:
-    """Return a number of things, such as "1 pod" or "2 pods"."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def _offer(pod: PodClass, place: Place, count: int) -> str:
     """What a number of nodes of a class offer of the resource that runs out first."""
     nodes = number(count, "node")
@@ -186,13 +180,5 @@ def lack_text(lack: tuple[str, int, int]) -> str:
 def needs(pod: PodClass) -> str:
     """What a pod requests, the rarest resource first: extended ones, then cpu and memory."""
     order = {"cpu": 1, "memory": 2, "ephemeral-storage": 3}
-    names = sorted(pod.requests.keys() - {PODS}, key=lambda name: (order.get(name, 0), name))
-    return ", ".join(f"{readable(pod.requests[name])} {name}" for name in names) or "a place"
-
-
-def names(found: Iterable[str]) -> str:
-    """A few names in a sentence."""
-    shown = [*map(str, found)]
-    if len(shown) > _MOST_NAMES:
-        shown = [*shown[:_MOST_NAMES], f"{len(shown) - _MOST_NAMES} more"]
-    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]])) if shown else "nothing"
+    found = sorted(pod.requests.keys() - {PODS}, key=lambda name: (order.get(name, 0), name))
+    return ", ".join(f"{readable(pod.requests[name])} {name}" for name in found) or "a place"

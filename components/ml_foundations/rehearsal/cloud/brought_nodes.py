@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from ml_foundations.kubernetes.objects import annotations_of, api_object, items, labels_of, name_of, section
+from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input.streams import parse, problem
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, ApiError
@@ -32,7 +33,7 @@ def copy(rehearsal: Rehearsal, file: Path) -> None:
     nodes = {name_of(node): node for node in read(file)}
     api = Api(Access(rehearsal.kubeconfig))
     Addons(api).reconcile()
-    with Step(f"copying {len(nodes)} nodes of {file.name}"):
+    with Step(f"copying {number(len(nodes), 'node')} of {file.name}"):
         there = {name_of(node): node for node in api.get(_NODES)["items"]}
         for name in there.keys() - nodes.keys():
             if _BROUGHT.items() <= annotations_of(there[name]).items():

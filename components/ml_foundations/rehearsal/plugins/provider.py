@@ -9,6 +9,9 @@ from ml_foundations.rehearsal.plugins.sdk import Sdk
 from ml_foundations.rehearsal.plugins.values import Properties, kept_secret, redacted
 from ml_foundations.rehearsal.progress import RehearsalError
 
+RENAMED = "If the program has renamed the resource or moved it to another parent, add the old name to its aliases"
+"""A fix for an object that exists already: without an alias, Pulumi creates the resource under its new name first."""
+
 
 @dataclass(frozen=True)
 class Resource:

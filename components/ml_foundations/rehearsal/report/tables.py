@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.objects import RELEASE
+from ml_foundations.kubernetes.words import number, verb
 from ml_foundations.planning.verdict.quota_needs import QuotaNeed
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -38,11 +39,8 @@ def show_quotas(needs: Iterable[QuotaNeed], apis: Iterable[str], console: Consol
 def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
     nodes = sum(pool["nodes"] for pool in report.pools)
     gpus = sum(pool["gpus"] for pool in report.pools)
-    workloads, *rest = (
-        f"{count} {what}{'' if count == 1 else 's'}"
-        for count, what in ((len(report.workloads), "workload"), (nodes, "node"), (gpus, "GPU"))
-    )
-    room = ", ".join(rest)
+    workloads = number(len(report.workloads), "workload")
+    room = f"{number(nodes, 'node')}, {number(gpus, 'GPU')}"
     if not report.workloads:
         return Text(f"\n{rehearsal.title}: no workloads yet, {room}\n", style="bold")
     errors = "".join(f"{each.object}: {each.message}. {each.remedy} [{each.rule}]\n" for each in report.errors)
@@ -51,8 +49,8 @@ def _verdict(report: Report, rehearsal: Rehearsal) -> Text:
         return Text(said, style="bold red")
     if not report.unwell:
         return Text(f"\n{rehearsal.title}: all is well: {workloads}, {room}\n", style="bold green")
-    verb = "does" if len(report.unwell) == 1 else "do"
-    said = f"\n{rehearsal.title}: {len(report.unwell)} of {workloads} {verb} not run, on {room}\n"
+    do = verb(len(report.unwell), "does", "do")
+    said = f"\n{rehearsal.title}: {len(report.unwell)} of {workloads} {do} not run, on {room}\n"
     said += errors
     if not nodes:
         bring = rehearsal.command("up", nodes="nodes.yaml")

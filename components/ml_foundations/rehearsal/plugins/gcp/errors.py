@@ -1,5 +1,6 @@
 """Errors in the form in which Google's APIs and the gcp provider give them."""
 
+from ml_foundations.rehearsal.plugins.provider import RENAMED
 from ml_foundations.rehearsal.progress import RehearsalError
 
 
@@ -22,4 +23,4 @@ def not_found(what: str) -> GoogleApiError:
 
 def already_exists(what: str) -> GoogleApiError:
     """A request to make something that exists."""
-    return GoogleApiError(409, f"Already exists: {what}., alreadyExists")
+    return GoogleApiError(409, f"Already exists: {what}., alreadyExists. {RENAMED}")

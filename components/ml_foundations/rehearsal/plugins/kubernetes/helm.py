@@ -29,7 +29,15 @@ from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind, same
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id
 from ml_foundations.rehearsal.plugins.kubernetes.rendering import decode
 from ml_foundations.rehearsal.plugins.kubernetes.settings import Settings
-from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
+from ml_foundations.rehearsal.plugins.provider import (
+    RENAMED,
+    CheckError,
+    Diff,
+    InitFailedError,
+    Provider,
+    Resource,
+    State,
+)
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES
 from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -97,7 +105,7 @@ class Helm:
         if status(self._settings.client, str(inputs["namespace"]), str(inputs["name"])) == "deployed":
             raise RehearsalError(
                 f"the release {inputs['namespace']}/{inputs['name']} exists already: give this one another name, "
-                "or import it"
+                f"or import it. {RENAMED}"
             )
 
     def install(self, resource: Resource, inputs: Properties) -> State:

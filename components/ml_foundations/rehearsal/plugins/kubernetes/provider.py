@@ -21,7 +21,15 @@ from ml_foundations.rehearsal.plugins.kubernetes.diff import IDENTITY, group_kin
 from ml_foundations.rehearsal.plugins.kubernetes.helm import Helm
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import is_complete, missing_at_refresh
 from ml_foundations.rehearsal.plugins.kubernetes.rendering import COMPONENTS, Renderer
-from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
+from ml_foundations.rehearsal.plugins.provider import (
+    RENAMED,
+    CheckError,
+    Diff,
+    InitFailedError,
+    Provider,
+    Resource,
+    State,
+)
 from ml_foundations.rehearsal.plugins.sdk import KUBERNETES, Sdk, api_version_and_kind, token_of
 from ml_foundations.rehearsal.plugins.values import Properties
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -374,6 +382,6 @@ def _explained(resource: Resource, what: str) -> Iterator[None]:
             force = f'take them back (PULUMI_K8S_ENABLE_PATCH_FORCE=true, or annotation {annotations.FORCE}: "true")'
             hint = f". Leave those fields to the other manager (ignore_changes), or {force}"
         elif error.status == 409:
-            hint = ". Import it (pulumi import), delete it, or give this one another name"
+            hint = f". Import it (pulumi import), delete it, or give this one another name. {RENAMED}"
         kind = resource.type.rpartition(":")[2]
         raise RehearsalError(f"{kind} {resource.name}: {what}: {error.message}{hint}") from None

@@ -1,0 +1,28 @@
+"""Numbers, verbs and lists in the sentences that people read."""
+
+from collections.abc import Iterable
+
+_MOST_NAMES = 3
+
+
+def number(count: int, what: str) -> str:
+    """Return a number of things, such as "1 pod" or "2 pods"."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def verb(count: int, one: str, several: str) -> str:
+    """Return the form of a verb for a number of things, such as "has" or "have"."""
+    return one if count == 1 else several
+
+
+def listed(found: Iterable[object]) -> str:
+    """Return a list in a sentence, such as "a, b and c"; "nothing" if it is empty."""
+    *first, last = [*map(str, found)] or ["nothing"]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def names(found: Iterable[object]) -> str:
+    """Return a few names in a sentence, such as "a, b, c and 2 more"."""
+    shown = [*map(str, found)]
+    more = len(shown) - _MOST_NAMES
+    return listed([*shown[:_MOST_NAMES], f"{more} more"] if more > 0 else shown)
