@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from ml_foundations.planning import UNKNOWN
 from ml_foundations.planning.verdict.program import judge_documents
 
 PREFIX = "alpha.jobset.sigs.k8s.io/"
@@ -59,11 +60,118 @@ def test_a_job_runs_on_the_nodes_that_are_labelled_for_it() -> None:
 
 def test_an_annotation_of_the_whole_job_set_counts_for_each_job() -> None:
     train = job_set("a", 3, 1)
-    train["metadata"]["annotations"][f"{PREFIX}exclusive-topology"] = "rack"
+    train["metadata"]["annotations"] |= {f"{PREFIX}exclusive-topology": "rack"}
     assert judge_documents([*RACKS, train]).stack == "cannot-fit"
 
 
-def test_jobs_that_do_not_wait_for_each_other_may_use_a_domain_in_turns() -> None:
+def test_an_annotation_of_the_pods_counts_too() -> None:
+    train = job_set("a", 3, 1)
+    pods = train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    pods["metadata"] = {"annotations": {f"{PREFIX}exclusive-topology": "rack"}}
+    assert judge_documents([*RACKS, train]).stack == "cannot-fit"
+    pods["metadata"]["annotations"][f"{PREFIX}node-selector"] = ""
+    assert judge_documents([*RACKS, train]).stack == "fits"
+
+
+def test_the_other_strategy_counts_for_the_holder_of_both_annotations() -> None:
+    """The controller copies ``node-selector`` from a holder of ``exclusive-topology`` only."""
+    train = job_set("a", 2, 1, **ALONE)
+    train["metadata"]["annotations"] |= {f"{PREFIX}node-selector": ""}
+    assert judge_documents([*RACKS, train]).stack == "fits"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "mode", "expected"),
+    [
+        (ALONE, "NonIndexed", "cannot-fit"),
+        (ALONE, "Indexed", "fits"),
+        ({}, "NonIndexed", "fits"),
+    ],
+)
+def test_exclusive_jobs_have_a_pod_of_index_0(annotations: dict[str, str], mode: str, expected: str) -> None:
+    train = job_set("a", 1, 2, **annotations)
+    train["spec"]["replicatedJobs"][0]["template"]["spec"]["completionMode"] = mode
+    judged = judge_documents([*RACKS, train])
+    assert judged.stack == expected
+    paths = [each.path for each in judged.workloads[0].reasons]
+    assert paths == ["spec.replicatedJobs[0].template.spec.completionMode"] * (expected == "cannot-fit")
+
+
+def of_class(train: dict[str, Any], name: str) -> dict[str, Any]:
+    train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["priorityClassName"] = name
+    return train
+
+
+def priority_class(name: str, value: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+        "preemptionPolicy": "Never",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"x": 1, "y": 1, "z": 1}, "cannot-fit"),
+        ({"x": 0, "y": 0}, "undetermined"),
+        ({}, "undetermined"),
+        ({"x": 1, "y": 2, "z": 3}, "fits"),
+        ({"x": 1, "y": 1, "z": 2}, "fits"),
+    ],
+)
+def test_jobs_of_classes_with_one_value_repel_each_other(values: dict[str, int], expected: str) -> None:
+    """Classes that are not declared may have any value."""
+    classes = [priority_class(*each) for each in values.items()]
+    trains = [of_class(job_set(f"of-{name}", 1, 1, **ALONE), name) for name in "xyz"]
+    assert judge_documents([*RACKS, *classes, *trains]).stack == expected
+
+
+def mixed(jobs: int, **annotations: str) -> dict[str, Any]:
+    """A JobSet with exclusive workers, and with drivers."""
+    train = job_set("a", jobs, 1, **ALONE)
+    (driver,) = job_set("a", 1, 1, **annotations)["spec"]["replicatedJobs"]
+    train["spec"]["replicatedJobs"].append({**driver, "name": "driver"})
+    return train
+
+
+def test_exclusive_jobs_repel_the_others_of_their_set() -> None:
+    """All pods of JobSets have a job key, by which the pods of exclusive Jobs repel them."""
+    assert judge_documents([*RACKS, mixed(1)]).stack == "fits"
+    assert judge_documents([*RACKS, mixed(2)]).stack == "cannot-fit"
+    assert judge_documents([*RACKS, job_set("b", 2, 1, **ALONE), job_set("c", 1, 1)]).stack == "cannot-fit"
+    train = mixed(1)
+    train["spec"]["replicatedJobs"][1]["replicas"] = 2
+    assert judge_documents([*RACKS, train]).stack == "undetermined"  # the drivers may take both racks
+    assert judge_documents([*RACKS, node("n2", {"rack": "r2"}), train]).stack == "fits"
+
+
+def test_the_first_pod_may_take_a_domain_without_room_for_the_others() -> None:
+    nodes = [node("n0", {"rack": "r0"}), *(node(f"n1{number}", {"rack": "r1"}) for number in range(2))]
+    assert judge_documents([*nodes, job_set("a", 1, 2, "3", **ALONE)]).stack != "fits"
+
+
+def test_an_annotation_that_is_not_known_yet() -> None:
+    train = job_set("a", 3, 1)
+    train["metadata"]["annotations"] |= {f"{PREFIX}exclusive-topology": UNKNOWN}
+    assert judge_documents([*RACKS, train]).stack == "undetermined"
+
+
+def test_workers_that_wait_for_drivers_have_all_domains() -> None:
+    train = mixed(2)
+    train["metadata"]["annotations"] = {}
+    workers, driver = train["spec"]["replicatedJobs"]
+    train["spec"]["replicatedJobs"] = [driver, workers]
+    assert judge_documents([*RACKS, train]).stack == "undetermined"
+    workers["dependsOn"] = [{"name": "driver", "status": "Complete"}]
+    assert judge_documents([*RACKS, train]).stack == "fits"
+    workers["replicas"] = 3
+    assert judge_documents([*RACKS, train]).stack == "undetermined"
+
+
+def test_jobs_that_need_not_run_together_may_take_turns() -> None:
     train = job_set("a", 3, 1, **ALONE)
-    del train["metadata"]["annotations"]
+    train["metadata"]["annotations"] = {}
     assert judge_documents([*RACKS, train]).stack == "undetermined"

@@ -18,6 +18,7 @@ from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluste
 from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defaults, with_gcsfuse
 from ml_foundations.planning.api_server.limits import claim_refusals, invalid_resources, out_of_range
 from ml_foundations.planning.api_server.quotas import Quota
+from ml_foundations.planning.model import exclusive
 from ml_foundations.planning.model.alike import likeness
 from ml_foundations.planning.model.decisions import Candidate, GrowthStops, Verdict, in_turns, needed_claims
 from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, SHARED_HOSTNAME, NodeClass, comes_on_request
@@ -116,6 +117,8 @@ class Admission:
         limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
         invalid = validation.refusals(workload)
         candidate.refuse(invalid)
+        if workload.kind == "JobSet":
+            candidate.refuse(exclusive.refusals(workload.manifest))
         if any("ffinity" in each.path or "topologySpread" in each.path for each in invalid):
             return candidate  # such a selector may be no selector at all
         for pod_set in self._one_by_one.get(id(workload), workload.pods):

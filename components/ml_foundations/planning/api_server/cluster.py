@@ -133,7 +133,7 @@ class Cluster:
             if document["kind"] not in WORKLOAD_KINDS or is_running(document) or is_finished(document):
                 continue
             if not _owners(document) & declared:
-                found = workload(document, self.scalers)
+                found = workload(document, self.scalers, self._priority_label)
                 if found.claims:
                     found = replace(found, claims=tuple(map(self.volumes.with_default_class, found.claims)))
                 if is_stored(document) and not found.unknown:
@@ -240,6 +240,12 @@ class Cluster:
         value = int(found.get("value") or 0) if found else int(spec.get("priority") or 0)
         policy = spec.get("preemptionPolicy") or (found or {}).get("preemptionPolicy")
         return value, policy != "Never"
+
+    def _priority_label(self, spec: Manifest) -> str:
+        """Return the priority of pods as a label; the name of a class that is not declared stands for its value."""
+        name = spec.get("priorityClassName") or ""
+        is_known = name in ("", *SYSTEM_PRIORITIES, *self.priority_classes)
+        return str(self.priority(spec)[0]) if is_known else name
 
     @cached_property
     def default_priority(self) -> Manifest | None:

@@ -1,16 +1,15 @@
 """The pods of workloads: how many, which template, and how many must run at once."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha1
 from typing import Any, cast
 
 from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
-from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, packed, unknown_paths
+from ml_foundations.planning.model import exclusive
 
 GROUPS: Mapping[str, str] = {
     **dict.fromkeys(("Pod", "ReplicationController"), ""),
@@ -29,11 +28,6 @@ OF_JOB = (labels.JOB_NAME, "job-name", "batch.kubernetes.io/controller-uid", "co
 _JOB_SET = "jobset.sigs.k8s.io/"
 _OF_JOB_SET = ("jobset-uid", "job-index", "job-key", "job-global-index", "restart-attempt")
 """Labels that controllers give to pods (Kubernetes, "Well-known labels"; JobSet, api/jobset/v1alpha2)."""
-_ALPHA = "alpha.jobset.sigs.k8s.io/"
-_EXCLUSIVE, _BY_LABELS = f"{_ALPHA}exclusive-topology", f"{_ALPHA}node-selector"
-"""Annotations by which each Job of a JobSet has a topology domain alone, the second by labels that nodes have."""
-_JOB_KEY, _PRIORITY = f"{_JOB_SET}job-key", f"{_JOB_SET}priority"
-"""Labels of a JobSet's pods; the class stands for the number that the webhook writes down."""
 _MOST_APART = 24
 """As many pods as are placed one by one."""
 
@@ -173,9 +167,8 @@ def told_apart(workload: Workload) -> frozenset[str]:
     if workload.kind == "StatefulSet":
         return frozenset({_POD_NAME, _POD_INDEX})
     if workload.kind == "JobSet":
-        # Sets of exclusive Jobs have their keys.
-        apart = frozenset({_JOB_KEY}) if all(_JOB_KEY in pods.labels for pods in workload.pods) else frozenset[str]()
-        return frozenset({*OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in _OF_JOB_SET)}) - apart
+        known = {exclusive.JOB_KEY} if all(exclusive.JOB_KEY in pods.labels for pods in workload.pods) else set[str]()
+        return frozenset({*OF_JOB, labels.JOB_INDEX, *(f"{_JOB_SET}{key}" for key in _OF_JOB_SET)}) - known
     return frozenset({labels.JOB_INDEX} if is_indexed(workload) else ())
 
 
@@ -271,10 +264,14 @@ def beside(found: Workload, running: int) -> Workload:
     return replace(found, pods=(pods,), ceiling=ceiling)
 
 
-def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Sequence[Manifest]]) -> Workload:
+def workload(
+    document: Manifest,
+    autoscalers: Mapping[tuple[str, str, str], Sequence[Manifest]],
+    priority: Callable[[Manifest], str],
+) -> Workload:
     """The workload that a document of one of ``WORKLOAD_KINDS`` declares.
 
-    HorizontalPodAutoscalers go by kind, namespace and name of what they scale.
+    HorizontalPodAutoscalers go by kind, namespace and name of what they scale. The priority is that of a pod's spec.
     """
     kind, namespace, name = document["kind"], namespace_of(document), name_of(document)
     unknown = tuple(_unknown(document, kind)) if packed(document) is None else ()
@@ -287,7 +284,8 @@ def workload(document: Manifest, autoscalers: Mapping[tuple[str, str, str], Sequ
         case "Job" | "CronJob":
             return _job(document, kind)
         case "JobSet":
-            return Workload(kind, namespace, name, document, tuple(_of_job_set(document)), phases=_phases(document))
+            sets = tuple(_of_job_set(document, priority))
+            return Workload(kind, namespace, name, document, sets, phases=_phases(document))
         case "DaemonSet":
             return Workload(kind, namespace, name, document, (_pod_set(document, 0, "spec.template"),))
         case _:
@@ -313,6 +311,8 @@ def _unknown(document: Manifest, kind: str) -> Iterable[str]:
     """Where a workload holds a value that is not known and decides."""
     if kind == "JobSet":
         yield from unknown_paths(section(document, "spec").get("replicatedJobs"), "spec.replicatedJobs")
+        domain = annotations_of(document).get(exclusive.EXCLUSIVE)
+        yield from unknown_paths(domain, f"metadata.annotations.{exclusive.EXCLUSIVE}")
         return
     path = template_path(kind)
     holder: Any = document
@@ -367,64 +367,32 @@ def _at_once(spec: Manifest, succeeded: int = 0) -> int:
     return most if completions is None else min(most, max(0, completions - succeeded))
 
 
-def _of_job_set(document: Manifest) -> Iterable[PodSet]:
-    for index, job in enumerate(items(section(document, "spec"), "replicatedJobs")):
+def _of_job_set(document: Manifest, priority: Callable[[Manifest], str]) -> Iterable[PodSet]:
+    """Yield a set for each child Job if its pods are to be told from those of other Jobs, else for all of them."""
+    jobs = items(section(document, "spec"), "replicatedJobs")
+    ways = [exclusive.placement(document, job) for job in jobs]
+    for index, (job, how) in enumerate(zip(jobs, ways, strict=True)):
         path = f"spec.replicatedJobs[{index}]"
         template = section(job, "template", "spec", "template")
-        replicas = job.get("replicas")
-        count = (1 if replicas is None else replicas) * _at_once(section(job, "template", "spec"))
+        replicas = 1 if job.get("replicas") is None else job["replicas"]
+        count = _at_once(section(job, "template", "spec")) if replicas else 0
+        spec = read_fields(section(template, "spec"))
+        value = priority(spec)
         pod_labels = {
             **labels_of(template),
             f"{_JOB_SET}jobset-name": name_of(document),
             f"{_JOB_SET}replicatedjob-name": job.get("name"),
+            **({exclusive.PRIORITY: value} if how.has_priority else {}),
         }
-        spec = read_fields(section(template, "spec"))
-        pod_labels[_PRIORITY] = spec.get("priorityClassName", "")
         pods = PodSet(template, spec, pod_labels, count, f"{path}.template.spec.template.spec", f"{path}.replicas")
-        annotations = {**annotations_of(document), **annotations_of(section(job, "template"))}
-        key = annotations.get(_EXCLUSIVE)
-        if key is None or not count:
-            yield pods
-        else:
-            yield from _exclusive(document, job, pods, "" if _BY_LABELS in annotations else key)
-
-
-def _exclusive(document: Manifest, job: Manifest, pods: PodSet, key: str) -> Iterable[PodSet]:
-    """Yield a set for each child Job of which the pods have a topology domain alone.
-
-    Without a topology key, the Job's pods select the nodes that somebody has labelled for it (constructJob of JobSet's
-    controller). With one, JobSet's webhook adds affinity to the first pod, and gives the others a node selector of that
-    pod's domain (pkg/webhooks/pod_webhook.go); affinity of all pods to their own Job has the same outcome.
-    """
-    jobs = 1 if job.get("replicas") is None else job["replicas"]
-    for index in range(jobs):
-        name = f"{name_of(document)}-{job.get('name')}-{index}"
-        own = sha1(f"{namespace_of(document)}/{name}".encode(), usedforsecurity=False).hexdigest()
-        spec = _near_its_own(pods.spec, key, own) if key else _on_its_nodes(pods.spec, namespace_of(document), name)
-        yield replace(pods, spec=spec, labels={**pods.labels, _JOB_KEY: own}, count=pods.count // jobs)
-
-
-def _on_its_nodes(spec: Manifest, namespace: str, name: str) -> Manifest:
-    selector = {**section(spec, "nodeSelector"), f"{_ALPHA}namespaced-job": f"{namespace}_{name}"}
-    toleration = {"key": f"{_ALPHA}no-schedule", "operator": "Exists", "effect": "NoSchedule"}
-    return {**spec, "nodeSelector": selector, "tolerations": [*items(spec, "tolerations"), toleration]}
-
-
-def _near_its_own(spec: Manifest, key: str, own: str) -> Manifest:
-    affinity = section(spec, "affinity")
-    near = _term(key, {"key": _JOB_KEY, "operator": "In", "values": [own]})
-    others = {"key": _JOB_KEY, "operator": "NotIn", "values": [own]}
-    alike = {"key": _PRIORITY, "operator": "In", "values": [spec.get("priorityClassName", "")]}
-    apart = _term(key, {"key": _JOB_KEY, "operator": "Exists"}, others, alike)
-    added = {
-        kind: {**section(affinity, kind), REQUIRED: [*items(section(affinity, kind), REQUIRED), term]}
-        for kind, term in (("podAffinity", near), ("podAntiAffinity", apart))
-    }
-    return {**spec, "affinity": {**affinity, **added}}
-
-
-def _term(key: str, *expressions: Manifest) -> Manifest:
-    return {"topologyKey": key, "namespaceSelector": {}, "labelSelector": {"matchExpressions": [*expressions]}}
+        if replicas > 1 and not any(each.is_exclusive for each in ways):
+            yield replace(pods, count=replicas * count)
+            continue
+        for number in range(max(1, replicas)):
+            key = exclusive.job_key(document, job, number)
+            name = f"{namespace_of(document)}_{name_of(document)}-{job.get('name')}-{number}"
+            own = exclusive.placed(spec, how, key, value, name)
+            yield replace(pods, spec=own, labels={**pod_labels, exclusive.JOB_KEY: key})
 
 
 def _phases(document: Manifest) -> tuple[frozenset[str], ...]:

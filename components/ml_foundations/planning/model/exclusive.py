@@ -1,0 +1,113 @@
+"""Exclusive topology of JobSets: a topology domain for each Job, alone (JobSet, pkg/webhooks/pod_webhook.go)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha1
+from typing import Any
+
+from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, name_of, namespace_of, section
+from ml_foundations.kubernetes.selectors import REQUIRED
+from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.planning.model.refusals import Refusal, told
+
+_ALPHA = "alpha.jobset.sigs.k8s.io/"
+EXCLUSIVE, _BY_LABELS = f"{_ALPHA}exclusive-topology", f"{_ALPHA}node-selector"
+JOB_KEY, PRIORITY = "jobset.sigs.k8s.io/job-key", "jobset.sigs.k8s.io/priority"
+"""Labels of the pods of JobSets: all have the first, and the webhook adds the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How JobSet places the pods of a replicated Job.
+
+    Attributes:
+        domain: The topology key by which the webhook gives each Job a domain alone.
+        by_labels: Whether the Job selects the nodes that somebody has labelled for it.
+        has_priority: Whether the webhook labels the pods with their priority.
+    """
+
+    domain: str | None
+    by_labels: bool
+    has_priority: bool
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Return whether each Job has nodes alone."""
+        return self.by_labels or self.domain is not None
+
+
+def placement(document: Manifest, job: Manifest) -> Placement:
+    """Return how JobSet places the pods of one of a JobSet's replicated Jobs.
+
+    The controller copies the annotations to the Job and to its pods (labelAndAnnotateObject). It reads the Job's for
+    the node selector, and the webhook reads those of the pods.
+    """
+    template = section(job, "template")
+    of_job = _annotations(document, job, template)
+    of_pods = _annotations(document, job, section(template, "spec", "template"))
+    is_patched = _BY_LABELS not in of_pods
+    by_labels = {EXCLUSIVE, _BY_LABELS} <= of_job.keys()
+    return Placement(of_pods.get(EXCLUSIVE) if is_patched else None, by_labels, is_patched)
+
+
+def _annotations(document: Manifest, job: Manifest, holder: Manifest) -> dict[str, Any]:
+    found = dict(annotations_of(holder))
+    for parent in map(annotations_of, (document, section(job, "template"))):
+        if EXCLUSIVE in parent:
+            found |= {key: parent[key] for key in (EXCLUSIVE, _BY_LABELS) if key in parent}
+    return found
+
+
+def refusals(document: Manifest) -> Iterator[Refusal]:
+    """Return why the webhook refuses all pods of a JobSet's Jobs: it creates none before that of index 0."""
+    for index, job in enumerate(items(section(document, "spec"), "replicatedJobs")):
+        spec = section(job, "template", "spec")
+        is_needed = 0 not in (job.get("replicas"), spec.get("parallelism"), spec.get("completions"))
+        is_exclusive = placement(document, job).domain is not None
+        if is_exclusive and is_needed and spec.get("completionMode") == "NonIndexed":
+            yield told("no-leader", f"spec.replicatedJobs[{index}].template.spec.completionMode")
+
+
+def job_key(document: Manifest, job: Manifest, index: int) -> str:
+    """Return the label that all pods of a child Job have alone; JobSets without a known name have different ones."""
+    name = name_of(document) if name_of(document) not in ("", UNKNOWN) else id(document)
+    return sha1(
+        f"{namespace_of(document)}/{name}-{job.get('name')}-{index}".encode(), usedforsecurity=False
+    ).hexdigest()
+
+
+def placed(spec: Manifest, how: Placement, key: str, priority: str, job: str) -> Manifest:
+    """Return the spec of a child Job's pods as JobSet's controller and its webhook complete it.
+
+    The webhook adds affinity to the first pod, and gives the others a node selector of that pod's domain. Affinity of
+    all pods to their own Job has the same outcome. Only Jobs with the same priority repel each other.
+
+    Args:
+        spec: The spec of the pods.
+        how: How JobSet places them.
+        key: The label that the Job's pods have alone.
+        priority: Their priority.
+        job: The namespace and the name of the Job, as labels of nodes spell it.
+    """
+    if how.by_labels:
+        selector = {**section(spec, "nodeSelector"), f"{_ALPHA}namespaced-job": job}
+        toleration = {"key": f"{_ALPHA}no-schedule", "operator": "Exists", "effect": "NoSchedule"}
+        spec = {**spec, "nodeSelector": selector, "tolerations": [*items(spec, "tolerations"), toleration]}
+    return spec if how.domain is None else _near_its_own(spec, how.domain, key, priority)
+
+
+def _near_its_own(spec: Manifest, domain: str, own: str, priority: str) -> Manifest:
+    affinity = section(spec, "affinity")
+    near = _term(domain, {"key": JOB_KEY, "operator": "In", "values": [own]})
+    others = {"key": JOB_KEY, "operator": "NotIn", "values": [own]}
+    alike = {"key": PRIORITY, "operator": "In", "values": [priority]}
+    apart = _term(domain, {"key": JOB_KEY, "operator": "Exists"}, others, alike)
+    added = {
+        kind: {**section(affinity, kind), REQUIRED: [*items(section(affinity, kind), REQUIRED), term]}
+        for kind, term in (("podAffinity", near), ("podAntiAffinity", apart))
+    }
+    return {**spec, "affinity": {**affinity, **added}}
+
+
+def _term(key: str, *expressions: Manifest) -> Manifest:
+    return {"topologyKey": key, "namespaceSelector": {}, "labelSelector": {"matchExpressions": [*expressions]}}
