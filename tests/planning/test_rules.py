@@ -1030,3 +1030,19 @@ def test_devices_of_other_drivers_are_no_gpus() -> None:
     verdicts = judge([train, gpus, nodes])
     assert verdicts.stack is Verdict.UNDETERMINED
     assert ["it claims devices of mrdma.google.com" in each.message for each in verdicts.workloads[0].reasons] == [True]
+
+
+REMEDIES = {rule: passes for rule, (_, passes) in EDGE.items()} | {
+    "node-name": [web(), node("n")],
+    "queued-nodes": queued_for_nodes(CHECK, config(), **CHECKED),
+}
+"""The stacks that the remedies make of those that break a rule: of most rules, the stack that passes."""
+LEFT_TO_DRIVERS = {"device-claim"}
+"""Rules about what drivers allocate: planning counts the devices and leaves the rest undetermined."""
+
+
+@pytest.mark.parametrize("rule", REMEDIES)
+def test_a_remedy_does_not_lead_to_what_planning_does_not_know(rule: str) -> None:
+    unknown = [each for each in found(REMEDIES[rule]) if each == "beyond-planning" or each.startswith("unknown-")]
+    assert rule not in found(REMEDIES[rule])
+    assert unknown == (["beyond-planning"] if rule in LEFT_TO_DRIVERS else [])
