@@ -95,6 +95,9 @@ INGRESS_CLASS, INTERNAL_INGRESS = "kubernetes.io/ingress.class", "gce-internal"
 GKE_INTERFACES = "networking.gke.io/interfaces"
 """The annotation that gives a pod interfaces in its node's other networks (GKE, "Set up multi-network support")."""
 
+GKE_NETWORKS = "networking.gke.io.networks/"
+"""How the extended resources begin that nodes advertise for further networks."""
+
 GKE_METRIC = "autoscaling.gke.io|"
 """How the names of metrics begin that GKE serves to autoscalers (GKE, "Expose custom metrics for autoscaling")."""
 

@@ -1,18 +1,16 @@
 """Workloads on their way into the cluster: what the API server makes of their pods, and what it refuses."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from math import prod
-from typing import Any
 
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, annotations_of, items, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, times
 from ml_foundations.kubernetes.selectors import REQUIRED
 from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.planning.api_server import pod_security, validation
+from ml_foundations.planning.api_server import interfaces, pod_security, validation
 from ml_foundations.planning.api_server.adoption import adoptions
 from ml_foundations.planning.api_server.cluster import SYSTEM_PRIORITIES, Cluster
 from ml_foundations.planning.api_server.defaults import admitted, ambiguous_defaults, with_gcsfuse
@@ -22,7 +20,7 @@ from ml_foundations.planning.model import exclusive
 from ml_foundations.planning.model.alike import likeness
 from ml_foundations.planning.model.decisions import Candidate, GrowthStops, Verdict, in_turns, needed_claims
 from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, SHARED_HOSTNAME, NodeClass, comes_on_request
-from ml_foundations.planning.model.places import Place, PodClass
+from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import PODS, pod_requests
 from ml_foundations.planning.model.workloads import WORKLOAD_KINDS, PodSet, Workload, is_stored, one_by_one, told_apart
@@ -34,7 +32,6 @@ _MOST_WAYS = 16
 _LONGEST_NAME = 52
 """With a dash and a hash of 10 digits (of one: 61), the name of a StatefulSet is a label of its pods: 63 characters."""
 _LEVEL = "pod-security.kubernetes.io/enforce"
-_NETWORKS = "networking.gke.io.networks/"
 _SECRETS_OF_ACCOUNT = "kubernetes.io/enforce-mountable-secrets"
 _DAEMON_TOLERATIONS: tuple[Manifest, ...] = tuple(
     {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
@@ -163,7 +160,17 @@ class Admission:
         """The spec of pods as their controller declares it, and as the API server stores it."""
         declared = self._with_controller_fields(workload, pod_set)
         limit_ranges = self._cluster.limit_ranges.get(workload.namespace, [])
+        stored = admitted(declared, limit_ranges, self._cluster.runtime_classes)
+        requested, _ = self._interfaces(pod_set, stored)
+        if not requested:
+            return declared, stored
+        declared = interfaces.with_requests(declared, requested)
         return declared, admitted(declared, limit_ranges, self._cluster.runtime_classes)
+
+    def _interfaces(self, pod_set: PodSet, spec: Manifest) -> tuple[list[str], str]:
+        """Return what pods request for interfaces in networks of their nodes, and the networks that are not known."""
+        annotation = annotations_of(pod_set.template).get(labels.GKE_INTERFACES)
+        return interfaces.requests(annotation, spec, self._cluster.declared) if annotation else ([], "")
 
     def _admit_pods(self, candidate: Candidate, pod_set: PodSet) -> None:
         workload, volumes = candidate.workload, self._cluster.volumes
@@ -246,8 +253,8 @@ class Admission:
         if spec.get("resourceClaims"):
             classes = cluster.devices.classes(spec, workload.namespace)
             yield told("device-claims", "resourceClaims", classes=classes)
-        interfaces = annotations_of(pod_set.template).get(labels.GKE_INTERFACES)
-        if interfaces and (networks := _networks(interfaces, self._cluster.accepting(pod))) is not None:
+        _, networks = self._interfaces(pod_set, spec)
+        if networks:
             yield told("pod-networks", f"metadata.annotations.{labels.GKE_INTERFACES}", networks=networks)
         runtime = spec.get("runtimeClassName")
         if runtime and runtime not in cluster.runtime_classes:
@@ -399,23 +406,6 @@ def _charge_pods(candidate: Candidate, quota: Quota) -> None:
             for rule, count in workload.ceilings if quota.covers(pod) else ():
                 found = quota.exceeded(times(pod.charge, count))
                 candidate.warnings += [GrowthStops(rule, pod_set, pod, count, each) for each in found]
-
-
-def _networks(interfaces: Any, places: Sequence[Place]) -> str | None:
-    """Return the networks that some nodes are not known to have, of those in which pods get interfaces.
-
-    GKE's webhook has the pods request ``networking.gke.io.networks/NAME`` or ``NAME.IP``, which nodes advertise.
-    """
-    names = set(re.findall(r'"network"\s*:\s*"([^"]+)"', str(interfaces))) - {"default"}
-    if not names and str(interfaces).strip() != "[]":
-        return "that it names"
-    offered = [place.node.allocatable.keys() for place in places]
-    missing = {
-        name
-        for name in names
-        if not all({f"{_NETWORKS}{name}", f"{_NETWORKS}{name}.IP"} & resources for resources in offered)
-    }
-    return ", ".join(sorted(missing)) or None
 
 
 def _selector_keys(spec: Manifest) -> Iterable[str]:

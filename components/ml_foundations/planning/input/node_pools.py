@@ -15,6 +15,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, api_object, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, scheduled
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
+from ml_foundations.planning.input.networks import Networks, advertised
 from ml_foundations.planning.model.nodes import BOOT_DISK_GIB, MAX_NODES, MIN_NODES, NodeClass
 from ml_foundations.planning.model.resources import PODS
 
@@ -23,7 +24,10 @@ RANDOM = "-xxxxxxx"
 
 
 def from_node_pool(
-    inputs: Mapping[str, Any], cluster: Mapping[str, Any] | None = None, operator: Operator | Unknown | None = None
+    inputs: Mapping[str, Any],
+    cluster: Mapping[str, Any] | None = None,
+    operator: Operator | Unknown | None = None,
+    networks: Networks | None = None,
 ) -> NodeClass:
     """The nodes that a GKE node pool may have.
 
@@ -32,6 +36,7 @@ def from_node_pool(
         cluster: Inputs of its cluster; without them, what takes more of a node is assumed.
         operator: The GPU Operator of the cluster, for pools that leave their GPUs to it; ``UNKNOWN`` where its values
             are not known yet.
+        networks: The cluster's networks of devices.
     """
     pool = _Pool(inputs, cluster or _FULL_CLUSTER)
     name = str(inputs.get("name")) if inputs.get("name") not in (None, UNKNOWN) else "node pool"
@@ -43,11 +48,13 @@ def from_node_pool(
         return NodeClass(name, nameless, unknown=unknown)
     known = None if isinstance(operator, Unknown) else operator
     fewest, most = pool.sizes
-    allocatable = scheduled(pool.allocatable(known))
+    of_networks, lacks = advertised(inputs, networks or {})
+    allocatable = scheduled({**pool.allocatable(known), **dict.fromkeys(of_networks, WHOLE)})
     zones = pool.zones if len(pool.zones) > 1 else ()
     found = NodeClass(name, pool.node(known), most, fewest, allocatable, zones, pool.most_per_zone)
     return replace(
         found,
+        lacks=lacks,
         shutdown_grace=pool.traits.shutdown_grace,
         surge=pool.surge,
         disk_gib=pool.traits.boot_disk_gib,

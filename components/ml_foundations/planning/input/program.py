@@ -15,6 +15,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import RELEASE, Manifest, items, name_of, section
 from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 from ml_foundations.planning.input import known
+from ml_foundations.planning.input.networks import device_networks
 from ml_foundations.planning.input.node_pools import RANDOM, from_node_pool
 from ml_foundations.planning.model.nodes import MAX_NODES, NodeClass
 from ml_foundations.planning.model.refusals import Refusal, told
@@ -126,17 +127,17 @@ def nodes_of(resources: Sequence[Resource], existing: Sequence[Resource] = ()) -
 def _nodes(resources: Sequence[Resource], existing: Sequence[Resource]) -> list[NodeClass]:
     clusters = [inputs for type_, inputs in resources if type_ == CLUSTER]
     pools = [inputs for type_, inputs in resources if type_ == NODE_POOL]
-    operator = operator_of(resources)
+    operator, networks = operator_of(resources), device_networks(objects_of(resources))
     if not clusters:
         there = [inputs for _, inputs in existing]
-        mine = [from_node_pool(pool, None, operator or UNKNOWN) for pool in (*there, *pools)]
+        mine = [from_node_pool(pool, None, operator or UNKNOWN, networks) for pool in (*there, *pools)]
         has_nodes = any((o["kind"], o.get("apiVersion")) == ("Node", "v1") for o in objects_of(resources))
         lacks = frozenset([labels.GPU_RESOURCE] if existing else [])
         return mine if has_nodes else [*mine, replace(_unknown_nodes("the cluster's own nodes"), lacks=lacks)]
     cluster = clusters[0]
     if len(clusters) > 1 or cluster.get("enableAutopilot"):
         return [_unknown_nodes("the cluster's nodes")]
-    own = [from_node_pool(pool, cluster, operator) for pool in [*own_pools(cluster), *pools]]
+    own = [from_node_pool(pool, cluster, operator, networks) for pool in [*own_pools(cluster), *pools]]
     return [*own, _unknown_nodes("nodes of pools that GKE makes")] if makes_pools(cluster, resources) else own
 
 

@@ -29,16 +29,17 @@ def _refusals(pod: PodClass, node: NodeClass) -> list[Refusal]:
         return [Refusal("resources", "", f"it has no {name}") for name in lacking]
     if node.unknown:
         return [Refusal("unknown-value", "", f"its {path} is not known yet", certain=False) for path in node.unknown]
-    found = [*_of_spec(pod.spec, node), *_shared_gpus(pod, node)]
+    found = [*spec_refusals(pod.spec, node), *_shared_gpus(pod, node)]
     return [*found, *pod.volume_refusals(node)] if pod.volume_refusals else found
 
 
 def is_wanted_on(pod: PodClass, node: NodeClass) -> bool:
     """Whether a DaemonSet's controller makes a pod for a node: by name, affinity and taints alone."""
-    return not node.unknown and all(r.rule in pod.ignored for r in _of_spec(pod.declared_spec or pod.spec, node))
+    return not node.unknown and all(r.rule in pod.ignored for r in spec_refusals(pod.declared_spec or pod.spec, node))
 
 
-def _of_spec(spec: Manifest, node: NodeClass) -> list[Refusal]:
+def spec_refusals(spec: Manifest, node: NodeClass) -> list[Refusal]:
+    """Return why nodes refuse pods by the nodes' names, labels and taints."""
     rules = (_node_name, _cordon, _node_selector, _node_affinity, _taints)
     return [refusal for rule in rules for refusal in rule(spec, node)]
 

@@ -1,0 +1,50 @@
+"""Interfaces of pods in further networks of their nodes, which pods request as GKE's webhook has them do."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.objects import Manifest, items, section
+from ml_foundations.planning.model.nodes import NodeClass
+from ml_foundations.planning.scheduler.filters import spec_refusals
+
+_NETWORK = re.compile(r'"network"\s*:\s*"([^"]+)"')
+
+
+def requests(interfaces: Any, spec: Manifest, nodes: Iterable[NodeClass]) -> tuple[list[str], str]:
+    """Return the extended resources that interfaces of a pod take, and the networks that some node may have or lack.
+
+    Nodes advertise NAME or NAME.IP for each network (kubernetes/cloud-provider-gcp, pkg/controller/nodeipam).
+
+    Args:
+        interfaces: The annotation of the pod.
+        spec: The pod's spec as the API server stores it.
+        nodes: All nodes.
+    """
+    names = {*_NETWORK.findall(str(interfaces))} - {"default"}
+    if not names and str(interfaces).strip() != "[]":
+        return [], "that it names"
+    able = [n for n in nodes if n.unknown or not any(each.certain for each in spec_refusals(spec, n))]
+    resources: list[str] = []
+    unclear: list[str] = []
+    for name in sorted(names):
+        wanted = {f"{labels.GKE_NETWORKS}{name}", f"{labels.GKE_NETWORKS}{name}.IP"}
+        offered = {resource for node in able for resource in wanted & node.allocatable.keys()}
+        is_clear = offered and not any(_may_offer(node, wanted) for node in able)
+        resources += sorted(offered) if is_clear else ()
+        unclear += [] if is_clear else [name]
+    return resources, ", ".join(unclear)
+
+
+def _may_offer(node: NodeClass, wanted: set[str]) -> bool:
+    is_planned = bool(node.unknown) or node.is_template
+    return is_planned and labels.GKE_NETWORKS not in node.lacks and not wanted & node.allocatable.keys()
+
+
+def with_requests(spec: Manifest, resources: Sequence[str]) -> Manifest:
+    """Return a pod's spec of which the first container requests one of each resource."""
+    first, *others = items(spec, "containers")
+    own, ones = section(first, "resources"), dict.fromkeys(resources, "1")
+    both = {key: {**ones, **section(own, key)} for key in ("requests", "limits")}
+    return {**spec, "containers": [{**first, "resources": {**own, **both}}, *others]}
