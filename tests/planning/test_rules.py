@@ -124,6 +124,20 @@ def bucket_on_gke(attributes: Any = None, **spec: Any) -> list[Manifest]:
     return [server, wanted, volume, ON_GKE]
 
 
+def in_memory(size: str, limit: str = "1Gi") -> list[Manifest]:
+    """A server with shared memory, in a namespace with a default limit."""
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
+    volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}]
+    default = limit_range({"type": "Container", "default": {"memory": limit}})
+    return [web(containers=[container(cpu=1) | {"volumeMounts": mounts}], volumes=volumes), default, NODES]
+
+
+def gpus_by_default(cpu: str, memory: str, own: Manifest | None = None) -> list[Manifest]:
+    """A server with eight GPUs, in a namespace with default limits."""
+    default = limit_range({"type": "Container", "default": {"cpu": cpu, "memory": memory}})
+    return [asks(gpu=8, **(own or {})), default, pool("large", 1, gpu="8", cpu="64", memory="512Gi")]
+
+
 def for_queued_nodes(**annotations: str) -> list[Manifest]:
     """A Job that only nodes of a queued pool take."""
     taint = {"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NoSchedule"}
@@ -407,6 +421,8 @@ EDGE: dict[str, tuple[list[Manifest], list[Manifest]]] = {
         training_together(2),
         training_together(2, interfaces={"networking.gke.io/interfaces": "[]"}),
     ),
+    "gpu-defaults": (gpus_by_default("500m", "1Gi"), gpus_by_default("8", "32Gi")),
+    "shared-memory": (in_memory("2Gi"), in_memory("1Gi")),
     "spot-grace": (ending_on_spot(16), ending_on_spot(15)),
     "gang-on-spot": (on_spot(2), on_spot(1)),
     "one-by-one": (coming_one_by_one(2), coming_one_by_one(1)),
@@ -475,6 +491,33 @@ def test_a_stack_trips_the_rule_and_one_like_it_does_not(rule: str) -> None:
 def test_hook_that_sleeps_leaves_time_for_the_signal(sleep: int, is_reported: bool) -> None:
     hook = {"lifecycle": {"preStop": {"sleep": {"seconds": sleep}}}}
     assert ("spot-grace" in found(ending_on_spot(10, **hook))) is is_reported
+
+
+@pytest.mark.parametrize("rule", ["gpu-defaults", "shared-memory"])
+def test_what_is_too_little_is_a_warning_with_the_numbers(rule: str) -> None:
+    (warning,) = [each for each in judge(EDGE[rule][0]).findings if each.rule == rule]
+    assert warning.severity == "warning"
+    if rule == "gpu-defaults":
+        assert "8 GPUs, and a LimitRange's default limits it to 500m cpu and 1Gi memory" in warning.message
+        assert warning.path == "spec.template.spec.containers[0].resources"
+    else:
+        assert "may grow to 2Gi" in warning.message
+        assert warning.message.endswith("limited to 1Gi by a LimitRange's default")
+        assert warning.path == "spec.template.spec.containers[0].resources.limits.memory"
+
+
+def test_containers_with_memory_of_their_own() -> None:
+    assert "gpu-defaults" in found(gpus_by_default("500m", "1Gi", {"memory": "64Gi"}))
+    assert "gpu-defaults" not in found(gpus_by_default("500m", "1Gi", {"memory": "64Gi", "cpu": "8"}))
+    stack = in_memory("2Gi")
+    stack[0]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = "3Gi"
+    assert "shared-memory" not in found(stack)
+    stack[0]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = "1Gi"
+    assert "shared-memory" in found(stack)
+
+
+def test_shared_memory_of_containers_without_a_limit() -> None:
+    assert "shared-memory" not in found([in_memory("2Gi")[0], NODES])
 
 
 def test_pods_that_declare_no_grace_count_on_none() -> None:

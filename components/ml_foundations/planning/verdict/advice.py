@@ -15,6 +15,7 @@ from ml_foundations.planning.model.places import PodClass
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.model.workloads import PodSet, Workload, is_indexed
+from ml_foundations.planning.verdict.starved import gpus_with_defaults, shared_memory_above_limit
 
 _BY_ADAPTER = {"Object": "custom", "Pods": "custom", "External": "external"}
 """Kinds of metrics that an adapter serves, and its API's name (Kubernetes, "Horizontal Pod Autoscaling")."""
@@ -28,6 +29,9 @@ def advise(cluster: Cluster, candidates: Iterable[Candidate]) -> None:
         if workload.is_finite and (workload.all_at_once or _has_ranks(workload)):
             candidate.warnings += _slow_networks(cluster, candidate)
             candidate.warnings += _on_fleeting_nodes(cluster, candidate)
+        for pod_set, pod in candidate.sets:
+            candidate.warnings += shared_memory_above_limit(pod_set, pod.spec)
+            candidate.warnings += gpus_with_defaults(pod_set, pod.spec)
         for pod_set, pod in candidate.sets if cluster.is_gke else ():
             candidate.warnings += _beyond_spot_grace(cluster, pod_set, pod)
             if pod.spec.get("hostNetwork"):
