@@ -6,7 +6,7 @@ from typing import Any
 from ml_foundations.kubernetes.labels import GPU_RESOURCE
 from ml_foundations.kubernetes.objects import Manifest, items, section
 from ml_foundations.kubernetes.quantities import WHOLE, milli, millis, readable
-from ml_foundations.kubernetes.trees import UNKNOWN
+from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.workloads import PodSet
 
@@ -23,10 +23,10 @@ def shared_memory_above_limit(pods: PodSet, spec: Manifest) -> Iterator[Refusal]
         pods: The pods as they are declared.
         spec: Their spec with the LimitRanges' defaults.
     """
-    for volume in items(section(pods.template, "spec"), "volumes"):
+    for volume in filter(is_mapping, items(section(pods.template, "spec"), "volumes")):
         source = section(volume, "emptyDir")
         size: Any = source.get("sizeLimit")
-        if source.get("medium") != "Memory" or size in (None, UNKNOWN):
+        if source.get("medium") != "Memory" or size in (None, UNKNOWN) or volume.get("name") is UNKNOWN:
             continue
         limits = [*_limits_of_mounting(pods, spec, volume.get("name"))]
         if limits and all(0 < limit < milli(size) for limit, *_ in limits):
@@ -40,7 +40,8 @@ def _limits_of_mounting(pods: PodSet, spec: Manifest, volume: Any) -> Iterator[t
     of_pod: Any = section(spec, "resources", "limits").get("memory")
     for key in ("initContainers", "containers"):
         for index, container in enumerate(items(section(pods.template, "spec"), key)):
-            if any(mount.get("name") == volume for mount in items(container, "volumeMounts")):
+            mounts = filter(is_mapping, items(container, "volumeMounts"))
+            if any(mount.get("name") == volume for mount in mounts):
                 own: Any = section(stored.get(container.get("name"), {}), "resources", "limits").get("memory")
                 limit = min((milli(each) for each in (own, of_pod) if each is not None), default=0)
                 is_default = own is not None and "memory" not in section(container, "resources", "limits")
