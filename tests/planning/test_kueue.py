@@ -60,6 +60,24 @@ def test_quotas_of_a_queue_and_what_it_borrows(pods: int, queues: list[Manifest]
     assert judge([queued(pods), FLAVOR, LOCAL, NODES, *queues]).workloads[0].verdict is expected
 
 
+@pytest.mark.parametrize(
+    ("rank", "pods", "expected"),
+    [
+        ("high", 2, Verdict.FITS),
+        ("hihg", 2, Verdict.UNDETERMINED),
+        ("hihg", 3, Verdict.CANNOT_FIT),
+        (UNKNOWN, 2, Verdict.FITS),
+    ],
+)
+def test_the_rank_of_a_queued_job_exists(rank: Any, pods: int, expected: Verdict) -> None:
+    """Kueue 0.19 makes no Workload for a Job whose WorkloadPriorityClass does not exist."""
+    high = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}}
+    ranked, plain = queued(pods), queued(1) | {"metadata": {**queued(1)["metadata"], "name": "plain"}}
+    ranked["metadata"]["labels"] |= {"kueue.x-k8s.io/priority-class": rank}
+    stack = [plain, ranked, high | {"value": 1}, FLAVOR, LOCAL, NODES, cluster_queue()]
+    assert [each.verdict for each in judge(stack).workloads] == [Verdict.FITS, expected]
+
+
 def test_what_waits_in_a_queue_takes_turns() -> None:
     assert judge([queued(2), queued(2), FLAVOR, LOCAL, NODES, cluster_queue()]).stack is Verdict.FITS
     tolerant = template(containers=[container(gpu=8)], tolerations=[{"operator": "Exists"}])

@@ -70,7 +70,13 @@ class Admission:
         self._one_by_one = {id(workload): sets for workload, _ in apart if (sets := one_by_one(workload))}
         self._not_apart = {key for each, found in apart if id(each) not in self._one_by_one for key in found}
         there = chain(*cluster.running.values(), cluster.replaced)
-        self._selected = {labels.KUEUE_QUEUE, *mentioned, *(key for pod in there for key in _selector_keys(pod.spec))}
+        self._ranks = {*map(name_of, cluster.by_kind["WorkloadPriorityClass"])}
+        self._selected = {
+            labels.KUEUE_QUEUE,
+            labels.KUEUE_PRIORITY,
+            *mentioned,
+            *(key for pod in there for key in _selector_keys(pod.spec)),
+        }
         self._known: dict[tuple[bytes, bytes] | bytes | None, Candidate] = {}
         others = (each for kind in cluster.by_kind.keys() - WORKLOAD_KINDS - {"Node"} for each in cluster.by_kind[kind])
         self._declared = {"kube-system", *self._namespaces, *map(namespace_of, others)}
@@ -345,6 +351,10 @@ class Admission:
     def _queue(self, candidate: Candidate, name: str) -> None:
         """Ask the quotas of the queue that the workload waits in."""
         namespace, queues = candidate.workload.namespace, self._cluster.queues
+        rank = labels_of(candidate.workload.manifest).get(labels.KUEUE_PRIORITY)
+        if isinstance(rank, str) and rank and rank not in self._ranks:
+            path = f"metadata.labels.{labels.KUEUE_PRIORITY}"
+            candidate.refuse([told("no-queue-priority", path, certain=False, rank=rank)._replace(only_refuses=True)])
         queue = queues.cluster_queue(namespace, name)
         if queue is None:
             candidate.refuse([told("no-queue", "metadata.labels", certain=False, queue=name, namespace=namespace)])

@@ -17,7 +17,10 @@ _REMEDY = "Leave it out to have the rest judged, or check it by a rehearsal."
 _PODS = ("/pods", "/pods/binding", "/serviceaccounts")
 """What must be created before any pod is on its node: group and resource."""
 _ASK = ("AdmissionCheck", "ProvisioningRequestConfig", "Cohort")
-_READ = ("APIService", "ResourceSlice", "AutoscalingMetric", "NetworkPolicy", "ServiceAccount", *_ASK)
+_READ = (
+    *("APIService", "AutoscalingMetric", "NetworkPolicy", "ResourceSlice", "ServiceAccount", "WorkloadPriorityClass"),
+    *_ASK,
+)
 """Harmless kinds that decide by their names, ask for nodes, publish devices, or are advised by."""
 _MAKES: Mapping[str, Sequence[str]] = {
     "Deployment": ("apps/replicasets",),
