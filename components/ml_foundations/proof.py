@@ -17,7 +17,7 @@ from pulumi.runtime.settings import SETTINGS, get_root_resource
 from ml_foundations.catalog.pools import NODE_POOL
 from ml_foundations.component.outputs import as_plain, inputs_as_sent, known
 from ml_foundations.kubernetes.trees import mapped
-from ml_foundations.planning.input.program import Resource, is_judged, named
+from ml_foundations.planning.input.program import Resource, is_judged, is_kept, named
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import over_budget
 from ml_foundations.planning.verdict.findings import Finding, Severity
@@ -80,7 +80,7 @@ class Proof:
         self._require_digests = require_digests
         self._declared: list[pulumi.ResourceTransformationArgs] = []
         self._registered: list[tuple[str, str, dict[str, Any]]] = []
-        self._retained: list[bool] = []
+        self._kept: list[bool] = []
         self._refusal: BaseException | None = None
         pulumi.runtime.register_resource_transform(self._collect)
         pulumi.runtime.register_stack_transformation(self._hold)
@@ -160,7 +160,8 @@ class Proof:
     async def _collect(self, args: pulumi.ResourceTransformArgs) -> None:
         if is_judged(args.type_):
             self._registered.append((args.type_, args.name, mapped(known(dict(args.props), secrets=True), as_plain)))
-            self._retained.append(bool(args.opts.retain_on_delete))
+            opts = args.opts
+            self._kept.append(is_kept(args.type_, retained=opts.retain_on_delete, protected=opts.protect))
 
     async def _judge_registered(self) -> str:
         names: dict[tuple[str, str], Any] = {}
@@ -172,7 +173,7 @@ class Proof:
             # Two of one name, in different components, are not told apart here.
             names[args.type_, args.name] = None if (args.type_, args.name) in names else name
         found = [named((type_, inputs), name, names.get((type_, name))) for type_, name, inputs in self._registered]
-        verdicts = self._judge(found, compress(found, self._retained))
+        verdicts = self._judge(found, compress(found, self._kept))
         self._tell(verdicts)
         return verdicts.stack
 

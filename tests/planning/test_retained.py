@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from ml_foundations.planning.input.program import Resource
+from ml_foundations.planning.input.program import Resource, is_kept
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.program import judge_program
 from ml_foundations.planning.verdict.retained import Retained
@@ -55,6 +55,32 @@ def test_pulumi_may_retain_a_claim() -> None:
     assert retained(nodes, made, claim, kept=[claim]) == expected
     assert retained(nodes, made, claim, kept=[namespaced("v1", "PersistentVolumeClaim", "other", spec={})]) == []
     assert retained(nodes, made, claim, kept=[namespaced("v1", "Secret", "data")]) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept", "is_lost"),
+    [
+        ("Delete", ["claim"], True),
+        ("Delete", ["claim", "namespace"], False),
+        ("Delete", [], False),
+        ("Retain", ["claim"], False),
+    ],
+)
+def test_a_namespace_that_is_deleted_takes_kept_claims_along(policy: str, kept: list[str], is_lost: bool) -> None:
+    nodes, made, claim = stack(policy)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    left = [{"claim": claim, "namespace": namespace}[each] for each in kept]
+    verdicts = judge_program(program(namespace, nodes, made, claim), kept=program(*left))
+    found = [(each.severity, each.object) for each in verdicts.findings if each.rule == "namespace-data"]
+    assert found == [("warning", "PersistentVolumeClaim team/data")] * is_lost
+    alone = judge_program(program(nodes, made, claim), kept=program(*left))
+    assert "namespace-data" not in {each.rule for each in alone.findings}
+
+
+def test_a_protected_namespace_is_kept_and_a_protected_claim_is_not_left() -> None:
+    assert is_kept("kubernetes:core/v1:Namespace", retained=None, protected=True)
+    assert not is_kept("kubernetes:core/v1:PersistentVolumeClaim", retained=None, protected=True)
+    assert is_kept("kubernetes:core/v1:PersistentVolumeClaim", retained=True, protected=None)
 
 
 @pytest.mark.parametrize(("policy", "stays"), [(None, True), ("Retain", True), ("Delete", False)])

@@ -449,6 +449,7 @@ def test_every_rule_is_here() -> None:
         "metrics-collected",
         "metrics-twice",
         "multi-networking",
+        "namespace-data",
         "network-policy",
         "node-addresses",
         "private-access",

@@ -44,6 +44,11 @@ def is_judged(type_: str) -> bool:
     )
 
 
+def is_kept(type_: str, *, retained: Any, protected: Any) -> bool:
+    """Return whether Pulumi never deletes a resource: it leaves it, or refuses to, which counts for a Namespace."""
+    return bool(retained or (protected and type_ == "kubernetes:core/v1:Namespace"))
+
+
 def named(resource: Resource, of_program: str, name: str | None = None) -> Resource:
     """A resource; a node pool or a Kubernetes object without a name with the one that Pulumi makes of the program's."""
     type_, inputs = resource

@@ -27,7 +27,7 @@ from ml_foundations.planning.verdict.platform_cost import platform_cost
 from ml_foundations.planning.verdict.quota_names import quota_findings
 from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.references import with_references
-from ml_foundations.planning.verdict.retained import retained
+from ml_foundations.planning.verdict.retained import lost_with_namespaces, retained
 from ml_foundations.planning.verdict.values import with_values
 from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.planning.verdict.webhooks import webhook_findings
@@ -71,14 +71,20 @@ def judge_program(
     verdicts = with_values(verdicts, objects, accepted)
     charts = [str(inputs.get("namespace")) for type_, inputs in found if type_ == RELEASE]
     verdicts = with_references(verdicts, objects, in_own_cluster=bool(clusters), charts=charts, accepted=accepted)
+    left = [inputs for _, inputs in kept]
     missing = (explain.finding(each, Verdict.CANNOT_FIT) for each in without_controller(found))
     placeholders = () if rehearsed else placeholder_findings(found)
     of_platform = (*platform_findings(found, nodes), *gpu_operator_findings(found, nodes))
-    more = (*of_platform, *_object_findings(found), *missing, *placeholders)
+    more = (
+        *of_platform,
+        *_object_findings(found),
+        *missing,
+        *placeholders,
+        *lost_with_namespaces(verdicts.stored, objects, left),
+    )
     is_refused = any(each.severity is Severity.ERROR and each.rule not in accepted for each in more)
     cannot = Verdict.CANNOT_FIT if is_refused else verdicts.stack
     cost = replace(verdicts.cost, platform=tuple(platform_cost(found, nodes, verdicts.cost.region)))
-    left = (inputs for _, inputs in kept)
     return replace(
         verdicts,
         stack=cannot,

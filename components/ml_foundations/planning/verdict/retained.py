@@ -6,8 +6,12 @@ from decimal import Decimal
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH
 from ml_foundations.kubernetes.objects import Manifest, name_of, namespace_of, section
+from ml_foundations.planning.model.decisions import Verdict
+from ml_foundations.planning.model.refusals import told
 from ml_foundations.planning.model.volumes import Stored
+from ml_foundations.planning.verdict import explain
 from ml_foundations.planning.verdict.cost import piece
+from ml_foundations.planning.verdict.findings import Finding
 
 _MOST_NAMED = 5
 
@@ -35,6 +39,22 @@ def retained(
     for each in objects:
         if each.get("kind") == "VolumeSnapshotClass" and each.get("deletionPolicy") == "Retain":
             yield Retained(f"snapshots of class {name_of(each)}", "the class has deletionPolicy Retain", None)
+
+
+def lost_with_namespaces(
+    stored: Iterable[Stored], objects: Iterable[Manifest], kept: Iterable[Manifest]
+) -> Iterator[Finding]:
+    """Yield the claims that Pulumi keeps, in declared namespaces that it deletes, which take their claims along."""
+    left = [*kept]
+    of_claims = {(namespace_of(each), name_of(each)) for each in left if each.get("kind") == "PersistentVolumeClaim"}
+    deleted = {name_of(each) for each in objects if each.get("kind") == "Namespace"}
+    deleted -= {name_of(each) for each in left if each.get("kind") == "Namespace"}
+    for each in stored:
+        namespace, name = namespace_of(each.claim), name_of(each.claim)
+        is_kept = each.owner is None and (namespace, name) in of_claims
+        if is_kept and namespace in deleted and each.storage_class.get("reclaimPolicy") != "Retain":
+            about = f"PersistentVolumeClaim {namespace}/{name}"
+            yield explain.finding(told("namespace-takes-claims", object=about, namespace=namespace), Verdict.FITS)
 
 
 def _why(stored: Stored, kept: Iterable[tuple[str, str]]) -> str:

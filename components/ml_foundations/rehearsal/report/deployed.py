@@ -4,7 +4,7 @@ from itertools import compress
 from typing import Any
 
 from ml_foundations.kubernetes.trees import UNKNOWN
-from ml_foundations.planning.input.program import Resource, is_judged
+from ml_foundations.planning.input.program import Resource, is_judged, is_kept
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
@@ -16,7 +16,10 @@ def deployed(rehearsal: Rehearsal) -> tuple[list[Resource], list[Resource]]:
     latest = read_json(stack.state_file(rehearsal), {}).get("checkpoint", {}).get("latest") or {}
     resources = [each for each in latest.get("resources") or [] if is_judged(each["type"]) and not each.get("delete")]
     found = [(each["type"], _plain(each.get("inputs", {}))) for each in resources]
-    return found, [*compress(found, (each.get("retainOnDelete") for each in resources))]
+    kept = (
+        is_kept(each["type"], retained=each.get("retainOnDelete"), protected=each.get("protect")) for each in resources
+    )
+    return found, [*compress(found, kept)]
 
 
 def _plain(value: Any) -> Any:
