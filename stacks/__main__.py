@@ -71,9 +71,6 @@ def _node_pools(settings: stack_file.Settings, spec: GkeClusterSpec, cluster: An
     """Pools without GPUs first: GKE's own pods must find a place before GPU nodes come."""
     made = {"cluster_name": cluster.cluster_name, "node_service_account": cluster.node_service_account}
     pools = {name: pool.model_copy(update=made) for name, pool in settings.node_pools.items()}
-    for name, pool in settings.gpu_pools.items():
-        if "deletion_protection" not in pool.model_fields_set:  # else destroy stops at the pools
-            pools[name] = pools[name].model_copy(update={"deletion_protection": spec.deletion_protection})
     cpu = [_declare(f"{spec.name}-{name}", pool) for name, pool in pools.items() if name not in settings.gpu_pools]
     after_cpu = pulumi.ResourceOptions(depends_on=cpu)
     return cpu + [_declare(f"{spec.name}-{name}", pools[name], after_cpu) for name in settings.gpu_pools]

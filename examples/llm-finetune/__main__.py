@@ -33,7 +33,7 @@ h100 = GpuNodePool(
 
 kubernetes = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, h100]))
 storage = StorageClasses("storage", {"filestore": {"tiers": ["zonal"]}, "network": "finetune"}, kubernetes)
-team = TeamNamespace("llm", {"gpus": 16, "cpu": "416", "memory": "4Ti", "storage": "20Ti"}, kubernetes)
+team = TeamNamespace("llm", {"gpus": 16, "cpu": "416", "memory": "4Ti", "storage": "20Ti", "data": True}, kubernetes)
 
 
 def after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:

@@ -383,6 +383,9 @@ def test_gkes_own_metrics_of_gpus_give_way_to_the_operators() -> None:
 def test_gpu_pools_are_protected_as_the_cluster_is(protected: bool) -> None:
     pools = settings.parse(changed(("cluster.deletionProtection", protected))).gpu_pools
     assert {pool.deletion_protection for pool in pools.values()} == {protected}
+    own = ("nodePools.l4.deletionProtection", not protected)
+    pools = settings.parse(changed(("cluster.deletionProtection", protected), own)).gpu_pools
+    assert {name: pool.deletion_protection for name, pool in pools.items()} == {"l4": not protected, "a100": protected}
 
 
 def test_a_machine_that_the_catalog_lacks_is_declared_in_the_file() -> None:
