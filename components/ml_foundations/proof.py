@@ -126,7 +126,7 @@ class Proof:
 
     def _note_accepted(self) -> None:
         """Let the report of a rehearsal know which rules the program accepts."""
-        folder = Path(os.environ.get("ML_FOUNDATIONS_REHEARSAL", "/nowhere"))
+        folder = Path(os.environ.get("ML_FOUNDATIONS_REHEARSAL") or "/nowhere")
         if folder.is_dir():
             (folder / "accepted.json").write_text(json.dumps(sorted(self._accepted)))
 

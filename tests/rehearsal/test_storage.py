@@ -213,8 +213,10 @@ def test_a_pool_grows_in_the_zone_of_a_pods_disk(cloud: Cloud) -> None:
     until(lambda: len(cloud.running("data")) == 1)
     (zone,) = zones(cloud)
     crowd = next(other for other in ZONES if other != zone)
-    cloud.run("elsewhere", gpus=2, nodeSelector={labels.GKE_ZONE: zone})
-    until(lambda: len(cloud.running("elsewhere")) == 1)
+    cloud.stop("data")
+    until(lambda: not cloud.pods("run=data"), "the disk attaches to one node at a time")
+    cloud.run("elsewhere", gpus=2, copies=2, nodeSelector={labels.GKE_ZONE: zone})
+    until(lambda: len(cloud.running("elsewhere")) == 2)
     cloud.run("reader", gpus=2, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
     until(lambda: len(cloud.running("reader")) == 1)
     assert zones(cloud) == [zone] * 3, f"a pool that fills its zones alike would have gone to {crowd}"
