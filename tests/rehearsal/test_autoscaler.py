@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ml_foundations.catalog.pools import PoolGpu
 from ml_foundations.kubernetes.labels import GKE_REQUEST, GPU_RESOURCE, HOSTNAME, ZONE
 from ml_foundations.rehearsal.cli import _parser
 from ml_foundations.rehearsal.cloud import autoscaler, nodes
@@ -117,14 +118,14 @@ def apart(count: int) -> list[Object]:
 def test_queued_pools_grow_for_requests_alone() -> None:
     assert per_pool(planned(apart(2), QUEUED)) == {}
     asked = plan(apart(2), (), [], (BIG, QUEUED), None, lambda pod: None, queued=True)
-    assert (per_pool(asked), asked.unplaced) == ({"queued": 2}, 0)
+    assert (per_pool(asked), asked.unplaced) == ({"queued": 2}, ())
 
 
 def test_a_request_for_more_nodes_than_there_may_be_is_told_from_one_that_fits() -> None:
     small = replace(QUEUED, max_nodes=3)
     there = (nodes.new_node(small, small.zones[0], None, "earlier"),)
     assert there[0]["metadata"]["labels"][GKE_REQUEST] == "earlier"
-    assert plan(apart(3), there, [], (small,), None, lambda pod: None, queued=True).unplaced == 1
+    assert len(plan(apart(3), there, [], (small,), None, lambda pod: None, queued=True).unplaced) == 1
 
 
 def test_a_stockout_leaves_a_pool_fewer_nodes_than_it_may_have(tmp_path: Path) -> None:
@@ -152,5 +153,42 @@ def test_pods_that_only_room_keeps_apart_are_planned_for_in_one_pass(monkeypatch
     big = replace(L4, max_nodes=300)
     existing = tuple(nodes.new_node(big, big.zones[0], None) for _ in range(100))
     found = planned(pending(600, gpus=2, tolerations=[{"operator": "Exists"}]), big, existing=existing)
-    assert (per_pool(found), found.unplaced) == ({"l4": 200}, 300)
+    assert (per_pool(found), len(found.unplaced)) == ({"l4": 200}, 300)
     assert sum(looked) < 4 * 300, "each node is looked at once, and for each new one the pool and its zones"
+
+
+def reasons(found: Plan) -> list[str]:
+    return [each.reason for each in found.unplaced]
+
+
+def test_the_nearest_pool_and_what_it_lacks_are_reported() -> None:
+    """An inference server that needs more memory than a node of the GPU pool has free."""
+    small = replace(L4, name="inference", machine_type="g2-standard-8", gpu=PoolGpu("nvidia-l4", 1))
+    [pod] = pending(gpus=1, tolerations=[{"operator": "Exists"}])
+    pod["spec"]["containers"][0]["resources"]["requests"] = {"memory": "28Gi"}
+    [reason] = reasons(planned([pod], BIG, small))
+    assert 'the nearest, "inference", does not take it: it needs 28Gi memory, and ' in reason
+    assert "Request at most " in reason
+
+
+def test_a_pool_with_all_its_nodes_is_reported_as_that() -> None:
+    full = replace(BIG, max_nodes=1)
+    found = planned(pending(3, **anti_affinity(HOSTNAME)), full)
+    assert reasons(found) == [f'a node of "{BIG.name}" has the room, and no more nodes may come there for it'] * 2
+
+
+def test_pods_that_other_pods_keep_off_new_nodes_are_reported_as_that() -> None:
+    [reason] = set(reasons(planned(pending(5, **anti_affinity(ZONE)))))
+    assert reason == f'on a new node of "{BIG.name}" its affinity, anti-affinity or topology spread would not hold'
+
+
+def test_disks_out_of_reach_are_reported_as_that() -> None:
+    assert reasons(planned(pending(), zones=frozenset())) == [
+        "no node pool is in a zone where it reaches all of its disks"
+    ]
+
+
+def test_no_node_is_made_for_the_pod_of_a_daemon_set() -> None:
+    [pod] = pending()
+    pod["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "agent", "uid": "u"}]
+    assert planned([pod]) == Plan()

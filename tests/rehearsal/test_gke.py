@@ -752,3 +752,16 @@ def test_an_address_follows_from_the_object_and_is_its_own_while_there_is_one() 
     second = load_balancers.address("a", {first})
     assert second != first
     assert load_balancers.address("a", load_balancers.ADDRESSES) == first
+
+
+def test_the_autoscaler_reports_which_pool_is_the_nearest_and_what_it_lacks(cloud: Cloud) -> None:
+    cloud.store.save_pool(L4)
+    cloud.run("greedy", gpus=4)
+    events = "/api/v1/namespaces/default/events"
+    until(lambda: cloud.api.get(events, fieldSelector="reason=NotTriggerScaleUp")["items"])
+    *_, event = cloud.api.get(events, fieldSelector="reason=NotTriggerScaleUp")["items"]
+    lack = f'the nearest, "l4", does not take it: it needs 4 {GPU_RESOURCE}, and 2 is free, 2 short'
+    assert (event["type"], event["involvedObject"]["name"]) == ("Normal", "greedy-0")
+    assert event["message"].startswith("pod didn't trigger scale-up: ") and lack in event["message"]
+    [row] = [row for row in contents.collect(cloud.rehearsal).workloads if row.name == "greedy-0"]
+    assert lack in row.reason

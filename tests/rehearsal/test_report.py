@@ -119,7 +119,7 @@ def test_events_are_read_only_of_a_namespace_where_something_does_not_start() ->
         meta = {"name": "p", "namespace": "team", "uid": f"p-{phase}"}
         pod = {"metadata": meta, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": phase}}
         api: Any = Answers()
-        [row] = workloads.collect(api, [pod], {}, [])
+        [row] = workloads.collect(api, [pod], {}, {}, [])
         return row.reason
 
     assert reason("Running") == ""

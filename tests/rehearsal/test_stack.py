@@ -242,7 +242,7 @@ def test_a_claim_of_more_gpus_than_a_node_has_stays_pending(dev: Checkout) -> No
     )
     assert result.returncode == 0, result.stderr
     try:
-        until(lambda: f"Insufficient {GPU}" in row(dev, "greedy").reason)
+        until(lambda: f"it needs 64 {GPU}" in row(dev, "greedy").reason)
         assert row(dev, "greedy").state == "Pending"
     finally:
         dev.shell("kubectl delete pod greedy --now")

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
@@ -11,10 +11,13 @@ from itertools import chain, repeat, starmap
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, section
+from ml_foundations.planning.model.decisions import Shortage
 from ml_foundations.planning.model.nodes import EXPENDABLE_BELOW, node_class
 from ml_foundations.planning.model.places import Place, PodClass, carrying, pod_of, take
+from ml_foundations.planning.model.workloads import PodSet
 from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.one_pod import placeable
+from ml_foundations.planning.verdict import shortage
 from ml_foundations.rehearsal.cloud import nodes
 from ml_foundations.rehearsal.cloud.store import Pool
 
@@ -28,7 +31,7 @@ class _Kind:
     """Pending pods that the scheduler treats alike."""
     zones: frozenset[str] | None
     """The zones of their disks; None where any zone will do."""
-    count: int = 0
+    pending: list[Manifest] = field(default_factory=list[Manifest])
 
     def reaches(self, place: Place) -> bool:
         return self.zones is None or _pool_and_zone(place.node.manifest)[1] in self.zones
@@ -46,13 +49,20 @@ class _Kind:
 
 
 @dataclass(frozen=True)
+class Unplaced:
+    """A pending pod for which no more nodes may come."""
+
+    pod: Manifest
+    reason: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """What the autoscaler found: nodes to add, by pool and zone, and nodes that pending pods will use."""
 
     new_nodes: Counter[tuple[str, str]] = field(default_factory=Counter)
     needed: frozenset[str] = frozenset()
-    unplaced: int = 0
-    """Pending pods for which no more nodes may come."""
+    unplaced: tuple[Unplaced, ...] = ()
 
 
 def is_finished(pod: Manifest) -> bool:
@@ -106,17 +116,18 @@ def plan(
         return Plan()
     # A pod template has the two keys of a pod that are looked at.
     daemons = [pod_of(item["spec"]["template"]) for item in daemon_sets]
-    growing = {pool.name: pool for pool in pools if pool.autoscaled and pool.queued is queued}
+    declared = {pool.name: pool for pool in pools}
+    growing = {name: pool for name, pool in declared.items() if pool.autoscaled and pool.queued is queued}
     busy = busy_by_node(pods)
     usable = () if queued else (node for node in existing if not section(node, "spec").get("unschedulable"))
     places = [_place(_ready(node), daemons, map(pod_of, busy.get(name_of(node), ()))) for node in usable]
-    blank = cache(lambda pool, zone: _place(nodes.node_template(growing[pool], zone, operator), daemons))
+    blank = cache(lambda pool, zone: _place(nodes.node_template(declared[pool], zone, operator), daemons))
     sizes = Counter(map(_pool_and_zone, existing))
     new: Counter[tuple[str, str]] = Counter()
     needed: set[str] = set()
-    unplaced = 0
+    unplaced: list[Unplaced] = []
     for kind in kinds:
-        left, repels = kind.count, any(pod.anti_affinity for place in places for pod in place.running)
+        left, repels = len(kind.pending), any(pod.anti_affinity for place in places for pod in place.running)
         is_alone = kind.pod.is_simple and not repels
         taking = _taking(kind, places, is_alone)
         while left:
@@ -125,7 +136,9 @@ def plan(
                 fresh = starmap(blank, _may_grow(growing.values(), sizes))
                 chosen = _cheapest(kind, left, fresh, [] if is_alone else places, sizes, growing)
                 if chosen is None:
-                    unplaced += left
+                    blanks = [blank(pool.name, zone) for pool in declared.values() for zone in pool.zones]
+                    reason = _reason(kind, blanks, set(_may_grow(growing.values(), sizes)))
+                    unplaced += [Unplaced(pod, reason) for pod in kind.pending[-left:]]
                     break
                 place = replace(chosen, free=dict(chosen.free))
                 places.append(place)
@@ -133,7 +146,32 @@ def plan(
                 sizes[_pool_and_zone(place.node.manifest)] += 1
             needed.add(place.node.name)
             left -= kind.put(place, left)
-    return Plan(new, frozenset(needed - {""}), unplaced)
+    return Plan(new, frozenset(needed - {""}), tuple(unplaced))
+
+
+def _reason(kind: _Kind, blanks: Iterable[Place], growing: Set[tuple[str, str]]) -> str:
+    """Return why no pool gets a new node for a pod: what the nearest pool lacks, or what keeps one from growing."""
+    places = [
+        Place(replace(place.node, name=_pool_and_zone(place.node.manifest)[0]), place.free, place.running)
+        for place in blanks
+        if kind.reaches(place)
+    ]
+    if kind.zones is not None and not places:
+        return "no node pool is in a zone where it reaches all of its disks"
+    able = [place for place in places if _is_able(kind.pod, place)]
+    names = shortage.names(dict.fromkeys(f'"{place.node.name}"' for place in able))
+    if any(_pool_and_zone(place.node.manifest) in growing for place in able):
+        return f"on a new node of {names} its affinity, anti-affinity or topology spread would not hold"
+    if able:
+        return f"a node of {names} has the room, and no more nodes may come there for it"
+    pods = PodSet({}, kind.pod.spec, kind.pod.labels, 1, "spec", "replicas")
+    refusal = shortage.words(Shortage(pods, kind.pod, places, 0, 0, "", 1))
+    return f"{refusal.message}. {refusal.remedy}"
+
+
+def _is_able(pod: PodClass, place: Place) -> bool:
+    """Return whether a place takes a pod, whatever other pods there are."""
+    return place.room(pod) > 0 and not refusals(pod, place.node)
 
 
 def _taking(kind: _Kind, places: list[Place], is_alone: bool) -> Iterator[Place | None]:
@@ -148,16 +186,17 @@ def _taking(kind: _Kind, places: list[Place], is_alone: bool) -> Iterator[Place 
 def _kinds(pods: Iterable[Manifest], zones_of_disks: Callable[[Manifest], frozenset[str] | None]) -> Iterable[_Kind]:
     kinds: dict[str, _Kind] = {}
     for pod in pods:
-        # Pods that claim devices get their nodes from dra.Driver.
+        # Pods that claim devices get their nodes from dra.Driver; a DaemonSet's pod is for a node that exists.
         is_expendable = pod["spec"].get("priority", 0) < EXPENDABLE_BELOW
-        if not is_unschedulable(pod) or pod["spec"].get("resourceClaims") or is_expendable:
+        is_other = pod["spec"].get("resourceClaims") or is_of_daemon_set(pod)
+        if not is_unschedulable(pod) or is_other or is_expendable:
             continue
         found, zones = pod_of(pod), zones_of_disks(pod)
         same = [pod["spec"].get(key) for key in ("affinity", "topologySpreadConstraints")]
         amounts, ports = sorted(found.requests.items()), sorted(found.ports)
         where = None if zones is None else sorted(zones)
         key = json.dumps([found.namespace, str(found.node_key), same, amounts, ports, where])
-        kinds.setdefault(key, _Kind(found, zones)).count += 1
+        kinds.setdefault(key, _Kind(found, zones)).pending.append(pod)
     return kinds.values()
 
 

@@ -3,13 +3,13 @@
 import logging
 import time
 
-from ml_foundations.kubernetes.objects import name_of, namespace_of
+from ml_foundations.kubernetes.objects import Manifest, name_of, namespace_of
 from ml_foundations.rehearsal.api import Api, Object
 
 _log = logging.getLogger(__name__)
 
 
-def reference(item: Object, kind: str) -> Object:
+def reference(item: Manifest, kind: str) -> Object:
     """A reference to an object of the core group."""
     return {"kind": kind, "apiVersion": "v1"} | {key: item["metadata"][key] for key in ("name", "namespace", "uid")}
 
@@ -20,14 +20,18 @@ def now() -> str:
 
 
 class Recorder:
-    """Reports what a component warns of: of each object once."""
+    """Reports what a component says of objects: of each object once."""
 
     def __init__(self, api: Api, component: str) -> None:
         self._api, self._component = api, component
         self._said: set[tuple[str, str]] = set()
 
-    def warn(self, item: Object, kind: str, reason: str, message: str) -> None:
+    def warn(self, item: Manifest, kind: str, reason: str, message: str) -> None:
         """Make a warning about an object of the core group."""
+        self.note(item, kind, reason, message, "Warning")
+
+    def note(self, item: Manifest, kind: str, reason: str, message: str, severity: str = "Normal") -> None:
+        """Make an event about an object of the core group."""
         said = (item["metadata"]["uid"], message)
         if said in self._said:
             return
@@ -35,7 +39,7 @@ class Recorder:
         event = {
             "metadata": {"generateName": f"{name_of(item)}.", "namespace": namespace_of(item)},
             "involvedObject": reference(item, kind),
-            "type": "Warning",
+            "type": severity,
             "reason": reason,
             "message": message,
             "source": {"component": self._component},

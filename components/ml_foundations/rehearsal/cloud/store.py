@@ -109,7 +109,8 @@ class Store:
         """Note something, as a whole.
 
         ``sizes``: the nodes that each pool is meant to have now; ``scale_down_seconds``: how long a node may idle;
-        ``ran_on``: by uid of a Job, the nodes where its pods ended; ``stock``: nodes by pool, where they are scarce.
+        ``ran_on``: by uid of a Job, the nodes where its pods ended; ``stock``: nodes by pool, where they are scarce;
+        ``unplaced``: by uid of a pod, why no pool gets a node for it.
         """
         write_json(self.root / f"{name}.json", data)
 

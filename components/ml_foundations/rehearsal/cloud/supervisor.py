@@ -14,7 +14,8 @@ from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_o
 from ml_foundations.rehearsal.access import Access
 from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import addons, autoscaler, dra, kubelet, load_balancers, nodes, operator, volumes
-from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, Plan, is_busy, is_finished
+from ml_foundations.rehearsal.cloud.autoscaler import REMOVING_TAINT, Plan, Unplaced, is_busy, is_finished
+from ml_foundations.rehearsal.cloud.events import Recorder
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.preemption import Preemption
 from ml_foundations.rehearsal.cloud.provisioning import Requests
@@ -53,6 +54,7 @@ class Supervisor:
         """The pools that did not get their nodes in the last round: no pod is to wait for them."""
         self._idle_since: dict[str, float] = {}
         self._known_sizes: dict[str, int] = self._store.noted("sizes", {})
+        self._known_unplaced: dict[str, str] = self._store.noted("unplaced", {})
         self._informers: list[Informer] = []
         self._settled: dict[str, tuple[tuple[Pool, operator.Operator | None], dict[str, Object]]] = {}
         """By pool: what its nodes were last compared with, and the nodes that were found to be so."""
@@ -74,6 +76,7 @@ class Supervisor:
         self._drivers = follow(_DRIVERS)
         self._dra = dra.Driver(self._api, follow(dra.SLICES), follow(dra.CLAIMS))
         self._requests = Requests(self._api)
+        self._recorder = Recorder(self._api, "cluster-autoscaler")
         self._preemption = Preemption(self._api)
         balanced = map(follow, (load_balancers.SERVICES, load_balancers.INGRESSES, load_balancers.CLASSES))
         self._load_balancers = load_balancers.LoadBalancers(self._api, *balanced)
@@ -170,6 +173,8 @@ class Supervisor:
                 plan = self._plan(pods, growing, [node for group in by_pool.values() for node in group])
             with attempt("nodes for claimed devices"):
                 plan.new_nodes.update(self._dra.growth(has_dra, pods, growing, by_pool))
+        with attempt("the pods without a node"):
+            self._decline(plan.unplaced)
         if any(pool.queued for pool in known.values()):
             with attempt("ProvisioningRequests"):
                 self._grant(known, by_pool, sizes)
@@ -211,6 +216,16 @@ class Supervisor:
     def _plan(self, pods: list[Object], pools: Iterable[Pool], there: list[Object], queued: bool = False) -> Plan:
         known = self._daemon_sets.items(), pools, self._operator, self._disks.zones
         return autoscaler.plan(pods, there, *known, queued=queued)
+
+    def _decline(self, unplaced: Sequence[Unplaced]) -> None:
+        """Report the pods for which no node is made, and why."""
+        found = {each.pod["metadata"]["uid"]: each.reason for each in unplaced}
+        if found != self._known_unplaced:
+            self._store.note("unplaced", found)
+            self._known_unplaced = found
+        for each in unplaced:
+            said = f"pod didn't trigger scale-up: {each.reason}"
+            self._recorder.note(each.pod, "Pod", "NotTriggerScaleUp", said)
 
     def _grant(self, pools: Mapping[str, Pool], by_pool: Mapping[str, list[Object]], sizes: Counter[str]) -> None:
         """Make the nodes of ProvisioningRequests: new ones for each, whatever is there."""

@@ -103,7 +103,9 @@ def _of_replica(rehearsal: Rehearsal) -> Report:
     history = store.noted("ran_on", {})
     pool_by_node = {node: pool for nodes in history.values() for node, pool in nodes.items()}
     pool_by_node |= {name_of(node): pool_of(node) for node in nodes}
-    found = workloads.collect(api, pods, history, _without_operator(rehearsal, api, declared))
+    found = workloads.collect(
+        api, pods, history, store.noted("unplaced", {}), _without_operator(rehearsal, api, declared)
+    )
     return Report(
         stack=rehearsal.stack,
         pools=[pool | {"name": within(rehearsal, pool["name"])} for pool in _pools(nodes, pods, declared)],

@@ -46,9 +46,21 @@ class Workload:
 
 
 def collect(
-    api: Api, all_pods: list[Object], history: Mapping[str, Manifest], without_operator: list[str]
+    api: Api,
+    all_pods: list[Object],
+    history: Mapping[str, Manifest],
+    unplaced: Mapping[str, str],
+    without_operator: list[str],
 ) -> list[Workload]:
-    """Every workload that somebody declared, those of the system apart."""
+    """Return every workload that somebody declared, without those of the system.
+
+    Args:
+        api: The replica.
+        all_pods: Its pods.
+        history: The nodes where pods ended, by uid of their Job.
+        unplaced: Why the autoscaler makes no node for a pod, by its uid.
+        without_operator: The pools that leave their GPUs to an operator that is missing.
+    """
 
     def ours(path: str) -> list[Object]:
         found = api.find(path) or {"items": []}  # not every cluster has every kind
@@ -62,7 +74,7 @@ def collect(
     pods = [pod for pod in all_pods if not is_system(namespace_of(pod))]
     jobs = ours("/apis/batch/v1/jobs")
     queued = {uid: item for item in ours(_QUEUED) for uid in owners(item)}
-    seen = _Evidence(pods, warnings, history, without_operator, queued)
+    seen = _Evidence(pods, warnings, history, unplaced, without_operator, queued)
     kinds = ("Deployment", "ReplicaSet", "StatefulSet")
     replicated = ((kind, item) for kind in kinds for item in _declared(ours(f"/apis/apps/v1/{kind.lower()}s")))
     rows = [
@@ -93,6 +105,7 @@ class _Evidence:
     warnings: Callable[[str], list[Object]]
     """Those of a namespace but the scheduler's: asked for where needed, as the server reads all events to find them."""
     history: Mapping[str, Mapping[str, str]]
+    unplaced: Mapping[str, str]
     without_operator: list[str]
     queued: dict[str, Object]
     """Kueue's object of a workload, by the workload's uid."""
@@ -128,9 +141,10 @@ class _Evidence:
         return "Suspended", reserved.get("message", "")
 
     def unscheduled(self, pod: Object) -> str:
-        """Why a pod has no node, or does not start there: the cause where it is known, then the scheduler's words."""
+        """Return why a pod has no node, or does not start there: the autoscaler's words, or else the scheduler's."""
         scheduled = condition(pod, "PodScheduled")
-        said = scheduled.get("message", "") if scheduled.get("status") == "False" else ""
+        is_unscheduled = scheduled.get("status") == "False"
+        said = self.unplaced.get(pod["metadata"]["uid"]) or scheduled.get("message", "") if is_unscheduled else ""
         if pod["status"]["phase"] == "Pending":
             said = said or self._warned(pod, *_KEPT_FROM_STARTING)
         if said and self.without_operator and GPU_RESOURCE in pod_requests(pod["spec"]):
