@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -179,5 +180,45 @@ def test_a_program_that_leaves_its_nodes_to_autopilot(tools: Tools, tmp_path: Pa
         assert "it ran on 3 assumed ones" in done.stdout
         kept = (path.read_text(errors="replace") for path in root.rglob("*.json"))
         assert not any("PRIVATE KEY" in text or 'service_account"' in text for text in kept), "a secret is written down"
+    finally:
+        rehearse(tmp_path, "down")
+
+
+TOO_LARGE = """
+import pulumi
+import pulumi_gcp as gcp
+import pulumi_kubernetes as k8s
+
+made = gcp.container.Cluster("lab", location="us-central1-a", initial_node_count=1, remove_default_node_pool=True)
+gcp.container.NodePool("system", cluster=made.name, location=made.location, node_count=1,
+    node_config={"machine_type": "n2-standard-4"})
+gcp.container.NodePool("gpu", cluster=made.name, location=made.location, autoscaling={"max_node_count": 2},
+    node_config={"machine_type": "g2-standard-8", "guest_accelerators": [{"type": "nvidia-l4", "count": 1}]})
+opts = pulumi.ResourceOptions(provider=k8s.Provider("there", kubeconfig=made.endpoint.apply(lambda _: "{}")))
+labels = {"app": "vllm"}
+resources = {"requests": {"memory": "28Gi"}, "limits": {"nvidia.com/gpu": "1"}}
+template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}}
+k8s.apps.v1.Deployment("vllm", metadata={"name": "vllm", "namespace": "default"},
+    spec={"selector": {"match_labels": labels}, "template": template}, opts=opts)
+k8s.core.v1.Service("vllm", metadata={"name": "vllm", "namespace": "default"},
+    spec={"selector": labels, "ports": [{"port": 80}]}, opts=opts)
+"""
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_program_whose_pods_no_node_takes_ends_early_and_says_why(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: lab\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {gcp:project: acme}\n")
+    (tmp_path / "__main__.py").write_text(TOO_LARGE)
+    try:
+        began = time.monotonic()
+        done = rehearse(tmp_path, "up")
+        said = " ".join((done.stdout + done.stderr).split())
+        assert done.returncode == 1, said
+        assert time.monotonic() - began < 300, "the wait of a Deployment is 10 minutes"
+        assert (
+            'no node can ever take its pods: each pod needs 1 nvidia.com/gpu, 28Gi memory; the nearest, "gpu"' in said
+        )
+        assert "Request at most" in said
     finally:
         rehearse(tmp_path, "down")

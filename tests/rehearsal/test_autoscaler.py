@@ -14,7 +14,7 @@ from ml_foundations.rehearsal.cloud.autoscaler import Plan, is_unschedulable, pl
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.layout import Rehearsal
 
-from tests.support.simulation import L4, SYSTEM, Object
+from tests.support.simulation import L4, SYSTEM, ZONES, Object
 
 LABELS = {"app": "a"}
 SELECTOR = {"labelSelector": {"matchLabels": LABELS}}
@@ -192,3 +192,19 @@ def test_no_node_is_made_for_the_pod_of_a_daemon_set() -> None:
     [pod] = pending()
     pod["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "agent", "uid": "u"}]
     assert planned([pod]) == Plan()
+
+
+def hopeless(found: Plan) -> list[bool]:
+    return [each.is_hopeless for each in found.unplaced]
+
+
+def test_only_pods_that_no_empty_or_new_node_takes_are_hopeless() -> None:
+    full = replace(BIG, max_nodes=1)
+    assert hopeless(planned(pending(2, **anti_affinity(HOSTNAME)), full)) == [False], "a node may become free"
+    assert hopeless(planned(pending(), zones=frozenset())) == [False], "a claim may be made yet"
+    greedy = pending(gpus=3, tolerations=[{"operator": "Exists"}])
+    assert hopeless(planned(greedy, BIG, L4)) == [True]
+    other = nodes.new_node(replace(L4, name="other", gpu=PoolGpu("nvidia-l4", 4)), ZONES[0], None)
+    other["spec"]["unschedulable"] = True
+    given = plan(greedy, (), [], (BIG, L4), None, lambda pod: None, brought=(other,))
+    assert hopeless(given) == [False], "a cordoned node of no pool may take it"

@@ -26,6 +26,7 @@ from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
 from ml_foundations.rehearsal.control_plane import kwok
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins import under_way
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, output, user_errors
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
 from ml_foundations.rehearsal.report.workloads import STEADY
@@ -67,6 +68,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     )
     stack.process(rehearsal).stop()  # that of an interrupted run, which may be at making a cluster
     (rehearsal.root / fleet.ACCEPTED).unlink(missing_ok=True)  # the program notes it anew, if it has a Proof
+    files.remove(rehearsal.root / under_way.FOLDER)  # calls that were killed
     with stack.begun(rehearsal) as begun:
         for each in rehearsal.replicas:
             Store(each).note("stock", dict(args.stock))

@@ -54,6 +54,8 @@ class Unplaced:
 
     pod: Manifest
     reason: str
+    is_hopeless: bool
+    """Whether no node takes it, even an empty one or a new one of any pool."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,13 @@ def plan(
     zones_of_disks: Callable[[Manifest], frozenset[str] | None],
     *,
     queued: bool = False,
+    brought: Sequence[Manifest] = (),
 ) -> Plan:
     """Fit the unschedulable of all pods on existing nodes, then on as few and as cheap new ones as possible.
 
     DaemonSets take part of each node. A pod reaches its disks in some zones; None where any will do. Queued is what is
-    for a ProvisioningRequest: it gets new nodes only, of queued pools, which grow for no other.
+    for a ProvisioningRequest: it gets new nodes only, of queued pools, which grow for no other. Brought nodes have no
+    pool.
     """
     kinds = sorted(_kinds(pods, zones_of_disks), key=lambda kind: kind.size, reverse=True)
     if not kinds:
@@ -138,7 +142,9 @@ def plan(
                 if chosen is None:
                     blanks = [blank(pool.name, zone) for pool in declared.values() for zone in pool.zones]
                     reason = _reason(kind, blanks, set(_may_grow(growing.values(), sizes)))
-                    unplaced += [Unplaced(pod, reason) for pod in kind.pending[-left:]]
+                    empty = (_place(_emptied(node), daemons) for node in (*existing, *brought))
+                    is_hopeless = not any(_is_able(kind.pod, place) for place in chain(blanks, empty))
+                    unplaced += [Unplaced(pod, reason, is_hopeless) for pod in kind.pending[-left:]]
                     break
                 place = replace(chosen, free=dict(chosen.free))
                 places.append(place)
@@ -171,7 +177,7 @@ def _reason(kind: _Kind, blanks: Iterable[Place], growing: Set[tuple[str, str]])
 
 def _is_able(pod: PodClass, place: Place) -> bool:
     """Return whether a place takes a pod, whatever other pods there are."""
-    return place.room(pod) > 0 and not refusals(pod, place.node)
+    return place.room(pod) > 0 and not any(refusal.certain for refusal in refusals(pod, place.node))
 
 
 def _taking(kind: _Kind, places: list[Place], is_alone: bool) -> Iterator[Place | None]:
@@ -212,6 +218,12 @@ def _ready(node: Manifest) -> Manifest:
     passing = ("node.kubernetes.io/", REMOVING_TAINT)
     kept = [taint for taint in items(spec, "taints") if not taint["key"].startswith(passing)]
     return {**node, "spec": {**spec, "taints": kept}}
+
+
+def _emptied(node: Manifest) -> Manifest:
+    """Return the node as it may become: ready, not cordoned and without pods."""
+    node = _ready(node)
+    return {**node, "spec": {**node["spec"], "unschedulable": False}}
 
 
 def _pool_and_zone(node: Manifest) -> tuple[str, str]:

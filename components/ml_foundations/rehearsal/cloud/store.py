@@ -110,7 +110,8 @@ class Store:
 
         ``sizes``: the nodes that each pool is meant to have now; ``scale_down_seconds``: how long a node may idle;
         ``ran_on``: by uid of a Job, the nodes where its pods ended; ``stock``: nodes by pool, where they are scarce;
-        ``unplaced``: by uid of a pod, why no pool gets a node for it.
+        ``unplaced``: by uid of a pod, why no pool gets a node for it; ``hopeless``: those that no node can ever take,
+        and when the round began that found it.
         """
         write_json(self.root / f"{name}.json", data)
 

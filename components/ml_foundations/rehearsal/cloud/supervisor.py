@@ -54,6 +54,7 @@ class Supervisor:
         """The pools that did not get their nodes in the last round: no pod is to wait for them."""
         self._idle_since: dict[str, float] = {}
         self._known_sizes: dict[str, int] = self._store.noted("sizes", {})
+        self._had_hopeless = True
         self._known_unplaced: dict[str, str] = self._store.noted("unplaced", {})
         self._informers: list[Informer] = []
         self._settled: dict[str, tuple[tuple[Pool, operator.Operator | None], dict[str, Object]]] = {}
@@ -109,6 +110,7 @@ class Supervisor:
 
     def reconcile(self) -> None:
         """One round: DaemonSets, scaling, nodes, disks, addresses, history; each has its turn, whatever else fails."""
+        began = time.time()
         pools, clusters = self._store.available_pools(), self._store.clusters()
         # Nodes that a program leaves to others: its cluster exists already, or is Autopilot's.
         inputs = [cluster.get("inputs") or {} for cluster in clusters.values()]
@@ -135,7 +137,7 @@ class Supervisor:
             for node in self._preemption.reconcile(self._nodes.items(), pods, pools):
                 self._delete_node(node, "is taken back by Google")
         with attempt("scaling"):
-            self._scale(pools, pods, has_dra)
+            self._scale(pools, pods, has_dra, began)
         with attempt("devices"):
             self._dra.reconcile(has_dra, pools, self._nodes_by_pool())
         # A cluster that exists already has all of GKE's drivers.
@@ -158,7 +160,7 @@ class Supervisor:
         elif not pools and not are_brought and any(map(autoscaler.is_unschedulable, self._pods.items())):
             self._store.save_pool(ASSUMED)
 
-    def _scale(self, pools: Mapping[str, Pool], pods: list[Object], has_dra: bool) -> None:
+    def _scale(self, pools: Mapping[str, Pool], pods: list[Object], has_dra: bool, began: float) -> None:
         """Bring the nodes of each pool to the number that it should have now, and to what it declares."""
         by_pool, sizes, templates = self._nodes_by_pool(), self._sizes(pools), self._templates(pools)
         busy = autoscaler.busy_by_node(pods)
@@ -174,7 +176,9 @@ class Supervisor:
             with attempt("nodes for claimed devices"):
                 plan.new_nodes.update(self._dra.growth(has_dra, pods, growing, by_pool))
         with attempt("the pods without a node"):
-            self._decline(plan.unplaced)
+            # Of a pool that is not known nothing is certain, nor of nodes that are only assumed.
+            is_certain = len(growing) == len(pools) > 0 and ASSUMED.name not in pools
+            self._decline(plan.unplaced, is_certain, began)
         if any(pool.queued for pool in known.values()):
             with attempt("ProvisioningRequests"):
                 self._grant(known, by_pool, sizes)
@@ -215,10 +219,15 @@ class Supervisor:
 
     def _plan(self, pods: list[Object], pools: Iterable[Pool], there: list[Object], queued: bool = False) -> Plan:
         known = self._daemon_sets.items(), pools, self._operator, self._disks.zones
-        return autoscaler.plan(pods, there, *known, queued=queued)
+        brought = [node for node in self._nodes.items() if not nodes.is_simulated(node)]
+        return autoscaler.plan(pods, there, *known, queued=queued, brought=brought)
 
-    def _decline(self, unplaced: Sequence[Unplaced]) -> None:
-        """Report the pods for which no node is made, and why."""
+    def _decline(self, unplaced: Sequence[Unplaced], is_certain: bool, began: float) -> None:
+        """Report the pods for which no node is made, and why; of a certain round also those that can never have one."""
+        hopeless = {each.pod["metadata"]["uid"]: each.reason for each in unplaced if each.is_hopeless and is_certain}
+        if hopeless or self._had_hopeless:
+            self._store.note("hopeless", {"began": began, "pods": hopeless})
+        self._had_hopeless = bool(hopeless)
         found = {each.pod["metadata"]["uid"]: each.reason for each in unplaced}
         if found != self._known_unplaced:
             self._store.note("unplaced", found)

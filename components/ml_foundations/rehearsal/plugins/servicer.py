@@ -14,6 +14,7 @@ from google.protobuf import empty_pb2, struct_pb2
 
 from ml_foundations.rehearsal.engine import protocol
 from ml_foundations.rehearsal.engine.protocol import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
+from ml_foundations.rehearsal.plugins import under_way
 from ml_foundations.rehearsal.plugins.provider import CheckError, Diff, InitFailedError, Provider, Resource, State
 from ml_foundations.rehearsal.plugins.values import Properties, kept_secret, read_struct, write_struct
 from ml_foundations.rehearsal.progress import RehearsalError
@@ -130,7 +131,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     ) -> Any:
         """Run a method of the provider, and turn its errors into the protocol's; inputs that were given stay secret."""
         try:
-            return method(*args)
+            with under_way.noted():
+                return method(*args)
         except InitFailedError as error:
             context.set_trailing_metadata((("grpc-status-details-bin", _details(error, given)),))
             context.abort(grpc.StatusCode.UNKNOWN, str(error))

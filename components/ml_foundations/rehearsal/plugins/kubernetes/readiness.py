@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from ml_foundations.rehearsal.api import Object, condition
+from ml_foundations.rehearsal.cloud.store import Store
+from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import annotations
 from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
@@ -37,15 +39,23 @@ def missing_at_refresh(client: Client, live: Object) -> str:
 def reasons(client: Client, live: Object) -> list[str]:
     """The cluster's own messages about why an object, or the pods of a workload, do not run."""
     if group_kind(live) == "Pod":
-        return _pod_reasons(live)
+        return _pod_reasons(live, _unplaced())
     # A Deployment's own conditions may be of an earlier try, so they end no wait.
     refused, stalled = condition(live, "ReplicaFailure"), condition(live, "Progressing")
     found = [item["message"] for item, bad in ((refused, "True"), (stalled, "False")) if item.get("status") == bad]
-    if labels := (live.get("spec", {}).get("selector") or {}).get("matchLabels"):
-        selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        pods = client.list("v1", "Pod", live["metadata"]["namespace"], labelSelector=selector)
-        found += [reason for pod in pods for reason in _pod_reasons(pod)]
-    return sorted(set(found))
+    unplaced = _unplaced()
+    return sorted({*found, *(reason for pod in pods_of(client, live) for reason in _pod_reasons(pod, unplaced))})
+
+
+def pods_of(client: Client, live: Object) -> list[Object]:
+    """Return the pods of a workload, by its selector; a Pod is its own."""
+    if group_kind(live) == "Pod":
+        return [live]
+    labels = (live.get("spec", {}).get("selector") or {}).get("matchLabels")
+    if not labels:
+        return []
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    return client.list("v1", "Pod", live["metadata"]["namespace"], labelSelector=selector)
 
 
 def is_complete(job: Object) -> bool:
@@ -181,9 +191,17 @@ _RULES: Mapping[str, Callable[[Client, Object], str]] = {
 }
 
 
-def _pod_reasons(pod: Object) -> list[str]:
+def _unplaced() -> dict[str, str]:
+    """Return why the autoscaler makes no node for a pod, by the pod's uid."""
+    stores = map(Store, Rehearsal.of_this_process().replicas)
+    return {uid: reason for store in stores for uid, reason in store.noted("unplaced", {}).items()}
+
+
+def _pod_reasons(pod: Object, unplaced: Mapping[str, str]) -> list[str]:
     name, scheduled = pod["metadata"]["name"], condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
+        if reason := unplaced.get(pod["metadata"]["uid"]):
+            return [f"pod {name}: {reason}"]
         return [f"pod {name}: {scheduled.get('reason')}: {scheduled.get('message')}"]
     waiting = [item.get("state", {}).get("waiting") for item in pod.get("status", {}).get("containerStatuses") or []]
     stuck = [item for item in waiting if item and item.get("reason") not in ("ContainerCreating", "PodInitializing")]

@@ -10,6 +10,7 @@ from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 from ml_foundations.rehearsal.plugins.kubernetes.objects import title
 from ml_foundations.rehearsal.plugins.kubernetes.readiness import Failure, missing, reasons
+from ml_foundations.rehearsal.plugins.kubernetes.vain import Vain
 from ml_foundations.rehearsal.progress import RehearsalError
 
 _SECONDS = 600
@@ -29,6 +30,7 @@ def until_ready(
         RehearsalError: it was deleted meanwhile.
     """
     deadline, said = time.monotonic() + seconds(live, allowed, _USUAL.get(group_kind(live), _SECONDS)), ""
+    vain = Vain(client)
     while True:
         latest, lack = _look(client, live)
         if latest is None:
@@ -36,6 +38,8 @@ def until_ready(
         live = latest
         if not lack:
             return live, []
+        if hopeless := vain.reason(live):
+            return live, [f"{title(live)}: no node can ever take its pods: {hopeless}"]
         if isinstance(lack, Failure) or time.monotonic() > deadline or cancelled.is_set():
             return live, [f"{title(live)}: {'interrupted' if cancelled.is_set() else lack}", *_reasons(client, live)]
         if lack != said:

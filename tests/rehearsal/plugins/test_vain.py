@@ -1,0 +1,119 @@
+"""The early end of a wait for pods that no node can ever take."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ml_foundations.rehearsal.api import Object
+from ml_foundations.rehearsal.cloud.store import Store
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins import under_way
+from ml_foundations.rehearsal.plugins.kubernetes import vain
+from ml_foundations.rehearsal.plugins.kubernetes.vain import Vain
+
+WHY = "each pod needs 28Gi memory"
+
+
+class Answers:
+    """A client that lists some pods."""
+
+    def __init__(self, *pods: Object) -> None:
+        self.pods = pods
+
+    def list(self, *_: str, **__: str) -> list[Object]:
+        return list(self.pods)
+
+
+def pod(uid: str, **spec: Any) -> Object:
+    return {"metadata": {"uid": uid}, "spec": spec}
+
+
+def deployment(**labels: str) -> Object:
+    metadata = {"name": "chat", "namespace": "default", "labels": labels}
+    spec = {"selector": {"matchLabels": {"app": "chat"}}}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture(autouse=True)
+def _a_call_under_way(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(vain, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    with under_way.noted():
+        yield
+
+
+def note(*uids: str, later: float = 30) -> None:
+    """Note pods that a round of the autoscaler found hopeless, which began some seconds from now."""
+    rehearsal = Rehearsal.of_this_process()
+    rehearsal.gke_dir.mkdir(exist_ok=True)
+    Store(rehearsal).note("hopeless", {"began": time.time() + later, "pods": dict.fromkeys(uids, WHY)})
+
+
+def said(live: Object, *pods: Object) -> str:
+    client: Any = Answers(*pods)
+    return Vain(client).reason(live)
+
+
+def test_a_wait_for_pods_that_no_node_takes_is_in_vain() -> None:
+    note("a", "b")
+    assert said(deployment(), pod("a"), pod("b")) == WHY
+
+
+def test_it_is_not_before_a_later_round_of_the_autoscaler_has_found_the_same() -> None:
+    note("a", later=10)
+    client: Any = Answers(pod("a"))
+    wait = Vain(client)
+    assert not wait.reason(deployment())
+    note("a", later=30)
+    assert wait.reason(deployment()) == WHY
+
+
+@pytest.mark.parametrize(
+    ("live", "pods"),
+    [
+        (deployment(), [pod("a"), pod("new")]),
+        (deployment(), [pod("a", nodeName="n")]),
+        (deployment(), []),
+        (deployment(**{"kueue.x-k8s.io/queue-name": "q"}), [pod("a")]),
+    ],
+    ids=["one may find a node", "it has a node", "no pods yet", "its queue may bring nodes"],
+)
+def test_a_doubt_lets_the_wait_go_on(live: Object, pods: list[Object]) -> None:
+    note("a")
+    assert not said(live, *pods)
+
+
+def test_anything_else_under_way_lets_the_wait_go_on() -> None:
+    note("a")
+    done, started = threading.Event(), threading.Event()
+
+    def make_a_pool() -> None:
+        with under_way.noted():
+            started.set()
+            done.wait()
+
+    other = threading.Thread(target=make_a_pool)
+    other.start()
+    started.wait()
+    try:
+        assert not said(deployment(), pod("a"))
+    finally:
+        done.set()
+        other.join()
+    assert said(deployment(), pod("a")) == WHY
+
+
+def test_as_many_waits_as_pulumi_makes_calls_may_keep_a_pool_from_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    note("a")
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    for index in range(3):
+        (Rehearsal.of_this_process().root / under_way.FOLDER / f"{index}").write_text("idle")
+    assert not said(deployment(), pod("a"))
+
+
+def test_a_server_that_does_not_answer_lets_the_wait_go_on() -> None:
+    note("a")
+    client: Any = None
+    assert not Vain(client).reason(deployment())
