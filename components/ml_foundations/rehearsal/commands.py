@@ -17,7 +17,6 @@ from ml_foundations.catalog.quotas import needed_apis
 from ml_foundations.kubernetes.words import number, verb
 from ml_foundations.planning.__main__ import tell
 from ml_foundations.planning.input.program import named
-from ml_foundations.planning.verdict.findings import Severity
 from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.retained import as_lines
 from ml_foundations.rehearsal import files
@@ -103,10 +102,8 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 def _warn_of_errors(rehearsal: Rehearsal) -> None:
     """Show what the proof finds in a deployment that failed: it is often the cause, and a program may have no Proof."""
-    for each in fleet.judged(rehearsal).findings:
-        if each.severity is Severity.ERROR:
-            text = f"warning: {each.object}: {each.message}. {each.remedy} [{each.rule}]"
-            console().print(text, markup=False)
+    for each in fleet.errors(fleet.judged(rehearsal), rehearsal):
+        console().print(f"warning: {each.object}: {each.message}. {each.remedy} [{each.rule}]", markup=False)
 
 
 def _refuse_early(rehearsal: Rehearsal) -> None:

@@ -89,11 +89,14 @@ def collect(rehearsal: Rehearsal) -> Fleet:
 def with_proof(report: Report, rehearsal: Rehearsal) -> Report:
     """Return the report with what the proof finds of the deployed stack: its errors, and what would stay."""
     verdicts = judged(rehearsal)
-    errors = tuple(finding for finding in verdicts.findings if finding.severity is Severity.ERROR)
+    return replace(report, retained=verdicts.retained, errors=errors(verdicts, rehearsal))
+
+
+def errors(verdicts: Verdicts, rehearsal: Rehearsal) -> tuple[Finding, ...]:
+    """Return the errors among verdicts that the program's Proof does not accept."""
     accepted = read_json(rehearsal.root / ACCEPTED, [])
-    return replace(
-        report, retained=verdicts.retained, errors=tuple(each for each in errors if each.rule not in accepted)
-    )
+    found = (finding for finding in verdicts.findings if finding.severity is Severity.ERROR)
+    return tuple(finding for finding in found if finding.rule not in accepted)
 
 
 def judged(rehearsal: Rehearsal) -> Verdicts:
