@@ -88,7 +88,7 @@ def test_where_the_proof_fails_the_page_says_so(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize(("labels", "said"), [({KUEUE_QUEUE: "training"}, ("Pending", "")), ({}, ("Suspended", ""))])
 def test_what_kueue_has_not_looked_at_yet_is_under_way(labels: dict[str, str], said: tuple[str, str]) -> None:
-    seen = _Evidence([], lambda _: [], {}, [], {})
+    seen = _Evidence([], lambda _: [], {}, {}, [], {})
     assert seen.suspended({"metadata": {"uid": "u", "labels": labels}}) == said
 
 
@@ -103,6 +103,6 @@ def test_what_kueue_has_not_looked_at_yet_is_under_way(labels: dict[str, str], s
 def test_what_has_its_turn_in_a_queue_is_under_way(reserved: str, checks: list[Any], said: tuple[str, str]) -> None:
     condition = {"type": "QuotaReserved", "status": reserved, "message": "insufficient quota"}
     queued = {"u": {"status": {"conditions": [condition], "admissionChecks": checks}}}
-    seen = _Evidence([], lambda _: [], {}, [], queued)
+    seen = _Evidence([], lambda _: [], {}, {}, [], queued)
     assert seen.suspended({"metadata": {"uid": "u"}}) == said
     assert (said[0] in STEADY) == (reserved == "False")
