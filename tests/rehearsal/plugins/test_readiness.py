@@ -111,3 +111,29 @@ def test_an_ingress_waits_for_an_address_and_for_every_service_that_it_names() -
     assert lack(live | {"status": status}, a).endswith("there is no service b")
     live["spec"]["ingressClassName"] = "nginx"
     assert lack(live, a, b) == "the ingress has no address: it comes from the controller of the class nginx"
+
+
+class Held:
+    """Stands for a cluster with pods of a workload and some warnings."""
+
+    def __init__(self, pods: list[Object], events: list[Object]) -> None:
+        self.found = {"Pod": pods, "Event": events}
+
+    def list(self, version: str, kind: str, namespace: str, **query: str) -> list[Object]:
+        return self.found[kind]
+
+
+def test_the_last_warning_about_a_pod_that_does_not_start_is_a_reason() -> None:
+    def pod(name: str, phase: str) -> Object:
+        metadata = {"name": name, "namespace": "default", "uid": name}
+        return {"metadata": metadata, "spec": {"nodeName": "n"}, "status": {"phase": phase}}
+
+    def event(name: str, message: str, minute: int) -> Object:
+        time = f"2026-01-01T00:{minute:02}:00Z"
+        return {"involvedObject": {"uid": name}, "reason": "Failed", "message": message, "lastTimestamp": time}
+
+    events = [event("a", "a disk is in use", 2), event("a", "no Secret yet", 1), event("b", "it was slow", 1)]
+    client: Any = Held([pod("a", "Pending"), pod("b", "Running")], events)
+    live = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"selector": {"matchLabels": {"app": "a"}}}}
+    live["metadata"] = {"name": "d", "namespace": "default"}
+    assert readiness.reasons(client, live) == ["pod a: Failed: a disk is in use"]

@@ -11,6 +11,8 @@ from ml_foundations.rehearsal.plugins.kubernetes.client import Client
 from ml_foundations.rehearsal.plugins.kubernetes.diff import group_kind
 
 _SETTLED = timedelta(seconds=10)
+_OF_STARTS = "type=Warning,reason!=FailedScheduling"
+"""Selects the events that tell why a pod with a node does not start."""
 _REFRESHED = {
     *("DaemonSet.apps", "Deployment.apps", "Ingress.networking.k8s.io", "Job.batch", "Pod", "Service"),
     "StatefulSet.apps",
@@ -38,13 +40,13 @@ def missing_at_refresh(client: Client, live: Object) -> str:
 
 def reasons(client: Client, live: Object) -> list[str]:
     """The cluster's own messages about why an object, or the pods of a workload, do not run."""
-    if group_kind(live) == "Pod":
-        return _pod_reasons(live, _unplaced())
     # A Deployment's own conditions may be of an earlier try, so they end no wait.
     refused, stalled = condition(live, "ReplicaFailure"), condition(live, "Progressing")
     found = [item["message"] for item, bad in ((refused, "True"), (stalled, "False")) if item.get("status") == bad]
-    unplaced = _unplaced()
-    return sorted({*found, *(reason for pod in pods_of(client, live) for reason in _pod_reasons(pod, unplaced))})
+    pods, unplaced = pods_of(client, live), _unplaced()
+    found += [reason for pod in pods for reason in _pod_reasons(pod, unplaced)]
+    starting = [pod for pod in pods if pod["spec"].get("nodeName") and not _phase(pod, "the pod", "Pending")]
+    return sorted({*found, *(_warnings(client, starting) if starting else ())})
 
 
 def pods_of(client: Client, live: Object) -> list[Object]:
@@ -195,6 +197,18 @@ def _unplaced() -> dict[str, str]:
     """Return why the autoscaler makes no node for a pod, by the pod's uid."""
     stores = map(Store, Rehearsal.of_this_process().replicas)
     return {uid: reason for store in stores for uid, reason in store.noted("unplaced", {}).items()}
+
+
+def _warnings(client: Client, pods: list[Object]) -> list[str]:
+    """Return the last warning about each pod of a namespace, such as of a disk that another node holds."""
+    of_namespace = client.list("v1", "Event", pods[0]["metadata"]["namespace"], fieldSelector=_OF_STARTS)
+    last = {event["involvedObject"].get("uid"): event for event in sorted(of_namespace, key=_time_of)}
+    told = ((pod["metadata"]["name"], last.get(pod["metadata"]["uid"])) for pod in pods)
+    return [f"pod {name}: {event['reason']}: {event['message']}" for name, event in told if event]
+
+
+def _time_of(event: Object) -> str:
+    return event.get("lastTimestamp") or event.get("eventTime") or ""
 
 
 def _pod_reasons(pod: Object, unplaced: Mapping[str, str]) -> list[str]:
