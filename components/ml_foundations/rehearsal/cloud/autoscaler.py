@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from itertools import chain, repeat, starmap
 
 from ml_foundations.catalog.operator_nodes import Operator
@@ -126,6 +126,7 @@ def plan(
     usable = () if queued else (node for node in existing if not section(node, "spec").get("unschedulable"))
     places = [_place(_ready(node), daemons, map(pod_of, busy.get(name_of(node), ()))) for node in usable]
     blank = cache(lambda pool, zone: _place(nodes.node_template(declared[pool], zone, operator), daemons))
+    empty = cache(lambda: [_place(_emptied(node), daemons) for node in (*existing, *brought)])
     sizes = Counter(map(_pool_and_zone, existing))
     new: Counter[tuple[str, str]] = Counter()
     needed: set[str] = set()
@@ -142,8 +143,8 @@ def plan(
                 if chosen is None:
                     blanks = [blank(pool.name, zone) for pool in declared.values() for zone in pool.zones]
                     reason = _reason(kind, blanks, set(_may_grow(growing.values(), sizes)))
-                    empty = (_place(_emptied(node), daemons) for node in (*existing, *brought))
-                    is_hopeless = not any(_is_able(kind.pod, place) for place in chain(blanks, empty))
+                    is_able = partial(_is_able, kind.pod)
+                    is_hopeless = not any(map(is_able, blanks)) and not any(map(is_able, empty()))
                     unplaced += [Unplaced(pod, reason, is_hopeless) for pod in kind.pending[-left:]]
                     break
                 place = replace(chosen, free=dict(chosen.free))
