@@ -192,7 +192,7 @@ import pulumi_kubernetes as k8s
 made = gcp.container.Cluster("lab", location="us-central1-a", initial_node_count=1, remove_default_node_pool=True)
 gcp.container.NodePool("system", cluster=made.name, location=made.location, node_count=1,
     node_config={"machine_type": "n2-standard-4"})
-gcp.container.NodePool("gpu", cluster=made.name, location=made.location, autoscaling={"max_node_count": 2},
+gcp.container.NodePool("gpu", name="gpu", cluster=made.name, location=made.location, autoscaling={"max_node_count": 2},
     node_config={"machine_type": "g2-standard-8", "guest_accelerators": [{"type": "nvidia-l4", "count": 1}]})
 opts = pulumi.ResourceOptions(provider=k8s.Provider("there", kubeconfig=made.endpoint.apply(lambda _: "{}")))
 labels = {"app": "vllm"}
