@@ -244,7 +244,7 @@ def test_a_second_resource_of_one_id_is_refused_as_google_does(offline: GcpProvi
     offline.create(resource(network, "a"), {"name": "net"})
     # The engine did not live to hear of the first one.
     offline.create(resource(network, "a"), {"name": "net", "description": "again"})
-    with pytest.raises(GoogleApiError, match="Already exists: projects/acme/global/networks/net.*aliases"):
+    with pytest.raises(GoogleApiError, match=r"Already exists: projects/acme/global/networks/net.*aliases"):
         offline.create(resource(network, "b"), {"name": "net"})
     for name in "ab":
         offline.create(resource(service, name), {"service": "container.googleapis.com"})
