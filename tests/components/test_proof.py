@@ -35,6 +35,8 @@ gcp.container.NodePool(
 )
 here = pulumi.ResourceOptions(provider=k8s.Provider("k", kubeconfig=cluster.endpoint))
 
+k8s.core.v1.Namespace("team", metadata={"name": "team"}, opts=here)
+
 
 def server(name, replicas, cpu, **spec):
     """A Deployment in the team's namespace."""
