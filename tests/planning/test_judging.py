@@ -601,3 +601,67 @@ def test_pods_with_a_higher_priority_find_their_place_among_others() -> None:
     nodes = pool("p", 1), pool("q", 1, {"disk": "ssd"})
     assert judge([deployment("a", 4, template()), picky, urgent, *nodes]).stack is FITS
     assert judge([deployment("a", 8, template()), picky, urgent, *nodes]).stack is CANNOT
+
+
+def attributes(operator: str, *values: str) -> Manifest:
+    expression = {"scopeName": "VolumeAttributesClass", "operator": operator}
+    return {"scopeSelector": {"matchExpressions": [expression | ({"values": [*values]} if values else {})]}}
+
+
+GOLD = attributes("In", "gold")
+
+
+@pytest.mark.parametrize(
+    ("spec", "attributes_class", "expected"),
+    [
+        ({"scopes": ["VolumeAttributesClass"]}, "gold", CANNOT),
+        ({"scopes": ["VolumeAttributesClass"]}, None, FITS),
+        ({"scopes": ["VolumeAttributesClass"]}, "", FITS),
+        (GOLD, "gold", CANNOT),
+        (GOLD, "silver", FITS),
+        (GOLD, None, FITS),
+        (attributes("NotIn", "gold"), "gold", FITS),
+        (attributes("NotIn", "gold"), None, CANNOT),
+        (attributes("DoesNotExist"), None, CANNOT),
+        (attributes("DoesNotExist"), "gold", FITS),
+    ],
+)
+def test_quotas_count_the_claims_of_their_scope(
+    spec: Manifest, attributes_class: str | None, expected: Verdict
+) -> None:
+    wanted = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "fast",
+    }
+    wanted |= {} if attributes_class is None else {"volumeAttributesClassName": attributes_class}
+    shards = stateful_set(
+        "shards", 2, template(), volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": wanted}]
+    )
+    web, data = deployment("web", 1, template(**DATA)), claim(**wanted)
+    for hard in (
+        {"persistentvolumeclaims": "1"},
+        {"requests.storage": "1Gi"},
+        {"count/persistentvolumeclaims": "1"},
+        {"fast.storageclass.storage.k8s.io/requests.storage": "1Gi"},
+    ):
+        assert verdict(shards, pool("p", 1), storage_class(), quota(hard=hard, **spec)) is expected, hard
+        none = dict.fromkeys(hard, "0")
+        assert verdict(web, node("n"), storage_class(), data, quota(hard=none, **spec)) is expected, none
+
+
+def test_a_quota_of_claims_counts_no_pods_and_no_unknown_class() -> None:
+    web = deployment("web", 2, template())
+    assert verdict(web, pool("p", 1), quota(hard={"count/pods": "0", "services": "0"}, **GOLD)) is not CANNOT
+    unknown: Any = UNKNOWN
+    data = claim(storageClassName="fast", volumeAttributesClassName=unknown)
+    documents = deployment("web", 1, template(**DATA)), node("n"), storage_class(), data
+    assert verdict(*documents, quota(hard={"persistentvolumeclaims": "0"}, **GOLD)) is OPEN
+
+
+def test_a_claim_that_changes_its_class_counts_for_both() -> None:
+    changing = claim(storageClassName="fast", volumeAttributesClassName="silver")
+    changing["status"] = {"currentVolumeAttributesClassName": "gold", "phase": "Bound"}
+    documents = deployment("web", 1, template()), pool("p", 1), storage_class(), changing
+    (left,) = judge([*documents, quota(hard={"persistentvolumeclaims": "3"}, **GOLD)]).quotas
+    assert left.left == {"persistentvolumeclaims": 2000}

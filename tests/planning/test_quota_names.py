@@ -68,6 +68,21 @@ def test_quotas_with_scopes_count_pods_only(name: str, counts: bool) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("count/persistentvolumeclaims", True),
+        ("fast.storageclass.storage.k8s.io/requests.storage", True),
+        ("gpu.nvidia.com.deviceclass.resource.k8s.io/devices", False),
+        (f"requests.{GPU}", False),
+        ("count/pods", False),
+    ],
+)
+def test_quotas_with_the_scope_of_claims_count_claims_only(name: str, counts: bool) -> None:
+    (fault,) = findings({name: "99"}, scopes=["VolumeAttributesClass"]) or [None]
+    assert fault is None if counts else fault and "counts persistentvolumeclaims only" in fault.message
+
+
 def test_a_name_is_removed_if_its_remedy_is_there() -> None:
     assert [each.remedy for each in findings({GPU: "4", f"requests.{GPU}": "4"})] == [f"Remove {GPU}."]
 

@@ -5,7 +5,8 @@ Source: kubernetes/kubernetes, pkg/quota/v1/evaluator/core and pkg/quota/v1/gene
 
 from typing import NamedTuple
 
-from ml_foundations.kubernetes.objects import plural
+from ml_foundations.kubernetes.objects import Manifest, items, plural, section
+from ml_foundations.kubernetes.trees import is_mapping
 
 _GROUPS = {
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ControllerRevision"), "apps"),
@@ -30,7 +31,9 @@ _OF_CLASSES = (
     ".deviceclass.resource.k8s.io/devices",
 )
 _OF_PODS = "requests."
-"""The prefix of extended resources; with scopes, a quota counts only pods and what they take."""
+"""The prefix of extended resources."""
+OF_CLAIMS = "VolumeAttributesClass"
+"""The scope of claims; a quota with any other scope counts pods only."""
 
 
 class Uncounted(NamedTuple):
@@ -41,19 +44,30 @@ class Uncounted(NamedTuple):
     instead: str = ""
 
 
-def uncounted(name: str, *, has_scopes: bool = False) -> Uncounted | None:
-    """Return why a ResourceQuota counts nothing under a name; None if it counts, or the API server refuses the name."""
+def scoped_to(spec: Manifest) -> str:
+    """Return the only objects that a quota counts because of its scopes; nothing if it has none."""
+    requirements = filter(is_mapping, items(section(spec, "scopeSelector"), "matchExpressions"))
+    scopes = {*map(str, items(spec, "scopes")), *(each.get("scopeName") for each in requirements)}
+    return ("persistentvolumeclaims" if OF_CLAIMS in scopes else "pods") if scopes else ""
+
+
+def uncounted(name: str, scoped_to: str = "") -> Uncounted | None:
+    """Return why a quota of any objects, or of ``scoped_to``, counts nothing under a name.
+
+    None if it counts, or if the API server refuses the name.
+    """
     if "/" not in name or "deviceclass.resource.kubernetes.io/" in name:
         return None
     prefix, _, counted = name.partition("/")
     if prefix == "count":
-        return _object_count(counted) or (_scoped(name) if has_scopes and counted != "pods" else None)
+        return _object_count(counted) or (_scoped(name, scoped_to) if scoped_to not in ("", counted) else None)
     if name.endswith(_OF_CLASSES):
-        return _scoped(name) if has_scopes else None
+        is_of_claims = ".storageclass." in name and scoped_to == "persistentvolumeclaims"
+        return _scoped(name, scoped_to) if scoped_to and not is_of_claims else None
     if "kubernetes.io/" in name or any(kind in name for kind in (".storageclass.", ".deviceclass.")):
         return Uncounted("Kubernetes knows no such resource of a quota", f"Remove {name}.")
     if name.startswith(_OF_PODS):
-        return None
+        return _scoped(name, scoped_to) if scoped_to == "persistentvolumeclaims" else None
     return _replaced("of extended resources it counts requests only", f"{_OF_PODS}{name.removeprefix('limits.')}")
 
 
@@ -72,5 +86,6 @@ def _replaced(reason: str, instead: str) -> Uncounted:
     return Uncounted(reason, f"Replace it with {instead}.", instead)
 
 
-def _scoped(name: str) -> Uncounted:
-    return Uncounted("a quota with scopes counts pods only", f"Move {name} to a ResourceQuota without scopes.")
+def _scoped(name: str, scoped_to: str) -> Uncounted:
+    reason = f"a quota with its scopes counts {scoped_to} only"
+    return Uncounted(reason, f"Move {name} to a ResourceQuota without scopes.")

@@ -5,7 +5,7 @@ from itertools import chain
 
 from ml_foundations.kubernetes.objects import Manifest, api_object, items, name_of, namespace_of, plural, section
 from ml_foundations.kubernetes.quantities import WHOLE, Amounts, millis, times, total
-from ml_foundations.kubernetes.quotas import uncounted
+from ml_foundations.kubernetes.quotas import OF_CLAIMS, scoped_to, uncounted
 from ml_foundations.kubernetes.selectors import PREFERRED, REQUIRED, selects
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.planning.api_server.cluster import Cluster
@@ -48,13 +48,13 @@ class Quota:
         self.manifest = manifest
         self._scopes = list(_scopes(manifest))
         hard = section(manifest, "spec", "hard").items()
-        has_scopes = bool(self._scopes)
-        counted = {name: most for name, most in hard if not uncounted(name, has_scopes=has_scopes)}
+        of = scoped_to(section(manifest, "spec"))
+        counted = {name: most for name, most in hard if not uncounted(name, of)}
         self.hard = millis({name: most for name, most in counted.items() if most is not UNKNOWN})
         required = (name.rpartition(".") for name in self.hard)
         self._required = [(of or "requests", name) for of, _, name in required if (of, name) in _REQUIRED]
         namespace = namespace_of(manifest)
-        mine = [claim for claim in cluster.volumes.claims if namespace_of(claim) == namespace and not self._scopes]
+        mine = [claim for claim in cluster.volumes.claims if namespace_of(claim) == namespace and self._has(claim)]
         self._claims = {name_of(claim): claim for claim in mine if not section(claim, "status")}
         self._used = millis(section(manifest, "status", "used"))
         others = [each for each in objects if namespace_of(each) == namespace and not self._scopes]
@@ -73,6 +73,10 @@ class Quota:
     def covers(self, pod: PodClass) -> bool:
         """Whether the quota's scopes take in a pod."""
         return all(_in_scope(requirement, pod.spec) for requirement in self._scopes)
+
+    def _has(self, claim: Manifest) -> bool:
+        """Whether the quota counts a claim."""
+        return all(_is_claim_in_scope(requirement, claim) for requirement in self._scopes)
 
     def is_for_class_of(self, pod: PodClass) -> bool:
         """Whether it is for the priority class of a pod, whatever its other scopes."""
@@ -93,15 +97,15 @@ class Quota:
 
         At first; the same if the other declared claims come before them; and so in all, with what ended pods leave.
         """
-        if self._scopes:  # they are about pods alone
-            return {}, {}, {}
         own, others = self.own_charge(candidates), self.other_claims(candidates)
         claims = [_claim_charge(self._claims[name]) for name in self._mounted(candidates)]
 
         def charge(*, in_all: bool) -> Amounts:
             there = (bool(self._used) and is_stored(c.workload.manifest) for c in candidates)
             made = (_objects_charge(*each, in_all=in_all) for each in zip(candidates, there, strict=True))
-            return total((own, *made, *claims))
+            new = (each for c in candidates for each in c.made_claims(in_all=in_all) if self._has(each[0]))
+            new_claims = (times(_claim_charge(claim), count) for claim, count in new)
+            return total((own, *(made if not self._scopes else ()), *new_claims, *claims))
 
         now, in_all = charge(in_all=False), charge(in_all=True)
         beside, in_time = ({key: of[key] + others.get(key, 0) for key in of} for of in (now, in_all))
@@ -157,7 +161,7 @@ class Quota:
 
 
 def _objects_charge(candidate: Candidate, is_there: bool, *, in_all: bool) -> Amounts:
-    """What is made for a workload counts against: objects, and claims for each of its pods."""
+    """What the objects count against that are made for a workload, except for claims."""
     workload, objects = candidate.workload, dict[str, int]()
     # A CronJob makes its Jobs even without pods.
     is_made = workload.kind == "CronJob" or any(pod_set.count for pod_set, _ in candidate.sets)
@@ -168,8 +172,7 @@ def _objects_charge(candidate: Candidate, is_there: bool, *, in_all: bool) -> Am
         objects[made] = (sum(1 if n is None else n for n in jobs) or 1) * WHOLE
     if in_all:
         objects["count/pods"] = sum(candidate.number(pod_set, in_all=True) for pod_set, _ in candidate.sets) * WHOLE
-    claims = candidate.made_claims(in_all=in_all)
-    return total((objects, *(times(_claim_charge(claim), count) for claim, count in claims)))
+    return objects
 
 
 def _object_charge(document: Manifest) -> Amounts:
@@ -207,13 +210,26 @@ def _in_scope(requirement: Manifest, spec: Manifest) -> bool:
         case "BestEffort" | "NotBestEffort" as scope:
             return _is_best_effort(spec) != scope.startswith("Not")
         case "PriorityClass":
-            name = spec.get("priorityClassName")
-            expression = {**requirement, "key": "priorityClassName"}
-            return selects({"matchExpressions": [expression]}, {"priorityClassName": name} if name else {})
+            return _is_selected(requirement, spec.get("priorityClassName"))
         case "CrossNamespacePodAffinity":
             return _crosses_namespaces(spec)
         case _:
             return False
+
+
+def _is_claim_in_scope(requirement: Manifest, claim: Manifest) -> bool:
+    """Return whether a scope has a claim: by the class that it has, or changes to (pvcMatchesScopeFunc)."""
+    status = section(claim, "status")
+    target = section(status, "modifyVolumeStatus").get("targetVolumeAttributesClassName")
+    wanted = section(claim, "spec").get("volumeAttributesClassName")
+    classes = [name for name in (wanted, status.get("currentVolumeAttributesClassName"), target) if name]
+    is_of_claims = requirement["scopeName"] == OF_CLAIMS
+    return is_of_claims and any(_is_selected(requirement, name) for name in classes or [None])
+
+
+def _is_selected(requirement: Manifest, name: str | None) -> bool:
+    """Return whether the operator of a scope accepts the name of a class, or None if there is no class."""
+    return selects({"matchExpressions": [{**requirement, "key": "class"}]}, {"class": name} if name else {})
 
 
 def _is_best_effort(spec: Manifest) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from ml_foundations.kubernetes.objects import Manifest, name_of, namespace_of, section
-from ml_foundations.kubernetes.quotas import uncounted
+from ml_foundations.kubernetes.quotas import scoped_to, uncounted
 from ml_foundations.planning.verdict.findings import Finding, Severity
 
 
@@ -13,10 +13,9 @@ def quota_findings(objects: Iterable[Manifest]) -> Iterator[Finding]:
         if quota["kind"] != "ResourceQuota":
             continue
         spec = section(quota, "spec")
-        has_scopes = bool(spec.get("scopes") or spec.get("scopeSelector"))
         hard = section(spec, "hard")
         for name in hard:
-            if fault := uncounted(name, has_scopes=has_scopes):
+            if fault := uncounted(name, scoped_to(spec)):
                 about = f"ResourceQuota {namespace_of(quota)}/{name_of(quota)}"
                 message = f"its amount of {name} limits nothing: {fault.reason}"
                 remedy = f"Remove {name}." if fault.instead in hard else fault.remedy
