@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+import yaml
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.tools.toolchain import Tools
@@ -77,3 +78,14 @@ def test_a_stack_file_accepts_a_rule_with_a_reason_and_has_a_budget(
     (error, _) = said.of("error")
     assert "above the budget of 100" in error
     assert "[monthly-budget, monthly_budget]" in error
+
+
+def test_a_queue_on_a3_mega_selects_its_own_accelerator(tools: Tools, copy_checkout: Callable[[], Checkout]) -> None:
+    """A3 High has the same product label, and another accelerator type."""
+    checkout = copy_checkout()
+    config = yaml.safe_load((CHECKOUT / "tests" / "stacks" / "a3_mega.yaml").read_text())["config"]
+    write(checkout, {key.partition(":")[2]: value for key, value in config.items()})
+    said = preview(checkout.root, tools)
+    errors = [text for text in said.of("error") if "[placeholder" not in text]
+    assert errors == [], errors
+    assert any(text.startswith("proof: The stack fits.") for text in said.of("info")), said.diagnostics

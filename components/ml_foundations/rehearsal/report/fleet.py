@@ -103,7 +103,7 @@ def judged(rehearsal: Rehearsal) -> Verdicts:
     """Return what the proof says of the deployed stack; if it fails, that: the stack is shown all the same."""
     try:
         resources, kept = deployed(rehearsal)
-        return judge_program(resources, kept=kept, rehearsed=True)
+        return judge_program(resources, kept=kept, rehearsed=True, accepted=read_json(rehearsal.root / ACCEPTED, []))
     except Exception as error:
         message = f"the proof could not judge what is deployed: {type(error).__name__}: {error}"
         return replace(judge(()), reasons=(Finding("proof", Severity.WARNING, "stack", "", message, "Report this."),))

@@ -1,0 +1,42 @@
+"""Cases from public reports and manifests, each with what a real cluster does with them."""
+
+from pathlib import Path
+
+import pytest
+from ml_foundations.planning.input.documents import read
+from ml_foundations.planning.verdict.program import judge_documents
+
+CASES = Path(__file__).with_name("public")
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "rules"),
+    [
+        # The pods run; devices of a driver whose slices are not shown may be anywhere.
+        ("claimed-networks", "undetermined", {"beyond-planning"}),
+        ("cohort-own-quota", "fits", set[str]()),
+        ("daemonset-no-toleration", "fits", {"daemon-set-without-nodes"}),
+        ("dra-live-with-slice", "undetermined", {"beyond-planning"}),
+        ("dra-pool-from-zero", "undetermined", {"beyond-planning"}),
+        # The pod that runs is evicted, and its anti-affinity with it.
+        ("evicted-by-taint", "fits", set[str]()),
+        # The second pod never starts: another node has the disk.
+        ("inline-disk-replicas", "cannot-fit", {"rollout-surge", "volume-access"}),
+        # Four pods run, and two more when these have ended.
+        ("jobset-in-turns", "undetermined", {"nodes", "runs-in-turns"}),
+        # Kueue creates no Workload.
+        ("queue-priority-missing", "undetermined", {"queue"}),
+        # Kueue counts the template, without the sidecar of the bucket.
+        ("queue-with-bucket", "fits", set[str]()),
+        ("quota-bare-gpu", "fits", {"quota-name"}),
+        ("quota-limits-gpu", "fits", {"quota-name"}),
+        # Old and new pods of the rollout have different hashes.
+        ("rollout-match-label-keys", "fits", set[str]()),
+        # The queue has too little quota, and no node has the memory.
+        ("refused-by-queue-and-nodes", "cannot-fit", {"queue-quota", "resources"}),
+    ],
+)
+def test_the_verdict_is_what_a_cluster_does(name: str, verdict: str, rules: set[str]) -> None:
+    found = judge_documents(read((CASES / f"{name}.yaml").read_text(), name))
+    assert found.stack == verdict
+    assert {each.rule for each in found.findings} == rules
