@@ -92,10 +92,6 @@ def test_what_cannot_fit_is_not_certain_where_a_field_is_not_known() -> None:
         (quota(hard={"count/serviceaccounts": "1"}), "ResourceQuota quota.spec.hard.count/serviceaccounts"),
         (quota(hard={"count/serviceaccounts": "9"}), "ResourceQuota quota.spec.hard.count/serviceaccounts"),
         (
-            quota(hard={"persistentvolumeclaims": "9"}, scopes=["Later"]),
-            "ResourceQuota quota.spec.scopes[0]",
-        ),
-        (
             namespaced(
                 "v1", "LimitRange", "lr", spec={"limits": [{"type": "example.com/Image", "max": {"storage": "1Gi"}}]}
             ),
