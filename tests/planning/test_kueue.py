@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from ml_foundations.kubernetes.trees import unknown_paths
 from ml_foundations.planning import UNKNOWN, Verdict, judge
+from ml_foundations.planning.input.program import objects_of
 
 from tests.planning.building import (
     GPU,
@@ -258,3 +260,43 @@ def test_only_the_minimum_of_a_partial_admission_must_fit(least: str, is_short: 
     train["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": least}
     (found,) = judge([train, FLAVOR, LOCAL, NODES, cluster_queue()]).workloads
     assert any(reason.rule == "queue-quota" for reason in found.reasons) is is_short
+
+
+def configured(text: str) -> Manifest:
+    """The ConfigMap that Kueue reads."""
+    return namespaced("v1", "ConfigMap", "kueue-manager-config", data={"controller_manager_config.yaml": text})
+
+
+REPLACED = "resources: {transformations: [{input: %s, strategy: Replace, outputs: {example.com/credits: 1}}]}"
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "quota", "expected"),
+    [
+        ("{}", 8, 4, Verdict.CANNOT_FIT),
+        ("resources: {excludeResourcePrefixes: [nvidia.com/]}", 8, 4, Verdict.FITS),
+        ("resources: {excludeResourcePrefixes: [example.com/]}", 8, 4, Verdict.CANNOT_FIT),
+        (REPLACED % GPU, 8, 4, Verdict.UNDETERMINED),
+        (REPLACED % GPU, 8, 8, Verdict.UNDETERMINED),
+        (REPLACED % "nvidia.com/mig-1g.5gb", 8, 4, Verdict.CANNOT_FIT),
+        # No node has so many: no configuration of Kueue changes that.
+        (REPLACED % GPU, 9, 4, Verdict.CANNOT_FIT),
+        ("resources: [", 8, 4, Verdict.UNDETERMINED),
+    ],
+)
+def test_the_configuration_of_kueue_decides_what_it_counts(text: str, gpus: int, quota: int, expected: Verdict) -> None:
+    train = waiting(job("train", 1, template(containers=[container(gpu=gpus)])))
+    stack = [LOCAL, *AN_H100, offering("h100", gpus=quota), train, configured(text)]
+    assert judge(stack).workloads[0].verdict is expected
+
+
+def test_the_values_of_kueues_chart_have_its_configuration() -> None:
+    release = {
+        "chart": "kueue",
+        "repositoryOpts": {},
+        "values": {"managerConfig": {"controllerManagerConfigYaml": "resources: {excludeResourcePrefixes: [a/]}"}},
+    }
+    (found,) = objects_of([("kubernetes:helm.sh/v3:Release", release)])
+    assert found["resources"] == {"excludeResourcePrefixes": ["a/"]}
+    (unknown,) = objects_of([("kubernetes:helm.sh/v3:Release", release | {"valueYamlFiles": ["a.yaml"]})])
+    assert any(unknown_paths(unknown["resources"]))

@@ -5,7 +5,8 @@ from typing import Any
 
 import yaml
 
-from ml_foundations.kubernetes.objects import section
+from ml_foundations.kubernetes.objects import Manifest, is_mapping, name_of, section
+from ml_foundations.kubernetes.trees import UNKNOWN, Unknown, unknown_paths
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 NAMESPACE = "kueue-system"
@@ -27,6 +28,31 @@ def configuration_of(values: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return Kueue's configuration in the values of its chart; None if the chart's own applies."""
     text = section(values, "managerConfig").get("controllerManagerConfigYaml")
     return None if text is None else yaml.safe_load(str(text)) or {}
+
+
+def configuration_object(values: Manifest | Unknown) -> Manifest | None:
+    """Return Kueue's configuration in the values of its chart as an object; None if the chart's own applies."""
+    if isinstance(values, Unknown):
+        return _as_object(UNKNOWN)
+    found = configuration_of(values)
+    return None if found is None else _as_object(found.get("resources"))
+
+
+def mounted_configuration(config_map: Manifest) -> Manifest | None:
+    """Return Kueue's configuration in the ConfigMap that its chart and its manifests make; None in any other."""
+    text = section(config_map, "data").get("controller_manager_config.yaml")
+    if config_map["kind"] != "ConfigMap" or name_of(config_map) != "kueue-manager-config" or text is None:
+        return None
+    try:
+        found = UNKNOWN if any(unknown_paths(text)) else yaml.safe_load(str(text))
+    except yaml.YAMLError:
+        found = UNKNOWN
+    return _as_object(found.get("resources") if is_mapping(found) else UNKNOWN)
+
+
+def _as_object(resources: Any) -> Manifest:
+    kind = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "metadata": {"name": "kueue"}}
+    return {**kind, "resources": resources or {}}
 
 
 def frameworks_of(values: Mapping[str, Any]) -> frozenset[str]:

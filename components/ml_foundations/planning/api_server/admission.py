@@ -354,7 +354,7 @@ class Admission:
         rank = labels_of(candidate.workload.manifest).get(labels.KUEUE_PRIORITY)
         if isinstance(rank, str) and rank and rank not in self._ranks:
             path = f"metadata.labels.{labels.KUEUE_PRIORITY}"
-            candidate.refuse([told("no-queue-priority", path, certain=False, rank=rank)._replace(only_refuses=True)])
+            candidate.refuse([told("no-queue-priority", path, certain=False, rank=rank)])
         queue = queues.cluster_queue(namespace, name)
         if queue is None:
             candidate.refuse([told("no-queue", "metadata.labels", certain=False, queue=name, namespace=namespace)])
@@ -368,7 +368,7 @@ class Admission:
                 queue,
                 pods.count_path,
                 pods.spec,
-                times(self._counted(candidate.workload, pods, pod), _least(candidate, pods)),
+                times(queues.counted(self._counted(candidate.workload, pods, pod)), _least(candidate, pods)),
             )
             for pods, pod in candidate.sets
         ]

@@ -26,7 +26,21 @@ class Queues:
         self._cohorts = {name_of(cohort): cohort for cohort in by_kind.get("Cohort", ())}
         self._flavors = {name_of(flavor): flavor for flavor in by_kind.get("ResourceFlavor", ())}
         self._checks = {name_of(check): check for check in by_kind.get("AdmissionCheck", ())}
+        counting = [each["resources"] for each in by_kind.get("Configuration", ())]
+        self._is_unknown = any(any(unknown_paths(each)) for each in counting)
+        known = [] if self._is_unknown else counting
+        self._excluded = tuple(prefix for each in known for prefix in each.get("excludeResourcePrefixes") or ())
+        changes = (each for resources in known for each in items(resources, "transformations"))
+        self._transformed = {str(each.get("input")) for each in changes}
         self._configs = {name_of(config): config for config in by_kind.get("ProvisioningRequestConfig", ())}
+
+    def counted(self, requests: Amounts) -> Amounts:
+        """Return the requests that Kueue counts: its configuration may exclude resources by their prefix."""
+        return {name: amount for name, amount in requests.items() if not name.startswith(self._excluded)}
+
+    def _may_change(self, resource: str) -> bool:
+        """Return whether Kueue's configuration may have it count something else than a resource that pods request."""
+        return self._is_unknown or resource in self._transformed
 
     def cluster_queue(self, namespace: str, queue: str) -> Manifest | None:
         """The ClusterQueue behind a LocalQueue; None where one of them is not declared."""
@@ -88,16 +102,22 @@ class Queues:
                 ]
                 left = {(f, name): self._left(queue, f, name, taken) for f in flavors for name in names}
                 fitting = [f for f in flavors if all(requests[name] <= left[f, name] for name in names)]
+                sure = [name for name in names if not self._may_change(name)]
+                if flavors and not any(all(requests[name] <= left[f, name] for name in sure) for f in flavors):
+                    names = sure
                 certain &= len(flavors) < 2 or not taken  # else those before it may have taken another flavor
                 if names and not flavors:
                     yield told("no-flavor", path, queue=name_of(queue))
                 elif names and not fitting:
                     most = {name: max(left[f, name] for f in flavors) for name in names}
                     name = max(names, key=lambda each: requests[each] / max(most[each], 1))
-                    yield _refused(queue, path, name, requests[name], most[name], certain=certain)
+                    is_certain = certain and not self._may_change(name)
+                    yield _refused(queue, path, name, requests[name], most[name], certain=is_certain)
                 taken.update({(name_of(queue), f, name): requests[name] for f in fitting[:1] for name in names})
             for name in sorted(requests.keys() - covered - {PODS}):
-                yield _refused(queue, path, name, requests[name], 0)
+                yield _refused(queue, path, name, requests[name], 0, certain=not self._may_change(name))
+            if changed := sorted(self._transformed & requests.keys()):
+                yield told("transformed", path, certain=False, resource=changed[0])
 
     def _may_borrow_elsewhere(self, queue: Manifest) -> bool:
         """Return whether the queue's Cohort has a parent or unknown values, whose quotas are not counted here."""

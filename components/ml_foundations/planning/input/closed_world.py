@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from ml_foundations.catalog.kueue import mounted_configuration
 from ml_foundations.kubernetes.labels import GPU_PRODUCT, NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, plural, section
 from ml_foundations.kubernetes.selectors import selects
@@ -18,8 +19,8 @@ _PODS = ("/pods", "/pods/binding", "/serviceaccounts")
 """What must be created before any pod is on its node: group and resource."""
 _ASK = ("AdmissionCheck", "ProvisioningRequestConfig", "Cohort")
 _READ = (
-    *("APIService", "AutoscalingMetric", "NetworkPolicy", "ResourceSlice", "ServiceAccount", "WorkloadPriorityClass"),
-    *_ASK,
+    *("APIService", "AutoscalingMetric", "Configuration", "NetworkPolicy", "ResourceSlice", "ServiceAccount"),
+    *("WorkloadPriorityClass", *_ASK),
 )
 """Harmless kinds that decide by their names, ask for nodes, publish devices, or are advised by."""
 _MAKES: Mapping[str, Sequence[str]] = {
@@ -73,6 +74,8 @@ class World:
                     self._add_malformed(document, wrong, section_name)
                 case known.HARMLESS:
                     (self.judged if document["kind"] in _READ else self.harmless).append(document)
+                    if configuration := mounted_configuration(document):
+                        self.judged.append(configuration)
                 case known.ADMISSION:
                     self.admission.append(document)
                 case known.UNKNOWN_KIND:

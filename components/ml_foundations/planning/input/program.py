@@ -9,6 +9,7 @@ from typing import Any
 
 from ml_foundations.catalog import versions
 from ml_foundations.catalog.gke_kinds import missing_kinds
+from ml_foundations.catalog.kueue import configuration_object
 from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
 from ml_foundations.kubernetes import labels
@@ -65,6 +66,9 @@ def objects_of(resources: Iterable[Resource]) -> list[Manifest]:
     found: list[Manifest] = []
     for type_, inputs in resources:
         if type_ == RELEASE:
+            is_kueue = is_release_of(type_, inputs, versions.KUEUE)
+            if is_kueue and (configuration := configuration_object(_values(inputs))):
+                found.append(configuration)
             if _chart(inputs) not in _CHARTS:
                 found.append(_not_shown("Release", f"{inputs.get('name') or _chart(inputs)}"))
         elif type_.startswith("kubernetes:") and isinstance(inputs.get("kind"), str):
@@ -195,6 +199,10 @@ def values_of(resources: Sequence[Resource], chart: versions.Chart) -> Manifest 
     """The values of a chart's release; None where the program has none."""
     for type_, inputs in resources:
         if is_release_of(type_, inputs, chart):
-            values = section(inputs, "values")
-            return UNKNOWN if inputs.get("valueYamlFiles") or any(unknown_paths(values)) else values
+            return _values(inputs)
     return None
+
+
+def _values(release: Manifest) -> Manifest | Unknown:
+    values = section(release, "values")
+    return UNKNOWN if release.get("valueYamlFiles") or any(unknown_paths(values)) else values

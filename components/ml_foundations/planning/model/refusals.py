@@ -26,9 +26,17 @@ _TEXTS = {row["name"]: row for row in rows("refusals.csv", "ml_foundations.plann
 
 _ONLY_REFUSE = frozenset(
     {
-        *("device-claims", "long-name", "no-critical-quota", "no-time", "some-secrets", "unknown-account"),
+        *(
+            "device-claims",
+            "long-name",
+            "no-critical-quota",
+            "no-queue-priority",
+            "no-time",
+            "some-secrets",
+            "unknown-account",
+        ),
         *("no-class", "open-volume", "scarce-volumes", "unknown-claim", "unknown-class", "unknown-field-of-claim"),
-        *("unknown-volume", "waits-too-long", "zone-before-pod", "zone-of-the-first"),
+        *("queue-quota", "transformed", "unknown-volume", "waits-too-long", "zone-before-pod", "zone-of-the-first"),
     }
 )
 """What may keep pods from being created, or from nodes, and adds nothing that helps them, such as a toleration."""
