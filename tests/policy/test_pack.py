@@ -116,6 +116,7 @@ def test_the_pack_sees_the_pools_of_a_program(tools: Tools, copy_checkout: Calla
     given = sections()
     gang = {"image": "i:1", "nodes": 4, "gpu": "A100", "gpus": 2, "cpu": "8", "memory": "64Gi"}
     given["teams"]["research"]["distributedTrainings"] = {"align": gang}
+    given["teams"]["research"]["quota"]["gpus"] = 16  # for align and finetune together
     write(checkout, given | {"proof": {"accept": {"nodes": "a reservation comes in May"}}})
     rehearsal = Rehearsal.of("dev", checkout.root)
     environment.install(rehearsal, tools)

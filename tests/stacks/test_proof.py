@@ -63,6 +63,7 @@ def test_a_stack_file_accepts_a_rule_with_a_reason_and_has_a_budget(
     checkout = copy_checkout()
     given = sections()
     given["teams"]["research"]["distributedTrainings"] = {"align": GANG}
+    given["teams"]["research"]["quota"]["gpus"] = 16  # for align and finetune together
     given["proof"] = {"accept": {"nodes": "a reservation comes in May"}, "monthlyBudget": 100_000}
     write(checkout, given)
     said = preview(checkout.root, tools)

@@ -243,7 +243,7 @@ class Volumes:
         for mode in access_modes(claim) if spec.get("volumeMode") != "Block" else ():
             if mode not in facts.access_modes:
                 others = [n for n, c in self._classes.items() if (f := _facts(c)) and mode in f.access_modes]
-                said |= {"modes": " or ".join(facts.access_modes), "others": " or ".join(others) or "none"}
+                said |= {"modes": " or ".join(facts.access_modes), "others": " or ".join(others) or "none is declared"}
                 yield told("class-without-mode", "spec.accessModes", object=about, mode=mode, **said)
         path = "spec.resources.requests.storage"
         if not is_made or not wanted:
