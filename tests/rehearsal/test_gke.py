@@ -756,13 +756,13 @@ def test_an_address_follows_from_the_object_and_is_its_own_while_there_is_one() 
 
 def test_the_autoscaler_reports_which_pool_is_the_nearest_and_what_it_lacks(cloud: Cloud) -> None:
     cloud.store.save_pool(L4)
-    cloud.run("greedy", gpus=4)
+    cloud.run("of-four-gpus", gpus=4)
     events = "/api/v1/namespaces/default/events"
-    of_pod = "reason=NotTriggerScaleUp,involvedObject.name=greedy-0"
+    of_pod = "reason=NotTriggerScaleUp,involvedObject.name=of-four-gpus-0"
     until(lambda: cloud.api.get(events, fieldSelector=of_pod)["items"])
     *_, event = cloud.api.get(events, fieldSelector=of_pod)["items"]
     lack = f'the nearest, "l4", does not take it: it needs 4 {GPU_RESOURCE}, and 2 is free, 2 short'
     assert event["type"] == "Normal"
     assert event["message"].startswith("pod didn't trigger scale-up: ") and lack in event["message"]
-    [row] = [row for row in contents.collect(cloud.rehearsal).workloads if row.name == "greedy-0"]
+    [row] = [row for row in contents.collect(cloud.rehearsal).workloads if row.name == "of-four-gpus-0"]
     assert lack in row.reason
