@@ -41,8 +41,8 @@ def judge_documents(documents: Sequence[Manifest]) -> Verdicts:
     return replace(verdicts, reasons=(*verdicts.reasons, *found))
 
 
-def _object_findings(found: Sequence[Resource]) -> Iterator[Finding]:
-    objects, clusters = objects_of(found), [inputs for type_, inputs in found if type_ == CLUSTER]
+def _object_findings(found: Sequence[Resource], objects: Sequence[Manifest]) -> Iterator[Finding]:
+    clusters = [inputs for type_, inputs in found if type_ == CLUSTER]
     yield from webhook_findings(objects, values_of(found, KUEUE))
     yield from quota_findings(objects)
     if not clusters or any(map(enforces_policies, clusters)):
@@ -77,7 +77,7 @@ def judge_program(
     of_platform = (*platform_findings(found, nodes), *gpu_operator_findings(found, nodes))
     more = (
         *of_platform,
-        *_object_findings(found),
+        *_object_findings(found, objects),
         *missing,
         *placeholders,
         *lost_with_namespaces(verdicts.stored, objects, left),
