@@ -1,85 +1,177 @@
-"""The base of every component: it checks the arguments, declares the parts, and publishes."""
+"""The base of every component: it checks the arguments, declares the children and publishes the outputs."""
 
 import inspect
-from collections.abc import Mapping
-from typing import Any, Generic, TypeVar, cast, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar, cast, get_args
 
 import pulumi
 
+from ml_foundations.component.objects import Expansion, expanded
+from ml_foundations.component.outputs import published, unwrapped
 from ml_foundations.component.spec import ComponentSpec, check
 
 PACKAGE = "ml-foundations"
 
 S = TypeVar("S", bound=ComponentSpec)
-A = TypeVar("A", bound=Mapping[str, Any])
+Options: TypeAlias = pulumi.ResourceOptions | None
 
 
-class Component(pulumi.ComponentResource, Generic[S, A]):
-    """A component whose arguments are the spec ``S``, written as ``A``. Its parts become its children.
+class Child:
+    """An attribute of a component that is one of its children."""
 
-    Each public annotation of a subclass is an output: the attribute of that name of the spec, unless ``publish`` says
-    otherwise.
+    def __init__(self, role: str) -> None:
+        """Name the child by its role: the end of its name in Pulumi."""
+        self.role = role
+
+    def __get__(self, component: "Component[Any]", owner: type) -> pulumi.CustomResource:
+        """Return the child."""
+        return component.children[self.role]
+
+
+class OptionalChild(Child):
+    """An attribute of a component that is one of its children, or None."""
+
+    def __get__(self, component: "Component[Any]", owner: type) -> pulumi.CustomResource | None:  # pyright: ignore
+        """Return the child, or None if the component has none in this role."""
+        return component.children.get(self.role)
+
+
+class Component(pulumi.ComponentResource, Generic[S]):
+    """A component whose arguments are the spec ``S``.
+
+    Each public annotation of a subclass is an output: the attribute of that name of the spec, unless ``publish``
+    returns another value.
     """
 
-    def __init_subclass__(cls) -> None:
-        """Give a component a constructor of its own: Pulumi's component host reads the type of ``args`` there."""
-        super().__init_subclass__()
-        inherited: Any = cls.__init__
+    children: Mapping[str, pulumi.CustomResource]
+    """All children, by role: the end of a child's name after the component's name and a dash."""
 
-        def construct(self: Any, name: str, args: Any, opts: pulumi.ResourceOptions | None = None) -> None:
-            inherited(self, name, args, opts)
-
-        if Component in cls.__bases__:
-            construct.__annotations__["args"] = _arguments(cls)[1]
-            cls.__init__ = construct
-
-    def __init__(self, name: str, args: A, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Declare the component and its parts.
+    def __init__(
+        self,
+        name: str,
+        args: Mapping[str, Any] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Declare the component and its children.
 
         Args:
-            name: Its name, and the beginning of the names of its parts.
-            args: The arguments. In place of them, a spec has been checked already.
+            name: Its name, and the beginning of its children's names.
+            args: The arguments as a dictionary. A checked spec is accepted, too; then ``kwargs`` are objects only.
             opts: Options of the component.
+            kwargs: The arguments as keywords, in place of ``args``.
 
         Raises:
-            ArgumentsError: An argument is wrong; nothing is declared then.
+            TypeError: Both ``args`` and ``kwargs`` are given.
+            ArgumentsError: An argument is invalid. No resource is declared then.
         """
         kind = type(self).__name__
-        is_checked = isinstance(args, ComponentSpec)
-        spec = cast("S", args) if is_checked else self._checked(f"{kind} {name}", name, args)
+        title = f"{kind} {name}"
+        spec, expansion, sources = self._checked(title, name, _one_form(title, args, kwargs), kwargs, opts)
         for warning in spec.advice():
-            pulumi.log.warn(f"{kind} {name}: {warning}")
-        super().__init__(f"{PACKAGE}:index:{kind}", name, {}, opts)
+            pulumi.log.warn(f"{title}: {warning}")
+        super().__init__(f"{PACKAGE}:index:{kind}", name, {}, self._options(opts, expansion))
+        after = [*sources, *self.joined(expansion.objects)]
+        self.children = {}
         made: dict[str, pulumi.Resource] = {}
         for part in spec.declared_parts():
-            made[part.role] = part.declare(name, self, made)
+            made[part.role] = part.declare(name, self, made, after)
+        self.children = cast("Mapping[str, pulumi.CustomResource]", made)
         outputs = [key for base in type(self).__mro__ for key in _annotated(base)]
-        published = {key: getattr(spec, key) for key in outputs if hasattr(spec, key)} | self.publish(spec, made)
-        for key, value in published.items():
+        results = {key: published(getattr(spec, key), made.values()) for key in outputs if hasattr(spec, key)}
+        for key, value in self.publish(spec, made).items():
+            # An output of a child depends on that child, and a change of another child must not change it.
+            results[key] = value if isinstance(value, pulumi.Output) else published(value, made.values())
+        for key, value in results.items():
             setattr(self, key, value)
-        self.register_outputs(published)
+        self.register_outputs(results)
 
     def publish(self, spec: S, made: Mapping[str, Any]) -> dict[str, Any]:
-        """What is published beside attributes of the spec: outputs of the parts, by name; ``made`` has them by role."""
+        """Return the outputs that are not attributes of the spec, such as outputs of children, by name.
+
+        Args:
+            spec: The checked arguments.
+            made: The children, by role.
+        """
         return {}
+
+    def joined(self, objects: Mapping[str, pulumi.ComponentResource]) -> Sequence[pulumi.Resource]:
+        """Return further resources that the children wait for, given the objects among the arguments."""
+        return ()
+
+    def kubernetes_provider(self) -> pulumi.ProviderResource | None:
+        """Return the Kubernetes provider of its children; None for Pulumi's default provider."""
+        return self.get_provider("kubernetes:core/v1:Pod")
 
     @classmethod
     def spec_type(cls) -> type[S]:
-        """The spec, from the class's declaration."""
-        return _arguments(cls)[0]
+        """Return the spec, from the class's declaration."""
+        (base,) = cast("Any", cls).__orig_bases__
+        return get_args(base)[0]
 
     @classmethod
-    def _checked(cls, title: str, name: str, args: Mapping[str, Any]) -> S:
+    def completed(cls, name: str, args: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments with the component's name and the values of Pulumi's configuration for those not set."""
         spec = cls.spec_type()
-        if spec.name_field and args.get(spec.name_field) is None:
-            args = {**args, spec.name_field: name}
-        return check(spec, title, args)
+        defaults: dict[str, Any] = {spec.name_field: name} if spec.name_field else {}
+        for argument, key in spec.config_defaults.items():
+            namespace, _, setting = key.partition(":")
+            defaults[argument] = pulumi.Config(namespace).get(setting)
+        return {**args, **{key: value for key, value in defaults.items() if args.get(key) is None}}
+
+    def _checked(
+        self, title: str, name: str, args: Any, kwargs: Mapping[str, Any], opts: Options
+    ) -> tuple[S, Expansion, list[pulumi.Resource]]:
+        """Return the checked arguments, what the objects among them were, and the resources that both come from."""
+        spec_type = self.spec_type()
+        if isinstance(args, ComponentSpec):
+            expansion = expanded(spec_type, kwargs)
+            values, sources = unwrapped(expansion.args)
+            defaults = {field for argument in spec_type.objects.values() for field in argument.defaults}
+            spec = args.model_copy(update={key: value for key, value in values.items() if key not in defaults})
+            return cast("S", spec), expansion, [*sources, *expansion.resources()]
+        expansion = expanded(spec_type, args)
+        values, sources = unwrapped(expansion.args)
+        errors = [*expansion.errors, *self._provider_errors(opts, expansion)]
+        spec = check(spec_type, title, self.completed(name, values), errors)
+        return spec, expansion, [*sources, *expansion.resources()]
+
+    def _options(self, opts: Options, expansion: Expansion) -> Options:
+        """Return the options, with the Kubernetes provider of an object among the arguments."""
+        for name in self._provider_objects(expansion):
+            if provider := cast("Component[Any]", expansion.objects[name]).kubernetes_provider():
+                return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(provider=provider))
+        return opts
+
+    def _provider_objects(self, expansion: Expansion) -> list[str]:
+        objects = self.spec_type().objects
+        return [name for name in expansion.objects if objects[name].gives_provider]
+
+    def _provider_errors(self, opts: Options, expansion: Expansion) -> Iterator[tuple[str, str]]:
+        names = self._provider_objects(expansion)
+        for name in names[1:]:
+            yield names[0], f"is set, and {name} gives the Kubernetes provider too. Leave out {names[0]}"
+        for name in names[:1]:
+            if _has_kubernetes_provider(opts):
+                yield name, f"is set, and opts has a Kubernetes provider. Leave out {name} or the provider"
 
 
-def _arguments(component: type) -> tuple[Any, Any]:
-    """The two types that stand in a component's declaration."""
-    (base,) = cast("Any", component).__orig_bases__
-    return get_args(base)
+def _one_form(title: str, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return the arguments, which are a dictionary or keywords."""
+    if isinstance(args, pulumi.ResourceOptions):
+        raise TypeError(f"{title}: the second argument is the arguments. Pass the options as opts=")
+    if args is not None and kwargs and not isinstance(args, ComponentSpec):
+        raise TypeError(f"{title}: pass the arguments as a dictionary or as keywords, not both")
+    return kwargs if args is None else args
+
+
+def _has_kubernetes_provider(opts: Options) -> bool:
+    if opts is None:
+        return False
+    # Merged options hold all providers in one list.
+    merged = pulumi.ResourceOptions.merge(pulumi.ResourceOptions(providers=[]), opts)
+    providers = cast("Sequence[pulumi.ProviderResource]", merged.providers)
+    return any(provider.package == "kubernetes" for provider in [*providers, *filter(None, [merged.provider])])
 
 
 def _annotated(base: type) -> list[str]:

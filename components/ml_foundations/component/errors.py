@@ -25,11 +25,17 @@ class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
     """Wrong arguments of a component, all in its message. As a RunError it ends a program without a traceback."""
 
     def __init__(
-        self, component: str, error: ValidationError, spec: type[BaseModel], spell: Callable[[str], str] = str
+        self,
+        component: str,
+        error: ValidationError | None,
+        spec: type[BaseModel],
+        spell: Callable[[str], str] = str,
+        more: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.given = component, error, spec
+        explained = explain(error, spec, spell) if error else ()
         details: list[pulumi.InputPropertyErrorDetails] = [
-            {"property_path": path, "reason": reason} for path, reason in explain(error, spec, spell)
+            {"property_path": path, "reason": reason} for path, reason in [*more, *explained]
         ]
         lines = "".join(f"\n  {item['property_path']}: {item['reason']}" for item in details)
         super().__init__(f"{component}: {len(details)} wrong argument(s):{lines}", details)

@@ -1,16 +1,93 @@
-"""What is known of inputs without waiting, and how a resource's registration will name them."""
+"""Outputs whose values are known without waiting, and how a resource's registration will name its inputs."""
 
+import asyncio
 import copy
 import inspect
 import sys
-from collections.abc import Awaitable, Mapping
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 import pulumi
 from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
 from pulumi.runtime import rpc
+from typing_extensions import override
 
-from ml_foundations.kubernetes.trees import UNKNOWN, mapped
+from ml_foundations.kubernetes.trees import UNKNOWN, leaves, mapped
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class KnownOutput(pulumi.Output[T]):
+    """An Output of a component whose value is known before any resource is created.
+
+    Other resources that use it wait for the component's children, as with any Output. Arguments that must be known at
+    preview accept it, and the proof sees its value.
+    """
+
+    def __init__(self, value: T, sources: Iterable[pulumi.Resource]) -> None:
+        """Publish a value.
+
+        Args:
+            value: The value.
+            sources: The resources to wait for.
+        """
+        self.value = value
+        """The value."""
+        self.sources = frozenset(sources)
+        """The resources to wait for: a component's children."""
+        super().__init__(set(self.sources), _resolved(value), _resolved(True))
+
+    @override
+    def apply(self, func: Callable[[T], pulumi.Input[U]], run_with_unknowns: bool = False) -> pulumi.Output[U]:
+        """Run ``func`` at once; the result is known, too, unless it is an Output or must be awaited."""
+        result: Any = func(self.value)
+        if isinstance(result, pulumi.Output) or inspect.isawaitable(result):
+            return super().apply(lambda _: cast("pulumi.Input[U]", result))
+        return KnownOutput(cast("U", result), self.sources)
+
+
+def _resolved(value: T) -> asyncio.Future[T]:
+    future: asyncio.Future[T] = asyncio.get_event_loop().create_future()
+    future.set_result(value)
+    return future
+
+
+def published(value: Any, children: Iterable[pulumi.Resource]) -> pulumi.Output[Any]:
+    """Return a value of a component as an Output that depends on the component's children.
+
+    Args:
+        value: A plain value, or one that is or contains Outputs.
+        children: The children. The component itself would also stand for what others parent to it, which may wait for
+            the Output.
+    """
+    sources = set(children)
+    if not _contains_output(value):
+        return KnownOutput(value, sources)
+    output = pulumi.Output.from_input(value)
+
+    async def resources() -> set[pulumi.Resource]:
+        return {*await output.resources(), *sources}
+
+    return pulumi.Output(resources(), output.future(with_unknowns=True), output.is_known(), output.is_secret())
+
+
+def _contains_output(value: Any) -> bool:
+    return any(isinstance(leaf, pulumi.Output) for _, leaf in leaves(value))
+
+
+def unwrapped(args: Any) -> tuple[Any, list[pulumi.Resource]]:
+    """Return arguments with known Outputs replaced by their values, and the resources that these values come from."""
+    sources: dict[pulumi.Resource, None] = {}
+
+    def plain(value: Any) -> Any:
+        if not isinstance(value, KnownOutput):
+            return value
+        known_output = cast("KnownOutput[Any]", value)
+        sources.update(dict.fromkeys(known_output.sources))
+        return known_output.value
+
+    return mapped(args, plain), list(sources)
 
 
 def done(result: Awaitable[Any]) -> Any:
@@ -60,6 +137,8 @@ def arguments_class(kind: type | None) -> type | None:
 
 def known(value: Any, *, secrets: bool = False) -> Any:
     """A tree of inputs with nothing in it that must wait, and no secret unless they are asked for."""
+    if isinstance(value, KnownOutput):
+        return known(cast("KnownOutput[Any]", value).value, secrets=secrets)
     if isinstance(value, pulumi.Output):
         output = cast("pulumi.Output[Any]", value)
         is_open = done(output.is_known()) and (secrets or not done(output.is_secret()))

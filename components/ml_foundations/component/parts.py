@@ -74,9 +74,23 @@ class Part:
         """The Kubernetes object; empty where the part is none."""
         return {} if isinstance(self.declared, Cloud) else self.declared
 
-    def declare(self, name: str, parent: pulumi.Resource, made: Mapping[str, pulumi.Resource]) -> pulumi.Resource:
-        """Declare it to Pulumi, as a child of the component of that name; the parts before it are made, by role."""
-        ours = pulumi.ResourceOptions(parent=parent, depends_on=[made[role] for role in self.after])
+    def declare(
+        self,
+        name: str,
+        parent: pulumi.Resource,
+        made: Mapping[str, pulumi.Resource],
+        after: Sequence[pulumi.Resource] = (),
+    ) -> pulumi.CustomResource:
+        """Declare it to Pulumi as a child.
+
+        Args:
+            name: The name of the component.
+            parent: The component.
+            made: The children that are declared already, by role.
+            after: Resources outside of the component to wait for.
+        """
+        before = [*(made[role] for role in self.after), *after]
+        ours = pulumi.ResourceOptions(parent=parent, depends_on=before)
         opts = pulumi.ResourceOptions.merge(ours, self.options)
         type_, inputs, outputs = self.declared if isinstance(self.declared, Cloud) else _as_cloud(self.declared)
         # Not the SDK's class: its module's, with all their types, are half of the work of a program.

@@ -1,6 +1,6 @@
 """Checked arguments: a frozen model in which each argument is declared once, with its constraint and default."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -8,6 +8,7 @@ from pydantic.alias_generators import to_camel
 from typing_extensions import override
 
 from ml_foundations.component.errors import ArgumentsError, FieldsError, apart
+from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.overrides import object_errors, selector_errors
 from ml_foundations.component.parts import Part
 from ml_foundations.kubernetes.merging import overridden
@@ -18,6 +19,9 @@ class Spec(BaseModel):
 
     Python programs write an argument as ``max_nodes``, stack files as ``maxNodes``.
     """
+
+    objects: ClassVar[Mapping[str, ObjectArgument]] = {}
+    """Arguments of Python programs that are components, in place of others."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, loc_by_alias=False
@@ -55,6 +59,8 @@ class ComponentSpec(Spec):
 
     name_field: ClassVar[str | None] = None
     """The argument that is the component's name unless it is given."""
+    config_defaults: ClassVar[Mapping[str, str]] = {}
+    """The arguments that Pulumi's configuration sets unless the program does, and the key of each."""
 
     def parts(self) -> Iterable[Part]:
         """The children of the component, each after those that it needs; the same for Pulumi, planning and tests."""
@@ -98,14 +104,23 @@ class ComponentSpec(Spec):
 S = TypeVar("S", bound=Spec)
 
 
-def check(spec: type[S], component: str, args: Mapping[str, Any]) -> S:
-    """The arguments of a component as its checked spec.
+def check(spec: type[S], component: str, args: Mapping[str, Any], more: Sequence[tuple[str, str]] = ()) -> S:
+    """Return the arguments of a component as its checked spec.
+
+    Args:
+        spec: The type of the spec.
+        component: The component's type and name, for the message.
+        args: The arguments.
+        more: Errors that were found before: the path of each argument, and the reason.
 
     Raises:
-        ArgumentsError: An argument is wrong; the message lists every wrong one with path, value and
-            what is allowed.
+        ArgumentsError: An argument is invalid. The message lists every one with its path, its value and what is
+            allowed.
     """
     try:
-        return spec.model_validate(dict(args), by_alias=False, by_name=True)
+        checked = spec.model_validate(dict(args), by_alias=False, by_name=True)
     except ValidationError as error:
-        raise ArgumentsError(component, error, spec) from None
+        raise ArgumentsError(component, error, spec, more=more) from None
+    if more:
+        raise ArgumentsError(component, None, spec, more=more)
+    return checked

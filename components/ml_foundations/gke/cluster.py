@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Unpack, overload
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -12,8 +12,9 @@ from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.gke_kinds import CSI_ADDONS
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, OptionalChild, Options
 from ml_foundations.component.data import yaml_file
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputOf, InputStr, InputText, Name, concat, derived
@@ -46,6 +47,7 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     """Arguments of a GkeCluster."""
 
     name_field = "name"
+    config_defaults = {"project": "gcp:project"}
 
     node_zones: list[str] | None = None
     """The zones of the nodes; by default GKE chooses three of the region."""
@@ -148,7 +150,7 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
         yield _cluster(self)
 
 
-class GkeCluster(Component[GkeClusterSpec, GkeClusterArgs]):
+class GkeCluster(Component[GkeClusterSpec]):
     """A regional GKE cluster: private nodes, Dataplane V2, Workload Identity, shielded nodes, no default node pool.
 
     Source of the defaults: GKE, "Harden your cluster's security", and the CIS GKE Benchmark.
@@ -156,14 +158,41 @@ class GkeCluster(Component[GkeClusterSpec, GkeClusterArgs]):
 
     cluster_name: pulumi.Output[str]
     """The cluster's name, known at preview; node pools take it."""
-    location: pulumi.Output[str]
-    """The region."""
+    project: pulumi.Output[str]
+    """The Google Cloud project; node pools accept it."""
+    location: KnownOutput[str]
+    """The region; node pools accept it."""
+    network: pulumi.Output[str]
+    """The VPC network; StorageClasses accept it for Filestore and Lustre."""
+    deletion_protection: KnownOutput[bool]
+    """Whether GKE refuses to delete the cluster; GPU node pools accept it."""
     kubeconfig: pulumi.Output[str]
     """A kubeconfig that authenticates by gke-gcloud-auth-plugin. It holds no credential."""
     node_service_account: pulumi.Output[str]
     """The e-mail address of the nodes' service account; node pools take it."""
-    workload_pool: pulumi.Input[str]
+    workload_pool: pulumi.Output[str]
     """The Workload Identity pool."""
+    cluster = Child("cluster")
+    """The gcp.container.Cluster."""
+    vpc = OptionalChild("network")
+    """The gcp.compute.Network; None if the cluster is in an existing network."""
+    subnet = OptionalChild("subnetwork")
+    """The gcp.compute.Subnetwork; None if the cluster is in an existing network."""
+    node_account = OptionalChild("nodes")
+    """The gcp.serviceaccount.Account of the nodes; None if they have an existing one."""
+
+    @overload
+    def __init__(self, name: str, args: GkeClusterArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[GkeClusterArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+        self.node_pools: list[pulumi.ComponentResource] = []
+        """The node pools that were declared with this object, in their order."""
+        self._kubernetes_provider: k8s.Provider | None = None
 
     @override
     def publish(self, spec: GkeClusterSpec, made: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,20 +202,29 @@ class GkeCluster(Component[GkeClusterSpec, GkeClusterArgs]):
         account = made["nodes"].email if spec.node_service_account is None else spec.node_service_account
         return {
             "cluster_name": cluster.name,
-            "location": cluster.location,
             "kubeconfig": known.apply(lambda known: _kubeconfig(spec, *known)),
-            "node_service_account": pulumi.Output.from_input(account),
+            "node_service_account": account,
+            "network": spec.name if spec.network is None else spec.network.network,
         }
 
-    def kubernetes_provider(self, depends_on: list[pulumi.Resource] | None = None) -> k8s.Provider:
-        """A kubernetes provider for this cluster. Another kubeconfig of the same cluster replaces nothing."""
-        name = self.pulumi_resource_name
-        return k8s.Provider(
-            f"{name}-kubernetes",
-            kubeconfig=self.kubeconfig,
-            cluster_identifier=name,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=depends_on or []),
-        )
+    @override
+    def kubernetes_provider(self, depends_on: Sequence[pulumi.Resource] = ()) -> k8s.Provider:
+        """Return the Kubernetes provider of this cluster. The first call declares it.
+
+        Another kubeconfig of the same cluster replaces nothing.
+
+        Args:
+            depends_on: What it waits for, in addition to the node pools that were declared with ``cluster=``.
+        """
+        if self._kubernetes_provider is None:
+            name = self.pulumi_resource_name
+            self._kubernetes_provider = k8s.Provider(
+                f"{name}-kubernetes",
+                kubeconfig=self.kubeconfig,
+                cluster_identifier=name,
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[*self.node_pools, *depends_on]),
+            )
+        return self._kubernetes_provider
 
 
 def _kubeconfig(spec: GkeClusterSpec, address: str, master_auth: Any, endpoints: Any, private_cluster: Any) -> str:

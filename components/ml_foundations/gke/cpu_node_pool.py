@@ -1,14 +1,15 @@
 """A pool of nodes without GPUs, for the system and for preprocessing."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Unpack, overload
 
 import pulumi
 from typing_extensions import override
 
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part
-from ml_foundations.gke.node_pool import NodePoolSpec, node_arguments, pool_part
+from ml_foundations.gke.node_pool import NodePoolSpec, join_cluster, node_arguments, pool_part
 from ml_foundations.typed_args import CpuNodePoolArgs, TolerationArgs
 
 
@@ -20,15 +21,32 @@ class CpuNodePoolSpec(NodePoolSpec):
         yield pool_part(self, node_arguments(self), spare=True)
 
 
-class CpuNodePool(Component[CpuNodePoolSpec, CpuNodePoolArgs]):
+class CpuNodePool(Component[CpuNodePoolSpec]):
     """A pool of nodes without GPUs, autoscaled. The first pool of a cluster should be one, with a node or more."""
 
     node_pool_name: pulumi.Output[str]
     """The pool's name in GKE."""
-    node_selector: dict[str, str]
+    node_selector: KnownOutput[dict[str, str]]
     """Labels that select the nodes of this pool."""
-    tolerations: list[TolerationArgs]
+    tolerations: KnownOutput[list[TolerationArgs]]
     """What pods must tolerate to run on its nodes."""
+    node_pool = Child("pool")
+    """The gcp.container.NodePool."""
+
+    @overload
+    def __init__(self, name: str, args: CpuNodePoolArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[CpuNodePoolArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+    @override
+    def joined(self, objects: Mapping[str, pulumi.ComponentResource]) -> Sequence[pulumi.Resource]:
+        join_cluster(self, objects)
+        return ()
 
     @override
     def publish(self, spec: CpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:

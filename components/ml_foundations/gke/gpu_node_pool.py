@@ -1,8 +1,8 @@
 """A pool of GPU nodes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Unpack, overload
 
 import pulumi
 from pydantic import Field
@@ -19,11 +19,13 @@ from ml_foundations.catalog.machine_types import (
     gpu_by_name,
 )
 from ml_foundations.catalog.pools import INSTALLATION_DISABLED, MOST_CLIENTS
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf
-from ml_foundations.gke.node_pool import NodePoolSpec, Taint, node_arguments, pool_part
+from ml_foundations.gke.cpu_node_pool import CpuNodePool
+from ml_foundations.gke.node_pool import CLUSTER, NodePoolSpec, Taint, join_cluster, node_arguments, pool_part
 from ml_foundations.kubernetes import labels
 from ml_foundations.typed_args import GpuNodePoolArgs, TolerationArgs
 
@@ -59,6 +61,14 @@ class NodeNetwork(Spec):
 
 class GpuNodePoolSpec(NodePoolSpec):
     """Arguments of a GpuNodePool."""
+
+    objects = {
+        "cluster": CLUSTER._replace(
+            description=f"{CLUSTER.description} The pool follows its deletion_protection unless it sets its own.",
+            outputs={**CLUSTER.outputs, "deletion_protection": "deletion_protection"},
+            defaults=("deletion_protection",),
+        )
+    }
 
     location_policy: Literal["ANY", "BALANCED"] = "ANY"
     """ANY (wherever there are machines) or BALANCED (zones alike). Default ANY."""
@@ -212,28 +222,46 @@ class GpuNodePoolSpec(NodePoolSpec):
         yield replace(pool, options=guarded)
 
 
-class GpuNodePool(Component[GpuNodePoolSpec, GpuNodePoolArgs]):
+class GpuNodePool(Component[GpuNodePoolSpec]):
     """A pool of GPU nodes, autoscaled, tainted so that only pods that request GPUs come to it.
 
     What it publishes is what workloads take, under the same names: ``gpu``, ``node_selector`` and ``tolerations``.
-    Let it depend on a CpuNodePool: GKE's own pods need nodes that are not tainted.
+    With ``cluster=`` it waits for the cluster's CPU pools; without it, let it depend on one: GKE's own pods need nodes
+    without taints.
     """
 
     node_pool_name: pulumi.Output[str]
     """The pool's name in GKE."""
-    gpu: str
+    gpu: KnownOutput[str]
     """The name by which workloads and queues find its GPUs: the label nvidia.com/gpu.product, unless machines with
     another accelerator type have the same one, as A3 High and A3 Mega do; then a name by the type."""
-    gpus_per_node: int
+    gpus_per_node: KnownOutput[int]
     """GPUs on each node."""
-    gpu_resources_per_node: int
+    gpu_resources_per_node: KnownOutput[int]
     """How many nvidia.com/gpu a node offers: GPUs, or their partitions, times the pods that share each."""
-    node_selector: dict[str, str]
+    node_selector: KnownOutput[dict[str, str]]
     """Labels that select the nodes of this pool."""
-    tolerations: list[TolerationArgs]
+    tolerations: KnownOutput[list[TolerationArgs]]
     """What pods must tolerate to run on its nodes."""
-    queued_provisioning: bool
+    queued_provisioning: KnownOutput[bool]
     """Whether nodes come only for a ProvisioningRequest, which a TrainingQueue makes."""
+    node_pool = Child("pool")
+    """The gcp.container.NodePool."""
+
+    @overload
+    def __init__(self, name: str, args: GpuNodePoolArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuNodePoolArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
+
+    @override
+    def joined(self, objects: Mapping[str, pulumi.ComponentResource]) -> Sequence[pulumi.Resource]:
+        """Return the cluster's CPU pools: GKE's own pods need nodes without taints before GPU nodes come."""
+        return [pool for pool in join_cluster(self, objects) if isinstance(pool, CpuNodePool)]
 
     @override
     def publish(self, spec: GpuNodePoolSpec, made: Mapping[str, Any]) -> dict[str, Any]:

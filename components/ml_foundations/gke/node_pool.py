@@ -1,7 +1,7 @@
 """What the node pools share: the arguments of a pool of either kind, and how it is declared to GKE."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pulumi
 from pydantic import Field
@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from ml_foundations.catalog.disks import BOOT_DISKS
 from ml_foundations.catalog.pools import NODE_POOL, TAINT_EFFECTS
+from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.parts import Cloud, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputName, InputStr, InputText, Name
@@ -21,6 +22,14 @@ from ml_foundations.kubernetes.merging import without_nulls
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 """IAM decides what nodes may do; scopes leave that to it (GKE, "Use least privilege service accounts")."""
+
+
+CLUSTER = ObjectArgument(
+    ("GkeCluster",),
+    "The cluster, as a GkeCluster: sets project, location, cluster_name and node_service_account.",
+    {name: name for name in ("project", "location", "cluster_name", "node_service_account")},
+)
+"""The cluster of a node pool."""
 
 
 class Taint(Spec):
@@ -38,6 +47,8 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
     """Arguments that pools of either kind have."""
 
     name_field = "pool_name"
+    objects = {"cluster": CLUSTER}
+    config_defaults = {"project": "gcp:project"}
 
     project: InputText
     """The Google Cloud project."""
@@ -144,6 +155,18 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         yield from ssd_errors(machine, self.local_ssd)
         if self.kubelet and self.kubelet.shutdown_grace_period_seconds is not None and not self.spot:
             yield "kubelet.shutdown_grace_period_seconds", "is for Spot nodes only; set spot, or leave it out"
+
+
+def join_cluster(
+    pool: pulumi.ComponentResource, objects: Mapping[str, pulumi.ComponentResource]
+) -> list[pulumi.ComponentResource]:
+    """Add a pool to the cluster that is among its arguments, and return the cluster's earlier pools."""
+    if "cluster" not in objects:
+        return []
+    pools: list[pulumi.ComponentResource] = cast("Any", objects["cluster"]).node_pools
+    earlier = list(pools)
+    pools.append(pool)
+    return earlier
 
 
 def pool_part(

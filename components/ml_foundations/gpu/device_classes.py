@@ -1,7 +1,7 @@
 """GPUs by dynamic resource allocation (DRA): NVIDIA's driver for it, classes of devices, and templates of claims."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
 import pulumi
 from pydantic import Field
@@ -9,7 +9,9 @@ from typing_extensions import override
 
 from ml_foundations.catalog.machine_types import GPUS, accelerator
 from ml_foundations.catalog.versions import DRA_DRIVER
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Component, OptionalChild, Options
+from ml_foundations.component.objects import IN_CLUSTER
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration
@@ -88,6 +90,8 @@ class ClaimTemplate(Spec):
 class DeviceClassesSpec(ComponentSpec):
     """Arguments of DeviceClasses."""
 
+    objects = {"cluster": IN_CLUSTER}
+
     driver: bool = True
     """Whether NVIDIA's driver for DRA is installed; default true. It brings gpu.nvidia.com and mig.nvidia.com."""
     namespace: Name = "dra-driver-nvidia-gpu"
@@ -131,17 +135,29 @@ class DeviceClassesSpec(ComponentSpec):
             yield Part(f"{template.namespace}-{name}", _claim_template(name, template), options=replaced)
 
 
-class DeviceClasses(Component[DeviceClassesSpec, DeviceClassesArgs]):
+class DeviceClasses(Component[DeviceClassesSpec]):
     """NVIDIA's driver for dynamic resource allocation, and the classes and templates with which pods claim GPUs.
 
     Needs Kubernetes 1.34. Give it a kubernetes provider in its options. Node pools whose GPUs are claimed have the
     labels that it publishes; the driver runs on their nodes only.
     """
 
-    class_names: list[str]
+    class_names: KnownOutput[list[str]]
     """The names of the classes, the driver's included."""
-    pool_labels: dict[str, str]
+    pool_labels: KnownOutput[dict[str, str]]
     """Labels of a node pool whose GPUs are claimed."""
+    release = OptionalChild("driver")
+    """The Helm release of the driver; None if it is not installed."""
+
+    @overload
+    def __init__(self, name: str, args: DeviceClassesArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[DeviceClassesArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
 
 
 def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Unpack, overload
 
 import pulumi
 from pydantic import Field
@@ -12,8 +12,10 @@ from typing_extensions import override
 from ml_foundations.catalog.gpu_labels import gpu_terms
 from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.catalog.versions import DCGM_EXPORTER_IMAGE
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, Options
 from ml_foundations.component.errors import taken
+from ml_foundations.component.objects import IN_CLUSTER
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.overrides import PodFields, container_errors
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.spec import ComponentSpec, Spec
@@ -53,6 +55,8 @@ class HostPath(Spec):
 
 class GpuMonitorSpec(ComponentSpec):
     """Arguments of a GpuMonitor."""
+
+    objects = {"cluster": IN_CLUSTER}
 
     name_field = "monitor_name"
 
@@ -140,17 +144,29 @@ class GpuMonitorSpec(ComponentSpec):
             yield Part("monitoring", scraping, after=before)
 
 
-class GpuMonitor(Component[GpuMonitorSpec, GpuMonitorArgs]):
+class GpuMonitor(Component[GpuMonitorSpec]):
     """A DaemonSet whose pods run on every GPU node, whatever its taints, and on no other node.
 
     Give it a kubernetes provider in its options. By default it is NVIDIA's DCGM exporter, for clusters in which the
     GPU Operator does not run it.
     """
 
-    monitor_name: str
+    monitor_name: KnownOutput[str]
     """The DaemonSet's name."""
-    namespace: pulumi.Input[str]
+    namespace: pulumi.Output[str]
     """Its namespace."""
+    daemon_set = Child("daemon-set")
+    """The DaemonSet."""
+
+    @overload
+    def __init__(self, name: str, args: GpuMonitorArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuMonitorArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
 
     @override
     def publish(self, spec: GpuMonitorSpec, made: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
 import yaml
 from pydantic import Field
@@ -11,7 +11,9 @@ from typing_extensions import override
 from ml_foundations.catalog.operator_nodes import CONFIG_SOURCE
 from ml_foundations.catalog.pools import MOST_CLIENTS
 from ml_foundations.catalog.versions import GPU_OPERATOR
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.objects import IN_CLUSTER
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration
@@ -104,6 +106,8 @@ class Mig(Spec):
 class GpuOperatorSpec(ComponentSpec):
     """Arguments of a GpuOperator."""
 
+    objects = {"cluster": IN_CLUSTER}
+
     mode: Mode = "operator"
     """Who installs the driver and advertises the GPUs. Default operator.
 
@@ -159,7 +163,7 @@ class GpuOperatorSpec(ComponentSpec):
         yield Part("release", release, after=before)
 
 
-class GpuOperator(Component[GpuOperatorSpec, GpuOperatorArgs]):
+class GpuOperator(Component[GpuOperatorSpec]):
     """The GPU Operator in a namespace of its own: driver, toolkit, device plugin, DCGM exporter, feature discovery.
 
     Give it a kubernetes provider in its options. Its pods are critical, which GKE allows only under a quota for
@@ -167,12 +171,24 @@ class GpuOperator(Component[GpuOperatorSpec, GpuOperatorArgs]):
     driver, that comes too.
     """
 
-    namespace: str
+    namespace: KnownOutput[str]
     """The operator's namespace."""
-    mode: str
+    mode: KnownOutput[str]
     """Who installs the driver and advertises the GPUs."""
-    version: str
+    version: KnownOutput[str]
     """The chart's version."""
+    release = Child("release")
+    """The Helm release."""
+
+    @overload
+    def __init__(self, name: str, args: GpuOperatorArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[GpuOperatorArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
 
     @override
     def publish(self, spec: GpuOperatorSpec, made: Mapping[str, Any]) -> dict[str, Any]:

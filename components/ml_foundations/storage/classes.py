@@ -1,7 +1,7 @@
 """Storage classes for GPU and CPU workloads."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Unpack, overload
 
 import pulumi
 from pydantic import AfterValidator, Field, WithJsonSchema
@@ -9,8 +9,10 @@ from typing_extensions import override
 
 from ml_foundations.catalog.disks import DISK_TYPES, FILESTORE_CSI, LUSTRE_CSI, PD_CSI
 from ml_foundations.catalog.versions import NFS_PROVISIONER
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Component, Options
 from ml_foundations.component.data import yaml_file
+from ml_foundations.component.objects import IN_CLUSTER
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import InputStr, Name, Quantity
@@ -137,6 +139,14 @@ class _StorageClass(NamedTuple):
 class StorageClassesSpec(ComponentSpec):
     """Arguments of StorageClasses."""
 
+    objects = {
+        "cluster": IN_CLUSTER._replace(
+            description=f"{IN_CLUSTER.description} Its network is the default of network.",
+            outputs={"network": "network"},
+            defaults=("network",),
+        )
+    }
+
     fast_ssd_zones: list[str] = []
     """The two zones of the regional fast-ssd disks; by default the pod's zone and another of the region."""
     dataset_zones: list[str] = []
@@ -199,14 +209,24 @@ class StorageClassesSpec(ComponentSpec):
             yield Part("nfs-provisioner", helm_release(NFS_PROVISIONER, "kube-system", values))
 
 
-class StorageClasses(Component[StorageClassesSpec, StorageClassesArgs]):
+class StorageClasses(Component[StorageClassesSpec]):
     """Classes of disks, always; and of shared file systems, snapshots and datasets where they are asked for.
 
     Give it a kubernetes provider in its options. docs/storage.md says which class is for which machine.
     """
 
-    class_names: list[str]
+    class_names: KnownOutput[list[str]]
     """The names of the classes."""
+
+    @overload
+    def __init__(self, name: str, args: StorageClassesArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[StorageClassesArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
 
 
 def _classes(spec: StorageClassesSpec) -> dict[str, _StorageClass]:

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
 import pulumi
 from typing_extensions import override
 
 from ml_foundations.catalog.disks import PD_CSI
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, OptionalChild, Options
+from ml_foundations.component.objects import IN_CLUSTER, TEAM
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputName, InputStr, InputText, Name, Quantity, derived
@@ -28,6 +30,8 @@ _DISK_ID = re.compile(r"projects/[^/]+/(zones|regions)/([^/]+)/disks/[^/]+")
 
 class VolumeSpec(ComponentSpec):
     """Arguments of a Volume."""
+
+    objects = {"cluster": IN_CLUSTER, "team": TEAM}
 
     name_field = "claim_name"
 
@@ -91,18 +95,32 @@ class VolumeSpec(ComponentSpec):
         yield Part("claim", _claim(self), after=["volume"] if exists else [], options=kept)
 
 
-class Volume(Component[VolumeSpec, VolumeArgs]):
+class Volume(Component[VolumeSpec]):
     """A PersistentVolumeClaim; for a disk or bucket that exists, with its PersistentVolume.
 
     What holds data is protected and is never deleted by an update. Give it a kubernetes provider in its options.
     """
 
-    claim_name: str
+    claim_name: KnownOutput[str]
     """The claim's name; workloads take it."""
-    size: str
+    size: KnownOutput[str]
     """The size that was asked for."""
-    fuse: bool
+    fuse: KnownOutput[bool]
     """Whether it is a bucket, which pods mount by GKE's sidecar for Cloud Storage FUSE; workloads take it."""
+    claim = Child("claim")
+    """The PersistentVolumeClaim."""
+    persistent_volume = OptionalChild("volume")
+    """The PersistentVolume; None if the storage class makes it."""
+
+    @overload
+    def __init__(self, name: str, args: VolumeArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[VolumeArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
 
 
 def _claim(spec: VolumeSpec) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """The controller of JobSets, which a DistributedTraining with ``jobset`` needs."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Unpack, overload
 
 from typing_extensions import override
 
 from ml_foundations.catalog.versions import JOBSET
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Component, OptionalChild, Options
+from ml_foundations.component.objects import IN_CLUSTER
 from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.typed_args import JobSetControllerArgs
@@ -14,6 +15,8 @@ from ml_foundations.typed_args import JobSetControllerArgs
 
 class JobSetControllerSpec(ComponentSpec):
     """Arguments of a JobSetController."""
+
+    objects = {"cluster": IN_CLUSTER}
 
     install: bool = True
     """Whether it is installed, by its Helm chart; default true. False where the cluster has it already."""
@@ -27,8 +30,21 @@ class JobSetControllerSpec(ComponentSpec):
             yield Part("release", release)
 
 
-class JobSetController(Component[JobSetControllerSpec, JobSetControllerArgs]):
+class JobSetController(Component[JobSetControllerSpec]):
     """JobSet's controller and its kind, by its Helm chart; one for a cluster.
 
     Give it a kubernetes provider in its options. Declare JobSets after it (``depends_on``), and a TrainingQueue too.
     """
+
+    release = OptionalChild("release")
+    """The Helm release; None if it is not installed here."""
+
+    @overload
+    def __init__(self, name: str, args: JobSetControllerArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[JobSetControllerArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)

@@ -1,13 +1,15 @@
 """A team's namespace: quota, limits, network policy, access."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Unpack, overload
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.objects import IN_CLUSTER
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.component.types import InputText, Name, Quantity
@@ -43,6 +45,8 @@ class Tenancy(Network):
 
 class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
     """Arguments of a TeamNamespace."""
+
+    objects = {"cluster": IN_CLUSTER}
 
     name_field = "namespace"
 
@@ -82,19 +86,35 @@ class TeamNamespaceSpec(Tenancy, Quota, ComponentSpec):
             yield from identity_parts(self.namespace, self.service_account)
 
 
-class TeamNamespace(Component[TeamNamespaceSpec, TeamNamespaceArgs]):
+class TeamNamespace(Component[TeamNamespaceSpec]):
     """A namespace with quotas, defaults, Pod Security, a closed network and, where named, access and identity.
 
     Give it a kubernetes provider in its options. Its quotas' names differ from the one that GKE itself puts into
     namespaces (gke-resource-quotas).
     """
 
-    namespace: str
+    namespace: KnownOutput[str]
     """The namespace's name, known at preview."""
-    service_account_name: str
+    service_account_name: KnownOutput[str]
     """The service account of the team's pods; default where it has none of its own."""
-    priority_classes: dict[str, str]
+    priority_classes: KnownOutput[dict[str, str]]
     """The PriorityClasses, by GPU model (its accelerator type) and by the names that were asked for."""
+    namespace_object = Child("namespace")
+    """The Namespace."""
+    resource_quota = Child("quota")
+    """The ResourceQuota."""
+    limit_range = Child("limits")
+    """The LimitRange."""
+
+    @overload
+    def __init__(self, name: str, args: TeamNamespaceArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[TeamNamespaceArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
 
 
 def _namespace(spec: TeamNamespaceSpec) -> dict[str, Any]:

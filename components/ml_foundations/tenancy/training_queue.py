@@ -1,7 +1,7 @@
 """Queues for training, by Kueue: what each team may use at once, and what it may borrow from the others."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
 import pulumi
 import yaml
@@ -13,9 +13,11 @@ from ml_foundations.catalog.kueue import API_VERSION, FRAMEWORKS, NAMESPACE, PRO
 from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
 from ml_foundations.catalog.versions import KUEUE
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Component, OptionalChild, Options
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.errors import taken
+from ml_foundations.component.objects import IN_CLUSTER, ObjectArgument
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part, helm_release
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.tolerations import Toleration, toleration_manifest
@@ -40,6 +42,14 @@ _POLICIES = {"never": "Never", "lower_priority": "LowerPriority", "any": "Any"}
 class Flavor(Spec):
     """A kind of GPU node that quotas are given in: a node pool."""
 
+    objects = {
+        "pool": ObjectArgument(
+            ("GpuNodePool",),
+            "The pool, as a GpuNodePool: sets gpu, node_selector, tolerations and queued_provisioning.",
+            {name: name for name in ("gpu", "node_selector", "tolerations", "queued_provisioning")},
+        )
+    }
+
     name: Name
     """The flavor's name, such as the pool's."""
     gpu: GpuName | None = None
@@ -55,6 +65,12 @@ class Flavor(Spec):
 
 class TeamQueue(Spec):
     """What a team may use at once."""
+
+    objects = {
+        "team": ObjectArgument(
+            ("TeamNamespace",), "The team, as a TeamNamespace: sets namespace.", {"namespace": "namespace"}
+        )
+    }
 
     namespace: Name
     """The team's namespace; its ClusterQueue has the same name."""
@@ -124,6 +140,8 @@ class Queues(Spec):
 class TrainingQueueSpec(Queues, ComponentSpec):
     """Arguments of a TrainingQueue."""
 
+    objects = {"cluster": IN_CLUSTER}
+
     name_field = "cohort"
 
     flavors: list[Flavor]
@@ -174,7 +192,7 @@ class TrainingQueueSpec(Queues, ComponentSpec):
             yield Part(f"{team.namespace}-queue", local, after=[queue], options=options)
 
 
-class TrainingQueue(Component[TrainingQueueSpec, TrainingQueueArgs]):
+class TrainingQueue(Component[TrainingQueueSpec]):
     """Kueue's queues: a flavor for each node pool, a ClusterQueue and a LocalQueue for each team, in one cohort.
 
     Give it a kubernetes provider in its options. A workload with ``queue`` waits until there is room for all of it,
@@ -182,8 +200,20 @@ class TrainingQueue(Component[TrainingQueueSpec, TrainingQueueArgs]):
     as Kueue keeps a queue until nothing in it runs any more.
     """
 
-    queue_name: str
+    queue_name: KnownOutput[str]
     """The name of each team's LocalQueue."""
+    release = OptionalChild("kueue")
+    """The Helm release of Kueue; None if it is not installed here."""
+
+    @overload
+    def __init__(self, name: str, args: TrainingQueueArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainingQueueArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
 
 
 def _object(kind: str, metadata: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Component, OptionalChild
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import NOT_AWAITED, Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes import labels
@@ -117,7 +118,7 @@ class DistributedTrainingSpec(AwaitedSpec):
         return {**super().overridable_kinds(), "Job": "batch/v1"}
 
 
-class DistributedTraining(Component[DistributedTrainingSpec, DistributedTrainingArgs]):
+class DistributedTraining(Component[DistributedTrainingSpec]):
     """Pods that train together, each with its rank and with the first one's address in its environment.
 
     Start ``torchrun train.py`` in them, without arguments for the rendezvous, or see ``launcher``. In a queue they
@@ -125,12 +126,34 @@ class DistributedTraining(Component[DistributedTrainingSpec, DistributedTraining
     provider in its options.
     """
 
-    job_name: str
+    job_name: KnownOutput[str]
     """The name of the Job or the JobSet."""
-    namespace: pulumi.Input[str]
+    namespace: pulumi.Output[str]
     """Its namespace."""
-    master_address: str
+    master_address: KnownOutput[str]
     """Where the pods meet: the first one's name, inside the namespace."""
+    job = OptionalChild("job")
+    """The Job; None if it is a JobSet."""
+    job_set = OptionalChild("jobset")
+    """The JobSet; None if it is a Job."""
+
+    @overload
+    def __init__(
+        self, name: str, args: DistributedTrainingArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        args: None = None,
+        opts: pulumi.ResourceOptions | None = None,
+        **kwargs: Unpack[DistributedTrainingArgs],
+    ) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **kwargs: Any) -> None:
+        """Declare the component; the arguments are a dictionary or keywords."""
+        super().__init__(name, args, opts, **kwargs)
 
 
 def _service(spec: DistributedTrainingSpec) -> dict[str, Any]:

@@ -1,15 +1,16 @@
 """A model server as a Deployment with a Service."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, OptionalChild, Options
 from ml_foundations.component.errors import taken
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.types import Name, concat
 from ml_foundations.kubernetes import labels as known
@@ -143,19 +144,35 @@ class InferenceServiceSpec(ServerSpec):
         yield from self.around_parts()
 
 
-class InferenceService(Component[InferenceServiceSpec, InferenceServiceArgs]):
+class InferenceService(Component[InferenceServiceSpec]):
     """A Deployment behind a ClusterIP Service: probes that wait for the model, pods that drain, rollouts that fit.
 
     Give it a kubernetes provider in its options. With ``autoscaling``, a HorizontalPodAutoscaler sets the number of
     pods, and Pulumi leaves it alone.
     """
 
-    service_name: str
+    service_name: KnownOutput[str]
     """The Service's name."""
-    url: pulumi.Input[str]
+    url: pulumi.Output[str]
     """Where it answers, inside the cluster; empty without a Service."""
-    api_key_secret: str
+    api_key_secret: KnownOutput[str]
     """The name of the Secret with its API key; empty without one."""
+    deployment = Child("deployment")
+    """The Deployment."""
+    service = OptionalChild("service")
+    """The Service; None without one."""
+    autoscaler = OptionalChild("autoscaler")
+    """The HorizontalPodAutoscaler; None without autoscaling."""
+
+    @overload
+    def __init__(self, name: str, args: InferenceServiceArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[InferenceServiceArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
 
 
 def _api_key_parts(spec: InferenceServiceSpec, after: list[str]) -> Iterator[Part]:

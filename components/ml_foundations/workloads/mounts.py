@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.component.objects import ObjectArgument
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import InputOf, Name, Quantity
 from ml_foundations.kubernetes import labels
@@ -17,6 +18,12 @@ _SOURCES = ("claim", "secret", "config_map", "bucket", "scratch", "image", "volu
 
 class Mount(Spec):
     """A volume of a workload: exactly one source, and the path at which it is mounted."""
+
+    objects = {
+        "volume": ObjectArgument(
+            ("Volume",), "The volume, as a Volume: sets claim and fuse.", {"claim": "claim_name", "fuse": "fuse"}
+        )
+    }
 
     path: str | None = Field(None, pattern="^/")
     """Where it is mounted; without it, only init and side containers mount it, by its name."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
+from ml_foundations.component.objects import IN_CLUSTER, TEAM, ObjectArgument
 from ml_foundations.component.overrides import Affinity, Container, PodFields, container_errors
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import ComponentSpec
@@ -28,8 +29,17 @@ AWAIT_MARGIN_SECONDS = 60
 """Pulumi outlasts Kubernetes' own deadlines by this, so that it is Kubernetes that says what went wrong."""
 
 
+_POOL = ObjectArgument(
+    ("GpuNodePool", "CpuNodePool"),
+    "The node pool that its pods run on, as a GpuNodePool or CpuNodePool: sets gpu, node_selector and tolerations.",
+    {name: name for name in ("gpu", "node_selector", "tolerations")},
+)
+
+
 class WorkloadSpec(ComponentSpec):
     """Arguments that all workloads have."""
+
+    objects = {"cluster": IN_CLUSTER, "team": TEAM, "pool": _POOL}
 
     namespace: InputName
     """The namespace."""

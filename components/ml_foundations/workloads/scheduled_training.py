@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 from zoneinfo import available_timezones
 
 import pulumi
 from pydantic import Field, field_validator
 from typing_extensions import override
 
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.cron import shortest_interval
@@ -98,17 +99,29 @@ class ScheduledTrainingSpec(CompletionsSpec):
         yield Part("cron", _cron_job(self), after, options)
 
 
-class ScheduledTraining(Component[ScheduledTrainingSpec, ScheduledTrainingArgs]):
+class ScheduledTraining(Component[ScheduledTrainingSpec]):
     """A CronJob that trains by a schedule, one run at a time.
 
     A change holds from the next run on; a run that is under way ends as it began. Give it a kubernetes provider in its
     options.
     """
 
-    cron_name: str
+    cron_name: KnownOutput[str]
     """The CronJob's name."""
-    namespace: pulumi.Input[str]
+    namespace: pulumi.Output[str]
     """Its namespace."""
+    cron_job = Child("cron")
+    """The CronJob."""
+
+    @overload
+    def __init__(self, name: str, args: ScheduledTrainingArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[ScheduledTrainingArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
 
 
 def _cron_job(spec: ScheduledTrainingSpec) -> dict[str, Any]:

@@ -1,15 +1,16 @@
 """Servers that each hold a part, as a StatefulSet: parameter servers, and models that are too large for one pod."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, Options
 from ml_foundations.component.errors import taken
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
 from ml_foundations.component.types import MAX_LABEL, InputText, Name, Quantity, concat
@@ -114,7 +115,7 @@ class ShardedSetSpec(ServerSpec):
         yield from self.around_parts()
 
 
-class ShardedSet(Component[ShardedSetSpec, ShardedSetArgs]):
+class ShardedSet(Component[ShardedSetSpec]):
     """A StatefulSet whose pods start together, each with a name, a rank and volumes of its own.
 
     Give it a kubernetes provider in its options. With volumes of data it is protected: what would replace it, a new
@@ -122,10 +123,24 @@ class ShardedSet(Component[ShardedSetSpec, ShardedSetArgs]):
     keep the size they have.
     """
 
-    set_name: str
+    set_name: KnownOutput[str]
     """The name of the StatefulSet."""
-    hosts: list[pulumi.Input[str]]
+    hosts: KnownOutput[list[str]]
     """The shards' names in the cluster's DNS, by rank."""
+    stateful_set = Child("set")
+    """The StatefulSet."""
+    service = Child("service")
+    """The headless Service."""
+
+    @overload
+    def __init__(self, name: str, args: ShardedSetArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[ShardedSetArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
 
 
 def _stateful_set(spec: ShardedSetSpec) -> dict[str, Any]:

@@ -4,13 +4,14 @@ import json
 import shlex
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack, overload
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.merging import named_by_content
@@ -118,7 +119,7 @@ class SweepSpec(AwaitedSpec):
         yield self.job_part(body, ["parameters", *after])
 
 
-class Sweep(Component[SweepSpec, SweepArgs]):
+class Sweep(Component[SweepSpec]):
     """Trials of hyperparameters: a grid, or a random sample that a seed repeats.
 
     Each trial finds its parameters in the environment of its command, which a shell of the image (/bin/sh) starts, and
@@ -126,12 +127,24 @@ class Sweep(Component[SweepSpec, SweepArgs]):
     Give it a kubernetes provider in its options.
     """
 
-    sweep_name: str
+    sweep_name: KnownOutput[str]
     """The Job's name."""
-    namespace: pulumi.Input[str]
+    namespace: pulumi.Output[str]
     """Its namespace."""
-    trials: int
+    trials: KnownOutput[int]
     """How many combinations are tried."""
+    job = Child("job")
+    """The Job."""
+
+    @overload
+    def __init__(self, name: str, args: SweepArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[SweepArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
 
 
 def _config_map(spec: SweepSpec) -> dict[str, Any]:

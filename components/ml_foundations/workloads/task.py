@@ -1,14 +1,15 @@
 """A check or a chore that runs once, as a bare Pod."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Unpack, overload
 
 import pulumi
 from pydantic import Field
 from typing_extensions import override
 
 from ml_foundations.catalog.nodes import NEW_NODE_SECONDS
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.kubernetes.objects import api_object
@@ -41,16 +42,28 @@ class TaskSpec(WorkloadSpec):
         yield Part("pod", _pod(self), after, options)
 
 
-class Task(Component[TaskSpec, TaskArgs]):
+class Task(Component[TaskSpec]):
     """A Pod that does one thing and ends, such as nvidia-smi on a new node pool.
 
     It is never retried. Any change makes it run again. Give it a kubernetes provider in its options.
     """
 
-    task_name: str
+    task_name: KnownOutput[str]
     """The Pod's name."""
-    namespace: pulumi.Input[str]
+    namespace: pulumi.Output[str]
     """Its namespace."""
+    pod = Child("pod")
+    """The Pod."""
+
+    @overload
+    def __init__(self, name: str, args: TaskArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[TaskArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)
 
 
 def _pod(spec: TaskSpec) -> dict[str, Any]:

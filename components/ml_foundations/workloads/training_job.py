@@ -1,11 +1,13 @@
 """A training run as a Job."""
 
 from collections.abc import Iterator
+from typing import Any, Unpack, overload
 
 import pulumi
 from typing_extensions import override
 
-from ml_foundations.component.base import Component
+from ml_foundations.component.base import Child, Component, Options
+from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Part
 from ml_foundations.component.types import Name
 from ml_foundations.typed_args import TrainingJobArgs
@@ -41,14 +43,26 @@ class TrainingJobSpec(CompletionsSpec, AwaitedSpec):
         yield self.job_part(body, after, ignore=["spec.parallelism"] if self.elastic else [])
 
 
-class TrainingJob(Component[TrainingJobSpec, TrainingJobArgs]):
+class TrainingJob(Component[TrainingJobSpec]):
     """A Job that trains on GPUs, or preprocesses without them.
 
     A change of the pod replaces the Job: the old run is ended first, so that two runs never fight for GPUs.
     Give it a kubernetes provider in its options.
     """
 
-    job_name: str
+    job_name: KnownOutput[str]
     """The Job's name."""
-    namespace: pulumi.Input[str]
+    namespace: pulumi.Output[str]
     """Its namespace."""
+    job = Child("job")
+    """The Job."""
+
+    @overload
+    def __init__(self, name: str, args: TrainingJobArgs, opts: Options = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, *, opts: Options = None, **kwargs: Unpack[TrainingJobArgs]) -> None: ...
+
+    def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
+        """Declare the component. Pass the arguments as keywords or as a dictionary."""
+        super().__init__(name, args, opts, **kwargs)

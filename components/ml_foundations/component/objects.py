@@ -1,0 +1,136 @@
+"""Components as arguments: ``cluster=cluster`` in place of its project, its location and its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import pulumi
+
+from ml_foundations.component.errors import models_in
+
+if TYPE_CHECKING:
+    from ml_foundations.component.spec import Spec
+
+
+class ObjectArgument(NamedTuple):
+    """An argument of Python programs that is a component and stands for some of its outputs."""
+
+    components: tuple[str, ...]
+    """The names of the component classes that it accepts."""
+    description: str
+    """Its documentation."""
+    outputs: Mapping[str, str] = {}
+    """The arguments that it sets: the name of each argument, and of the component's output."""
+    defaults: tuple[str, ...] = ()
+    """Those of the arguments that a program may set next to the object, which then win."""
+    gives_provider: bool = False
+    """Whether it also gives the Kubernetes provider."""
+
+
+IN_CLUSTER = ObjectArgument(
+    ("GkeCluster",),
+    "The cluster, as a GkeCluster: gives the Kubernetes provider, which waits for the node pools declared before.",
+    gives_provider=True,
+)
+"""The cluster that an object of Kubernetes is in."""
+
+TEAM = ObjectArgument(
+    ("TeamNamespace",),
+    "The team, as a TeamNamespace: sets namespace, and gives the Kubernetes provider.",
+    {"namespace": "namespace"},
+    gives_provider=True,
+)
+"""The team whose namespace an object is in."""
+
+
+@dataclass
+class Expansion:
+    """Arguments without objects, and what the objects were."""
+
+    args: dict[str, Any]
+    """The arguments, in which outputs of the objects stand for the objects."""
+    objects: dict[str, pulumi.ComponentResource] = field(default_factory=dict[str, pulumi.ComponentResource])
+    """The objects at the top level, by argument."""
+    sources: list[pulumi.ComponentResource] = field(default_factory=list[pulumi.ComponentResource])
+    """The objects, also those in nested arguments, whose outputs are used."""
+    errors: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """The path of each argument that is invalid, and the reason."""
+
+    def resources(self) -> list[pulumi.Resource]:
+        """Return the children of the objects whose outputs are used."""
+        return [child for source in self.sources for child in cast("Any", source).children.values()]
+
+
+def expanded(spec: type[Spec], args: Mapping[str, Any]) -> Expansion:
+    """Replace each component among the arguments by the outputs that it stands for.
+
+    Args:
+        spec: The spec of the arguments; its ``objects`` are the arguments that accept components.
+        args: The arguments as the program wrote them, also nested ones.
+    """
+    result = Expansion(dict(args))
+    for name, argument in spec.objects.items():
+        value = args.get(name)
+        if not (isinstance(value, pulumi.ComponentResource) or (value is not None and name not in spec.model_fields)):
+            continue
+        del result.args[name]
+        reason = _mismatch(value, argument)
+        if reason is None:
+            component = cast("pulumi.ComponentResource", value)
+            result.objects[name] = component
+            if argument.outputs:
+                result.sources.append(component)
+            _fill(result, name, argument, component)
+        else:
+            result.errors.append((name, reason))
+    _expand_nested(spec, result)
+    return result
+
+
+def _mismatch(value: Any, argument: ObjectArgument) -> str | None:
+    """Return why a value is not one of the components that an argument accepts."""
+    if any(base.__name__ in argument.components for base in type(value).__mro__):
+        return None
+    return f"is of the type {type(value).__name__}. Pass a {' or a '.join(argument.components)}"
+
+
+def _fill(result: Expansion, name: str, argument: ObjectArgument, component: Any) -> None:
+    """Set the arguments that a component stands for; an argument that is set already is an error."""
+    for target, output in argument.outputs.items():
+        if result.args.get(target) is None:
+            result.args[target] = getattr(component, output, None)
+        elif target not in argument.defaults:
+            result.errors.append((target, f"is set, and {name} sets it too. Leave out {target} or {name}"))
+
+
+def _expand_nested(spec: type[Spec], result: Expansion) -> None:
+    for name, nested in nested_specs(spec):
+        value = result.args.get(name)
+        if isinstance(value, list):
+            values = cast("list[Any]", value)
+            result.args[name] = [
+                _expanded_item(nested, item, f"{name}[{index}]", result) for index, item in enumerate(values)
+            ]
+
+
+def _expanded_item(nested: type[Spec], item: Any, path: str, result: Expansion) -> Any:
+    if not isinstance(item, Mapping):
+        return item
+    inner = expanded(nested, cast("Mapping[str, Any]", item))
+    result.sources += inner.sources
+    result.errors += [(f"{path}.{field}", reason) for field, reason in inner.errors]
+    return inner.args
+
+
+@cache
+def nested_specs(spec: type[Spec]) -> list[tuple[str, type[Spec]]]:
+    """Return the arguments that are lists of nested arguments with objects, and the spec of their items."""
+    return [
+        (name, cast("type[Spec]", nested))
+        for name, field_info in spec.model_fields.items()
+        for nested in models_in(field_info.annotation)
+        if getattr(nested, "objects", None)
+    ]
