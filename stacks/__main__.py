@@ -5,11 +5,9 @@ from typing import Any
 import existing
 import ml_foundations
 import pulumi
-import pulumi_kubernetes as k8s
 import settings as stack_file
+from ml_foundations import Proof
 from ml_foundations.component.spec import ComponentSpec
-from ml_foundations.gke.cluster import GkeClusterSpec
-from ml_foundations.proof import Proof
 
 COMPONENTS = {
     component.spec_type(): component
@@ -21,67 +19,66 @@ COMPONENTS = {
 def main() -> None:
     """Declare the environment that the stack file describes."""
     settings = stack_file.load()
-    there = settings.node_pools.values() if isinstance(settings.cluster, existing.ExistingCluster) else ()
+    existing_pools = settings.node_pools.values() if isinstance(settings.cluster, existing.ExistingCluster) else ()
     proof = settings.proof
-    pools = existing.node_pools(there)
-    with Proof(proof.accept, proof.monthly_budget, settings.places, pools, proof.require_digests):
+    with Proof(
+        accepted_rules=proof.accept,
+        monthly_budget=proof.monthly_budget,
+        locations=settings.places,
+        existing_node_pools=existing.node_pools(existing_pools),
+        require_digests=proof.require_digests,
+    ):
         _environment(settings)
 
 
 def _environment(settings: stack_file.Settings) -> None:
-    provider = _provider(settings)
-    in_cluster = pulumi.ResourceOptions(provider=provider)
+    in_cluster = _cluster(settings)
     named = {
         "storage": settings.storage,
         "gpu-operator": settings.gpu_operator,
         "devices": settings.device_classes,
         "job-sets": settings.job_sets,
     }
-    platform = [_declare(name, spec, in_cluster) for name, spec in named.items() if spec is not None]
+    platform = [_declare(name, spec, **in_cluster) for name, spec in named.items() if spec is not None]
     for name, monitor in settings.gpu_monitors.items():
-        _declare(name, monitor, in_cluster)
-    after_platform = pulumi.ResourceOptions(provider=provider, depends_on=platform)
-    namespaces = {name: _declare(name, spec, after_platform) for name, spec in settings.namespaces.items()}
-    before = list(platform)
+        _declare(name, monitor, **in_cluster)
+    namespaces = {name: _declare(name, spec, *platform, **in_cluster) for name, spec in settings.namespaces.items()}
     if settings.queues is not None:
-        after_teams = pulumi.ResourceOptions(provider=provider, depends_on=[*platform, *namespaces.values()])
-        before.append(_declare(stack_file.QUEUES, settings.queues, after_teams))
+        platform.append(_declare(stack_file.QUEUES, settings.queues, *platform, *namespaces.values(), **in_cluster))
     for name, team in settings.teams.items():
-        _team(name, team, pulumi.ResourceOptions(provider=provider, depends_on=[*before, namespaces[name]]))
+        _team(name, team, namespaces[name], platform)
 
 
-def _declare(name: str, spec: ComponentSpec, opts: pulumi.ResourceOptions | None = None) -> Any:
-    """Declare the component that has these arguments."""
-    return COMPONENTS[type(spec)](name, spec, opts)
+def _declare(name: str, spec: ComponentSpec, *after: pulumi.Resource, **objects: Any) -> Any:
+    """Declare the component that has these arguments, after other resources."""
+    opts = pulumi.ResourceOptions(depends_on=list(after), provider=objects.pop("provider", None))
+    return COMPONENTS[type(spec)](name, spec, opts, **objects)
 
 
-def _provider(settings: stack_file.Settings) -> k8s.Provider:
-    """The provider of the cluster: of one that is made, with its node pools, or of one that exists already."""
+def _cluster(settings: stack_file.Settings) -> dict[str, Any]:
+    """Return what places a component in the cluster: a cluster with its node pools, or the provider of an existing one.
+
+    Pools without GPUs come first: GPU pools wait for them.
+    """
     if isinstance(settings.cluster, existing.ExistingCluster):
         pulumi.export("cluster", settings.cluster.name)
-        return existing.provider(settings.cluster)
+        return {"provider": existing.provider(settings.cluster)}
     cluster = _declare(settings.cluster.name, settings.cluster)
     pulumi.export("cluster", cluster.cluster_name)
     pulumi.export("location", cluster.location)
     pulumi.export("kubeconfig", pulumi.Output.secret(cluster.kubeconfig))
-    return cluster.kubernetes_provider(depends_on=_node_pools(settings, settings.cluster, cluster))
+    for name, pool in sorted(settings.node_pools.items(), key=lambda item: item[0] in settings.gpu_pools):
+        _declare(f"{settings.cluster.name}-{name}", pool, cluster=cluster)
+    return {"cluster": cluster}
 
 
-def _node_pools(settings: stack_file.Settings, spec: GkeClusterSpec, cluster: Any) -> list[pulumi.Resource]:
-    """Pools without GPUs first: GKE's own pods must find a place before GPU nodes come."""
-    made = {"cluster_name": cluster.cluster_name, "node_service_account": cluster.node_service_account}
-    pools = {name: pool.model_copy(update=made) for name, pool in settings.node_pools.items()}
-    cpu = [_declare(f"{spec.name}-{name}", pool) for name, pool in pools.items() if name not in settings.gpu_pools]
-    after_cpu = pulumi.ResourceOptions(depends_on=cpu)
-    return cpu + [_declare(f"{spec.name}-{name}", pools[name], after_cpu) for name in settings.gpu_pools]
-
-
-def _team(name: str, team: stack_file.Team, inside: pulumi.ResourceOptions) -> None:
-    volumes = {claim: _declare(f"{name}-{claim}", volume, inside) for claim, volume in team.volumes.items()}
+def _team(name: str, team: stack_file.Team, namespace: Any, platform: list[Any]) -> None:
+    volumes = {
+        claim: _declare(f"{name}-{claim}", spec, *platform, team=namespace) for claim, spec in team.volumes.items()
+    }
     for _, workload_name, workload in team.workloads:
         mounted = [volumes[mount.claim] for mount in workload.mounts if mount.claim]
-        after = pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(depends_on=mounted))
-        _declare(f"{name}-{workload_name}", workload, after)
+        _declare(f"{name}-{workload_name}", workload, *platform, *mounted, team=namespace)
 
 
 main()

@@ -12,6 +12,7 @@ from ml_foundations.component.types import derived
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS
+from ml_foundations.storage.volume import DEFAULT_CLASS
 from ml_foundations.workloads.pod import WorkloadSpec
 from ml_foundations.workloads.serving import ServerSpec
 from ml_foundations.workloads.sharded_set import ShardedSetSpec
@@ -40,7 +41,7 @@ def errors(settings: Settings) -> Iterator[tuple[str, str]]:
             yield from _name_errors(path, team_name, name)
             yield from _workload_errors(path, workload, team, settings)
         for name, volume in team.volumes.items():
-            yield from _class_errors(f"teams.{team_name}.volumes.{name}", volume.storage_class, settings)
+            yield from _class_errors(f"teams.{team_name}.volumes.{name}", volume.class_name, settings)
 
 
 def _cluster_errors(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -127,6 +128,6 @@ def _workload_errors(path: str, workload: WorkloadSpec, team: Team, settings: Se
 def _class_errors(path: str, name: str, settings: Settings) -> Iterator[tuple[str, str]]:
     if name == NFS_CLASS and settings.storage.nfs is None:
         yield f"{path}.storageClass", f"is {NFS_CLASS}, but storage.nfs names no server"
-    elif name not in (*settings.storage.class_names, GCS_FUSE_CLASS):
+    elif name not in (*settings.storage.class_names, GCS_FUSE_CLASS, DEFAULT_CLASS):
         known = ", ".join(settings.storage.class_names)
         yield f"{path}.storageClass", f'there is no class "{name}". Classes: {known}'

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from itertools import compress
 from pathlib import Path
 from typing import Any, Self, cast
@@ -56,27 +56,39 @@ class Proof:
 
     def __init__(
         self,
-        accepted: Mapping[str, str] | None = None,
-        monthly_budget: Decimal | None = None,
-        places: Mapping[str, str] | None = None,
-        existing: Sequence[Resource] = (),
+        accepted_rules: Mapping[str, str] | None = None,
+        monthly_budget: Decimal | int | float | str | None = None,
+        locations: Mapping[str, str] | None = None,
+        existing_node_pools: Sequence[Resource] = (),
         require_digests: bool = False,
+        **renamed: Any,
     ) -> None:
-        """Begin to collect.
+        """Start to collect the declared resources.
 
         Args:
-            accepted: Rules whose errors are shown as warnings, each with the reason, which is shown too.
+            accepted_rules: Rules whose errors become warnings: the name of each rule, and the reason, which is shown.
             monthly_budget: US dollars that the stack may cost per month, at most; an excess is an error.
-            places: Where the user wrote an object, by its name in findings, such as "Job research/align": a path in a
-                configuration, which findings then show. Where the user wrote a placeholder, by its value.
-            existing: Node pools of a cluster that exists already: the type and the inputs of each, as the engine would
-                get them. No other nodes of the cluster have GPUs then.
-            require_digests: Whether to warn of images that are named without a digest.
+            locations: Where the user wrote an object, by its name in findings, such as "Job research/align": a path in
+                a configuration, which findings then show. Where the user wrote a placeholder, by its value.
+            existing_node_pools: Node pools of an existing cluster: the type and the inputs of each, as the engine would
+                get them. The proof then assumes that no other nodes of the cluster have GPUs.
+            require_digests: Whether to warn about images without a digest.
+            renamed: The former names accepted, places and existing, until 0.2.
+
+        Raises:
+            TypeError: An argument is unknown.
+            ValueError: The budget is not a number.
         """
-        self._accepted = dict(accepted or {})
-        self._monthly_budget = None if monthly_budget is None else Decimal(str(monthly_budget))
-        self._places = places or {}
-        self._existing = existing
+        given: dict[str, Any] = {
+            "accepted_rules": accepted_rules,
+            "locations": locations,
+            "existing_node_pools": existing_node_pools,
+            **_by_new_names(renamed),
+        }
+        self._accepted = dict(given["accepted_rules"] or {})
+        self._monthly_budget = None if monthly_budget is None else _amount(monthly_budget)
+        self._locations: Mapping[str, str] = given["locations"] or {}
+        self._existing: Sequence[Resource] = given["existing_node_pools"]
         self._require_digests = require_digests
         self._declared: list[pulumi.ResourceTransformationArgs] = []
         self._registered: list[tuple[str, str, dict[str, Any]]] = []
@@ -206,13 +218,32 @@ class Proof:
         name = finding.object.partition(" and ")[0]
         if finding.rule == PLACEHOLDER:
             name = finding.message.split('"')[1]  # its value
-        place = self._places.get(name)
+        place = self._locations.get(name)
         written = f" Written at {place}." if place else ""
         where = f"{finding.rule}, {finding.path}" if finding.path else finding.rule
         return f"{finding.object}: {finding.message}. {finding.remedy}{written} [{where}]"
 
     def _is_error(self, finding: Finding) -> bool:
         return finding.severity is Severity.ERROR and finding.rule not in self._accepted
+
+
+_NEW_NAMES = {"accepted": "accepted_rules", "places": "locations", "existing": "existing_node_pools"}
+
+
+def _by_new_names(renamed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with former names under their names of today, with a warning for each."""
+    for name in renamed:
+        if name not in _NEW_NAMES:
+            raise TypeError(f"Proof has no argument {name}")
+        pulumi.log.warn(f"Proof: {name} is called {_NEW_NAMES[name]}. The former name works until 0.2")
+    return {_NEW_NAMES[name]: value for name, value in renamed.items()}
+
+
+def _amount(dollars: Decimal | int | float | str) -> Decimal:
+    try:
+        return Decimal(str(dollars))
+    except InvalidOperation:
+        raise ValueError(f"Proof: monthly_budget is {dollars!r}; it must be a number of US dollars") from None
 
 
 def _transforms() -> set[Any]:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pulumi
 from ml_foundations import (
     CpuNodePool,
     DistributedTraining,
@@ -13,55 +12,36 @@ from ml_foundations import (
     Volume,
 )
 
-# Your own training in its place; this one needs no data and no packages but PyTorch.
-TRAIN = {"/workspace/train.py": (Path(__file__).parents[2] / "stacks" / "scripts" / "train.py").read_text()}
+ZONES = ["us-central1-a"]
+# Replace it by your own training. This one needs no data and no packages other than PyTorch.
+SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
 
-place = {"project": pulumi.Config("gcp").require("project"), "location": "us-central1"}
-cluster = GkeCluster("finetune", {**place, "deletion_protection": False, "filestore": True})
+cluster = GkeCluster("finetune", location="us-central1", deletion_protection=False, filestore=True)
+system = CpuNodePool("system", cluster=cluster, zones=ZONES, machine_type="n2-standard-4", min_nodes=1, max_nodes=3)
+h100 = GpuNodePool("h100", cluster=cluster, zones=ZONES, machine_type="a3-highgpu-8g", max_nodes=2)
 
-in_cluster = {
-    **place,
-    "cluster_name": cluster.cluster_name,
-    "node_service_account": cluster.node_service_account,
-    "zones": ["us-central1-a"],
-}
-with_gpus = {**in_cluster, "deletion_protection": False}
-system = CpuNodePool("system", {**in_cluster, "machine_type": "n2-standard-4", "min_nodes": 1, "max_nodes": 3})
-h100 = GpuNodePool(
-    "h100", {**with_gpus, "machine_type": "a3-highgpu-8g", "max_nodes": 2}, pulumi.ResourceOptions(depends_on=[system])
-)
-
-kubernetes = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, h100]))
-storage = StorageClasses("storage", {"filestore": {"tiers": ["zonal"]}, "network": "finetune"}, kubernetes)
-team = TeamNamespace("llm", {"gpus": 16, "cpu": "416", "memory": "4Ti", "storage": "20Ti", "data": True}, kubernetes)
-
-
-def after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:
-    """In the cluster, once these are there."""
-    return pulumi.ResourceOptions.merge(kubernetes, pulumi.ResourceOptions(depends_on=list(resources)))
-
-
+storage = StorageClasses("storage", cluster=cluster, filestore={"tiers": ["zonal"]})
+llm = TeamNamespace("llm", cluster=cluster, gpus=16, cpu="416", memory="4Ti", storage="20Ti", data=True)
 checkpoints = Volume(
     "checkpoints",
-    {"namespace": team.namespace, "size": "4Ti", "storage_class": "filestore-zonal", "access_mode": "ReadWriteMany"},
-    after(team, storage),
+    team=llm,
+    size="4Ti",
+    storage_class=storage.classes["filestore-zonal"],
+    access_mode="ReadWriteMany",
 )
 DistributedTraining(
     "llama",
-    {
-        "namespace": team.namespace,
-        "image": "nvcr.io/nvidia/pytorch:25.06-py3",
-        "command": ["torchrun", "/workspace/train.py", "--steps=100000"],
-        "files": TRAIN,
-        "nodes": 2,
-        "gpu": h100.gpu,
-        "gpus": h100.gpus_per_node,
-        "cpu": "192",
-        "memory": "1600Gi",
-        "shared_memory": "128Gi",
-        "grace_seconds": 120,
-        "active_deadline_seconds": 72 * 3600,
-        "mounts": [{"claim": checkpoints.claim_name, "path": "/checkpoints"}],
-    },
-    after(team, checkpoints),
+    team=llm,
+    pool=h100,
+    nodes=2,
+    gpus=h100.gpus_per_node,
+    cpu="192",
+    memory="1600Gi",
+    shared_memory="128Gi",
+    image="nvcr.io/nvidia/pytorch:25.06-py3",
+    command=["torchrun", "/workspace/train.py", "--steps=100000"],
+    files={"/workspace/train.py": SCRIPT.read_text()},
+    mounts=[{"volume": checkpoints, "path": "/checkpoints"}],
+    grace_seconds=120,
+    active_deadline_seconds=72 * 3600,
 )

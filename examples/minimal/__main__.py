@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ml_foundations import CpuNodePool, GkeCluster, GpuNodePool, TeamNamespace, TrainingJob, Volume
+from ml_foundations import CpuNodePool, GkeCluster, GpuNodePool, TeamNamespace, TrainingJob
 
 ZONES = ["us-central1-a", "us-central1-b"]  # L4 GPUs are in some zones of a region only.
 # Replace it by your own training. This one needs no data and no packages other than PyTorch.

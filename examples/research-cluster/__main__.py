@@ -16,103 +16,68 @@ from ml_foundations import (
     Volume,
 )
 
-# Your own training in its place; this one needs no data and no packages but PyTorch.
-TRAIN = {"/workspace/train.py": (Path(__file__).parents[2] / "stacks" / "scripts" / "train.py").read_text()}
+ZONES = ["us-central1-a"]
 IMAGE = "nvcr.io/nvidia/pytorch:25.06-py3"
-teams = pulumi.Config().require_object("teams")
-place = {"project": pulumi.Config("gcp").require("project"), "location": "us-central1"}
-cluster = GkeCluster("research", {**place, "deletion_protection": False})
+# Replace it by your own training. This one needs no data and no packages other than PyTorch.
+SCRIPT = Path(__file__).parents[2] / "stacks" / "scripts" / "train.py"
+FILES = {"/workspace/train.py": SCRIPT.read_text()}
+settings = pulumi.Config().require_object("teams")
 
-in_cluster = {
-    **place,
-    "cluster_name": cluster.cluster_name,
-    "node_service_account": cluster.node_service_account,
-    "zones": ["us-central1-a"],
-}
-with_gpus = {**in_cluster, "deletion_protection": False}
-system = CpuNodePool("system", {**in_cluster, "machine_type": "n2-standard-8", "min_nodes": 1, "max_nodes": 4})
-after_system = pulumi.ResourceOptions(depends_on=[system])
-pools = {
-    "h100": GpuNodePool("h100", {**with_gpus, "machine_type": "a3-highgpu-8g", "max_nodes": 3}, after_system),
-    "l4": GpuNodePool("l4", {**with_gpus, "machine_type": "g2-standard-8", "max_nodes": 4}, after_system),
-}
+cluster = GkeCluster("research", location="us-central1", deletion_protection=False)
+system = CpuNodePool("system", cluster=cluster, zones=ZONES, machine_type="n2-standard-8", min_nodes=1, max_nodes=4)
+h100 = GpuNodePool("h100", cluster=cluster, zones=ZONES, machine_type="a3-highgpu-8g", max_nodes=3)
+l4 = GpuNodePool("l4", cluster=cluster, zones=ZONES, machine_type="g2-standard-8", max_nodes=4)
 
-kubernetes = pulumi.ResourceOptions(provider=cluster.kubernetes_provider(depends_on=[system, *pools.values()]))
-
-
-def after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:
-    """In the cluster, once these are there."""
-    return pulumi.ResourceOptions.merge(kubernetes, pulumi.ResourceOptions(depends_on=list(resources)))
-
-
-storage = StorageClasses("storage", {"retain": True}, kubernetes)
-namespaces = {name: TeamNamespace(name, team["quota"], kubernetes) for name, team in teams.items()}
+storage = StorageClasses("storage", cluster=cluster, retain=True)
+teams = {name: TeamNamespace(name, cluster=cluster, **team["quota"]) for name, team in settings.items()}
 queue = TrainingQueue(
     "queue",
-    {
-        "flavors": [
-            {"name": name, "gpu": pool.gpu, "node_selector": pool.node_selector, "tolerations": pool.tolerations}
-            for name, pool in pools.items()
-        ],
-        "teams": [{"namespace": name, **team["queue"]} for name, team in teams.items()],
-    },
-    after(*namespaces.values()),
+    cluster=cluster,
+    flavors=[{"name": "h100", "pool": h100}, {"name": "l4", "pool": l4}],
+    teams=[{"team": teams[name], **team["queue"]} for name, team in settings.items()],
 )
 
 DistributedTraining(
     "llama",
-    {
-        "namespace": namespaces["language"].namespace,
-        "queue": queue.queue_name,
-        "image": IMAGE,
-        "command": ["torchrun", "/workspace/train.py", "--checkpoints=/tmp"],
-        "files": TRAIN,
-        "nodes": 2,
-        "gpu": pools["h100"].gpu,
-        "gpus": 8,
-        "cpu": "192",
-        "memory": "1600Gi",
-    },
-    after(queue),
+    team=teams["language"],
+    queue=queue.queue_name,
+    nodes=2,
+    gpu=h100.gpu,
+    gpus=8,
+    cpu="192",
+    memory="1600Gi",
+    image=IMAGE,
+    command=["torchrun", "/workspace/train.py", "--checkpoints=/tmp"],
+    files=FILES,
 )
-images = Volume(
-    "images",
-    {"namespace": namespaces["vision"].namespace, "size": "500Gi", "storage_class": "zonal-balanced"},
-    after(namespaces["vision"], storage),
-)
+images = Volume("images", team=teams["vision"], size="500Gi", storage_class=storage.classes["zonal-balanced"])
 Sweep(
     "segment",
-    {
-        "namespace": namespaces["vision"].namespace,
-        "queue": queue.queue_name,
-        "image": IMAGE,
-        "command": ["python", "/workspace/train.py", "--checkpoints=/tmp"],
-        "files": TRAIN,
-        "parameters": {"LEARNING_RATE": {"values": [0.0001, 0.001]}, "BATCH_SIZE": {"values": [16, 32]}},
-        "parallelism": 4,
-        "gpu": pools["l4"].gpu,
-        "gpus": 1,
-        "cpu": "4",
-        "memory": "16Gi",
-    },
-    after(queue),
+    team=teams["vision"],
+    queue=queue.queue_name,
+    parameters={"LEARNING_RATE": {"values": [0.0001, 0.001]}, "BATCH_SIZE": {"values": [16, 32]}},
+    parallelism=4,
+    gpu=l4.gpu,
+    gpus=1,
+    cpu="4",
+    memory="16Gi",
+    image=IMAGE,
+    command=["python", "/workspace/train.py", "--checkpoints=/tmp"],
+    files=FILES,
 )
 ScheduledTraining(
     "evaluate",
-    {
-        "namespace": namespaces["vision"].namespace,
-        "queue": queue.queue_name,
-        "image": IMAGE,
-        "command": ["python", "/workspace/train.py", "--data=/images", "--checkpoints=/images/models", "--steps=100"],
-        "files": TRAIN,
-        "schedule": "0 3 * * *",
-        "time_zone": "Etc/UTC",
-        "active_deadline_seconds": 4 * 3600,
-        "gpu": pools["l4"].gpu,
-        "gpus": 1,
-        "cpu": "4",
-        "memory": "16Gi",
-        "mounts": [{"claim": images.claim_name, "path": "/images"}],
-    },
-    after(queue, images),
+    team=teams["vision"],
+    queue=queue.queue_name,
+    schedule="0 3 * * *",
+    time_zone="Etc/UTC",
+    active_deadline_seconds=4 * 3600,
+    gpu=l4.gpu,
+    gpus=1,
+    cpu="4",
+    memory="16Gi",
+    image=IMAGE,
+    command=["python", "/workspace/train.py", "--data=/images", "--checkpoints=/images/models", "--steps=100"],
+    files=FILES,
+    mounts=[{"volume": images, "path": "/images"}],
 )

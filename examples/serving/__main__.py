@@ -11,81 +11,75 @@ model = ["/models/chat"] if bucket else ["Qwen/Qwen3-8B", "--revision=b968826d9c
 
 team = TeamNamespace(
     "serving",
-    {"gpus": 8, "cpu": "64", "memory": "256Gi", "storage": "1Ti", "service_account": {"name": "models"}},
+    gpus=8,
+    cpu="64",
+    memory="256Gi",
+    storage="1Ti",
+    service_account={"name": "models"},
 )
-inside = pulumi.ResourceOptions(depends_on=[team])
 
 vllm = InferenceService(
     "chat",
-    {
-        "namespace": team.namespace,
-        "image": "vllm/vllm-openai:v0.31.0",
-        # From a bucket, which the service account may read, or from Hugging Face, into the pod's home.
-        "arguments": [*model, "--max-model-len=16384", "--port=8080", "--tensor-parallel-size=2"],
-        # GKE's own device plugin mounts the driver there. With the GPU Operator's, leave this out.
-        "env": {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},
-        "mounts": [{"bucket": bucket, "path": "/models", "read_only": True}] if bucket else [],
-        "service_account": "models",
-        "gpu": "L4",
-        "gpus": 2,
-        "cpu": "8",
-        "memory": "48Gi",
-        "shared_memory": "8Gi",
-        "load_seconds": 900,
-        # Requests are streamed for up to 90 seconds.
-        "deregister_seconds": 30,
-        "drain_seconds": 90,
-        "grace_seconds": 130,
-        "callers": ["web"],
-    },
-    inside,
+    team=team,
+    image="vllm/vllm-openai:v0.31.0",
+    # From a bucket, which the service account may read, or from Hugging Face, into the pod's home.
+    arguments=[*model, "--max-model-len=16384", "--port=8080", "--tensor-parallel-size=2"],
+    # GKE's own device plugin mounts the driver there. With the GPU Operator's, leave this out.
+    env={"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"},
+    mounts=[{"bucket": bucket, "path": "/models", "read_only": True}] if bucket else [],
+    service_account="models",
+    gpu="L4",
+    gpus=2,
+    cpu="8",
+    memory="48Gi",
+    shared_memory="8Gi",
+    load_seconds=900,
+    # Requests are streamed for up to 90 seconds.
+    deregister_seconds=30,
+    drain_seconds=90,
+    grace_seconds=130,
+    callers=["web"],
 )
 
 triton = InferenceService(
     "ranking",
-    {
-        "namespace": team.namespace,
-        "image": "nvcr.io/nvidia/tritonserver:25.06-py3",
-        "command": ["tritonserver", "--model-repository=/models"],
-        # A model of a few lines comes as files; a large one is an OCI image: {"image": "…", "path": "/models"}.
-        "files": {f"/models/ranking/{name}": (RANKING / name).read_text() for name in ("config.pbtxt", "1/model.py")},
-        "port": 8000,
-        "ports": [{"name": "grpc", "port": 8001}, {"name": "metrics", "port": 8002}],
-        "metrics_port": "metrics",
-        "health_path": "/v2/health/ready",
-        "live_path": "/v2/health/live",
-        "gpu": "L4",
-        "cpu": "4",
-        "memory": "24Gi",
-        "shared_memory": "2Gi",
-    },
-    inside,
+    team=team,
+    image="nvcr.io/nvidia/tritonserver:25.06-py3",
+    command=["tritonserver", "--model-repository=/models"],
+    # A model of a few lines comes as files; a large one is an OCI image: {"image": "…", "path": "/models"}.
+    files={f"/models/ranking/{name}": (RANKING / name).read_text() for name in ("config.pbtxt", "1/model.py")},
+    port=8000,
+    ports=[{"name": "grpc", "port": 8001}, {"name": "metrics", "port": 8002}],
+    metrics_port="metrics",
+    health_path="/v2/health/ready",
+    live_path="/v2/health/live",
+    gpu="L4",
+    cpu="4",
+    memory="24Gi",
+    shared_memory="2Gi",
 )
 
 tgi = InferenceService(
     "summary",
-    {
-        "namespace": team.namespace,
-        "image": "ghcr.io/huggingface/text-generation-inference:3.3.4",
-        # Its Python is in root's home, which no other user may read, and its start makes the driver known as root.
-        "image_user": True,
-        "arguments": [
-            "--model-id=Qwen/Qwen2.5-3B-Instruct",
-            "--revision=aa8e72537993ba99e69dfaafa59ed015b17504d1",
-            "--max-total-tokens=8192",
-            "--port=8080",
-        ],
-        # The server fetches its model from Hugging Face to the node's disk; a gated one needs this token.
-        "secret_env": {"HF_TOKEN": {"name": "hugging-face", "key": "token", "optional": True}},
-        "mounts": [{"scratch": "50Gi", "path": "/data"}],
-        "gpu": "L4",
-        "cpu": "4",
-        "memory": "24Gi",
-        "shared_memory": "1Gi",
-        "load_seconds": 900,
-    },
-    inside,
+    team=team,
+    image="ghcr.io/huggingface/text-generation-inference:3.3.4",
+    # Its Python is in root's home, which no other user may read, and its start makes the driver known as root.
+    image_user=True,
+    arguments=[
+        "--model-id=Qwen/Qwen2.5-3B-Instruct",
+        "--revision=aa8e72537993ba99e69dfaafa59ed015b17504d1",
+        "--max-total-tokens=8192",
+        "--port=8080",
+    ],
+    # The server fetches its model from Hugging Face to the node's disk; a gated one needs this token.
+    secret_env={"HF_TOKEN": {"name": "hugging-face", "key": "token", "optional": True}},
+    mounts=[{"scratch": "50Gi", "path": "/data"}],
+    gpu="L4",
+    cpu="4",
+    memory="24Gi",
+    shared_memory="1Gi",
+    load_seconds=900,
 )
 
-for service in (vllm, triton, tgi):
-    pulumi.export(service.service_name, service.url)
+for name, service in {"chat": vllm, "ranking": triton, "summary": tgi}.items():
+    pulumi.export(name, service.url)

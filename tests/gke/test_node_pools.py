@@ -298,7 +298,7 @@ def test_partitions_and_shared_gpus_are_told_apart_by_their_label() -> None:
     def program() -> None:
         sharing = {"strategy": "TIME_SHARING", "clients": 3}
         made = GpuNodePool("p", A100 | {"mig_partition": "3g.20gb", "sharing": sharing})
-        found.update(gpu=made.gpu, gpus=made.gpus_per_node, resources=made.gpu_resources_per_node)
+        found.update(gpu=made.gpu.value, gpus=made.gpus_per_node.value, resources=made.gpu_resources_per_node.value)
 
     config = inputs(declared(program)["p-pool"])["nodeConfig"]
     assert found == {"gpu": "NVIDIA-A100-SXM4-40GB-MIG-3g.20gb-SHARED", "gpus": 1, "resources": 6}
@@ -345,7 +345,7 @@ def test_flex_start_and_queued_nodes() -> None:
 
 def test_workloads_learn_of_the_taint_of_queued_nodes() -> None:
     seen: list[Any] = []
-    declared(lambda: seen.extend(GpuNodePool("p", L4 | {"queued_provisioning": True}).tolerations))
+    declared(lambda: seen.extend(GpuNodePool("p", L4 | {"queued_provisioning": True}).tolerations.value))
     assert [toleration["key"] for toleration in seen] == ["nvidia.com/gpu", "cloud.google.com/gke-queued"]
 
 

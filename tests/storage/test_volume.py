@@ -105,7 +105,8 @@ def test_data_is_protected_and_stays_and_scratch_space_is_not(data: bool) -> Non
 
 
 REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "nothing said": ({}, ["size: is required", "storage_class: is required"]),
+    "nothing said": ({}, ["size: is required"]),
+    "a disk without a class": ({"size": "1Ti", "disk": DISK}, ["storage_class: is required for an existing disk"]),
     "two sources": (
         {"size": "1Ti", "storage_class": "x", "disk": DISK, "snapshot": "s"},
         ["disk: a volume has one source, and snapshot is given too"],

@@ -284,8 +284,8 @@ def test_what_the_team_publishes() -> None:
     seen: list[TeamNamespace] = []
     given: Any = {**TEAM, "gpus_by_model": {"L4": 1}, "priorities": {"low": -1}, "service_account": {}}
     declared(lambda: seen.append(TeamNamespace("ml", given)))
-    assert seen[0].priority_classes == {"nvidia-l4": "ml-nvidia-l4", "low": "ml-low"}
-    assert seen[0].service_account_name == "workloads"
+    assert seen[0].priority_classes.value == {"nvidia-l4": "ml-nvidia-l4", "low": "ml-low"}
+    assert seen[0].service_account_name.value == "workloads"
 
 
 def test_other_teams_are_reached_by_name() -> None:

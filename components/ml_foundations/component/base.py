@@ -70,8 +70,8 @@ class Component(pulumi.ComponentResource, Generic[S]):
         spec, expansion, sources = self._checked(title, name, _one_form(title, args, kwargs), kwargs, opts)
         for warning in spec.advice():
             pulumi.log.warn(f"{title}: {warning}")
-        super().__init__(f"{PACKAGE}:index:{kind}", name, {}, self._options(opts, expansion))
         after = [*sources, *self.joined(expansion.objects)]
+        super().__init__(f"{PACKAGE}:index:{kind}", name, {}, self._options(opts, expansion, after))
         self.children = {}
         made: dict[str, pulumi.Resource] = {}
         for part in spec.declared_parts():
@@ -136,12 +136,11 @@ class Component(pulumi.ComponentResource, Generic[S]):
         spec = check(spec_type, title, self.completed(name, values), errors)
         return spec, expansion, [*sources, *expansion.resources()]
 
-    def _options(self, opts: Options, expansion: Expansion) -> Options:
+    def _options(self, opts: Options, expansion: Expansion, after: list[pulumi.Resource]) -> pulumi.ResourceOptions:
         """Return the options, with the Kubernetes provider of an object among the arguments."""
-        for name in self._provider_objects(expansion):
-            if provider := cast("Component[Any]", expansion.objects[name]).kubernetes_provider():
-                return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(provider=provider))
-        return opts
+        objects = [cast("Component[Any]", expansion.objects[name]) for name in self._provider_objects(expansion)]
+        provider = objects[0].kubernetes_provider() if objects else None
+        return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=after, provider=provider))
 
     def _provider_objects(self, expansion: Expansion) -> list[str]:
         objects = self.spec_type().objects
@@ -168,10 +167,9 @@ def _one_form(title: str, args: Any, kwargs: dict[str, Any]) -> Any:
 def _has_kubernetes_provider(opts: Options) -> bool:
     if opts is None:
         return False
-    # Merged options hold all providers in one list.
-    merged = pulumi.ResourceOptions.merge(pulumi.ResourceOptions(providers=[]), opts)
-    providers = cast("Sequence[pulumi.ProviderResource]", merged.providers)
-    return any(provider.package == "kubernetes" for provider in [*providers, *filter(None, [merged.provider])])
+    providers = pulumi.ResourceOptions.merge(None, opts).providers or {}
+    given = [*cast("Mapping[str, pulumi.ProviderResource]", providers).values(), *filter(None, [opts.provider])]
+    return any(provider.package == "kubernetes" for provider in given)
 
 
 def _annotated(base: type) -> list[str]:

@@ -4,7 +4,7 @@ import asyncio
 import copy
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 import pulumi
@@ -22,7 +22,9 @@ class KnownOutput(pulumi.Output[T]):
     """An Output of a component whose value is known before any resource is created.
 
     Other resources that use it wait for the component's children, as with any Output. Arguments that must be known at
-    preview accept it, and the proof sees its value.
+    preview accept it, and the proof sees its value. Text, lists, mappings and truth values can be used as if they were
+    plain: ``f"{team.namespace}"``, ``[*pool.tolerations, more]``, ``{**pool.node_selector, **more}``. Of a number, use
+    ``value`` or ``apply``.
     """
 
     def __init__(self, value: T, sources: Iterable[pulumi.Resource]) -> None:
@@ -45,6 +47,23 @@ class KnownOutput(pulumi.Output[T]):
         if isinstance(result, pulumi.Output) or inspect.isawaitable(result):
             return super().apply(lambda _: cast("pulumi.Input[U]", result))
         return KnownOutput(cast("U", result), self.sources)
+
+
+    @override
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    @override
+    def __iter__(self) -> Iterator[Any]:
+        items: Iterable[Any] = cast("Any", self.value)
+        return iter([KnownOutput(item, self.sources) for item in items])
+
+    def keys(self) -> Iterable[str]:
+        """Return the keys of a mapping."""
+        return cast("Mapping[str, Any]", self.value).keys()
 
 
 def _resolved(value: T) -> asyncio.Future[T]:

@@ -191,6 +191,11 @@ class StorageClassesSpec(ComponentSpec):
         """The names of the classes."""
         return list(_classes(self))
 
+    @property
+    def classes(self) -> dict[str, str]:
+        """The names of the classes, by name."""
+        return {name: name for name in self.class_names}
+
     @override
     def parts(self) -> Iterator[Part]:
         # The provider does not itself replace a class for immutable fields.
@@ -217,6 +222,8 @@ class StorageClasses(Component[StorageClassesSpec]):
 
     class_names: KnownOutput[list[str]]
     """The names of the classes."""
+    classes: KnownOutput[dict[str, str]]
+    """The same names, by name: a volume with ``classes["filestore-zonal"]`` waits for the class."""
 
     @overload
     def __init__(self, name: str, args: StorageClassesArgs, opts: Options = None) -> None: ...

@@ -25,6 +25,9 @@ _AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "Read
 _BUCKET_SIZE = "1Gi"
 """What a claim of a bucket asks for: Kubernetes wants a size, and a bucket has none."""
 
+DEFAULT_CLASS = "standard-rwo"
+"""The default class of GKE clusters: balanced persistent disks (catalog/storage_classes.yaml)."""
+
 _DISK_ID = re.compile(r"projects/[^/]+/(zones|regions)/([^/]+)/disks/[^/]+")
 
 
@@ -39,8 +42,9 @@ class VolumeSpec(ComponentSpec):
     """The namespace of the claim and of the pods that mount it."""
     size: Quantity = _BUCKET_SIZE
     """How much, such as 500Gi; a bucket needs none. It can grow later where the class allows it, never shrink."""
-    storage_class: Name = GCS_FUSE_CLASS
-    """The storage class; a bucket needs none. For GPU workloads: one whose disks attach to their machines."""
+    storage_class: Name | None = None
+    """The storage class; a bucket needs none. Default is standard-rwo, which every GKE cluster has. For GPU workloads:
+    one whose disks attach to their machines."""
     claim_name: Name
     """The name of the claim; default is the component's."""
     access_mode: _AccessMode | None = None
@@ -68,6 +72,11 @@ class VolumeSpec(ComponentSpec):
     def fuse(self) -> bool:
         """Whether it is a bucket, which pods mount by a sidecar."""
         return self.bucket is not None
+
+    @property
+    def class_name(self) -> str:
+        """The name of the storage class."""
+        return self.storage_class or (DEFAULT_CLASS if self.bucket is None else GCS_FUSE_CLASS)
 
     @property
     def mode(self) -> _AccessMode:
@@ -126,7 +135,7 @@ class Volume(Component[VolumeSpec]):
 def _claim(spec: VolumeSpec) -> dict[str, Any]:
     body: dict[str, Any] = {
         "accessModes": [spec.mode],
-        "storageClassName": spec.storage_class,
+        "storageClassName": spec.class_name,
         "resources": {"requests": {"storage": spec.size}},
     }
     if spec.snapshot is not None:
@@ -141,7 +150,7 @@ def _volume(spec: VolumeSpec) -> dict[str, Any]:
     body: dict[str, Any] = {
         "capacity": {"storage": spec.size},
         "accessModes": [spec.mode],
-        "storageClassName": spec.storage_class,
+        "storageClassName": spec.class_name,
         # Whose disk or bucket it is decides about its end.
         "persistentVolumeReclaimPolicy": "Retain",
         "claimRef": {"namespace": spec.namespace, "name": spec.claim_name},
