@@ -32,7 +32,7 @@ checkpoints = Volume(
 DistributedTraining(
     "llama",
     team=llm,
-    pool=h100,
+    gpu=h100.gpu,
     nodes=2,
     gpus=h100.gpus_per_node,
     cpu="192",

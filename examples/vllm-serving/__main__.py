@@ -20,7 +20,7 @@ team = TeamNamespace("chat", cluster=cluster, gpus=4, cpu="48", memory="192Gi", 
 chat = InferenceService(
     "chat",
     team=team,
-    pool=l4,
+    gpu=l4.gpu,
     gpus=l4.gpus_per_node,
     cpu="8",
     memory="36Gi",
