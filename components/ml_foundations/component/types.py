@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
+from ipaddress import IPv4Network
 from typing import Annotated, Any, cast
 
 import pulumi
@@ -55,6 +57,17 @@ def derived(name: str, suffix: str, limit: int = MAX_LABEL) -> str:
     return full
 
 
+def _plain(value: object) -> object:
+    """Refuse what a type would write as text: an Output prints a warning then."""
+    if isinstance(value, str | int | float | Decimal | IPv4Network):
+        return value
+    raise ValueError("must be a single value, known at preview")
+
+
+Cidr = Annotated[IPv4Network, BeforeValidator(_plain)]
+"""A range of addresses, such as 10.0.0.0/20."""
+
+
 def _positive_quantity(value: object) -> str:
     text = canonical_quantity(value)
     if parse_quantity(text) <= 0:
@@ -77,7 +90,10 @@ InputName = Annotated[Name, InputOf(str)]
 """The same, or an output; the code that reads it must not look inside."""
 
 Quantity = Annotated[
-    str, BeforeValidator(_positive_quantity), WithJsonSchema({"type": ["string", "number"], "minLength": 1})
+    str,
+    BeforeValidator(_positive_quantity),
+    BeforeValidator(_plain),
+    WithJsonSchema({"type": ["string", "number"], "minLength": 1}),
 ]
 """An amount as Kubernetes writes it: 500m, 2, 16Gi. More than zero; made canonical."""
 

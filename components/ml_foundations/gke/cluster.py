@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import IPv4Network
 from typing import Annotated, Any, Literal, Unpack, overload
 
 import pulumi
@@ -17,7 +16,7 @@ from ml_foundations.component.data import yaml_file
 from ml_foundations.component.outputs import KnownOutput
 from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import ComponentSpec
-from ml_foundations.component.types import InputOf, InputStr, InputText, Name, concat, derived
+from ml_foundations.component.types import Cidr, InputOf, InputStr, InputText, Name, concat, derived
 from ml_foundations.gke.maintenance import (
     MOST_FREEZES,
     MaintenanceExclusion,
@@ -60,7 +59,7 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
     """The version that the control plane has at least, such as 1.34; by default the release channel's."""
     endpoint: Literal["dns", "private", "public"] = "dns"
     """How clients reach the API server: dns (guarded by IAM, open to any network), private or public. Default dns."""
-    authorized_networks: dict[str, IPv4Network] = {}
+    authorized_networks: dict[str, Cidr] = {}
     """Networks that may reach an IP endpoint: a name to a CIDR block. An IP endpoint is closed to all others."""
     max_pods: int | None = Field(default=None, ge=8, le=256)
     """The most pods of a node, 8 to 256, where its pool says nothing; default 110."""
@@ -130,9 +129,7 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
                 yield "node_zones", f"{zone} is not in {self.location}"
         freezes = [name for name, item in self.maintenance_exclusions.items() if item.scope == "NO_UPGRADES"]
         if len(freezes) > MOST_FREEZES:
-            reason = (
-                f"have {len(freezes)} of the scope NO_UPGRADES, of which GKE takes {MOST_FREEZES}; take another scope"
-            )
+            reason = f"have {len(freezes)} of the scope NO_UPGRADES, but GKE accepts {MOST_FREEZES}; change some scopes"
             yield "maintenance_exclusions", reason
         elif self.maintenance_window is not None:
             yield from maintenance_errors(self.maintenance_window, self.maintenance_exclusions)

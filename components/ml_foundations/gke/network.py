@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from ml_foundations.component.parts import Cloud, Part, Ref
 from ml_foundations.component.spec import Spec
-from ml_foundations.component.types import InputOf, InputStr, InputText, Name
+from ml_foundations.component.types import Cidr, InputOf, InputStr, InputText, Name
 
 _POD_RANGE, _SERVICE_RANGE = "pods", "services"
 """Names of the secondary ranges of a subnetwork that is made here."""
@@ -54,13 +54,13 @@ class ClusterNetworkSpec(Spec):
     """The region, such as us-central1: a regional control plane."""
     network: Network | None = None
     """A network that exists; by default one is made, with a Cloud NAT."""
-    node_cidr: IPv4Network = IPv4Network("10.0.0.0/20")
+    node_cidr: Cidr = IPv4Network("10.0.0.0/20")
     """Addresses of the nodes; default 10.0.0.0/20."""
-    pod_cidr: IPv4Network = IPv4Network("10.16.0.0/14")
+    pod_cidr: Cidr = IPv4Network("10.16.0.0/14")
     """Addresses of the pods; default 10.16.0.0/14."""
-    service_cidr: IPv4Network = IPv4Network("10.20.0.0/20")
+    service_cidr: Cidr = IPv4Network("10.20.0.0/20")
     """Addresses of the services; default 10.20.0.0/20."""
-    control_plane_cidr: IPv4Network | None = None
+    control_plane_cidr: Cidr | None = None
     """Addresses of the control plane, a /28; by default it takes one of the nodes' addresses."""
     mtu: int = Field(8896, ge=1300, le=8896)
     """The largest packet of the network that is made, in bytes; default 8896, which traffic between GPUs wants.
@@ -79,10 +79,10 @@ class ClusterNetworkSpec(Spec):
                 yield field, f"{block} overlaps with {other} ({taken})"
         for field, block in ranges:
             if field != "control_plane_cidr" and block.overlaps(_RESERVED):
-                yield field, f"{block} overlaps with {_RESERVED}, which GKE keeps for itself; take another"
+                yield field, f"{block} overlaps with {_RESERVED}, which GKE reserves; choose another range"
             largest, smallest = _PREFIXES.get(field, (8, 32))
             if not largest <= block.prefixlen <= smallest:
-                yield field, f"is {block}; GKE takes a /{smallest}{' or larger' * (largest < smallest)}"
+                yield field, f"is {block}; GKE accepts a /{smallest}{' or larger' * (largest < smallest)}"
 
 
 def network_parts(spec: ClusterNetworkSpec, *, private_services: bool) -> Iterator[Part]:
