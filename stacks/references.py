@@ -11,6 +11,7 @@ from ml_foundations.catalog.operator_nodes import Operator
 from ml_foundations.component.types import derived
 from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
+from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.storage.classes import GCS_FUSE_CLASS, NFS_CLASS
 from ml_foundations.storage.volume import DEFAULT_CLASS
 from ml_foundations.workloads.pod import WorkloadSpec
@@ -30,7 +31,7 @@ def errors(settings: Settings) -> Iterator[tuple[str, str]]:
     for name, monitor in settings.gpu_monitors.items():
         operator = settings.gpu_operator
         if monitor.is_dcgm_exporter and operator is not None and operator.dcgm_exporter.enabled:
-            yield f"gpuMonitors.{name}", "gpuOperator.dcgmExporter exports the same metrics; take one of them out"
+            yield f"gpuMonitors.{name}", "gpuOperator.dcgmExporter exports the same metrics; remove one of them"
     for team_name, team in settings.teams.items():
         taken: dict[str, str] = {}
         for section, name, workload in team.workloads:
@@ -50,13 +51,16 @@ def _cluster_errors(settings: Settings) -> Iterator[tuple[str, str]]:
         return
     for add_on in settings.storage.add_ons:
         if not getattr(cluster, add_on):
-            yield f"cluster.{add_on}", f"is false, but storage.{add_on} needs it; leave it out, and it is switched on"
+            yield f"cluster.{add_on}", f"is false, but storage.{add_on} needs it; leave it out to switch it on"
     if grouped := [name for name, team in settings.teams.items() if team.group and not cluster.security_group]:
         what = f"teams.{grouped[0]}.group is a Google group"
         yield "cluster.securityGroup", f"is required, as gke-security-groups@DOMAIN: {what}, and GKE knows only its own"
     for name, pool in settings.gpu_pools.items():
         if pool.additional_networks and not cluster.multi_networking:
-            yield "cluster.multiNetworking", f"is false, but nodePools.{name}.additionalNetworks need it; say true"
+            yield (
+                "cluster.multiNetworking",
+                f"is false, but nodePools.{name}.additionalNetworks need it; set it to true",
+            )
     if not settings.node_pools:
         yield "nodePools", "are required: a cluster needs a pool without GPUs for the system's pods, and GPU pools"
     elif not any(isinstance(pool, CpuNodePoolSpec) for pool in settings.node_pools.values()):
@@ -69,17 +73,17 @@ def _pool_errors(settings: Settings) -> Iterator[tuple[str, str]]:
         path = f"nodePools.{name}"
         yield from _driver_errors(f"{path}.driver", pool, settings)
         if pool.sharing and operator is not None and operator.feature_discovery:
-            why = "the operator's feature discovery knows nothing of it and would label the GPUs as not shared"
-            yield f"{path}.sharing", f"is GKE's, and {why}; say false in gpuOperator.featureDiscovery"
+            why = "the operator's feature discovery ignores it and would label the GPUs as not shared"
+            yield f"{path}.sharing", f"is GKE's, and {why}; set gpuOperator.featureDiscovery to false"
         if pool.dra and settings.device_classes is None:
-            yield f"{path}.dra", "is true, but there is no deviceClasses; declare it"
+            yield f"{path}.dra", "is true, but there is no deviceClasses; add the section"
 
 
 def _driver_errors(path: str, pool: GpuNodePoolSpec, settings: Settings) -> Iterator[tuple[str, str]]:
     """Exactly one side gives a node its driver and advertises its GPUs: GKE or the operator."""
     operator, wanted = settings.gpu_operator, mode_for(pool.driver, pool.image_name)
     if operator is None and wanted != "gke":
-        yield path, f"is {pool.driver}, but there is no gpuOperator; declare it, or choose default or latest"
+        yield path, f"is {pool.driver}, but there is no gpuOperator; add the section, or set it to default or latest"
     if operator is not None and operator.mode != wanted:
         who = "both would install the driver" if wanted == "gke" else "nobody installs the driver that it expects"
         yield path, f"is {pool.driver}, but gpuOperator.mode is {operator.mode}: {who}; change one of them"
@@ -102,8 +106,7 @@ def _name_errors(path: str, team: str, name: str) -> Iterator[tuple[str, str]]:
 def _workload_errors(path: str, workload: WorkloadSpec, team: Team, settings: Settings) -> Iterator[tuple[str, str]]:
     for index, mount in enumerate(workload.mounts):
         if mount.claim is not None and mount.claim not in team.volumes:
-            known = ", ".join(team.volumes) or "none"
-            yield f"{path}.mounts[{index}].claim", f'there is no volume "{mount.claim}" in this team. Volumes: {known}'
+            yield f"{path}.mounts[{index}].claim", not_among(mount.claim, "volume", team.volumes)
     for name, text in workload.files.items():
         if is_reference(text):
             yield f"{path}.files.{name}", f"is {text}, and there is no file stacks/{text.removeprefix('@')}"
@@ -113,13 +116,13 @@ def _workload_errors(path: str, workload: WorkloadSpec, team: Team, settings: Se
     if isinstance(workload, ServerSpec) and workload.queue is not None and settings.training_queue.install:
         most, needed = settings.training_queue.ready_seconds, workload.load_seconds + NEW_NODE_SECONDS
         if needed > most:
-            reason = f"is {workload.load_seconds}, and a new node takes {NEW_NODE_SECONDS} at most"
+            reason = f"is {workload.load_seconds}, and a new node needs {NEW_NODE_SECONDS} at most"
             yield f"{path}.loadSeconds", f"{reason}; trainingQueue.readySeconds is {most}: make it {needed} or more"
     if isinstance(workload, ShardedSetSpec):
         for index, volume in enumerate(workload.volumes):
             yield from _class_errors(f"{path}.volumes[{index}]", volume.storage_class, settings)
     if workload.gpu_claim is not None and settings.device_classes is None:
-        yield f"{path}.gpuClaim", "claims GPUs, and there is no deviceClasses; declare it"
+        yield f"{path}.gpuClaim", "claims GPUs, but there is no deviceClasses; add the section"
     models = ", ".join(team.quota.gpus_by_model)
     if models and workload.gpus and workload.gpu is None and workload.gpu_claim is None:
         yield f"{path}.gpu", f"is required: the team's GPUs are counted by model ({models})"
@@ -129,5 +132,4 @@ def _class_errors(path: str, name: str, settings: Settings) -> Iterator[tuple[st
     if name == NFS_CLASS and settings.storage.nfs is None:
         yield f"{path}.storageClass", f"is {NFS_CLASS}, but storage.nfs names no server"
     elif name not in (*settings.storage.class_names, GCS_FUSE_CLASS, DEFAULT_CLASS):
-        known = ", ".join(settings.storage.class_names)
-        yield f"{path}.storageClass", f'there is no class "{name}". Classes: {known}'
+        yield f"{path}.storageClass", not_among(name, "class", settings.storage.class_names)

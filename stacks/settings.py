@@ -5,7 +5,6 @@ component. Every error comes at once, with its path in the stack file, the value
 camelCase in the file, as elsewhere in Pulumi's YAML.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ import pulumi
 import references
 from existing import ExistingCluster
 from ml_foundations.catalog.machine_types import GPUS
-from ml_foundations.component.errors import explain
+from ml_foundations.component.errors import STACK_FILE_PAGE, explain, unknown
 from ml_foundations.component.spec import ComponentSpec, Spec
 from ml_foundations.component.types import Name
 from ml_foundations.gke.cluster import GkeClusterSpec
@@ -30,6 +29,7 @@ from ml_foundations.gpu.operator import GpuOperatorSpec
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import name_of, namespace_of
 from ml_foundations.kubernetes.trees import leaves
+from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.verdict.findings import RULES
 from ml_foundations.planning.verdict.placeholders import placeholder
 from ml_foundations.storage.classes import StorageClassesSpec
@@ -76,9 +76,7 @@ class ProofSettings(Spec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         for rule in self.accept.keys() - RULES.keys():
-            near = difflib.get_close_matches(rule, RULES, n=2)
-            way_out = f"Did you mean {' or '.join(near)}?" if near else f"Rules: {', '.join(RULES)}"
-            yield f"accept.{rule}", f"there is no such rule. {way_out}"
+            yield f"accept.{rule}", unknown(rule, RULES, "See docs/planning.md")
 
 
 class Settings(Spec):
@@ -189,9 +187,9 @@ def load() -> Settings:
     given = {key: value for key in KEYS if (value := config.get_object(key)) is not None}
     prefix = f"{PROJECT}:"
     keys = [key.removeprefix(prefix) for key in pulumi.runtime.get_config_env() if key.startswith(prefix)]
-    unknown = [(key, f"is not known. Known: {', '.join(KEYS)}") for key in keys if key not in KEYS]
+    found = [(key, unknown(key, KEYS, f"See {STACK_FILE_PAGE}")) for key in keys if key not in KEYS]
     try:
-        return parse({"project": pulumi.Config("gcp").get("project") or "", **given}, unknown)
+        return parse({"project": pulumi.Config("gcp").get("project") or "", **given}, found)
     except ValueError as error:
         raise pulumi.RunError(f"stacks/Pulumi.{pulumi.get_stack()}.yaml: {error}") from None
 
@@ -222,7 +220,7 @@ def parse(given: dict[str, Any], errors: list[tuple[str, str]] | None = None) ->
         found += _built_errors(settings) or references.errors(settings)
     if settings is None or found:
         lines = "".join(f"\n  {_in_file(path)}: {reason}" for path, reason in found)
-        raise ValueError(f"{len(found)} error{'s' if len(found) > 1 else ''}{lines}")
+        raise ValueError(f"{number(len(found), 'invalid value')}:{lines}")
     return settings
 
 

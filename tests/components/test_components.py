@@ -31,7 +31,7 @@ TEAM = {"namespace": "ml", "gpus": 1, "cpu": "1", "memory": "1Gi", "storage": "1
 WRONG = [
     ("GpuNodePool", POOL | {"machine_type": "g2-standard-8", "max_nodes": 0}, ["max_nodes", "got 0"]),
     ("GpuNodePool", POOL | {"machine_type": "n2-standard-8", "max_nodes": 1}, ["has no GPU", "CpuNodePool"]),
-    ("GpuNodePool", POOL | {"machine_type": "n1-standard-8", "max_nodes": 1}, ["give gpu and gpus"]),
+    ("GpuNodePool", POOL | {"machine_type": "n1-standard-8", "max_nodes": 1}, ["set gpu and gpus"]),
     (
         "GpuNodePool",
         POOL | {"machine_type": "n1-standard-8", "max_nodes": 1, "gpu": "T4", "gpus": 3},
@@ -52,7 +52,7 @@ WRONG = [
     ("GkeCluster", {"name": "x" * 25, "project": "project", "location": "us-central1"}, ["31 characters, and 30"]),
     ("GkeCluster", {"name": "dev", "project": "project", "location": "us-central1-a"}, ["location", "us-central1-a"]),
     ("TrainingJob", JOB | {"gpu": "H100"}, ["\n  gpus: is 0"]),
-    ("TrainingJob", JOB | {"gpu": "B52", "gpus": 1}, ["gpu", "unknown GPU 'B52'"]),
+    ("TrainingJob", JOB | {"gpu": "B52", "gpus": 1}, ["gpu", "GPU 'B52' is not in the catalog"]),
     ("TrainingJob", JOB | {"job_name": "Train"}, ["\n  job_name: must be lower case", "'Train'"]),
     ("TrainingJob", JOB | {"workload_name": "train"}, ["\n  workload_name: is not known"]),
     ("TrainingJob", JOB | {"shared_memory": "64Gi"}, ["\n  shared_memory: is 64Gi", "memory (64Gi)"]),
@@ -61,11 +61,15 @@ WRONG = [
         JOB | {"mounts": [{"claim": "a", "path": "/data"}, {"claim": "b", "path": "/data"}]},
         ["\n  mounts[1].path: /data is taken"],
     ),
-    ("TrainingJob", JOB | {"gpu": "H100", "shared_memory": "1Ti"}, ["2 wrong", "\n  gpus:", "\n  shared_memory:"]),
+    (
+        "TrainingJob",
+        JOB | {"gpu": "H100", "shared_memory": "1Ti"},
+        ["2 invalid arguments", "\n  gpus:", "\n  shared_memory:"],
+    ),
     (
         "InferenceService",
         SERVICE | {"tolerations": [{"key": "team", "operator": "Exists", "value": "ml"}]},
-        ["\n  tolerations[0].value:", "Exists takes none"],
+        ["\n  tolerations[0].value:", "Exists accepts no value"],
     ),
     ("TrainingJob", JOB | {"memory": "-4Gi"}, ["memory", "more than 0"]),
     (
@@ -74,7 +78,11 @@ WRONG = [
         ["ttl_seconds_after_finished"],
     ),
     ("TrainingJob", JOB | {"job_name": "x" * 64}, ["\n  job_name: has 64 characters, and 63 are allowed"]),
-    ("InferenceService", SERVICE | {"port": 0, "health_path": "health"}, ["2 wrong", "port", "health_path"]),
+    (
+        "InferenceService",
+        SERVICE | {"port": 0, "health_path": "health"},
+        ["2 invalid arguments", "port", "health_path"],
+    ),
     ("Volume", {"namespace": "ml", "claim_name": "c", "size": "1Gx", "storage_class": "fast-ssd"}, ["size", "1Gx"]),
     (
         "TeamNamespace",

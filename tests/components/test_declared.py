@@ -246,7 +246,7 @@ def test_a_hosted_component_tells_wrong_arguments_in_the_schemas_names_and_witho
         with pytest.raises(pulumi.InputPropertiesError) as refused:
             component_host().Host().construct("data", "ml-foundations:index:Volume", args)
         assert not isinstance(refused.value, pulumi.RunError)
-        assert refused.value.message == "Volume data: 1 wrong argument(s):"
+        assert refused.value.message == "Volume data: 1 invalid argument:"
         assert [error["property_path"] for error in refused.value.errors or []] == ["accessMode"]
 
     declared(program)

@@ -33,7 +33,7 @@ REFUSED = {
         "network.service_range",
         "pod_range",
     ),
-    "a public endpoint for nobody": ({"endpoint": "public"}, "authorized_networks", "closed to all others"),
+    "a public endpoint for nobody": ({"endpoint": "public"}, "authorized_networks", "refuses every address"),
     "a zone elsewhere": ({"node_zones": ["us-east1-b"]}, "node_zones", "us-central1"),
     "a key that is none": ({"secrets_key": "my-key"}, "secrets_key", "keyRings/RING"),
     "a key elsewhere": ({"secrets_key": KEY.replace("central1", "east1")}, "secrets_key", "region"),
@@ -43,7 +43,7 @@ REFUSED = {
         "node_roles",
         "node_service_account",
     ),
-    "exclusions without a window": ({"maintenance_exclusions": {"run": FREEZE}}, "maintenance_exclusions", "give one"),
+    "exclusions without a window": ({"maintenance_exclusions": {"run": FREEZE}}, "maintenance_exclusions", "add one"),
     "a window that is too short": (
         {"maintenance_window": WINDOW | {"end_time": "2026-01-03T04:00:00Z"}},
         "maintenance_window.end_time",
@@ -66,7 +66,7 @@ REFUSED = {
             "maintenance_exclusions": {"run": FREEZE | {"end_time": "2026-12-01T00:00:00Z"}},
         },
         "maintenance_exclusions.run.end_time",
-        "another scope",
+        "change the scope",
     ),
     "a freeze backwards": (
         {
@@ -79,10 +79,10 @@ REFUSED = {
     "more freezes than GKE takes": (
         {"maintenance_window": WINDOW, "maintenance_exclusions": {f"run-{index}": FREEZE for index in range(4)}},
         "maintenance_exclusions",
-        "takes 3",
+        "accepts 3",
     ),
     "a project by its name": ({"project": "My Project"}, "project", "pattern"),
-    "unknown logs": ({"logging": ["EVERYTHING"]}, "logging[0]", "WORKLOADS"),
+    "unknown logs": ({"logging": ["EVERYTHING"]}, "logging[0]", "See docs/components/GkeCluster.md"),
 }
 
 

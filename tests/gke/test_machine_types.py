@@ -169,12 +169,12 @@ def test_every_alias_names_its_own_gpu() -> None:
 
 def test_an_unknown_machine_type_is_a_key_error_with_near_names() -> None:
     with pytest.raises(
-        KeyError, match=r"machine type 'a3-highgpu-9g' is not in the catalog: did you mean .*a3-highgpu-8g"
+        KeyError, match=r"machine type 'a3-highgpu-9g' is not in the catalog\. Did you mean .*a3-highgpu-8g"
     ):
         machine_type("a3-highgpu-9g")
     with pytest.raises(UnknownNameError, match="declare its shape"):
         machine_type("?")
-    with pytest.raises(UnknownNameError, match=r"did you mean .*A100-80GB"):
+    with pytest.raises(UnknownNameError, match=r"Did you mean .*A100-80GB"):
         gpu_by_name("A100-88GB")
 
 

@@ -41,7 +41,7 @@ REFUSED = {
     "queued and a reservation": (L4, {"queued_provisioning": True, "reservation": "any"}, "reservation", "queued"),
     "flex-start and spot": (L4, {"flex_start": True, "spot": True}, "flex_start", "choose one"),
     "queued and spot": (L4, {"queued_provisioning": True, "spot": True}, "queued_provisioning", "choose one"),
-    "queued with a minimum": (L4, {"queued_provisioning": True, "min_nodes": 1}, "min_nodes", "say 0"),
+    "queued with a minimum": (L4, {"queued_provisioning": True, "min_nodes": 1}, "min_nodes", "set it to 0"),
     "queued and compact": (
         L4,
         {"queued_provisioning": True, "compact_placement": True, "zones": ["us-central1-a"]},
@@ -58,7 +58,7 @@ REFUSED = {
     "a tag with an underscore": (L4, {"network_tags": ["gpu_nodes"]}, "network_tags[0]", "lower case letters"),
     "flex-start with repair": (L4, {"flex_start": True, "auto_repair": True}, "auto_repair", "leave it out"),
     "queued with repair": (L4, {"queued_provisioning": True, "auto_repair": True}, "auto_repair", "leave it out"),
-    "flex-start with a minimum": (L4, {"flex_start": True, "min_nodes": 1}, "min_nodes", "say 0"),
+    "flex-start with a minimum": (L4, {"flex_start": True, "min_nodes": 1}, "min_nodes", "set it to 0"),
     "flex-start for too long": (L4, {"flex_start": True, "max_run_seconds": 604801}, "max_run_seconds", "604800"),
     "flex-start and compact": (
         L4,
@@ -117,7 +117,7 @@ REFUSED = {
         COMMON | {"machine_type": "a3-highgpu-1g", "max_nodes": 1},
         {"spot": False},
         "machine_type",
-        "take spot or flex_start",
+        "set spot or flex_start",
     ),
     "a shutdown of nodes that stay": (
         L4,
@@ -169,12 +169,12 @@ REFUSED = {
     ),
     "the latest driver on Ubuntu": (L4, {"driver": "latest", "image": "ubuntu"}, "driver", "default"),
     "a disk that does not attach": (L4, {"disk_type": "hyperdisk-balanced"}, "disk_type", "pd-balanced"),
-    "too many local SSDs": (L4, {"local_ssd": {"count": 3}}, "local_ssd", "takes 1 or 2"),
+    "too many local SSDs": (L4, {"local_ssd": {"count": 3}}, "local_ssd", "accepts 1 or 2"),
     "local SSDs in a number that the machine does not take": (
         COMMON | {"machine_type": "n2-standard-64", "max_nodes": 1},
         {"local_ssd": {"count": 4}},
         "local_ssd",
-        "takes 8 or 16 or 24",
+        "accepts 8 or 16 or 24",
     ),
     "a boot disk that is none": (
         A100,
@@ -183,12 +183,12 @@ REFUSED = {
         "pd-balanced or pd-standard or pd-ssd",
     ),
     "no number of local SSDs": (L4, {"local_ssd": {}}, "local_ssd", "count"),
-    "another number of local SSDs": (H100, {"local_ssd": {"count": 4}}, "local_ssd", "comes with 16"),
+    "another number of local SSDs": (H100, {"local_ssd": {"count": 4}}, "local_ssd", "has 16"),
     "no local SSDs": (
         COMMON | {"machine_type": "g4-standard-6", "max_nodes": 1},
         {"local_ssd": {"count": 1}},
         "local_ssd",
-        "takes no local SSD",
+        "accepts no local SSD",
     ),
     "streaming on Ubuntu": (L4, {"image_streaming": True, "image": "ubuntu"}, "image_streaming", "cos"),
     "images on disk on Ubuntu": (
@@ -259,7 +259,7 @@ def _bought(base: Any) -> Any:
 
 def test_all_errors_come_at_once() -> None:
     wrong = L4 | {"flex_start": True, "spot": True, "compact_placement": True, "fast_socket": True, "image": "ubuntu"}
-    with pytest.raises(pulumi.InputPropertiesError, match=r"4 wrong argument\(s\)"):
+    with pytest.raises(pulumi.InputPropertiesError, match="4 invalid arguments"):
         check(GpuNodePoolSpec, "GpuNodePool p", wrong | {"pool_name": "p"})
 
 
@@ -542,7 +542,7 @@ def test_a_gpu_that_the_catalog_lacks_is_declared_proved_and_rehearsed(sharing: 
     [
         ({"gpu": "B200"}, "machine.gpu: declares nvidia-r100; leave it out"),
         ({"machine": {**NEW["machine"], "gpu": R100 | {"accelerator_type": "nvidia-b200"}}}, "machine.gpu: declares"),
-        ({"gpus": None}, "give gpu and gpus"),
+        ({"gpus": None}, "set gpu and gpus"),
         ({"gpus": 17}, "gpus: a9-highgpu-8g can have 1 or 2"),
         ({"mig_partition": "1g.36gb", "driver": "default"}, "NVIDIA-R100: it cannot be partitioned"),
     ],
@@ -555,7 +555,7 @@ def test_a_gpu_that_is_declared_wrongly_is_refused(more: dict[str, Any], message
 
 def test_a_pool_without_gpus_declares_none() -> None:
     given = {key: value for key, value in NEW.items() if key not in ("gpus", "driver")}
-    with pytest.raises(pulumi.InputPropertiesError, match="has GPUs; take a GpuNodePool"):
+    with pytest.raises(pulumi.InputPropertiesError, match="has GPUs; use a GpuNodePool"):
         check(CpuNodePoolSpec, "p", given | {"pool_name": "p"})
 
 

@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         'classes.small.mig_profile: is "1g.10gb"; NVIDIA-A100-SXM4-40GB can have: 1g.5gb',
     ),
     "GPU without MIG": ({"classes": {"small": {"gpu": "L4", "mig_profile": "1g.10gb"}}}, "none: it has no MIG"),
-    "unknown GPU": ({"classes": {"small": {"gpu": "H10O"}}}, "unknown GPU 'H10O'"),
+    "unknown GPU": ({"classes": {"small": {"gpu": "H10O"}}}, "GPU 'H10O' is not in the catalog"),
     "nothing claimed": (
         {"claim_templates": {"t": {"namespace": "ml", "alternatives": []}}},
         "claim_templates.t.alternatives",

@@ -32,7 +32,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"host_paths": [{"path": "/a"}, {"path": "/a"}]}, ["host_paths[1].path: /a is taken"]),
     ({"max_unavailable": "0"}, ["max_unavailable"]),
     ({"create_namespace": False, "overrides": {"Namespace": {}}}, ["overrides.Namespace"]),
-    ({"gpu": "B52"}, ["gpu", "unknown GPU"]),
+    ({"gpu": "B52"}, ["gpu", "is not in the catalog"]),
 ]
 
 

@@ -137,7 +137,10 @@ def test_a_class_of_ones_own_is_judged_by_its_disk() -> None:
 
 
 VOLUMES: dict[str, tuple[dict[str, Any], str]] = {
-    "no such class": ({"storageClass": "fastssd"}, 'data.storageClass: there is no class "fastssd". Classes: fast-ssd'),
+    "no such class": (
+        {"storageClass": "fastssd"},
+        'data.storageClass: there is no class "fastssd". Did you mean fast-ssd? Known: fast-ssd, ',
+    ),
     "no zones of datasets": (
         {"storageClass": "datasets", "accessMode": "ReadOnlyMany", "snapshot": "s"},
         'there is no class "datasets"',
@@ -199,12 +202,12 @@ CLAIMS: dict[str, tuple[tuple[str, Any], str]] = {
     "no driver": (("deviceClasses", None), "nodePools.claimed.dra: is true, but there is no deviceClasses"),
     "its label alone": (
         ("nodePools.l4.labels", {"cloud.google.com/gke-nvidia-gpu-dra-driver": "true"}),
-        "nodePools.l4.labels: have cloud.google.com/gke-nvidia-gpu-dra-driver, which is for pools whose GPUs are claimed",
+        "nodePools.l4.labels: have cloud.google.com/gke-nvidia-gpu-dra-driver, which is for pools with dra",
     ),
-    "GKE's driver": (("nodePools.claimed.driver", "latest"), "GKE installs no driver where GPUs are claimed"),
+    "GKE's driver": (("nodePools.claimed.driver", "latest"), "GKE installs no driver if GPUs are claimed"),
     "claims without devices": (
         ("deviceClasses", None),
-        "claiming.gpuClaim: claims GPUs, and there is no deviceClasses; declare it",
+        "claiming.gpuClaim: claims GPUs, but there is no deviceClasses; add the section",
     ),
 }
 

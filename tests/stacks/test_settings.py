@@ -19,7 +19,7 @@ WRONG = {
     "unknown rule": (
         "proof.accept",
         {"quota-summ": "because"},
-        ["proof.accept.quota-summ: there is no such rule. Did you mean quota-sum"],
+        ["proof.accept.quota-summ: is not known. Did you mean quota-sum"],
     ),
     "no reason": ("proof.accept", {"quota-sum": ""}, ["proof.accept.quota-sum", "at least 1 character"]),
     "negative size": ("nodePools.l4.maxNodes", -1, ["nodePools.l4.maxNodes", "greater than or equal to 1", "-1"]),
@@ -39,7 +39,11 @@ WRONG = {
         ["nodePools.a100", "nvidia-tesla-a100, not nvidia-h100-80gb"],
     ),
     "min above max": ("nodePools.l4.minNodes", 9, ["nodePools.l4.minNodes", "9", "maxNodes (4)"]),
-    "unknown gpu": ("teams.research.trainingJobs.finetune.gpu", "H10O", ["finetune.gpu", "unknown GPU 'H10O'", "H100"]),
+    "unknown gpu": (
+        "teams.research.trainingJobs.finetune.gpu",
+        "H10O",
+        ["finetune.gpu", "GPU 'H10O' is not in the catalog", "H100"],
+    ),
     "no such volume": (
         "teams.research.trainingJobs.preprocess.mounts",
         [{"claim": "raw", "path": "/data"}],
@@ -136,7 +140,7 @@ def test_all_errors_come_at_once() -> None:
     given = changed(("nodePools.l4.maxNodes", -1))
     given["nodePools"]["a100"]["machineType"] = "a2-nope"
     given["teams"]["research"]["quota"]["gpus"] = -4
-    with pytest.raises(ValueError, match="3 errors"):
+    with pytest.raises(ValueError, match="3 invalid values:"):
         settings.parse(given)
 
 
@@ -255,7 +259,7 @@ def test_a_server_in_a_queue_has_the_time_to_load() -> None:
         for key, value in (("queue", "training"), ("loadSeconds", 1800))
     ]
     refused = errors(changed(team, *slow, ("trainingQueue.readySeconds", 2999)))
-    assert "chat.loadSeconds: is 1800, and a new node takes 1200 at most" in refused
+    assert "chat.loadSeconds: is 1800, and a new node needs 1200 at most" in refused
     assert "trainingQueue.readySeconds is 2999: make it 3000 or more" in refused
     settings.parse(changed(team, *slow, ("trainingQueue.readySeconds", 3000)))
 

@@ -85,7 +85,9 @@ def test_whatever_a_volume_has_can_be_said() -> None:
     with pytest.raises(pulumi.InputPropertiesError, match=r"overrides\.PersistentVolume\.spec\.csii"):
         check(VolumeSpec, "Volume", wrong)
     disk = {"namespace": "ml", "claim_name": "d", "size": "1Gi", "storage_class": "c", "attributes": {"a": "b"}}
-    with pytest.raises(pulumi.InputPropertiesError, match="attributes: are of a bucket, and there is none"):
+    with pytest.raises(
+        pulumi.InputPropertiesError, match="attributes: are for a bucket; set bucket, or leave them out"
+    ):
         check(VolumeSpec, "Volume", disk)
 
 
@@ -109,7 +111,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a disk without a class": ({"size": "1Ti", "disk": DISK}, ["storage_class: is required for an existing disk"]),
     "two sources": (
         {"size": "1Ti", "storage_class": "x", "disk": DISK, "snapshot": "s"},
-        ["disk: a volume has one source, and snapshot is given too"],
+        ["disk: a volume has one source, but snapshot is set too"],
     ),
     "a class of a bucket": ({"bucket": "b", "storage_class": "zonal-ssd"}, ["storage_class: is for disks"]),
     "no disk": ({"size": "1Ti", "storage_class": "x", "disk": "corpus"}, ['disk: is "corpus"; it must be projects/']),

@@ -211,9 +211,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "Replace it with requests.nvidia.com/mig-1g.5gb",
     ),
     "Jobs of no group": ({"extra_quota": {"count/cronjobs": "8"}}, "Replace it with count/cronjobs.batch"),
-    "what has an argument": ({"extra_quota": {"pods": "8"}}, "extra_quota.pods: has an argument of its own"),
+    "what has an argument": ({"extra_quota": {"pods": "8"}}, "extra_quota.pods: has a separate argument"),
     "more of a model than of all": ({"gpus_by_model": {"L4": 9}}, "is 9; it must be from 0 to gpus (8)"),
-    "unknown model": ({"gpus_by_model": {"L5": 1}}, "unknown GPU 'L5'"),
+    "unknown model": ({"gpus_by_model": {"L5": 1}}, "GPU 'L5' is not in the catalog"),
     "a system's priority": ({"priorities": {"top": 2_000_000_000}}, "less than or equal to 1000000000"),
     "a priority named as a model": (
         {"gpus_by_model": {"L4": 1}, "priorities": {"nvidia-l4": 1}},

@@ -51,7 +51,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"teams": [RESEARCH, RESEARCH]}, ["\n  teams[1].namespace: research has a queue already"]),
     (
         {"teams": [RESEARCH | {"gpus": {"h200": 8}}]},
-        ["\n  teams[0].gpus.h200: there is no such flavor. Flavors: h100, l4"],
+        ['\n  teams[0].gpus.h200: there is no flavor "h200". Did you mean h100? Known: h100 and l4'],
     ),
     ({"teams": [RESEARCH | {"gpus": {"h100": -1}}]}, ["gpus.h100: is -1"]),
     ({"teams": [RESEARCH | {"lend_gpus": {"h100": 9}}]}, ["lend_gpus.h100: is 9, more than its own (8)"]),
@@ -60,11 +60,11 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         ["teams[0].borrow_gpus: has no effect", "borrowing is false"],
     ),
     ({"flavors": [H100, {"name": "any"}]}, ["flavors[1].gpu: is required, or node_selector"]),
-    ({"install": False, "ready_seconds": 60}, ["ready_seconds: is for the Kueue that install brings"]),
-    ({"install": False, "values": {"a": 1}}, ["values: is for the Kueue that install brings"]),
+    ({"install": False, "ready_seconds": 60}, ["ready_seconds: is for the Kueue that this component installs"]),
+    ({"install": False, "values": {"a": 1}}, ["values: is for the Kueue that this component installs"]),
     ({"flavors": [H100, H100]}, ["\n  flavors[1].name: h100 is taken"]),
     ({"flavors": [H100 | {"name": "compute"}], "teams": [RESEARCH | {"gpus": {}}]}, ["compute is taken"]),
-    ({"flavors": [H100 | {"gpu": "B52"}]}, ["flavors[0].gpu", "unknown GPU"]),
+    ({"flavors": [H100 | {"gpu": "B52"}]}, ["flavors[0].gpu", "is not in the catalog"]),
     ({"reclaim": "always"}, ["reclaim", "'never', 'lower_priority' or 'any'"]),
     ({"overrides": {"Queue": {}}}, ["overrides.Queue", "ResourceFlavor, ClusterQueue, LocalQueue"]),
 ]

@@ -145,6 +145,6 @@ def test_a_bucket_and_a_claim_have_attributes_and_labels() -> None:
 
 def test_an_unknown_argument_is_led_to_pod_overrides() -> None:
     with pytest.raises(
-        pulumi.InputPropertiesError, match=r"shareProcessNamespace: is not known\. .*go into pod_overrides"
+        pulumi.InputPropertiesError, match=r"shareProcessNamespace: is not known\. .*put it into pod_overrides"
     ):
         job_spec(shareProcessNamespace=True)

@@ -140,5 +140,5 @@ def test_what_is_no_torchrun_gets_none_of_its_variables(launcher: str, names: se
 
 @pytest.mark.parametrize("field", ["hostname", "subdomain"])
 def test_the_names_by_which_pods_find_each_other_are_not_the_users(field: str) -> None:
-    with pytest.raises(pulumi.InputPropertiesError, match=f"{field}: is the component's own"):
+    with pytest.raises(pulumi.InputPropertiesError, match=f"{field}: is set by the component"):
         gang(**{field: "mine"})

@@ -41,8 +41,8 @@ def test_another_text_makes_other_pods() -> None:
     [
         ({"files": {"train.py": ""}}, "files.train.py: must be an absolute path"),
         ({"files": {"/a/../b c": ""}}, "files./a/../b c: must be an absolute path"),
-        ({"files": {"/a/b": "", "/a.b": ""}}, "files./a.b: cannot be told from /a/b"),
-        ({"files": {"/a": "ä" * (1 << 19) + "b"}}, "files: take 1048577 bytes, and a ConfigMap holds 1048576"),
+        ({"files": {"/a/b": "", "/a.b": ""}}, "files./a.b: has the same key as /a/b"),
+        ({"files": {"/a": "ä" * (1 << 19) + "b"}}, "files: have 1048577 bytes, but a ConfigMap holds 1048576"),
         ({"files": SCRIPT, "mounts": [{"scratch": "1Gi", "path": "/workspace/train.py"}]}, "mounts[0].path"),
         ({"image_user": True, "run_as_user": 0}, "image_user: leaves the user to the image"),
     ],
@@ -124,7 +124,7 @@ def test_a_volume_may_be_a_side_containers_alone() -> None:
     pod = pod_of(job(mounts=[{"claim": "data"}], side_containers=[side]))
     assert {"name": "data", "persistentVolumeClaim": {"claimName": "data"}} in pod["volumes"]
     assert "data" not in {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
-    with pytest.raises(pulumi.InputPropertiesError, match=r"mounts\[0\].sub_path: is of a path"):
+    with pytest.raises(pulumi.InputPropertiesError, match=r"mounts\[0\].sub_path: is for a path"):
         job(mounts=[{"claim": "data", "sub_path": "a"}])
 
 

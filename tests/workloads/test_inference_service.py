@@ -52,12 +52,12 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"grace_seconds": 45}, ["\n  grace_seconds: is 45, and a pod needs 45 to stop", "drain_seconds 30"]),
     ({"drain_seconds": 600}, ["grace_seconds: is 60, and a pod needs 615"]),
     ({"load_seconds": 601, "progress_seconds": 600}, ["progress_seconds: is 600, but the model may load for 601 s"]),
-    ({"timeout_seconds": 1799}, ["timeout_seconds: is 1799, but a rollout may stand still for 1800 s"]),
+    ({"timeout_seconds": 1799}, ["timeout_seconds: is 1799, but a rollout may pause for 1800 s"]),
     (
         {"load_seconds": 900, "progress_seconds": 60, "grace_seconds": 5},
-        ["2 wrong", "\n  progress_seconds:", "\n  grace_seconds:"],
+        ["2 invalid arguments", "\n  progress_seconds:", "\n  grace_seconds:"],
     ),
-    ({"autoscaling": {"max_replicas": 3}}, ["\n  autoscaling.metric: is missing: say cpu_percent, or metric"]),
+    ({"autoscaling": {"max_replicas": 3}}, ["\n  autoscaling.metric: is required: set cpu_percent, or metric"]),
     (
         {"autoscaling": {"max_replicas": 3, "metric": "queue"}},
         ["\n  autoscaling.target: metric and target go together"],
@@ -66,19 +66,22 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         {"replicas": 4, "autoscaling": {"max_replicas": 3, "cpu_percent": 80}},
         ["\n  autoscaling: max_replicas is 3, below replicas (4)"],
     ),
-    ({"api_key_env": "KEY", "env": {"KEY": "a"}}, ["\n  api_key_env: KEY is also set as a variable of your own"]),
+    ({"api_key_env": "KEY", "env": {"KEY": "a"}}, ["\n  api_key_env: KEY is also a variable that you set"]),
     ({"ports": [{"name": "http", "port": 9000}]}, ["\n  ports[0]: http (9000) is taken"]),
     ({"ports": [{"name": "grpc", "port": 8080}]}, ["\n  ports[0]: grpc (8080) is taken"]),
     ({"ports": [{"name": "far-too-long-for-a-port", "port": 1}]}, ["ports[0].name", "15 are allowed"]),
     (
         {"monitoring": "google", "metrics_port": "metrics"},
-        ['\n  metrics_port: there is no port "metrics". Ports: http'],
+        ['\n  metrics_port: there is no port "metrics". Known: http'],
     ),
     ({"spread": "zone"}, ["spread", "'preferred', 'required' or 'none'"]),
     ({"overrides": {"Deploymnt": {}}}, ["\n  overrides.Deploymnt: is not made", "Deployment, Service"]),
     ({"overrides": {"NetworkPolicy": {}}}, ["\n  overrides.NetworkPolicy: is not made"]),
     ({"callers": ["Web"]}, ["callers[0]", "lower case"]),
-    ({"services": [{"name": "x", "ports": {"grpc": 1}}]}, ["\n  services[0].ports.grpc: is no port. Ports: http"]),
+    (
+        {"services": [{"name": "x", "ports": {"grpc": 1}}]},
+        ['\n  services[0].ports.grpc: there is no port "grpc". Known: http'],
+    ),
     ({"services": [{"name": "x", "headless": True, "type": "NodePort"}]}, ["services[0].headless", "not NodePort"]),
     ({"services": [{"name": "chat"}]}, ["\n  services[0].name: chat is taken"]),
 ]
@@ -404,7 +407,7 @@ def test_gke_reads_the_metric_from_the_pods() -> None:
     assert not any(set(name) & set("./") for name in read["selector"]["matchLabels"]), "GKE takes no such label"
     (metric,) = inputs(made["autoscaler"])["spec"]["metrics"]
     assert metric["pods"]["metric"]["name"] == "autoscaling.gke.io|chat|vllm-num-requests-waiting"
-    with pytest.raises(pulumi.InputPropertiesError, match=r"autoscaling\.served_by: is who serves the metric"):
+    with pytest.raises(pulumi.InputPropertiesError, match=r"autoscaling\.served_by: names who serves the metric"):
         spec(autoscaling={"max_replicas": 4, "cpu_percent": 80, "served_by": "gke"})
 
 

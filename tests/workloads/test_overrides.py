@@ -45,13 +45,13 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
             "queue_priority": "a",
         },
         [
-            "6 wrong argument(s)",
+            "6 invalid arguments",
             "\n  queue_priority: ranks a workload",
             "\n  overrides.Pod: is not made. Made are: Job",
             "\n  overrides.Job.metdata: is not known. Did you mean metadata?",
             "\n  overrides.Job.spec: is 3; it must be a map",
             "\n  overrides.Job.metadata: is []; it must be a map",
-            "\n  overrides.Job.kind: is not known. Known: metadata, spec",
+            "\n  overrides.Job.kind: is not known. See https:",
         ],
     ),
     (
@@ -89,7 +89,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
             "\n  pod_overrides.containers[0]: is 'main'; it must be a map",
             "\n  pod_overrides.hostIPC: is {}; it must be a single value",
             "\n  pod_overrides.tolerations: is {}; it must be a list",
-            "\n  pod_overrides.volumes[0].name: is required: items of the list are told apart by it",
+            "\n  pod_overrides.volumes[0].name: is required: it identifies the items of the list",
         ],
     ),
     (
@@ -104,7 +104,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         job_spec,
         {"pod_overrides": {"containers": [{"name": "mian", "tty": True}], "initContainers": [{"name": "a"}]}},
         [
-            '\n  pod_overrides.containers[0].name: is "mian", and there is main: name one that is there, or give',
+            '\n  pod_overrides.containers[0].name: is "mian", and there is main. Name an existing one, or add',
             '\n  pod_overrides.initContainers[0].name: is "a", and there is none',
         ],
     ),
@@ -119,11 +119,11 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         (
             spec,
             {"overrides": {kind: {"spec": {"template": {"metadata": {"labels": {NAME: "other"}}}}}}},
-            [f"\n  overrides.{kind}.spec.selector: is ", "override labels and selectors alike", *others],
+            [f"\n  overrides.{kind}.spec.selector: is ", "override both in the same way", *others],
         )
         for spec, kind, others in (
             (shards_spec, "StatefulSet", ["overrides.Service.spec.selector", "overrides.PodDisruptionBudget.spec.sel"]),
-            (service_spec, "Deployment", ["3 wrong argument(s)"]),
+            (service_spec, "Deployment", ["3 invalid arguments"]),
             (monitor_spec, "DaemonSet", ["overrides.Service.spec.selector"]),
         )
     ),

@@ -119,7 +119,7 @@ def test_a_bucket_brings_the_sidecar_however_it_is_mounted(mount: dict[str, Any]
     made = template_of(job(mounts=[{"path": "/raw", **mount}]))
     assert made["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
     assert "annotations" not in template_of(job(mounts=[{"path": "/raw", "claim": "raw"}]))["metadata"]
-    with pytest.raises(pulumi.InputPropertiesError, match="fuse: is of a claim, and there is none"):
+    with pytest.raises(pulumi.InputPropertiesError, match="fuse: is for a claim"):
         job(mounts=[{"path": "/raw", "bucket": "raw", "fuse": True}])
 
 

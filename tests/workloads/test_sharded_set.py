@@ -33,7 +33,10 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"shards": 0}, ["shards", "got 0"]),
     ({"set_name": "x" * 53}, ["\n  set_name: has 53 characters, and 52 are allowed"]),
     ({"volumes": [VOLUME | {"path": "weights"}]}, ["volumes[0].path"]),
-    ({"volumes": [VOLUME, VOLUME]}, ["2 wrong", "volumes[1].name: weights is taken", "volumes[1].path: /weights is"]),
+    (
+        {"volumes": [VOLUME, VOLUME]},
+        ["2 invalid arguments", "volumes[1].name: weights is taken", "volumes[1].path: /weights is"],
+    ),
     (
         {"mounts": [{"claim": "data", "path": "/weights"}]},
         ["\n  mounts[0].path: /weights is taken"],
@@ -42,7 +45,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"load_seconds": 900, "timeout_seconds": 600}, ["timeout_seconds: is 600, but a shard may load for 900 s"]),
     ({"overrides": {"Deployment": {}}}, ["overrides.Deployment", "Service, StatefulSet"]),
     ({"rendezvous_port": 8080}, ["\n  rendezvous_port: is 8080, which serves already"]),
-    ({"subdomain": "mine"}, ["\n  subdomain: is the component's own", "service_name"]),
+    ({"subdomain": "mine"}, ["\n  subdomain: is set by the component", "service_name"]),
 ]
 
 

@@ -9,26 +9,30 @@ import pytest
 from tests.workloads.building import cron_spec, gang_spec, job_spec, sweep_spec, task_spec
 
 WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
-    (job_spec, {"queue_priority": "high"}, ["\n  queue_priority: ranks a workload in its queue, and there is no"]),
+    (job_spec, {"queue_priority": "high"}, ["\n  queue_priority: ranks a workload in its queue, but there is no"]),
     (job_spec, {"gpu_claim": {}}, ["\n  gpus: is 0, but there is a gpu_claim"]),
     (
         job_spec,
         {"gpus": 1, "gpu_claim": {"template": "t", "selectors": ["x"]}},
-        ["\n  gpu_claim.template: already says"],
+        ["\n  gpu_claim.template: already selects"],
     ),
     (job_spec, {"requests": {"nvidia.com/gpu": "1"}}, ["\n  requests.nvidia.com/gpu: is set by gpus alone"]),
     (job_spec, {"requests": {"memory": "1Gi"}}, ["\n  requests.memory: is set by memory alone"]),
     (job_spec, {"limits": {"memory": "1Gi"}}, ["\n  limits.memory: is 1Gi, below the request (64Gi)"]),
-    (job_spec, {"mounts": [{"path": "/a"}]}, ["\n  mounts[0].path: has no source: give exactly one of claim, secret"]),
+    (job_spec, {"mounts": [{"path": "/a"}]}, ["\n  mounts[0].path: has no source: set exactly one of claim, secret"]),
     (job_spec, {"mounts": [{"path": "/a", "claim": "a", "bucket": "bbb"}]}, ["has claim and bucket"]),
-    (job_spec, {"mounts": [{"path": "/a", "volume": {"emptyDir": {}}}]}, ["\n  mounts[0].name: is required beside"]),
-    (job_spec, {"mounts": [{"path": "/a", "claim": "a", "mount_options": "x"}]}, ["options of a bucket"]),
+    (
+        job_spec,
+        {"mounts": [{"path": "/a", "volume": {"emptyDir": {}}}]},
+        ["\n  mounts[0].name: is required with volume"],
+    ),
+    (job_spec, {"mounts": [{"path": "/a", "claim": "a", "mount_options": "x"}]}, ["are for a bucket"]),
     (
         job_spec,
         {"mounts": [{"path": "/a", "claim": "a"}, {"path": "/b", "secret": "a"}]},
         ["\n  mounts[1].name: two volumes are called a"],
     ),
-    (job_spec, {"env_from": [{}]}, ["\n  env_from[0].secret: give either secret or config_map"]),
+    (job_spec, {"env_from": [{}]}, ["\n  env_from[0].secret: set either secret or config_map"]),
     (job_spec, {"overrides": {"Deployment": {}}}, ["\n  overrides.Deployment: is not made", "Made are: Job"]),
     (job_spec, {"backoff_limit_per_index": 1}, ["\n  backoff_limit_per_index: requires indexed: true"]),
     (job_spec, {"success_rules": [{"succeededCount": 1}]}, ["\n  success_rules: requires indexed: true"]),
@@ -42,7 +46,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         job_spec,
         {"restart_policy": "OnFailure", "fail_on_exit_codes": [1], "indexed": True, "backoff_limit_per_index": 1},
         [
-            "2 wrong",
+            "2 invalid arguments",
             "\n  fail_on_exit_codes: requires restart_policy Never",
             "\n  backoff_limit_per_index: requires restart",
         ],
@@ -51,7 +55,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (
         job_spec,
         {"grace_seconds": 600, "active_deadline_seconds": 600},
-        ["\n  grace_seconds: is 600; the whole Job may take 600"],
+        ["\n  grace_seconds: is 600; the whole Job may run 600"],
     ),
     (job_spec, {"wait_for_completion": True, "queue": "q"}, ["\n  wait_for_completion: a queued Job starts when"]),
     (
@@ -84,13 +88,13 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (sweep_spec, {"parameters": {}}, ["\n  parameters:", "at least 1"]),
     (sweep_spec, {"parameters": {"L-R": {"values": [1]}}}, ["\n  parameters.L-R: is not a name of an environment"]),
     (sweep_spec, {"parameters": {"LR": {"values": []}}}, ["\n  parameters.LR.values: is empty"]),
-    (sweep_spec, {"parameters": {"LR": {}}}, ["\n  parameters.LR.values: give either values, or low and high"]),
+    (sweep_spec, {"parameters": {"LR": {}}}, ["\n  parameters.LR.values: set either values, or low and high"]),
     (sweep_spec, {"parameters": {"LR": {"low": 1}}}, ["\n  parameters.LR.low: low and high go together"]),
     (sweep_spec, {"parameters": {"LR": {"low": 2, "high": 1}}}, ["\n  parameters.LR.low: is 2, and must be below"]),
     (
         sweep_spec,
         {"parameters": {"LR": {"low": 0, "high": 1, "scale": "log"}}},
-        ["\n  parameters.LR.low: is 0, and must be above 0"],
+        ["\n  parameters.LR.low: is 0, but must be above 0"],
     ),
     (
         sweep_spec,
@@ -100,17 +104,17 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
     (
         sweep_spec,
         {"parameters": {"LR": {"low": 1, "high": 2}}},
-        ["\n  parameters.LR: is a range, and a grid needs values"],
+        ["\n  parameters.LR: is a range, but a grid needs values"],
     ),
     (
         sweep_spec,
         {"parameters": {name: {"values": list(range(100))} for name in "ABCDE"}},
-        ["\n  parameters: make 10000000000 combinations, and 10000 are allowed; give samples"],
+        ["\n  parameters: make 10000000000 combinations, and 10000 are allowed; set samples"],
     ),
     (
         sweep_spec,
         {"parameters": {"PROMPT": {"values": ["x" * 1000]}, "N": {"values": list(range(600))}}},
-        ["\n  parameters: take", "a ConfigMap holds 1048576"],
+        ["\n  parameters: have", "a ConfigMap holds 1048576"],
     ),
     (sweep_spec, {"max_failed_indexes": 3}, ["\n  max_failed_indexes: is 3, and there are 2 trials"]),
     (sweep_spec, {"restart_policy": "OnFailure"}, ["\n  restart_policy: failures count for each trial"]),
@@ -128,13 +132,13 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
         {"schedule": "0 */6 * * *", "active_deadline_seconds": 21600},
         ["\n  active_deadline_seconds: is 21600, and", "comes every 21600 seconds: a run must end before"],
     ),
-    (cron_spec, {"schedule": "* * * * *", "grace_seconds": 60}, ["\n  grace_seconds: is 60, and a run may take 54"]),
+    (cron_spec, {"schedule": "* * * * *", "grace_seconds": 60}, ["\n  grace_seconds: is 60, but a run may last 54"]),
     (task_spec, {"wait_for_completion": True, "queue": "q"}, ["\n  wait_for_completion: a queued Task"]),
     (task_spec, {"overrides": {"Job": {}}}, ["\n  overrides.Job: is not made", "Made are: Pod"]),
     (
         job_spec,
         {"gpu": "H100", "job_name": "x" * 63, "indexed": True, "shared_memory": "1Ti", "queue_priority": "high"},
-        ["4 wrong", "\n  gpus:", "\n  job_name:", "\n  shared_memory:", "\n  queue_priority:"],
+        ["4 invalid arguments", "\n  gpus:", "\n  job_name:", "\n  shared_memory:", "\n  queue_priority:"],
     ),
 ]
 

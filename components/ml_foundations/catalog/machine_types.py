@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from ml_foundations.catalog.tables import rows, table
 from ml_foundations.kubernetes import labels
+from ml_foundations.kubernetes.words import alternatives
 
 MAX_PODS = 110
 """Pods that GKE allows on a node by default."""
@@ -24,15 +25,11 @@ MAX_PODS = 110
 class UnknownNameError(KeyError, ValueError):
     """A machine type or GPU that the catalog does not have; its text names the nearest ones."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str], way_out: str = "") -> None:
-        known = sorted(known)
-        lowered = {candidate.lower(): candidate for candidate in known}
+    def __init__(self, what: str, name: str, known: Iterable[str], fix: str) -> None:
+        lowered = {candidate.lower(): candidate for candidate in sorted(known)}
         near = [lowered[match] for match in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)]
-        listed = way_out or f"known: {', '.join(known)}"
-        hint = f"did you mean {' or '.join(near)}?{f' Else {way_out}' if way_out else ''}" if near else listed
-        super().__init__(
-            f"{f'{what} {name!r} is not in the catalog' if way_out else f'unknown {what} {name!r}'}: {hint}"
-        )
+        hint = f"Did you mean {alternatives(near)}? " if near else ""
+        super().__init__(f"{what} {name!r} is not in the catalog. {hint}{fix}")
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -231,7 +228,8 @@ def declared_gpu(accelerator_type: str, product: str, memory_mib: int) -> Gpu:
 
 _MOST_GPUS = 16
 """The most GPUs that a machine of Compute Engine has (a2-megagpu-16g)."""
-_DECLARE_IT = "declare its shape, as machine of its pool"
+_SEE_GPUS = "Their names are in components/ml_foundations/catalog/gpus.csv"
+_DECLARE_IT = "If it is another machine type, declare its shape as machine of its pool"
 
 
 def _normalised(name: str) -> str:
@@ -302,11 +300,12 @@ def accelerator(name: str) -> Accelerator:
     parts = _parts(name)
     models = _GPU_NAMES.get(_normalised(parts["name"] or ""))
     if models is None:
-        raise UnknownNameError("GPU", name, {known for gpu in GPUS.values() for known in gpu.names})
+        known = {known for gpu in GPUS.values() for known in gpu.names}
+        raise UnknownNameError("GPU", name, known, _SEE_GPUS)
     profile = parts["profile"] and parts["profile"].lower()
     if profile is not None and profile not in models[0].mig_profiles:
         known = {shared_product(models[0], each) for each in models[0].mig_profiles}
-        raise UnknownNameError("GPU", name, known | {models[0].product})
+        raise UnknownNameError("GPU", name, known | {models[0].product}, _SEE_GPUS)
     return Accelerator(models, profile, shared=parts["shared"] is not None)
 
 

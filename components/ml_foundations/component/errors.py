@@ -1,16 +1,27 @@
-"""Wrong arguments, told all at once: the path of each, its value, and what is allowed."""
+"""Errors about arguments, all at once: the path of each, its value, and what is allowed."""
 
-import difflib
 import operator
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache, reduce
-from typing import Any, cast, get_args
+from importlib import import_module
+from typing import Any, NamedTuple, cast, get_args, get_origin
 
 import pulumi
+from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
 from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_camel
 
+from ml_foundations import COMPONENTS
 from ml_foundations.catalog.tables import rows
+from ml_foundations.kubernetes.spelling import did_you_mean
+from ml_foundations.kubernetes.trees import UNKNOWN, mapped
+from ml_foundations.kubernetes.words import number
+
+_MOST_LISTED = 5
+"""The most allowed values that a message lists."""
+
+STACK_FILE_PAGE = "docs/stack-file.md"
 
 
 class FieldsError(ValueError):
@@ -22,7 +33,7 @@ class FieldsError(ValueError):
 
 
 class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
-    """Wrong arguments of a component, all in its message. As a RunError it ends a program without a traceback."""
+    """Invalid arguments of a component, all in its message. As a RunError it ends a program without a traceback."""
 
     def __init__(
         self,
@@ -38,37 +49,39 @@ class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
             {"property_path": path, "reason": reason} for path, reason in [*more, *explained]
         ]
         lines = "".join(f"\n  {item['property_path']}: {item['reason']}" for item in details)
-        super().__init__(f"{component}: {len(details)} wrong argument(s):{lines}", details)
+        super().__init__(f"{component}: {number(len(details), 'invalid argument')}:{lines}", details)
 
 
 def explain(
     error: ValidationError, spec: type[BaseModel], spell: Callable[[str], str] = str
 ) -> Iterator[tuple[str, str]]:
-    """Each error as its path and a reason that names the value and the way out; ``spell`` writes names of fields."""
+    """Yield each error as its path and a reason with the value and a fix; ``spell`` writes the names of fields."""
     for item in error.errors():
         location = item["loc"]
-        path, model = _place(location, spec, spell)
+        path, model, page = _place(location, spec, spell)
         message = item["msg"].removeprefix("Value error, ")
-        message = message[0].lower() + message[1:]
+        message = message if message[:2].isupper() else message[0].lower() + message[1:]
         context = item.get("ctx", {})
         cause = context.get("error")
         if isinstance(cause, FieldsError):
             for field, reason in cause.found:
                 yield f"{path}.{_spelled(field, model, spell)}".lstrip("."), _spelled(reason, model, spell)
         elif item["type"] == "extra_forbidden":
-            known = sorted(map(spell, _place(location[:-1], spec, spell)[1].model_fields))
-            more = " Other fields of the PodSpec go into pod_overrides." if "pod_overrides" in known else ""
-            yield path, f"{unknown(str(location[-1]), known)}{more}"
+            section, model, page = _place(location[:-1], spec, spell)
+            yield f"{section}.{location[-1]}".lstrip("."), _unknown_argument(str(location[-1]), model, page, spell)
         elif isinstance(item["input"], pulumi.Output):
-            yield path, f"is an Output; it must be known at preview: {_instead(location, spec)}"
+            yield path, f"is an Output, but must be known at preview. {_instead(location, spec, page, spell)}"
         elif item["type"] == "missing":
             yield path, "is required"
         elif item["type"] == "string_too_long":
             yield path, f"has {len(item['input'])} characters, and {context['max_length']} are allowed"
+        elif len(allowed := re.findall("'(.*?)'", str(context.get("expected")))) > _MOST_LISTED:
+            yield path, f"{shown(item['input'])} {unknown(str(item['input']), allowed, f'See {page}')}"
         elif "secret_env" in location:  # what was given may be the secret itself
             yield path, "must be the name of a Secret and a key in it, such as {name: hugging-face, key: token}"
         else:
-            yield path, f"{message} (got {item['input']!r})"
+            value = shown(item["input"])
+            yield path, message if value in message else f"{message} (got {value})"
 
 
 def taken(field: str, values: Sequence[str], others: Container[str] = ()) -> Iterator[tuple[str, str]]:
@@ -129,34 +142,67 @@ def models_in(annotation: Any) -> list[type[BaseModel]]:
     return [model for part in get_args(annotation) for model in models_in(part)]
 
 
-def _instead(location: tuple[int | str, ...], spec: type[BaseModel]) -> str:
-    """What to give in place of an Output."""
+def _instead(location: tuple[int | str, ...], spec: type[BaseModel], page: str, spell: Callable[[str], str]) -> str:
+    """Return how to fix an Output where a plain value is required."""
     if location[0] == "env" and "secret_env" in spec.model_fields:
-        return "put it into a Secret, and name that and its key in secret_env"
-    return "give a plain value (its page says what may be an Output)"
+        return f"Put it into a Secret, and name that and its key in {spell('secret_env')}"
+    return f"Give a plain value. {page} lists the arguments that may be Outputs"
 
 
-def unknown(key: str, known: list[str]) -> str:
-    """The reason of a name that is not among the known ones."""
-    near = difflib.get_close_matches(key, known, n=2)
-    return f"is not known. Did you mean {' or '.join(near)}?" if near else f"is not known. Known: {', '.join(known)}"
+def shown(value: Any) -> str:
+    """Return a value for a message. An Output in it is UNKNOWN: its text would be a warning or an address in memory."""
+    return repr(mapped(value, lambda leaf: UNKNOWN if isinstance(leaf, pulumi.Output) else leaf))
 
 
-def _place(
-    location: tuple[int | str, ...], model: type[BaseModel], spell: Callable[[str], str]
-) -> tuple[str, type[BaseModel]]:
-    """The path of a place in a model, and the model that is there."""
-    path = ""
-    choices = {model.__name__: model}
+def unknown(name: str, known: Iterable[str], where_listed: str) -> str:
+    """Return the reason why a name is refused: the nearest known names, and where all of them are listed."""
+    return " ".join(filter(None, ["is not known.", did_you_mean(name, known), where_listed]))
+
+
+def _unknown_argument(name: str, model: type[BaseModel], page: str, spell: Callable[[str], str]) -> str:
+    of_python = getattr(model, "objects", {}) if spell is str else {}
+    known = [*map(spell, model.model_fields), *of_python]
+    is_misspelt = to_camel(name).lower() in (to_camel(field).lower() for field in known)
+    is_of_pod = "pod_overrides" in model.model_fields and not is_misspelt and _is_pod_field(name)
+    fix = f"It is a field of the PodSpec: put it into {spell('pod_overrides')}. " if is_of_pod else ""
+    return unknown(name, known, f"{fix}See {page}")
+
+
+def _is_pod_field(name: str) -> bool:
+    """Return whether a PodSpec has a field of a name, which may be in snake_case."""
+    return to_camel(name) in types.input_type_types(import_module("pulumi_kubernetes.core.v1").PodSpecArgs)
+
+
+class _Place(NamedTuple):
+    """Where an error is: its path as the user writes it, the model there, and the page about its component."""
+
+    path: str
+    model: type[BaseModel]
+    page: str
+
+
+def _place(location: tuple[int | str, ...], spec: type[BaseModel], spell: Callable[[str], str]) -> _Place:
+    """Return the place of an error, from the location in which pydantic reports it."""
+    path, page, choices, is_key = "", _page([spec], STACK_FILE_PAGE), [spec], False
     for part in location:
-        if len(choices) > 1 and part in choices:
-            choices = {str(part): choices[str(part)]}
+        tagged = [model for model in choices if len(choices) > 1 and model.__name__ == part]
+        if tagged:
+            choices, page = tagged, _page(tagged, page)
             continue
-        fields = next(iter(choices.values())).model_fields if choices else {}
+        fields = choices[0].model_fields if choices and not is_key else {}
+        is_key = False
         if part in fields:
-            choices = {found.__name__: found for found in models_in(fields[str(part)].annotation)}
+            annotation = fields[str(part)].annotation
+            choices, is_key = models_in(annotation), dict in map(get_origin, (annotation, *get_args(annotation)))
+            page = _page(choices, page)
         path += f"[{part}]" if isinstance(part, int) else f".{spell(part) if part in fields else part}"
-    return path.lstrip("."), next(iter(choices.values()), model)
+    return _Place(path.lstrip("."), next(iter(choices), spec), page)
+
+
+def _page(choices: Sequence[type[BaseModel]], default: str) -> str:
+    """Return the page about the component that a model belongs to; the default if it belongs to none, or to several."""
+    name = choices[0].__name__.removesuffix("Spec") if len(choices) == 1 else ""
+    return f"docs/components/{name}.md" if name in COMPONENTS else default
 
 
 def _spelled(text: str, model: type[BaseModel], spell: Callable[[str], str]) -> str:

@@ -11,7 +11,7 @@ import pulumi
 from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
 from pydantic import AfterValidator
 
-from ml_foundations.component.errors import FieldsError, unknown
+from ml_foundations.component.errors import FieldsError, shown, unknown
 from ml_foundations.component.outputs import arguments_class
 from ml_foundations.kubernetes.merging import MERGE_KEYS
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, section
@@ -23,6 +23,8 @@ _SELECTORS = {
     "Service": "selector",
 }
 """The field of a kind's spec that selects pods."""
+
+_SEE_KUBERNETES = "See https://kubernetes.io/docs/reference/kubernetes-api/"
 
 _ITEM = re.compile(r"(\w+)\[\d+\]$")
 """The end of a path to an item of a list."""
@@ -77,7 +79,7 @@ def container_errors(pod: Manifest, made: Mapping[str, Sequence[Manifest]]) -> I
         for index, container in enumerate(items(pod, field)):
             if container["name"] not in names and not container.get("image"):
                 known = f"there is {', '.join(names)}" if names else "there is none"
-                reason = f'is "{container["name"]}", and {known}: name one that is there, or give the new one an image'
+                reason = f'is "{container["name"]}", and {known}. Name an existing one, or add an image to the new one'
                 yield f"pod_overrides.{field}[{index}].name", reason
 
 
@@ -94,7 +96,7 @@ def selector_errors(
             continue
         selector = section(manifest, "spec", field)
         if not selects({"matchLabels": selector} if kind == "Service" else selector, pods[0]):
-            reason = f"is {selector}, and the pods' labels are {pods[0]}: override labels and selectors alike"
+            reason = f"is {shown(selector)}, but the pods' labels are {shown(pods[0])}; override both in the same way"
             yield f"overrides.{kind}.spec.{field}", reason
 
 
@@ -116,19 +118,19 @@ def _wrong(value: Any, wanted: Any, path: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, pulumi.Output):
             yield path, f"is an Output; the {wanted_shape} must be known at preview, and what is in it may be Outputs"
         elif shape is Sequence or not isinstance(value, Mapping):
-            yield path, f"is {value!r}; it must be a {wanted_shape}"
+            yield path, f"is {shown(value)}; it must be a {wanted_shape}"
     elif isinstance(value, Mapping | list):
-        yield path, f"is {value!r}; it must be a single value"
+        yield path, f"is {shown(value)}; it must be a single value"
 
 
 def _wrong_fields(value: Mapping[str, Any], known: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
     for key, item in value.items():
         where = f"{path}.{key}".lstrip(".")
         if key not in known:
-            yield where, unknown(key, sorted(known))
+            yield where, unknown(key, known, _SEE_KUBERNETES)
         elif item is not None:  # null removes a field
             yield from _wrong(item, known[key], where)
     found = _ITEM.search(path)
     merge_key = MERGE_KEYS.get(found[1], "") if found else ""
     if merge_key in known and value.get(merge_key) is None:
-        yield f"{path}.{merge_key}", "is required: items of the list are told apart by it"
+        yield f"{path}.{merge_key}", "is required: it identifies the items of the list"

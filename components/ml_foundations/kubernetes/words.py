@@ -15,10 +15,15 @@ def verb(count: int, one: str, several: str) -> str:
     return one if count == 1 else several
 
 
-def listed(found: Iterable[object]) -> str:
+def listed(found: Iterable[object], conjunction: str = "and") -> str:
     """Return a list in a sentence, such as "a, b and c"; "nothing" if it is empty."""
     *first, last = [*map(str, found)] or ["nothing"]
-    return f"{', '.join(first)} and {last}" if first else last
+    return f"{', '.join(first)} {conjunction} {last}" if first else last
+
+
+def alternatives(found: Iterable[object]) -> str:
+    """Return a choice in a sentence, such as "a, b or c"; "nothing" if it is empty."""
+    return listed(found, "or")
 
 
 def names(found: Iterable[object]) -> str:

@@ -19,12 +19,13 @@ from ml_foundations.component.types import InputStr, Name, Quantity
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import without_none
 from ml_foundations.kubernetes.objects import api_object
+from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.typed_args import StorageClassesArgs
 
 
 def _disk_type(name: str) -> str:
     if name not in DISK_TYPES:
-        raise ValueError(f"must be {', '.join([*DISK_TYPES][:-1])} or {[*DISK_TYPES][-1]}")
+        raise ValueError(not_among(name, "disk type", DISK_TYPES))
     return name
 
 
@@ -68,7 +69,10 @@ class DiskClass(Spec):
     def errors(self) -> Iterator[tuple[str, str]]:
         hyperdisk = self.type.startswith("hyperdisk-")
         if self.regional and hyperdisk:
-            yield "regional", f"is for persistent disks, not {self.type}; take hyperdisk-balanced-high-availability"
+            yield (
+                "regional",
+                f"is for persistent disks, not {self.type}; set type to hyperdisk-balanced-high-availability",
+            )
         is_regional = self.regional or DISK_TYPES[self.type].always_regional
         if is_regional and self.zones and len(self.zones) != 2:
             yield "zones", f"has {len(self.zones)} entries, and a regional disk is in 2 zones"

@@ -26,6 +26,7 @@ from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.merging import merged, without_none
 from ml_foundations.kubernetes.objects import api_object
 from ml_foundations.kubernetes.quantities import canonical_quantity
+from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.typed_args import TrainingQueueArgs
 
 _COMPUTE = "compute"
@@ -161,8 +162,7 @@ class TrainingQueueSpec(Queues, ComponentSpec):
             if team.namespace in namespaces[:index]:
                 yield f"teams[{index}].namespace", f"{team.namespace} has a queue already"
             for flavor in sorted((team.flavors | team.lend_gpus.keys()) - set(names)):
-                known = ", ".join(names) or "none"
-                yield f"teams[{index}].gpus.{flavor}", f"there is no such flavor. Flavors: {known}"
+                yield f"teams[{index}].gpus.{flavor}", not_among(flavor, "flavor", names)
             for field in ("borrow_gpus", "borrow_cpu", "borrow_memory", "lend_gpus"):
                 if getattr(team, field) and not self.borrowing:
                     yield f"teams[{index}].{field}", "has no effect: borrowing is false; leave one out"

@@ -16,6 +16,7 @@ from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.merging import strategic_merge
 from ml_foundations.kubernetes.monitoring import MonitoringSystem, monitor_manifest
 from ml_foundations.kubernetes.objects import api_object, items
+from ml_foundations.kubernetes.spelling import not_among
 from ml_foundations.workloads.pod import WorkloadSpec
 
 PROBE = "^(/|tcp$)"
@@ -116,11 +117,11 @@ class ServerSpec(WorkloadSpec):
                 yield f"ports[{index}]", f"{port.name} ({port.port}) is taken; choose another name and number"
             taken[port.name] = port.port
         if self.scraped_port not in taken:
-            yield "metrics_port", f'there is no port "{self.metrics_port}". Ports: {", ".join(taken)}'
+            yield "metrics_port", not_among(str(self.scraped_port), "port", taken)
         yield from self._renamed_ports()
         for index, service in enumerate(self.services):
             for name in service.ports.keys() - self.port_numbers:
-                yield f"services[{index}].ports.{name}", f"is no port. Ports: {', '.join(self.port_numbers)}"
+                yield f"services[{index}].ports.{name}", not_among(name, "port", self.port_numbers)
 
     def _renamed_ports(self) -> Iterator[tuple[str, str]]:
         """Probes and the Service know a port by its name, which an override would change in the container alone."""

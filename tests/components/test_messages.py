@@ -1,0 +1,195 @@
+"""Messages about arguments: nearest names in the user's own spelling, a page in place of long lists, no Output as text."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_foundations
+import pulumi
+import pytest
+from ml_foundations.catalog.tables import rows
+from ml_foundations.component.errors import ArgumentsError, models_in
+from ml_foundations.component.spec import Spec, check
+from ml_foundations.kubernetes.spelling import nearest_names
+from ml_foundations.planning.verdict.findings import RULES
+from pydantic.alias_generators import to_camel
+
+from tests.support.checkout import CHECKOUT
+from tests.support.stack_files import changed, errors
+
+COMPONENTS = sorted(ml_foundations.COMPONENTS)
+A_POD = {"namespace": "ml", "image": "i", "cpu": "1", "memory": "1Gi"}
+A_TRAINING = A_POD | {"job_name": "x"}
+A_SERVICE = A_POD | {"deployment_name": "x"}
+A_JOB = "teams.research.trainingJobs.finetune"
+
+
+def spec_of(component: str) -> type[Spec]:
+    return getattr(ml_foundations, component).spec_type()
+
+
+def message(component: str, **args: Any) -> str:
+    with pytest.raises(ArgumentsError) as refused:
+        check(spec_of(component), f"{component} x", args)
+    return str(refused.value)
+
+
+def reason(text: str, path: str) -> str:
+    (found,) = re.findall(rf"^  (?:ml-foundations:)?{re.escape(path)}: (.*)$", text, re.MULTILINE)
+    return found
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_an_argument_in_the_other_spelling_is_answered_with_the_right_one(component: str) -> None:
+    page = f"docs/components/{component}.md"
+    assert (CHECKOUT / page).exists()
+    text = message(component, **{to_camel(name): "x" for name in spec_of(component).model_fields})
+    for name in spec_of(component).model_fields:
+        if to_camel(name) != name:
+            assert f"\n  {to_camel(name)}: is not known. Did you mean {name}? See {page}" in f"{text}\n", name
+
+
+def test_a_stack_file_in_snake_case_is_answered_in_camel_case() -> None:
+    names = [name for name in spec_of("TrainingJob").model_fields if to_camel(name) != name]
+    text = errors(changed(*((f"{A_JOB}.{name}", "x") for name in names)))
+    for name in names:
+        answer = f"is not known. Did you mean {to_camel(name)}? See docs/components/TrainingJob.md"
+        assert reason(text, f"{A_JOB}.{name}") == answer
+
+
+NEAR = [
+    ("TrainingJob", "sharedMemory", ["shared_memory"]),
+    ("TrainingJob", "SHARED-MEMORY", ["shared_memory"]),
+    ("TrainingJob", "shm_size", ["shared_memory"]),
+    ("TrainingJob", "gpu_count", ["gpu", "gpus", "gpu_claim"]),
+    ("TrainingJob", "lables", ["labels"]),
+    ("TrainingJob", "args", ["arguments"]),
+    ("TrainingJob", "deadline", ["active_deadline_seconds"]),
+    ("DistributedTraining", "nproc_per_node", ["processes_per_node", "nodes", "node_selector"]),
+    ("InferenceService", "replica", ["replicas"]),
+    ("Volume", "storge", ["storage_class"]),
+    ("TrainingJob", "foo", []),
+]
+
+
+@pytest.mark.parametrize(("component", "name", "near"), NEAR, ids=lambda value: str(value))
+def test_the_nearest_names_are_those_that_people_mean(component: str, name: str, near: list[str]) -> None:
+    assert nearest_names(name, spec_of(component).model_fields) == near
+
+
+def test_unknown_arguments_are_answered_with_at_most_three_names_and_a_page() -> None:
+    text = message("TrainingJob", gpu_count=1, foo=1, shareProcessNamespace=True, mounts=[{"mountPath": "/data"}])
+    see = "See docs/components/TrainingJob.md"
+    assert text.startswith("TrainingJob x: ")
+    assert reason(text, "gpu_count") == f"is not known. Did you mean gpu, gpus or gpu_claim? {see}"
+    assert reason(text, "foo") == f"is not known. {see}"
+    assert reason(text, "mounts[0].mountPath").endswith(see)
+    assert f"It is a field of the PodSpec: put it into pod_overrides. {see}" in reason(text, "shareProcessNamespace")
+
+
+def test_a_misspelt_object_is_answered_in_python_only() -> None:
+    assert reason(message("TrainingJob", teem=1), "teem").startswith("is not known. Did you mean team? ")
+    assert "team?" not in reason(errors(changed((f"{A_JOB}.teem", 1))), f"{A_JOB}.teem")
+
+
+@pytest.mark.parametrize(
+    ("path", "page"),
+    [
+        ("teams.research.quta", "docs/stack-file.md"),
+        ("teams.research.quota.gpsu", "docs/stack-file.md"),
+        ("cluster.nam", "docs/components/GkeCluster.md"),
+        ("nodePools.l4.max_nodes", "docs/components/GpuNodePool.md"),
+        ("nodePools.system.maxNode", "docs/components/CpuNodePool.md"),
+        ("proof.acept", "docs/stack-file.md"),
+        (f"{A_JOB}.hostIPC", "docs/components/TrainingJob.md"),
+        (f"{A_JOB}.podOverrides.hostNetwrk", "https://kubernetes.io/docs/reference/kubernetes-api/"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_the_page_of_its_section(path: str, page: str) -> None:
+    assert reason(errors(changed((path, {}))), path).endswith(f"? See {page}")
+    assert page.startswith("https:") or (CHECKOUT / page).exists()
+
+
+def test_a_section_with_the_name_of_an_argument_is_in_the_path_as_it_is_written() -> None:
+    """A pool may be called max_nodes: it is a name of the user, not an argument of GpuNodePool."""
+    text = errors(changed(("nodePools.max_nodes", {"machineType": "n2-standard-8", "maxNodes": 1, "min_node": 0})))
+    assert reason(text, "nodePools.max_nodes.min_node").startswith("is not known. Did you mean minNodes,")
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "1 invalid argument:"), (2, "2 invalid arguments:")])
+def test_invalid_arguments_are_counted_in_words(count: int, words: str) -> None:
+    args = A_TRAINING | {f"foo{index}": 1 for index in range(count)}
+    assert message("TrainingJob", **args).startswith(f"TrainingJob x: {words}\n")
+
+
+def test_no_message_lists_more_than_five_names() -> None:
+    known = {*spec_of("TrainingJob").model_fields}
+    texts = [
+        message("TrainingJob", foo=1, gpu="B52"),
+        message("GkeCluster", monitoring=["foo"]),
+        message("StorageClasses", disks={"mine": {"type": "foo"}}),
+        errors(changed(("proof.accept", {"foo": "x"}))),
+        errors(changed(("teams.research.volumes.raw-data.storageClass", "foo"))),
+    ]
+    for line in "\n".join(texts).splitlines():
+        assert len(known.intersection(re.findall(r"\w+", line))) <= 5, line
+        assert len(RULES.keys() & re.findall(r"[\w-]+", line)) <= 5, line
+        assert line.count(",") <= 5, line
+
+
+def test_an_allowed_value_that_is_misspelt_is_answered_with_the_nearest() -> None:
+    text = message("GkeCluster", monitoring=["STATEFUL_SET"])
+    see = "See docs/components/GkeCluster.md"
+    assert reason(text, "monitoring[0]") == f"'STATEFUL_SET' is not known. Did you mean STATEFULSET? {see}"
+
+
+def refused_outputs() -> Iterator[str]:
+    """Yield the messages about each argument with an Output in it, of components and of what they consist of."""
+    output = pulumi.Output.from_input("1")
+    yield message("TrainingJob", **A_TRAINING, pod_overrides={"hostNetwork": [output], "containers": {"a": output}})
+    selector = {"spec": {"selector": {"matchLabels": {"app": output}}}}
+    yield message("InferenceService", **A_SERVICE, overrides={"Deployment": selector})
+    for component in COMPONENTS:
+        for name, field in spec_of(component).model_fields.items():
+            nested = [{key: output for key in model.model_fields} for model in models_in(field.annotation)]
+            for value in (output, [output], {"a": output}, *nested, nested, {"a": [*nested, output][0]}):
+                try:
+                    check(spec_of(component), component, {name: value})
+                except ArgumentsError as error:
+                    yield str(error)
+
+
+def test_no_message_writes_an_output_as_text(capfd: pytest.CaptureFixture[str]) -> None:
+    """Pulumi would print a warning about it, and the text would be an address in memory."""
+    texts = [*refused_outputs()]
+    assert len(texts) > 1000
+    assert not [text for text in texts if "pulumi.output" in text or "Calling __str__" in text]
+    assert "Output" not in capfd.readouterr().err
+
+
+ROOMS = ("component", "gke", "gpu", "storage", "tenancy", "workloads")
+AVOIDED = re.compile(
+    r"\b(is told|tells?|says?|takes?|stands?|brings?|comes? with|beside|of (?:its|your) own|where|give|wrong|way out)\b"
+)
+"""Words that the style replaces: accept, set, add, is in, next to, if, separate, invalid, fix."""
+
+
+def texts_of(module: Path) -> Iterator[str]:
+    """Yield the sentences in a module that are no docstrings, which are the texts of its messages."""
+    tree = ast.parse(module.read_text())
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
+            yield from [node.value] if " " in node.value else []
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "stacks"])
+def test_messages_use_the_words_of_the_style(room: str) -> None:
+    package = Path(ml_foundations.__file__).parent
+    folder = CHECKOUT / "stacks" if room == "stacks" else package / room
+    reasons = [row["reason"] for row in rows("rules.csv", f"ml_foundations.{room}", "|")] if room != "stacks" else []
+    texts = [*reasons, *(text for module in folder.glob("*.py") for text in texts_of(module))]
+    assert len(texts) > 5
+    assert not [text for text in texts if AVOIDED.search(text)]
