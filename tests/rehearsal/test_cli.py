@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ml_foundations.rehearsal import commands
+from ml_foundations.rehearsal import cli, commands
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, output
@@ -57,6 +57,25 @@ def test_what_is_not_up_says_how_to_start_it(command: list[str | Path], tmp_path
     assert "kube-apiserver             not running" in done.stdout
     named = COMMAND if command == [COMMAND] else "python -m ml_foundations.rehearsal"
     assert done.stderr == f"error: dev is not up. Start it: {named} up\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["reprot"], "error: reprot is not known. Did you mean report? Run ml-foundations --help"),
+        (["foo"], "error: foo is not known. Run ml-foundations --help"),
+        (["up", "--quite"], "error: --quite is not known. Did you mean --quiet? Run ml-foundations up --help"),
+        (["up", "--stock", "h100"], "'h100' is invalid. Write POOL=NODES, such as h100=1"),
+    ],
+)
+def test_an_invalid_word_ends_the_command_with_the_nearest_names(
+    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ml-foundations", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"{message}\n")
 
 
 def test_what_waits_in_a_queue_may_have_the_quota_next_of_what_has_just_completed(

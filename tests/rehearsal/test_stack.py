@@ -295,7 +295,7 @@ def test_a_wrong_stack_file_is_refused_at_preview_and_nothing_is_created(
     assert result.returncode != 0
     assert "ml-foundations:nodePools.l4.maxNode: is not known. Did you mean maxNodes" in said
     assert "ml-foundations:nodePools.a100.maxNodes: input should be greater than or equal to 1 (got -2)" in said
-    assert "machine type 'g2-standard-9' is not in the catalog: did you mean g2-standard-96 or g2-standard-8" in said
+    assert "machine type 'g2-standard-9' is not in the catalog. Did you mean g2-standard-96, g2-standard-8" in said
     assert "has 64 characters, and 63 are allowed" in said
     assert "Traceback" not in said
     assert not get(second, "nodes")

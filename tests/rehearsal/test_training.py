@@ -372,7 +372,7 @@ def test_a_wait_that_may_never_end_is_refused_at_preview(project: Project) -> No
     project.up(train(**FOR_LONG))
     before = uid(get(project, "job", "train"))
     for args in ({"queue": "gpus"}, {"fail_on_exit_codes": [2]}, {"ttl_seconds_after_finished": 60}):
-        assert "wrong argument" in project.fails(train(wait_for_completion=True, **args), "preview"), args
+        assert "invalid argument" in project.fails(train(wait_for_completion=True, **args), "preview"), args
     assert uid(get(project, "job", "train")) == before
 
 

@@ -26,7 +26,7 @@ def main() -> None:
         from ml_foundations.planning.__main__ import main as plan
 
         sys.exit(plan(sys.argv[2:], prog="ml-foundations plan"))
-    given = _parser().parse_args()
+    given = _parsed(sys.argv[1:])
     os.environ["ML_FOUNDATIONS_COMMAND"] = _as_typed()
     try:
         from ml_foundations.rehearsal import commands
@@ -36,6 +36,27 @@ def main() -> None:
         fix = "Run, in a checkout of ML Foundations: pip install '.[rehearsal]'"
         sys.exit(f"error: a rehearsal needs the package {error.name}. {fix}")
     commands.run(given.command, given)
+
+
+def _parsed(words: list[str]) -> argparse.Namespace:
+    """Return the command and its options; an unknown name ends the program, with the nearest names."""
+    parser = _parser()
+    if words and not words[0].startswith("-"):
+        _refuse_unknown(parser, words[0], [*_TABLE["commands"], "plan"], "")
+    given, unknown = parser.parse_known_args(words)
+    for word in unknown:
+        table = _TABLE["commands"][given.command]
+        options = [*_TABLE["every_command"], *table.get("either", {}), *table.get("options", {})]
+        _refuse_unknown(parser, word, options, f" {given.command}")
+    return given
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, word: str, known: list[str], command: str) -> None:
+    if word not in known:
+        from ml_foundations.kubernetes.spelling import did_you_mean
+
+        hint = did_you_mean(word.partition("=")[0], known)
+        parser.exit(2, f"error: {word} is not known. {hint}{' ' if hint else ''}Run {parser.prog}{command} --help\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,6 +84,8 @@ def _add(to: argparse._ActionsContainer, options: Mapping[str, Mapping[str, Any]
 def _stock(given: str) -> tuple[str, int]:
     """A pool and the number of its nodes, such as h100=1."""
     pool, _, nodes = given.partition("=")
+    if not pool or not nodes.isdecimal():
+        raise argparse.ArgumentTypeError(f"{given!r} is invalid. Write POOL=NODES, such as h100=1")
     return pool, int(nodes)
 
 

@@ -1,9 +1,9 @@
 """A resource's inputs beside what the SDK's classes of arguments take, at any depth."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ml_foundations.kubernetes.spelling import did_you_mean
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.plugins.changes import join
 from ml_foundations.rehearsal.plugins.sdk import ResourceType, Sdk
@@ -29,18 +29,17 @@ def faults(
 
 def _block_faults(sdk: Sdk, block: str, value: Any, path: str) -> Iterator[tuple[str, str]]:
     if block.endswith("[]") != isinstance(value, list):
-        yield path, "takes a list of blocks" if block.endswith("[]") else "takes a single block, not a list or a value"
+        yield path, f"must be {'a list of blocks' if block.endswith('[]') else 'a single block, not a list or a value'}"
         return
     for index, item in enumerate(value if isinstance(value, list) else [value]):
         at = f"{path}[{index}]" if isinstance(value, list) else path
         if isinstance(item, Mapping):
             yield from faults(sdk, at, sdk.block(block), item, at)
         elif item is not UNKNOWN:
-            yield at, "takes a block of properties"
+            yield at, "must be a block of properties"
 
 
 def _not_a_property(sdk: Sdk, what: str, name: str, taken: ResourceType) -> str:
-    near = difflib.get_close_matches(name, taken.inputs, n=1)
-    meant = f"Did you mean {near[0]}? " if near else ""
-    known = f"{meant}It takes {', '.join(sorted(taken.inputs))}"
-    return f"{what} has no property of this name in pulumi-{sdk.package} {sdk.version}. {known}"
+    reason = f"{what} has no property of this name in pulumi-{sdk.package} {sdk.version}."
+    page = f"See https://www.pulumi.com/registry/packages/{sdk.package}/api-docs/"
+    return " ".join(filter(None, [reason, did_you_mean(name, taken.inputs), page]))
