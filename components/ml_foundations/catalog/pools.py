@@ -155,7 +155,7 @@ def refused_inputs(inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if isinstance(tag, str) and not _TAG.fullmatch(tag):
             yield "nodeConfig.tags", f'have "{tag}": up to 63 lower case letters, digits and dashes, from a letter on'
     for key in filter(_OF_KUBERNETES.fullmatch, section(config, "labels")):
-        yield f"nodeConfig.labels.{key}", "is Kubernetes' own, which GKE lets nobody set; take a name of your own"
+        yield f"nodeConfig.labels.{key}", "is Kubernetes' own, which GKE does not let you set; choose a different name"
     for *path, last in (("nodeConfig", "resourceLabels"), ("resourceLabels",)):
         for key, value in section(inputs, *path, last).items():
             words = [word for word in (key, value) if isinstance(word, str)]

@@ -143,7 +143,7 @@ class CapacitySpec(Spec):
         unlisted = chosen == "flex-start" and "on-demand" in machine.purchase
         if chosen not in machine.purchase and not unlisted:
             field = "machine_type" if chosen == "on-demand" else _field(chosen)
-            yield field, f"{machine.name} is not sold as {chosen}; take {' or '.join(map(_field, machine.purchase))}"
+            yield field, f"{machine.name} is not sold as {chosen}; set {' or '.join(map(_field, machine.purchase))}"
 
     @property
     def _purchase(self) -> str:
@@ -165,7 +165,10 @@ class CapacitySpec(Spec):
         if not self.compact_placement:
             return
         if self.shape.family in _FAMILIES - _COMPACT:
-            yield "compact_placement", f"is not for {self.machine_type} machines; leave it out, or take another family"
+            yield (
+                "compact_placement",
+                f"is not for {self.machine_type} machines; leave it out, or change machine_type",
+            )
         if len(self.zones or []) != 1:
             yield "compact_placement", "puts the nodes close together, so in one zone: name it in zones"
 

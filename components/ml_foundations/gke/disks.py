@@ -32,7 +32,7 @@ class SecondaryBootDisk(Spec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if "/family/" in self.disk_image:
-            yield "disk_image", "names a family of images; GKE takes one image: name it"
+            yield "disk_image", "names a family of images, but GKE accepts a single image; name one image"
 
 
 def ssd_errors(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str, str]]:
@@ -43,13 +43,13 @@ def ssd_errors(machine: MachineType, ssd: LocalSsd | None) -> Iterator[tuple[str
     attached = _ssds_of(machine)
     if machine.local_ssd == "attached":
         if attached is not None and ssd.count not in (None, attached):
-            yield here, f"has count {ssd.count}, but {machine.name} comes with {attached}; leave count out"
+            yield here, f"has count {ssd.count}, but {machine.name} has {attached}; leave count out"
     elif machine.local_ssd == "none" or machine.local_ssd_gib == 0:
-        yield here, f"{machine.name} takes no local SSD; leave it out, or take another machine_type"
+        yield here, f"{machine.name} accepts no local SSD; leave it out, or change machine_type"
     elif ssd.count is None:
-        yield here, f"needs a count: {machine.name} comes with none"
+        yield here, f"needs a count: {machine.name} has none by default"
     elif (counts := _counts(machine)) and ssd.count not in counts:
-        yield here, f"has count {ssd.count}, but {machine.name} takes {' or '.join(map(str, counts))}"
+        yield here, f"has count {ssd.count}, but {machine.name} accepts {' or '.join(map(str, counts))}"
 
 
 def ssd_arguments(machine: MachineType, ssd: LocalSsd | None) -> dict[str, Any]:

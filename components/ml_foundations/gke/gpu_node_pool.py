@@ -157,7 +157,7 @@ class GpuNodePoolSpec(NodePoolSpec):
         yield from super().errors()
         yield from self._network_errors()
         if labels.GKE_DRA_DRIVER in self.labels and not self.dra:
-            yield "labels", f"have {labels.GKE_DRA_DRIVER}, which is for pools whose GPUs are claimed; say dra: true"
+            yield "labels", f"have {labels.GKE_DRA_DRIVER}, which is for pools with dra; set dra to true"
         if not no_such_gpus:
             yield from self._partition_errors()
 
@@ -174,10 +174,10 @@ class GpuNodePoolSpec(NodePoolSpec):
             yield "gpu", str(error)
             return
         if machine.gpu is None and not machine.takes_gpus:
-            yield "machine_type", f"{machine.name} has no GPU; take a CpuNodePool, or a machine type with GPUs"
+            yield "machine_type", f"{machine.name} has no GPU; use a CpuNodePool, or choose a machine type with GPUs"
             return
         if machine.takes_gpus and not (wanted and gpus):
-            yield "machine_type", f"{machine.name} takes attached GPUs: give gpu and gpus"
+            yield "machine_type", f"{machine.name} accepts attached GPUs; set gpu and gpus"
             return
         if self.gpu and (wrong := self._name_error(accelerator(self.gpu), machine)):
             yield "gpu", wrong

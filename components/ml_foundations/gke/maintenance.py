@@ -96,7 +96,7 @@ class MaintenanceExclusion(_Period):
         if length <= timedelta(0):
             yield "end_time", "is not after start_time"
         elif self.scope == "NO_UPGRADES" and length.days > _LONGEST_FREEZE_DAYS:
-            reason = f"is more than {_LONGEST_FREEZE_DAYS} days after start_time; take another scope for longer"
+            reason = f"is more than {_LONGEST_FREEZE_DAYS} days after start_time; change the scope, which allows more"
             yield "end_time", reason
 
 

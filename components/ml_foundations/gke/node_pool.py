@@ -148,10 +148,10 @@ class NodePoolSpec(CapacitySpec, ComponentSpec):
         machine = self.shape
         for zone in self.zones or []:
             if zone.rpartition("-")[0] != self.location:
-                yield "zones", f"{zone} is not in {self.location}, where the cluster is"
+                yield "zones", f"{zone} is not in {self.location}, the cluster's region"
         fitting = [each for each in BOOT_DISKS if machine.attaches(each) is not False]
         if self.disk_type not in (None, *fitting):
-            yield "disk_type", f"{self.disk_type} is no boot disk of {machine.name}; take {' or '.join(fitting)}"
+            yield "disk_type", f"{self.disk_type} is not a boot disk of {machine.name}; set {' or '.join(fitting)}"
         yield from ssd_errors(machine, self.local_ssd)
         if self.kubelet and self.kubelet.shutdown_grace_period_seconds is not None and not self.spot:
             yield "kubelet.shutdown_grace_period_seconds", "is for Spot nodes only; set spot, or leave it out"

@@ -80,7 +80,7 @@ class Quota(Spec):
                 remedy = "Set gpus" if is_gpus else fault.remedy.removesuffix(".")
                 yield f"extra_quota.{item}", f"limits nothing: {fault.reason}. {remedy}"
         for item in self.extra_quota.keys() & _hard(self).keys():
-            yield f"extra_quota.{item}", "has an argument of its own; set that"
+            yield f"extra_quota.{item}", "has a separate argument; set that instead"
         for model, gpus in self.gpus_by_model.items():
             if not 0 <= gpus <= self.gpus:
                 yield f"gpus_by_model.{model}", f"is {gpus}; it must be from 0 to gpus ({self.gpus})"

@@ -100,7 +100,7 @@ class DistributedTrainingSpec(AwaitedSpec):
         if self.launcher is None and self.started_by == "none" and self.nodes > 1:
             yield (
                 "its command names no torchrun, so its pods find neither rank nor address of the first in their "
-                "environment: say launcher torchrun (PET_…) or env (RANK, MASTER_ADDR, …), or none if neither is needed"
+                "environment: set launcher to torchrun (PET_…) or env (RANK, MASTER_ADDR, …), or none"
             )
 
     @override

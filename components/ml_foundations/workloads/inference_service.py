@@ -113,7 +113,7 @@ class InferenceServiceSpec(ServerSpec):
         names = [service.name for service in self.services]
         yield from taken("services[{}].name", names, [self.service_name] if self.service else [])
         if self.api_key_env in {*self.env, *self.secret_env, *self.config_env, *self.field_env}:
-            yield "api_key_env", f"{self.api_key_env} is also set as a variable of your own. Remove one of the two"
+            yield "api_key_env", f"{self.api_key_env} is also a variable that you set. Remove one of the two"
         stopping = self.deregister_seconds + self.drain_seconds
         if stopping >= self.grace_seconds:
             both = f"deregister_seconds {self.deregister_seconds}, drain_seconds {self.drain_seconds}"

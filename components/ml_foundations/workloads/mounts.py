@@ -58,7 +58,7 @@ class Mount(Spec):
     def errors(self) -> Iterator[tuple[str, str]]:
         given = [source for source in _SOURCES if getattr(self, source) is not None]
         if len(given) != 1:
-            yield "path", f"has {' and '.join(given) or 'no source'}: give exactly one of {', '.join(_SOURCES)}"
+            yield "path", f"has {' and '.join(given) or 'no source'}: set exactly one of {', '.join(_SOURCES)}"
 
     @property
     def volume_name(self) -> str:
@@ -94,9 +94,9 @@ def mount_errors(mounts: Sequence[Mount], own: Sequence[Mapping[str, Any]]) -> I
         if mount.path is not None and mount.path in paths:
             yield f"mounts[{index}].path", f"{mount.path} is taken; choose another"
         if mount.volume_name in names:
-            yield f"mounts[{index}].name", f"{mount.volume_name} is a volume of the component; give another name"
+            yield f"mounts[{index}].name", f"{mount.volume_name} is a volume of the component; choose another name"
         elif sources.setdefault(mount.volume_name, mount.source()) != mount.source():
-            yield f"mounts[{index}].name", f"two volumes are called {mount.volume_name}; give one of them another name"
+            yield f"mounts[{index}].name", f"two volumes are called {mount.volume_name}; rename one of them"
         paths.add(mount.path)
 
 

@@ -233,7 +233,7 @@ class WorkloadSpec(ComponentSpec):
     @override
     def errors(self) -> Iterator[tuple[str, str]]:
         if self.models and not self.takes_gpus:
-            yield "gpus", f"is 0, but gpu is {' or '.join(self.models)}; say how many each pod needs"
+            yield "gpus", f"is 0, but gpu is {' or '.join(self.models)}; set it to the number that each pod needs"
         yield from self._amount_errors()
         yield from files.file_errors(self.files)
         yield from mount_errors(self.mounts, self.own_mounts)

@@ -96,11 +96,11 @@ class SweepSpec(AwaitedSpec):
             if not VARIABLE.fullmatch(name):
                 yield f"parameters.{name}", "is not a name of an environment variable: letters, digits and _"
             if parameter.values is None and self.samples is None:
-                yield f"parameters.{name}", "is a range, and a grid needs values: give samples, or values"
+                yield f"parameters.{name}", "is a range, but a grid needs values; set samples, or values"
         if self.trials > _MAX_TRIALS:
-            yield "parameters", f"make {self.trials} combinations, and {_MAX_TRIALS} are allowed; give samples"
+            yield "parameters", f"make {self.trials} combinations, and {_MAX_TRIALS} are allowed; set samples"
         elif (size := config_map_bytes(_files(self))) > MAX_CONFIG_MAP_BYTES:
-            reason = f"take {size} bytes, and a ConfigMap holds {MAX_CONFIG_MAP_BYTES}; try fewer combinations"
+            reason = f"have {size} bytes, but a ConfigMap holds {MAX_CONFIG_MAP_BYTES}; try fewer combinations"
             yield "parameters", reason
         yield from self.hostname_errors(self.trials)
 
