@@ -14,9 +14,8 @@ from typing import Any
 
 import ml_foundations
 from ml_foundations.component.base import PACKAGE
-from ml_foundations.component.errors import models_in
 from ml_foundations.component.spec import Spec
-from pulumi.provider.experimental.util import camel_case
+from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
 from codegen import ROOT, package_schema
@@ -46,9 +45,9 @@ def files() -> dict[Path, str]:
 
 def link(model: str) -> str | None:
     """From docs/, a link to the page of a spec, of a base of one, or of a nested model; None where none is about it."""
-    book, nested = _book(), f"{model}Args"
-    if home := book.homes.get(nested):
-        return f"[{nested}](components/{home}#{nested.lower()})"
+    book = _book()
+    if home := book.homes.get(model):
+        return _type_link(model, f"components/{home}")
     users = [name for name, spec in book.specs.items() if model in (base.__name__ for base in spec.__mro__)]
     return f"[{users[0]}](components/{users[0]}.md)" if len(users) == 1 else None
 
@@ -81,7 +80,7 @@ class _Book:
         """The arguments by the class that declares them: the spec itself, or a base that other specs have too."""
         found: dict[type[Spec], dict[str, dict[str, Any]]] = {spec: {}}
         for name in spec.model_fields:
-            if (key := camel_case(name)) in properties:
+            if (key := to_camel(name)) in properties:
                 declaring = next(base for base in spec.__mro__ if name in get_annotations(base))
                 shared = sum(issubclass(other, declaring) for other in self.specs.values()) > 1
                 found.setdefault(declaring if shared else spec, {})[key] = properties[key]
@@ -95,14 +94,7 @@ class _Book:
     @cached_property
     def models(self) -> dict[str, type[Spec]]:
         """Every nested model, by the name of its type in the schema."""
-        found: dict[str, type[Spec]] = {}
-        waiting = list(self.specs.values())
-        while waiting:
-            for field in waiting.pop().model_fields.values():
-                new = [model for model in models_in(field.annotation) if issubclass(model, Spec)]
-                waiting += [model for model in new if f"{model.__name__}Args" not in found]
-                found |= {f"{model.__name__}Args": model for model in new}
-        return found
+        return {model.__name__: model for model in package_schema.nested_specs(self.specs.values())}
 
     @cached_property
     def homes(self) -> dict[str, str]:
@@ -133,7 +125,7 @@ class _Book:
             lines = self._shared(page)
         for name in sorted(name for name, home in self.homes.items() if home == page):
             described = self._type(name)
-            lines = [*lines, "", f"## {name}", "", *_paragraphs(described["description"]), ""]
+            lines = [*lines, "", f"## {name}Args", "", *_paragraphs(described["description"]), ""]
             lines += self._arguments(self.models[name], described["properties"], page)
         return "\n".join([*lines, ""])
 
@@ -181,8 +173,8 @@ class _Book:
 
     def _arguments(self, spec: type[Spec], properties: _Properties, page: str) -> list[str]:
         """A list of arguments, those that must be given first."""
-        fields = {camel_case(name): field for name, field in spec.model_fields.items()}
-        named = camel_case(getattr(spec, "name_field", None) or "")
+        fields = {to_camel(name): field for name, field in spec.model_fields.items()}
+        named = to_camel(getattr(spec, "name_field", None) or "")
         required = [key for key in properties if fields[key].is_required() and key != named]
         lines: list[str] = []
         for key in [*required, *(key for key in properties if key not in required)]:
@@ -197,7 +189,7 @@ class _Book:
         if reference := value.get("$ref"):
             name = reference.rpartition(":")[2]
             home = self.homes.get(name)
-            return f"[{name}]({'' if home == page else home}#{name.lower()})" if home else "anything"
+            return _type_link(name, "" if home == page else home) if home else "anything"
         if may_be_output and value["type"] not in ("array", "object") and not value.get("plain"):
             return f"{value['type']} or Output"
         if value["type"] == "array":
@@ -207,6 +199,11 @@ class _Book:
             inner = self._kind(value["additionalProperties"], page, may_be_output)
             return "object" if inner == "anything" else f"({inner}) map" if " or " in inner else f"{inner} map"
         return value["type"]
+
+
+def _type_link(name: str, page: str) -> str:
+    """Return a link to the heading of a nested type, which has its name in Python."""
+    return f"[{name}Args]({page}#{name.lower()}args)"
 
 
 def _default(field: FieldInfo, described: str) -> str:

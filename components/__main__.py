@@ -1,52 +1,72 @@
 """The package as a Pulumi plugin: every component, for programs in any of Pulumi's languages."""
 
-import re
+import json
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import ml_foundations
 import pulumi
-from ml_foundations.component.base import PACKAGE
+from ml_foundations.component.base import Component
 from ml_foundations.component.errors import ArgumentsError
 from ml_foundations.component.outputs import done
+from ml_foundations.component.spec import ComponentSpec
 from ml_foundations.kubernetes.trees import mapped
-from pulumi.provider import ConstructResult, main
-from pulumi.provider.experimental.component import ComponentProvider
-from pulumi.provider.server import ComponentInitError
-from pydantic.alias_generators import to_camel
+from pulumi.provider import ConstructResult, Provider, main
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel, to_snake
+
+SCHEMA = Path(__file__).with_name("schema.json")
 
 
-class Host(ComponentProvider):
-    """Gives the components what one of them published as the plain value that another takes.
-
-    The SDK hands every value of another resource over as an Output, known or not.
-    """
+class Host(Provider):
+    """A provider that serves the package schema and constructs its components."""
 
     def __init__(self) -> None:
-        components = [getattr(ml_foundations, name) for name in ml_foundations.COMPONENTS]
-        super().__init__(components, PACKAGE, version=ml_foundations.__version__)
-        # What another component publishes is an Output there; and SDKs add a suffix to types themselves.
-        self.schema = re.sub(r'(:index:\w+)Args"', r'\1"', str(self.schema)).replace(', "plain": true', "")
+        super().__init__(ml_foundations.__version__, SCHEMA.read_text(encoding="utf-8"))
 
     def construct(
         self, name: str, resource_type: str, inputs: Any, options: pulumi.ResourceOptions | None = None
     ) -> ConstructResult:
         """Construct the component after the resources that its known values come from."""
+        kind = resource_type.rpartition(":")[2]
+        component: type[Component[Any]] = getattr(ml_foundations, kind)
         publishers: list[pulumi.Resource] = []
         values = mapped(inputs, lambda value: _plain(value, publishers))
+        spec: Any = _checked(component, name, values)
         after = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(depends_on=publishers))
-        try:
-            return super().construct(name, resource_type, values, after)
-        except ComponentInitError as error:
-            if isinstance(error.inner, ArgumentsError):
-                told = ArgumentsError(*error.inner.given, to_camel)
-                # The engine shows the errors below the message.
-                raise pulumi.InputPropertiesError(told.message.partition("\n")[0], told.errors) from None
-            raise
+        constructed = component(name, spec, after)
+        return ConstructResult(constructed.urn, self._state(resource_type, constructed))
+
+    def _state(self, resource_type: str, component: pulumi.ComponentResource) -> dict[str, Any]:
+        """Return the component's outputs by their names in the schema, without those that are None."""
+        outputs = json.loads(self.schema or "")["resources"][resource_type].get("properties", {})
+        state = {name: getattr(component, to_snake(name), None) for name in outputs}
+        return {name: value for name, value in state.items() if value is not None}
+
+
+def _checked(component: type[Component[Any]], name: str, inputs: Mapping[str, Any]) -> ComponentSpec:
+    """Check the inputs of a component, whose names are those of the schema.
+
+    Raises:
+        InputPropertiesError: An input is invalid. The engine lists the errors below the message.
+    """
+    spec: type[ComponentSpec] = component.spec_type()
+    fields = {to_camel(field): field for field in spec.model_fields}
+    args = {fields.get(key, key): value for key, value in inputs.items()}
+    try:
+        return spec.model_validate(component.completed(name, args))
+    except ValidationError as error:
+        refused = ArgumentsError(f"{component.__name__} {name}", error, spec, to_camel)
+        raise pulumi.InputPropertiesError(refused.message.partition("\n")[0], refused.errors) from None
 
 
 def _plain(value: Any, publishers: list[pulumi.Resource]) -> Any:
-    """An input, or the value of a known Output; notes the resources that this comes from."""
+    """Return the value of a known Output, and add the resources that it comes from. Return other inputs as they are.
+
+    The SDK passes every value of another resource as an Output, even if it is known.
+    """
     if not isinstance(value, pulumi.Output):
         return value
     output = cast("pulumi.Output[Any]", value)

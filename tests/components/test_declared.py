@@ -19,10 +19,12 @@ from ml_foundations import (
     TrainingQueue,
     Volume,
 )
+from ml_foundations.component.outputs import known
 from ml_foundations.component.parts import NOT_AWAITED
 from ml_foundations.kubernetes.quantities import canonical_quantity
 from pulumi_gcp.container import outputs as container
 
+from tests.support.checkout import CHECKOUT
 from tests.support.declaring import component_host, declared, inputs
 
 POOL: Any = {"project": "project", "location": "us-central1", "cluster_name": "c", "node_service_account": "s"}
@@ -32,6 +34,7 @@ QUEUE: Any = {
     "flavors": [{"name": "l4", "gpu": "L4"}],
     "teams": [{"namespace": "ml", "cpu": "8", "memory": "64Gi", "gpus": {"l4": 4}}],
 }
+SCHEMA: Any = json.loads((CHECKOUT / "components" / "schema.json").read_text())
 CLAIM: Any = {"namespace": "ml", "size": "500Gi", "storage_class": "zonal-ssd"}
 
 
@@ -232,11 +235,37 @@ def test_a_hosted_component_takes_known_outputs_as_plain_values() -> None:
         await namespace.future()
         args = {"namespace": namespace, "size": "1Gi", "storageClass": "zonal-ssd"}
         made = provider.construct("data", "ml-foundations:index:Volume", args)
-        assert made.state == {"claimName": "data", "size": "1Gi", "fuse": False}
+        assert known(made.state) == {"claimName": "data", "size": "1Gi", "fuse": False}
 
     requests = declared(program)
     assert inputs(requests["data-claim"])["metadata"] == {"name": "data", "namespace": "research"}
     assert any(urn.endswith("::research-namespace") for urn in requests["data"].dependencies)
+
+
+def test_a_hosted_component_takes_nested_arguments_in_the_schemas_names() -> None:
+    args = {
+        **{"project": "project", "location": "us-central1", "clusterName": "c", "nodeServiceAccount": "s"},
+        **{"machineType": "a3-highgpu-8g", "maxNodes": 2.0, "kubelet": {"podPidsLimit": 2048.0}},
+    }
+
+    def program() -> None:
+        pool = component_host().Host().construct("gpus", "ml-foundations:index:GpuNodePool", args)
+        assert known(pool.state["gpusPerNode"]) == 8
+        assert pool.state.keys() == SCHEMA["resources"]["ml-foundations:index:GpuNodePool"]["properties"].keys()
+
+    kubelet = inputs(declared(program)["gpus-pool"])["nodeConfig"]["kubeletConfig"]
+    assert kubelet["podPidsLimit"] == 2048
+
+
+def test_a_hosted_component_reports_missing_and_unknown_arguments() -> None:
+    def program() -> None:
+        args = {"storageClass": "zonal-ssd", "size": "1Gi", "accessModes": "ReadWriteMany"}
+        with pytest.raises(pulumi.InputPropertiesError) as refused:
+            component_host().Host().construct("data", "ml-foundations:index:Volume", args)
+        reasons = {error["property_path"]: error["reason"] for error in refused.value.errors or []}
+        assert reasons == {"namespace": "is required", "accessModes": "is not known. Did you mean accessMode?"}
+
+    declared(program)
 
 
 def test_a_hosted_component_tells_wrong_arguments_in_the_schemas_names_and_without_a_traceback() -> None:

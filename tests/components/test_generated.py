@@ -9,6 +9,7 @@ from pathlib import Path
 import ml_foundations
 import pytest
 from ml_foundations.component.base import Component
+from pydantic.alias_generators import to_snake
 
 from tests.support.checkout import CHECKOUT
 from tests.support.declaring import component_host
@@ -49,6 +50,23 @@ def test_host_schema_and_pages_have_every_component() -> None:
     assert re.findall(r"^\| \[(\w+)\]", index, re.MULTILINE) == NAMES
     written = {path.name for path in (CHECKOUT / "docs" / "components").glob("*.md")}
     assert written == {f"{name}.md" for name in NAMES} | {"README.md", "node-pool.md", "pod.md", "types.md"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_host_finds_every_output_of_the_schema(name: str) -> None:
+    schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
+    outputs = schema["resources"][f"ml-foundations:index:{name}"].get("properties", {})
+    annotated = getattr(ml_foundations, name).__annotations__
+    assert {to_snake(key) for key in outputs} == {key for key in annotated if not key.startswith("_")}
+
+
+def test_inside_of_an_output_names_are_the_same_in_python_and_in_the_schema() -> None:
+    """The host translates the names of outputs only."""
+    schema = json.loads((CHECKOUT / "components" / "schema.json").read_text())
+    outputs = json.dumps([entry.get("properties") for entry in schema["resources"].values()])
+    for name in set(re.findall(r'"#/types/([^"]+)"', outputs)):
+        properties = schema["types"][name]["properties"]
+        assert [key for key in properties if key != to_snake(key)] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
