@@ -5,12 +5,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Literal, NotRequired
 
 import ml_foundations
+import pulumi
 import pytest
+from ml_foundations import typed_args
 from ml_foundations.component.base import Component
+from ml_foundations.typed_args import Known
 from pydantic.alias_generators import to_snake
 
+from codegen.package_schema import nested_specs
 from tests.support.checkout import CHECKOUT
 from tests.support.declaring import component_host
 
@@ -50,6 +55,51 @@ def test_host_schema_and_pages_have_every_component() -> None:
     assert re.findall(r"^\| \[(\w+)\]", index, re.MULTILINE) == NAMES
     written = {path.name for path in (CHECKOUT / "docs" / "components").glob("*.md")}
     assert written == {f"{name}.md" for name in NAMES} | {"README.md", "node-pool.md", "pod.md", "types.md"}
+
+
+def test_every_typed_dict_has_the_arguments_of_its_spec() -> None:
+    components = [getattr(ml_foundations, name).spec_type() for name in NAMES]
+    for spec in [*components, *nested_specs(components)]:
+        typed = getattr(typed_args, f"{spec.__name__.removesuffix('Spec')}Args")
+        own_name = getattr(spec, "name_field", None)
+        fields = {name: field.is_required() and name != own_name for name, field in spec.model_fields.items()}
+        fields.pop("name" if own_name == "name" else "", None)
+        replaced = {target for argument in spec.objects.values() for target in argument.outputs}
+        optional = replaced | getattr(spec, "config_defaults", {}).keys()
+        assert typed.__annotations__.keys() == fields.keys() | spec.objects.keys(), spec
+        assert typed.__required_keys__ == {name for name, required in fields.items() if required} - optional, spec
+
+
+@pytest.mark.parametrize(
+    ("typed", "key", "kind"),
+    [
+        (typed_args.GkeClusterArgs, "endpoint", NotRequired[Known[Literal["dns", "private", "public"]]]),
+        (typed_args.WorkloadArgs, "cpu", NotRequired[Known[str | int | float]]),
+        (typed_args.WorkloadArgs, "gpu", NotRequired[Known[str | list[str]]]),
+        (typed_args.WorkloadArgs, "image", pulumi.Input[str]),
+        (typed_args.WorkloadArgs, "namespace", NotRequired[pulumi.Input[str]]),
+        (typed_args.WorkloadArgs, "pool", NotRequired["GpuNodePool | CpuNodePool"]),
+        (typed_args.MountArgs, "volume", NotRequired["Volume | dict[str, Any]"]),
+        (typed_args.WorkloadArgs, "env", NotRequired[dict[str, pulumi.Input[str]]]),
+        (typed_args.WorkloadArgs, "node_selector", NotRequired[Known[dict[str, str]]]),
+        (typed_args.WorkloadArgs, "tolerations", NotRequired[Known[list[typed_args.TolerationArgs]]]),
+        (typed_args.WorkloadArgs, "mounts", NotRequired[list[typed_args.MountArgs]]),
+        (typed_args.WorkloadArgs, "limits", NotRequired[Known[dict[str, str | int | float | None]]]),
+        (typed_args.WorkloadArgs, "pod_overrides", NotRequired[dict[str, Any]]),
+        (typed_args.MachineShapeArgs, "vcpus", Known[int]),
+    ],
+)
+def test_typed_arguments_are_exact(typed: Any, key: str, kind: object) -> None:
+    assert typed.__annotations__[key] == kind
+
+
+def test_typed_arguments_inherit_as_their_specs_do() -> None:
+    text = Path(typed_args.__file__).read_text()
+    bases = dict(re.findall(r"^class (\w+)\((.+)\):$", text, re.MULTILINE))
+    assert bases["JobArgs"] == "WorkloadArgs"
+    assert bases["TrainingJobArgs"] == "CompletionsArgs, AwaitedArgs"
+    assert bases["TeamNamespaceArgs"] == "TenancyArgs, QuotaArgs"
+    assert bases["MaintenanceWindowArgs"] == "TypedDict", "its base is private"
 
 
 @pytest.mark.parametrize("name", NAMES)
