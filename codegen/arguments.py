@@ -85,6 +85,9 @@ def files() -> dict[Path, str]:
     text = _ruff("format", text=_MODULE.format(names=names, components=components, classes=classes))
     components = sorted((module, name) for name, module in ml_foundations.COMPONENTS.items())
     imports = [f"from ml_foundations.{module} import {name} as {name}" for module, name in components]
+    imports += [
+        f"from ml_foundations.{module} import {name} as {name}" for name, module in ml_foundations.OTHERS.items()
+    ]
     imports = "\n".join(sorted([*imports, "from ml_foundations.typed_args import *  # noqa: F403"]))
     stub = {FILE.with_name("__init__.pyi"): _STUB.format(imports=imports)}
     return stub | {FILE: _ruff("check", "--fix", text=text)}

@@ -12,16 +12,17 @@ __version__ = "0.1.0"
 COMPONENTS = dict(row.split(",") for row in Path(__file__).with_name("components.csv").read_text().split())
 """Every component and its module. The component host, the schema, the types and the pages follow from it."""
 
-_OTHERS = {"KnownOutput": "component.outputs", "Proof": "proof"}
+OTHERS = {"KnownOutput": "component.outputs", "Proof": "proof"}
+"""What else programs use, and its module."""
 
-__all__ = [*COMPONENTS, *(f"{name}Args" for name in COMPONENTS), "KnownOutput", "Proof"]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*COMPONENTS, *(f"{name}Args" for name in COMPONENTS), *OTHERS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
     if name.endswith("Args"):
         return getattr(import_module(f"{__name__}.typed_args"), name)
-    if name in _OTHERS:
-        return getattr(import_module(f"{__name__}.{_OTHERS[name]}"), name)
+    if name in OTHERS:
+        return getattr(import_module(f"{__name__}.{OTHERS[name]}"), name)
     if name not in COMPONENTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{COMPONENTS[name]}"), name)

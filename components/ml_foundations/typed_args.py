@@ -840,7 +840,8 @@ class VolumeArgs(TypedDict):
     size: NotRequired[Known[str | int | float]]
     """How much, such as 500Gi; a bucket needs none. It can grow later where the class allows it, never shrink."""
     storage_class: NotRequired[Known[str]]
-    """The storage class; a bucket needs none. For GPU workloads: one whose disks attach to their machines."""
+    """The storage class; a bucket needs none. Default is standard-rwo, which every GKE cluster has. For GPU workloads:
+    one whose disks attach to their machines."""
     claim_name: NotRequired[Known[str]]
     """The name of the claim; default is the component's."""
     access_mode: NotRequired[Known[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]]]

@@ -12,6 +12,7 @@ from ml_foundations import (
     StorageClasses,
     Sweep,
     TeamNamespace,
+    TeamQueueArgs,
     TrainingQueue,
     Volume,
 )
@@ -34,7 +35,7 @@ queue = TrainingQueue(
     "queue",
     cluster=cluster,
     flavors=[{"name": "h100", "pool": h100}, {"name": "l4", "pool": l4}],
-    teams=[{"team": teams[name], **team["queue"]} for name, team in settings.items()],
+    teams=[TeamQueueArgs(team=teams[name], **team["queue"]) for name, team in settings.items()],
 )
 
 DistributedTraining(

@@ -15,10 +15,11 @@ from typing_extensions import override
 from ml_foundations.kubernetes.trees import UNKNOWN, leaves, mapped
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
 
-class KnownOutput(pulumi.Output[T]):
+class KnownOutput(pulumi.Output[T_co]):
     """An Output of a component whose value is known before any resource is created.
 
     Other resources that use it wait for the component's children, as with any Output. Arguments that must be known at
@@ -27,7 +28,7 @@ class KnownOutput(pulumi.Output[T]):
     ``value`` or ``apply``.
     """
 
-    def __init__(self, value: T, sources: Iterable[pulumi.Resource]) -> None:
+    def __init__(self, value: T_co, sources: Iterable[pulumi.Resource]) -> None:
         """Publish a value.
 
         Args:
@@ -41,13 +42,12 @@ class KnownOutput(pulumi.Output[T]):
         super().__init__(set(self.sources), _resolved(value), _resolved(True))
 
     @override
-    def apply(self, func: Callable[[T], pulumi.Input[U]], run_with_unknowns: bool = False) -> pulumi.Output[U]:
+    def apply(self, func: Callable[[T_co], pulumi.Input[U]], run_with_unknowns: bool = False) -> pulumi.Output[U]:
         """Run ``func`` at once; the result is known, too, unless it is an Output or must be awaited."""
         result: Any = func(self.value)
         if isinstance(result, pulumi.Output) or inspect.isawaitable(result):
             return super().apply(lambda _: cast("pulumi.Input[U]", result))
         return KnownOutput(cast("U", result), self.sources)
-
 
     @override
     def __str__(self) -> str:
@@ -60,6 +60,10 @@ class KnownOutput(pulumi.Output[T]):
     def __iter__(self) -> Iterator[Any]:
         items: Iterable[Any] = cast("Any", self.value)
         return iter([KnownOutput(item, self.sources) for item in items])
+
+    @override
+    def __getitem__(self, key: Any) -> "KnownOutput[Any]":
+        return KnownOutput(cast("Any", self.value)[key], self.sources)
 
     def keys(self) -> Iterable[str]:
         """Return the keys of a mapping."""
