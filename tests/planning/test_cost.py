@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ml_foundations.catalog.pools import CLUSTER, NODE_POOL
-from ml_foundations.planning import judge
+from ml_foundations.planning import UNKNOWN, judge
 from ml_foundations.planning.model.nodes import node_class
 from ml_foundations.planning.verdict import report
 from ml_foundations.planning.verdict.cost import RunCost, cost_of, over_budget
@@ -19,10 +19,13 @@ from tests.planning.building import (
     MAX_NODES,
     Manifest,
     anti_affinity,
+    container,
     deployment,
     job,
+    namespaced,
     node,
     pool,
+    quota,
     stateful_set,
     template,
 )
@@ -284,6 +287,94 @@ def test_pods_that_run_in_turns_are_not_counted_at_once() -> None:
     assert [each.gpus for each in verdicts.workloads] == [GpuCost(8, Decimal("88.49"))] * 2
     assert verdicts.teams == {"team": GpuCost(8, Decimal("88.49"))}
     assert verdicts.cost.pools[0].per_hour_max == Decimal("88.49")
+
+
+def gpus_at_once(*documents: Manifest) -> dict[str, int]:
+    """The GPUs of each team, with 12 nodes of eight H100 GPUs."""
+    h100 = gpu_pool("h100", "a3-highgpu-8g", 8) | {"spec": {}}
+    h100["metadata"]["annotations"][MAX_NODES] = "12"
+    return {team: cost.gpus for team, cost in judge([h100, *documents]).teams.items()}
+
+
+def gpu_jobs(
+    count: int, gpus: int = 8, pods: int = 1, name: str = "train", queue: str = "", **spec: Any
+) -> list[Manifest]:
+    jobs = [job(f"{name}-{index}", pods, template(containers=[container(gpu=gpus)], **spec)) for index in range(count)]
+    for each in jobs if queue else ():
+        each["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
+    return jobs
+
+
+WEB = deployment("web", 1, template(containers=[container(gpu=8)]))
+GPU_QUOTA = f"requests.{GPU}"
+SCOPE = {"scopeName": "PriorityClass", "operator": "In"}
+
+
+@pytest.mark.parametrize(
+    ("hard", "workloads", "gpus"),
+    [
+        ({GPU_QUOTA: "16"}, gpu_jobs(10), 16),
+        ({GPU_QUOTA: "16"}, [*gpu_jobs(10), WEB], 16),
+        ({GPU_QUOTA: "100"}, gpu_jobs(10), 80),
+        ({GPU_QUOTA: "20"}, gpu_jobs(1, pods=10), 16),
+        ({"pods": "3"}, gpu_jobs(1, pods=10), 24),
+        ({GPU_QUOTA: "12"}, [*gpu_jobs(1), *gpu_jobs(2, gpus=6, name="small")], 12),
+        ({"cpu": "100"}, gpu_jobs(10), 80),
+    ],
+)
+def test_a_quota_limits_the_gpus_of_jobs_at_once(hard: Manifest, workloads: list[Manifest], gpus: int) -> None:
+    assert gpus_at_once(*workloads, quota(hard=hard)) == {"team": gpus}
+
+
+def test_a_quota_limits_only_the_pods_of_its_scope() -> None:
+    of_models = [
+        quota(f"gpus-{name}", {GPU_QUOTA: "16"}, scopeSelector={"matchExpressions": [{**SCOPE, "values": [name]}]})
+        for name in ("low", "high")
+    ]
+    low, high = (gpu_jobs(4, name=each, priorityClassName=each) for each in ("low", "high"))
+    assert gpus_at_once(*low, *of_models) == {"team": 16}
+    assert gpus_at_once(*low, *high, *of_models) == {"team": 32}
+    assert gpus_at_once(*low, *high, *gpu_jobs(1), *of_models, quota(hard={GPU_QUOTA: "24"})) == {"team": 24}
+
+
+def queue_of(name: str, nominal: Any, **quotas: Any) -> list[Manifest]:
+    """A ClusterQueue of a cohort with so many GPUs of each of two flavors, and its LocalQueue."""
+    resources = [{"name": GPU, "nominalQuota": nominal, **quotas}]
+    flavors = [{"name": flavor, "resources": resources} for flavor in ("h100", "spot")]
+    groups = [{"coveredResources": [GPU], "flavors": flavors}]
+    spec = {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": groups}
+    return [
+        kueue("ClusterQueue", name, spec),
+        namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", name, spec={"clusterQueue": name}),
+    ]
+
+
+def kueue(kind: str, name: str, spec: Manifest) -> Manifest:
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+FLAVORS = [kueue("ResourceFlavor", name, {"nodeLabels": {"flavor": name}}) for name in ("h100", "spot")]
+ON_SPOT: Manifest = {"nodeSelector": {"flavor": "spot"}}
+
+
+@pytest.mark.parametrize(
+    ("workloads", "queues", "gpus"),
+    [
+        (gpu_jobs(10, queue="a", **ON_SPOT), queue_of("a", 16), 16),
+        (gpu_jobs(10, queue="a"), queue_of("a", 16), 32),
+        (gpu_jobs(10, queue="a", **ON_SPOT), [*queue_of("a", 16), *queue_of("b", 8)], 24),
+        (gpu_jobs(10, queue="a", **ON_SPOT), [*queue_of("a", 16, borrowingLimit=0), *queue_of("b", 8)], 16),
+        (gpu_jobs(10), queue_of("a", 16), 80),
+        (gpu_jobs(10, queue="a", **ON_SPOT), queue_of("a", UNKNOWN), 80),
+    ],
+)
+def test_a_queue_limits_the_gpus_of_jobs_at_once(workloads: list[Manifest], queues: list[Manifest], gpus: int) -> None:
+    nodes = [gpu_pool(name, "a3-highgpu-8g", 8) for name in ("h100", "spot")]
+    for node_ in nodes:
+        node_["metadata"]["labels"]["flavor"] = node_["metadata"]["name"]
+        node_["metadata"]["annotations"][MAX_NODES] = "12"
+    teams = judge([*nodes, *FLAVORS, *workloads, *queues]).teams
+    assert teams["team"].gpus == gpus
 
 
 @pytest.mark.parametrize("label", [REGION, MACHINE])

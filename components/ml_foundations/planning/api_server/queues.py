@@ -119,6 +119,20 @@ class Queues:
             if changed := sorted(self._transformed & requests.keys()):
                 yield told("transformed", path, certain=False, resource=changed[0])
 
+    def offer(self, draw: Draw, resource: str) -> tuple[str, frozenset[str], int] | None:
+        """Return the queue, its flavors that take pods, and how much of a resource these have at most.
+
+        None if the queue does not count the resource, or if its most is not known.
+        """
+        queue, _, template, requests = draw
+        groups = items(section(queue, "spec"), "resourceGroups")
+        group = next((each for each in groups if resource in _covered(each, requests)), None)
+        if group is None or self._may_change(resource) or self._may_borrow_elsewhere(queue):
+            return None
+        names = [each["name"] for each in items(group, "flavors")]
+        flavors = frozenset(name for name in names if self._takes_pods(name, group, template))
+        return name_of(queue), flavors, sum(self._left(queue, name, resource, {}) for name in flavors)
+
     def _may_borrow_elsewhere(self, queue: Manifest) -> bool:
         """Return whether the queue's Cohort has a parent or unknown values, whose quotas are not counted here."""
         cohort = self._cohorts.get(_cohort(queue) or "", {})

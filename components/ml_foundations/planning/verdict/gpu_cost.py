@@ -1,16 +1,18 @@
 """The cost of the GPUs of workloads and teams: their part of the price of the nodes that hold them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from ml_foundations.catalog.charges import HOURS_PER_MONTH
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.api_server.cluster import Cluster
+from ml_foundations.planning.api_server.quotas import Quota
 from ml_foundations.planning.model.decisions import Candidate
 from ml_foundations.planning.model.places import Place, PodClass
 from ml_foundations.planning.model.resources import gpus
 from ml_foundations.planning.verdict.cost import price_of, sum_known
+from ml_foundations.planning.verdict.gpu_limits import GpuLimits
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,9 @@ class GpuCost:
 class GpuPrices:
     """The price of GPUs for pods: that of the cheapest nodes that accept them, as far as these have GPUs."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, quotas: Mapping[str, Sequence[Quota]]) -> None:
+        """Take the nodes and queues of a cluster, and the ResourceQuotas of each namespace."""
+        self._cluster, self._limits = cluster, GpuLimits(quotas, cluster.queues)
 
     def of(self, candidate: Candidate, *, at_least: bool) -> GpuCost | None:
         """Return the cost of a workload's GPUs, or with ``at_least`` of those that are known; None without GPUs."""
@@ -76,20 +79,18 @@ class GpuPrices:
         """Return how many GPUs workloads can use at once, and their price per hour: each takes the cheapest left."""
         free = {id(place): place.count * gpus(place.node.allocatable) for place in self._cluster.places}
         count, prices = 0, list[Decimal | None]()
-        for candidate in candidates:
-            for pod_set, pod in candidate.sets:
-                wanted = pod_set.count * gpus(pod.requests)
-                offers = self._offers(pod) if wanted else []
-                for price, place in offers:
-                    taken = min(wanted, free[id(place)])
-                    free[id(place)] -= taken
-                    wanted -= taken
-                    count += taken
-                    prices.append(_times(price, taken))
-                if wanted and not (offers and candidate.workload.ends):
-                    # These pods do not wait for others to end: the stack needs more nodes.
-                    count += wanted
-                    prices.append(_times(offers[0][0] if offers else None, wanted))
+        for use in self._limits.uses(candidates):
+            wanted, offers = use.gpus, self._offers(use.pod)
+            for price, place in offers:
+                taken = min(wanted, free[id(place)])
+                free[id(place)] -= taken
+                wanted -= taken
+                count += taken
+                prices.append(_times(price, taken))
+            if wanted and not (offers and use.ends):
+                # These pods do not wait for others to end: the stack needs more nodes.
+                count += wanted
+                prices.append(_times(offers[0][0] if offers else None, wanted))
         return count, sum_known(prices)
 
     def _offers(self, pod: PodClass) -> list[tuple[Decimal | None, Place]]:

@@ -150,7 +150,7 @@ def _judge(
     findings += own_logs_findings([*world.judged, *world.harmless])
     for claim in cluster.volumes.unused(cluster.workloads):
         findings += _of_stack(cluster.volumes.class_refusals(claim))
-    prices, stored = GpuPrices(cluster), tuple(cluster.volumes.stored(cluster.workloads))
+    prices, stored = GpuPrices(cluster, admission.quotas), tuple(cluster.volumes.stored(cluster.workloads))
     return Verdicts(
         tuple(
             WorkloadVerdict(
