@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from ml_foundations.catalog.machine_types import MACHINE_TYPES
+from ml_foundations.catalog.machine_types import MACHINE_TYPES, accelerator
 from ml_foundations.catalog.operator_nodes import CRITICAL_PODS_BESIDE, CRITICAL_PODS_PER_GPU_NODE
 from ml_foundations.component.spec import Spec
 from ml_foundations.gke.cluster import GkeClusterSpec
@@ -12,6 +12,7 @@ from ml_foundations.gke.cpu_node_pool import CpuNodePoolSpec
 from ml_foundations.gke.gpu_node_pool import GpuNodePoolSpec
 from ml_foundations.gpu.monitor import GpuMonitorSpec
 from ml_foundations.gpu.operator import Mode
+from ml_foundations.kubernetes import labels
 from ml_foundations.tenancy.quota import gpu_key, priority_class_name
 from ml_foundations.tenancy.training_queue import TeamQueue
 from pydantic.alias_generators import to_camel
@@ -97,6 +98,7 @@ def fill(given: dict[str, Any]) -> list[Place]:
         buckets = [name for name, volume in _entries(team, "volumes") if volume.get("bucket") is not None]
         for workload in (entry for section in SECTIONS for _, entry in _entries(team, to_camel(section))):
             _read_files(workload)
+            _select_type(workload, team)
             mounts = workload.get("mounts")
             for mount in mounts if isinstance(mounts, list) else []:
                 if isinstance(mount, dict) and mount.get("claim") in buckets:
@@ -221,6 +223,19 @@ def mode_for(driver: Any, image: Any) -> Mode:
     if driver == "installer":
         return "ubuntu" if image == "ubuntu" else "cos"
     return "operator" if driver == "operator" else "gke"
+
+
+def _select_type(workload: dict[str, Any], team: Mapping[str, Any]) -> None:
+    """Select nodes by accelerator type if GPUs are counted by model, and another type has the same product label."""
+    if not _section(_section(team, "quota"), "gpusByModel") or not workload.get("gpus"):
+        return
+    try:
+        gpu = accelerator(str(workload.get("gpu")))
+    except ValueError:
+        return
+    if gpu.name != gpu.product:
+        _default(workload, "nodeSelector", {})
+        _default(_section(workload, "nodeSelector"), labels.GKE_ACCELERATOR, gpu.types[0])
 
 
 def _priority_class(workload: Mapping[str, Any], team_name: str, team: Mapping[str, Any]) -> str | None:

@@ -301,7 +301,8 @@ def test_a_policy_holds_where_it_is_bound(spec: Manifest, expected: Verdict) -> 
 
 @pytest.mark.parametrize(("product", "expected"), [("L4", Verdict.FITS), ("A100", Verdict.UNDETERMINED)])
 def test_the_rule_of_gpu_models_is_followed(product: str, expected: Verdict) -> None:
-    spec = yaml_file("tenancy", "gpu_models_policy.yaml", models="{'l4': 'L4'}", label="nvidia.com/gpu.product")
+    models = '{"l4": [[["nvidia.com/gpu.product", "In", "L4"]]]}'
+    spec = yaml_file("tenancy", "gpu_models_policy.yaml", models=models)
     rule = cluster_wide("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "models", spec=spec)
     pods = template(nodeSelector={"nvidia.com/gpu.product": product}, priorityClassName="l4")
     high = cluster_wide("scheduling.k8s.io/v1", "PriorityClass", "l4", value=0)

@@ -326,6 +326,17 @@ def test_gpus_that_are_counted_by_model() -> None:
     settings.parse(changed(BY_MODEL, (f"{job}.priorityClass", "research-nvidia-tesla-a100")))
 
 
+@pytest.mark.parametrize(
+    ("gpu", "selected"), [("H100", "nvidia-h100-80gb"), ("H100-MEGA", "nvidia-h100-mega-80gb"), ("L4", None)]
+)
+def test_gpus_that_are_counted_by_model_are_selected_by_type(gpu: str, selected: str | None) -> None:
+    """A3 High and A3 Mega have one product label."""
+    job = "teams.research.trainingJobs.finetune"
+    given = settings.parse(changed(("teams.research.quota.gpusByModel", {gpu: 2}), (f"{job}.gpu", gpu)))
+    selector = given.teams["research"].training_jobs["finetune"].node_selector
+    assert selector.get("cloud.google.com/gke-accelerator") == selected
+
+
 JOB_PATH = "teams.research.trainingJobs.finetune"
 SHARDS = {
     "image": "i",

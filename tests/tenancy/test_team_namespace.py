@@ -136,7 +136,7 @@ def test_a_pod_counts_for_the_model_on_which_it_runs(team: Team) -> None:
         return ""
 
     # A rule takes a moment to reach the API server's own cache.
-    until(lambda: "need the node selector nvidia.com/gpu.product: NVIDIA-L4" in refusal())
+    until(lambda: "node affinity with nvidia.com/gpu.product In NVIDIA-L4" in refusal())
 
 
 def test_a_container_without_requests_gets_the_default(team: Team) -> None:
@@ -213,6 +213,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "Jobs of no group": ({"extra_quota": {"count/cronjobs": "8"}}, "Replace it with count/cronjobs.batch"),
     "what has an argument": ({"extra_quota": {"pods": "8"}}, "extra_quota.pods: has a separate argument"),
     "more of a model than of all": ({"gpus_by_model": {"L4": 9}}, "is 9; it must be from 0 to gpus (8)"),
+    "two names of a model": (
+        {"gpus_by_model": {"L4": 1, "A100": 1, "nvidia-l4": 2}},
+        "gpus_by_model: has nvidia-l4 twice, as L4 and nvidia-l4. Keep one of them",
+    ),
     "unknown model": ({"gpus_by_model": {"L5": 1}}, "GPU 'L5' is not in the catalog"),
     "a system's priority": ({"priorities": {"top": 2_000_000_000}}, "less than or equal to 1000000000"),
     "a priority named as a model": (

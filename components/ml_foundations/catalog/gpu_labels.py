@@ -42,5 +42,16 @@ def gpu_terms(gpus: Sequence[Accelerator], *, by_gke: bool) -> Iterator[list[dic
         yield found
 
 
+def exact_terms(gpu: Accelerator) -> Iterator[list[dict[str, Any]]]:
+    """Yield expressions over the labels of GKE's nodes: each list tells these GPUs from all others.
+
+    The product label alone does so if no other accelerator type has the same one.
+    """
+    of_type = _is_in(labels.GKE_ACCELERATOR, gpu.types)
+    for term in gpu_terms([gpu], by_gke=False):
+        yield term if gpu.name == gpu.product or of_type in term else [*term, of_type]
+    yield from gpu_terms([gpu], by_gke=True)
+
+
 def _is_in(key: str, values: Sequence[str]) -> dict[str, Any]:
     return {"key": key, "operator": "In", "values": list(dict.fromkeys(values))}

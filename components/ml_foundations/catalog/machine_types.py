@@ -271,8 +271,9 @@ class Accelerator:
 
     @property
     def typed_name(self) -> str:
-        """Its name by the accelerator type of its first model, by which ``accelerator`` finds it again."""
-        return _with_suffix(self.types[0], self.partition, shared=self.shared)
+        """Its name by accelerator type, or the product label of several types; ``accelerator`` finds it again."""
+        name = self.types[0] if len(self.models) == 1 else self.models[0].product
+        return _with_suffix(name, self.partition, shared=self.shared)
 
     @property
     def name(self) -> str:

@@ -1,13 +1,15 @@
 """What a team may use: quotas, and the priority classes that tell GPU models apart."""
 
+import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pulumi
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from typing_extensions import override
 
-from ml_foundations.catalog.machine_types import accelerator
+from ml_foundations.catalog.gpu_labels import exact_terms
+from ml_foundations.catalog.machine_types import Accelerator, UnknownNameError, accelerator
 from ml_foundations.component.data import yaml_file
 from ml_foundations.component.parts import Part
 from ml_foundations.component.spec import Spec
@@ -30,6 +32,8 @@ MAX_PRIORITY = 1_000_000_000
 def gpu_key(name: str) -> str:
     """Return the name of a GPU by its accelerator type, in lower case as names of objects are.
 
+    A product label of several types keeps its name: these are other GPUs than those of one type.
+
     Raises:
         UnknownNameError: No GPU in the catalog goes by the name.
     """
@@ -40,12 +44,29 @@ _GpuModel = Annotated[str, AfterValidator(gpu_key)]
 """A GPU by any of its names; it becomes the accelerator type, which also fits into names of objects."""
 
 
+def _each_once(value: Any) -> Any:
+    """Refuse two names of one GPU, of which only the last would count."""
+    seen: dict[str, str] = {}
+    for name in map(str, cast("dict[Any, Any]", value) if isinstance(value, dict) else ()):
+        if (key := _key_or_name(name)) in seen:
+            raise ValueError(f"has {key} twice, as {seen[key]} and {name}. Keep one of them")
+        seen[key] = name
+    return cast("Any", value)
+
+
+def _key_or_name(name: str) -> str:
+    try:
+        return gpu_key(name)
+    except UnknownNameError:  # which is reported by its path
+        return name
+
+
 class Quota(Spec):
     """What a team may use."""
 
     gpus: int = Field(ge=0)
     """The most GPUs that the team's pods may request at once; 0 for none."""
-    gpus_by_model: dict[_GpuModel, int] = {}
+    gpus_by_model: Annotated[dict[_GpuModel, int], BeforeValidator(_each_once)] = {}
     """The most GPUs of each model, by any of its names. Pods with GPUs then need the PriorityClass of their model,
     `<namespace>-<accelerator type>`, such as research-nvidia-l4, and no other GPUs are given."""
     claimed_gpus: int = Field(default=0, ge=0)
@@ -146,10 +167,16 @@ def _priority_class(namespace: str, key: str, value: int) -> dict[str, Any]:
 def _model_policy(namespace: str, classes: Mapping[str, str]) -> Iterator[Part]:
     """The rule that pods of a model's class run on nodes with that model, and its binding to the namespace."""
     metadata = {"name": f"{namespace}-gpu-models"}
-    models = ", ".join(f"'{name}': '{accelerator(model).product}'" for model, name in classes.items())
-    spec = yaml_file("tenancy", "gpu_models_policy.yaml", models=f"{{{models}}}", label=labels.GPU_PRODUCT)
+    models = {name: [*_expressions(accelerator(model))] for model, name in classes.items()}
+    spec = yaml_file("tenancy", "gpu_models_policy.yaml", models=json.dumps(models))
     yield Part("gpu-models", api_object(_ADMISSION, "ValidatingAdmissionPolicy", metadata, spec=spec))
     pods = {"namespaceSelector": {"matchLabels": {labels.NAMESPACE_NAME: namespace}}}
     spec = {"policyName": metadata["name"], "validationActions": ["Deny"], "matchResources": pods}
     binding = api_object(_ADMISSION, "ValidatingAdmissionPolicyBinding", metadata, spec=spec)
     yield Part("gpu-models-binding", binding, after=["gpu-models"])
+
+
+def _expressions(gpu: Accelerator) -> Iterator[list[list[str]]]:
+    """Yield the terms of GPUs as lists of text, which CEL compares: key, operator and values."""
+    for term in exact_terms(gpu):
+        yield [[each["key"], each["operator"], *each.get("values", ())] for each in term]

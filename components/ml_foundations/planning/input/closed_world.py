@@ -1,14 +1,14 @@
 """A closed world: what planning does not know of the documents makes verdicts undetermined."""
 
-import re
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ml_foundations.catalog.kueue import mounted_configuration
-from ml_foundations.kubernetes.labels import GPU_PRODUCT, NAMESPACE_NAME
+from ml_foundations.kubernetes.labels import NAMESPACE_NAME
 from ml_foundations.kubernetes.objects import Manifest, items, labels_of, name_of, namespace_of, plural, section
-from ml_foundations.kubernetes.selectors import selects
+from ml_foundations.kubernetes.selectors import required_node_affinity, selects
 from ml_foundations.kubernetes.trees import UNKNOWN, is_mapping, unknown_paths
 from ml_foundations.planning.input import known
 from ml_foundations.planning.model.refusals import Refusal, invalid
@@ -32,7 +32,10 @@ _MAKES: Mapping[str, Sequence[str]] = {
 """What a workload's controller makes besides pods."""
 _GPU_MODELS_RULE = (
     "!(variables.priority in variables.models) || "
-    f"object.spec.?nodeSelector[?'{GPU_PRODUCT}'].orValue('') == variables.models[variables.priority]"
+    "variables.models[variables.priority].exists(model, model.all(wanted, "
+    "variables.selector.exists(key, [string(key), 'In', string(variables.selector[key])] == wanted) || "
+    "(variables.terms.size() > 0 && variables.terms.all(term, term.?matchExpressions.orValue([]).exists(each, "
+    "[string(each.key), string(each.operator)] + each.?values.orValue([]) == wanted)))))"
 )
 """The rule of our components that the pods of a PriorityClass run on one model of GPUs."""
 
@@ -333,7 +336,19 @@ def _is_of_our_gpu_models(policy: Manifest, spec: Manifest) -> bool:
     """Whether a ValidatingAdmissionPolicy is our rule of GPU models, and no more, and allows pods of a spec."""
     own = section(policy, "spec")
     validations, variables = (filter(is_mapping, items(own, key)) for key in ("validations", "variables"))
+    if [each.get("expression") for each in validations] != [_GPU_MODELS_RULE]:
+        return False
     models = next((str(each.get("expression")) for each in variables if each.get("name") == "models"), "")
-    product = dict(re.findall("'([^']+)': '([^']+)'", models)).get(spec.get("priorityClassName", ""))
-    is_ours = [each.get("expression") for each in validations] == [_GPU_MODELS_RULE]
-    return is_ours and product in (None, section(spec, "nodeSelector").get(GPU_PRODUCT))
+    try:
+        wanted: list[list[list[str]]] | None = json.loads(models).get(spec.get("priorityClassName", ""))
+    except ValueError:  # another hand has written them
+        return False
+    terms = [items(each, "matchExpressions") for each in items(required_node_affinity(spec) or {}, "nodeSelectorTerms")]
+    selected = [[key, "In", value] for key, value in section(spec, "nodeSelector").items()]
+    given = [[*selected, *map(_as_text, term)] for term in terms or [[]]]
+    return wanted is None or any(all(each in term for term in given for each in model) for model in wanted)
+
+
+def _as_text(expression: Manifest) -> list[Any]:
+    """Return an expression of node affinity as the policy compares it."""
+    return [expression.get("key"), expression.get("operator"), *(expression.get("values") or ())]
