@@ -32,6 +32,7 @@ def errors(settings: Settings) -> Iterator[tuple[str, str]]:
         operator = settings.gpu_operator
         if monitor.is_dcgm_exporter and operator is not None and operator.dcgm_exporter.enabled:
             yield f"gpuMonitors.{name}", "gpuOperator.dcgmExporter exports the same metrics; remove one of them"
+    yield from _joined_name_errors(settings)
     for team_name, team in settings.teams.items():
         taken: dict[str, str] = {}
         for section, name, workload in team.workloads:
@@ -43,6 +44,22 @@ def errors(settings: Settings) -> Iterator[tuple[str, str]]:
             yield from _workload_errors(path, workload, team, settings)
         for name, volume in team.volumes.items():
             yield from _class_errors(f"teams.{team_name}.volumes.{name}", volume.class_name, settings)
+
+
+def _joined_name_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Find two names that become one: what has no namespace is called by its team's name, a dash and its own name.
+
+    These are the components of the program, PersistentVolumes and PriorityClasses.
+    """
+    taken: dict[tuple[str, str], str] = {}
+    for team_name, team in settings.teams.items():
+        classes = {"priorities": team.priorities, "quota.gpusByModel": team.quota.gpus_by_model}
+        named = [(section, section, name) for section, name, _ in team.components]
+        named += [("classes", section, name) for section, names in classes.items() for name in names]
+        for kind, section, name in named:
+            path, joined = f"teams.{team_name}.{section}.{name}", f"{team_name}-{name}"
+            if (other := taken.setdefault((kind, joined), path)) != path:
+                yield path, f"makes the name {joined}, as {other} does; choose another"
 
 
 def _cluster_errors(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.stack_files import changed, errors, refusal, settings
+from tests.support.stack_files import changed, errors, refusal, sections, settings
 
 
 @pytest.mark.parametrize(
@@ -335,6 +335,32 @@ def test_gpus_that_are_counted_by_model_are_selected_by_type(gpu: str, selected:
     given = settings.parse(changed(("teams.research.quota.gpusByModel", {gpu: 2}), (f"{job}.gpu", gpu)))
     selector = given.teams["research"].training_jobs["finetune"].node_selector
     assert selector.get("cloud.google.com/gke-accelerator") == selected
+
+
+@pytest.mark.parametrize(
+    ("section", "entry"),
+    [
+        ("volumes", {"storageClass": "standard-ssd", "size": "1Ti"}),
+        ("trainingJobs", {"image": "i", "cpu": "1", "memory": "1Gi"}),
+        ("priorities", 5),
+    ],
+)
+def test_names_of_two_teams_that_become_one_are_refused(section: str, entry: Any) -> None:
+    team = {"quota": sections()["teams"]["research"]["quota"]}
+    teams = {"ml": team | {section: {"ops-a": entry}}, "ml-ops": team | {section: {"a": entry}}}
+    found = errors(changed(("teams", teams)))
+    assert f"teams.ml-ops.{section}.a: makes the name ml-ops-a, as teams.ml.{section}.ops-a does" in found
+
+
+def test_a_priority_and_a_model_of_two_teams_may_become_one_name() -> None:
+    quota = sections()["teams"]["research"]["quota"]
+    teams = {
+        "ml": {"quota": quota, "priorities": {"ops-nvidia-l4": 5}},
+        "ml-ops": {"quota": quota | {"gpusByModel": {"L4": 1}}},
+    }
+    assert "teams.ml-ops.quota.gpusByModel.nvidia-l4: makes the name ml-ops-nvidia-l4" in errors(
+        changed(("teams", teams))
+    )
 
 
 JOB_PATH = "teams.research.trainingJobs.finetune"
