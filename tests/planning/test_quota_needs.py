@@ -66,7 +66,7 @@ def claim(class_name: str, size: Any, **spec: Any) -> Resource:
     return of_kind("v1", "PersistentVolumeClaim", metadata=metadata, spec=claim_spec(class_name, size) | spec)
 
 
-PD, FILESTORE = "pd.csi.storage.gke.io", "filestore.csi.storage.gke.io"
+PD, FILESTORE, LUSTRE = (f"{name}.csi.storage.gke.io" for name in ("pd", "filestore", "lustre"))
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,11 @@ def test_our_own_cluster_begins_within_the_quota_of_a_new_project() -> None:
         ([storage_class("r", PD, type="pd-ssd", **{"replication-type": "regional-pd"}), claim("r", "10Gi")],
          "SSD_TOTAL_GB", (10, 20)),
         ([claim("standard-rwo", "10Gi")], "SSD_TOTAL_GB", (10, 10)),
+        ([storage_class("b", PD, type="hyperdisk-balanced"), claim("b", "1Gi")], "HDB_TOTAL_GB", (4, 4)),
+        ([storage_class("z", FILESTORE, tier="zonal"), claim("z", "1100Gi")],
+         "EnterpriseStorageGibPerRegion", (1280, 1280)),
+        ([storage_class("l", LUSTRE, perUnitStorageThroughput="1000"), claim("l", "9001Gi")],
+         "Managed Lustre capacity", (18000, 18000)),
         ([claim("standard", "10Gi")], "DISKS_TOTAL_GB", (10, 10)),
         ([storage_class("nfs", FILESTORE, tier="standard"), claim("nfs", "100Gi")],
          "StandardStorageGbPerRegion", (1024, 1024)),

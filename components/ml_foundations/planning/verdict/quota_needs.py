@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ml_foundations.catalog.disks import BILLED_BY_SPEED, FILESTORE_CSI, LUSTRE_CSI, PD_CSI
+from ml_foundations.catalog.disks import BILLED_BY_SPEED, FILESTORE_CSI, LUSTRE_CSI, PD_CSI, billed_storage
 from ml_foundations.catalog.pools import CLUSTER
 from ml_foundations.catalog.quotas import quota
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import Manifest, items, section
-from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.kubernetes.quantities import milli, parse_quantity
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input.node_pools import from_node_pool
@@ -158,6 +158,7 @@ def _of_claims(objects: Sequence[Manifest], clusters: Sequence[Manifest], region
 
 def _of_volume(storage_class: Manifest, gib: int, region: str) -> Iterator[QuotaNeed]:
     parameters, driver = section(storage_class, "parameters"), storage_class.get("provisioner")
+    gib = next(iter(billed_storage(driver, parameters, milli(f"{gib}Gi")).values()), gib) if gib else 0
     if driver == FILESTORE_CSI:
         tier = str(parameters.get("tier") or "standard").lower()
         taken = max(gib, int(quota("filestore", tier)["smallest"] or 0))
