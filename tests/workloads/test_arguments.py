@@ -80,6 +80,13 @@ def test_a_product_label_that_two_types_have_is_not_enough_for_a3_mega() -> None
     assert term["matchExpressions"] == [product]
 
 
+def test_a_claim_of_a3_mega_runs_on_a3_mega() -> None:
+    """The devices of A3 High have the same product name."""
+    [term] = terms(gpus=8, gpu="H100-MEGA", gpu_claim={})
+    assert term["matchExpressions"] == [of_types("nvidia-h100-mega-80gb")]
+    assert "affinity" not in pod_of(job(gpus=8, gpu="H100", gpu_claim={}))
+
+
 def test_what_gpus_need_of_nodes_is_added_to_each_term_of_the_users_affinity() -> None:
     product = {"key": labels.GPU_PRODUCT, "operator": "In", "values": ["NVIDIA-L4"]}
     given = {

@@ -26,10 +26,7 @@ def gpu_terms(gpus: Sequence[Accelerator], *, by_gke: bool) -> Iterator[list[dic
     GKE has a label each for type, partition and sharing, where GPU Feature Discovery has one product.
     """
     if not by_gke:
-        found = [_is_in(labels.GPU_PRODUCT, [gpu.product for gpu in gpus])]
-        if not all(gpu.is_plain for gpu in gpus):
-            found.append(_is_in(labels.GKE_ACCELERATOR, [name for gpu in gpus for name in gpu.types]))
-        yield found
+        yield [_is_in(labels.GPU_PRODUCT, [gpu.product for gpu in gpus]), *beyond_product(gpus)]
         return
     for partition, shared in dict.fromkeys((gpu.partition, gpu.shared) for gpu in gpus):
         alike = [gpu for gpu in gpus if (gpu.partition, gpu.shared) == (partition, shared)]
@@ -40,6 +37,13 @@ def gpu_terms(gpus: Sequence[Accelerator], *, by_gke: bool) -> Iterator[list[dic
             found.append({"key": labels.GKE_PARTITION_SIZE, "operator": "DoesNotExist"})
         found.append({"key": labels.GKE_SHARING_STRATEGY, "operator": "Exists" if shared else "DoesNotExist"})
         yield found
+
+
+def beyond_product(gpus: Sequence[Accelerator]) -> list[dict[str, Any]]:
+    """Return what nodes must have in addition to the product: A3 Mega shares that of A3 High."""
+    if all(gpu.is_plain for gpu in gpus):
+        return []
+    return [_is_in(labels.GKE_ACCELERATOR, [name for gpu in gpus for name in gpu.types])]
 
 
 def exact_terms(gpu: Accelerator) -> Iterator[list[dict[str, Any]]]:

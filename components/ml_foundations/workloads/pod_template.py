@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ml_foundations.catalog.gpu_labels import gpu_terms
+from ml_foundations.catalog.gpu_labels import beyond_product, gpu_terms
 from ml_foundations.catalog.machine_types import accelerator
 from ml_foundations.component.tolerations import GPU_TOLERATION, Toleration, toleration_manifest
 from ml_foundations.kubernetes import labels
@@ -140,12 +140,18 @@ def _annotations(spec: WorkloadSpec) -> dict[str, str]:
 
 
 def _affinity(spec: WorkloadSpec) -> dict[str, Any]:
-    """GPU pods go to nodes with their GPUs, pods without GPUs to no GPU node; a claim says itself what it wants."""
+    """GPU pods go to nodes with their GPUs, pods without GPUs to no GPU node.
+
+    A claim itself selects GPUs by their product.
+    """
     own: list[list[dict[str, Any]]] = []
+    gpus = [accelerator(model) for model in spec.models]
     if not spec.takes_gpus:
         own = [[{"key": labels.GKE_ACCELERATOR, "operator": "DoesNotExist"}]]
-    elif spec.models and spec.gpu_claim is None:
-        own = [*gpu_terms([accelerator(model) for model in spec.models], by_gke=spec.accelerator_label)]
+    elif gpus and spec.gpu_claim is None:
+        own = [*gpu_terms(gpus, by_gke=spec.accelerator_label)]
+    elif expressions := beyond_product(gpus):
+        own = [expressions]
     terms = items(required_node_affinity({"affinity": spec.affinity}) or {}, "nodeSelectorTerms") or [{}]
     joined = [{**term, "matchExpressions": [*items(term, "matchExpressions"), *each]} for term in terms for each in own]
     needed = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": joined}}} if own else {}
