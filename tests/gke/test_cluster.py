@@ -43,6 +43,12 @@ REFUSED = {
         "node_roles",
         "node_service_account",
     ),
+    "a role that nodes have": ({"node_roles": ["roles/artifactregistry.reader"]}, "node_roles", "leave one out"),
+    "two roles of one name": (
+        {"node_roles": ["roles/storage.admin", "projects/p/roles/storage.admin"]},
+        "node_roles",
+        "grant storage.admin twice",
+    ),
     "exclusions without a window": ({"maintenance_exclusions": {"run": FREEZE}}, "maintenance_exclusions", "add one"),
     "a window that is too short": (
         {"maintenance_window": WINDOW | {"end_time": "2026-01-03T04:00:00Z"}},

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Unpack, overload
 
@@ -124,6 +125,9 @@ class GkeClusterSpec(ClusterNetworkSpec, ComponentSpec):
             _ = self.account_id if self.node_service_account is None else ""
         except ValueError as error:
             yield "name", f"is also part of its nodes' service account: {error}"
+        ends = Counter(role.rpartition("/")[2] for role in (*_NODE_ROLES, *self.node_roles))
+        for end in (end for end, count in ends.items() if count > 1):
+            yield "node_roles", f"grant {end} twice, with those that nodes always have; leave one out"
         for zone in self.node_zones or []:
             if zone.rpartition("-")[0] != self.location:
                 yield "node_zones", f"{zone} is not in {self.location}"
