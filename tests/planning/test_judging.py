@@ -312,6 +312,7 @@ def test_running_pods_take_room_unless_they_give_way() -> None:
 def test_running_pods_of_a_judged_workload_are_not_counted_twice() -> None:
     mine = running("web-6d4b-x")
     mine["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web-6d4b"}]
+    mine["metadata"]["labels"] = {"pod-template-hash": "6d4b"}
     assert verdict(deployment("web", 4, template()), node("n"), mine) is FITS
 
 

@@ -70,6 +70,19 @@ def test_a_healthy_cluster_fits() -> None:
     assert found.quotas[0].left == {"requests.cpu": 2000}
 
 
+def test_pods_of_a_replica_set_are_not_those_of_a_deployment_with_a_like_name() -> None:
+    alone = stored(deployment("web-2", 3, PODS) | {"kind": "ReplicaSet"}, replicas=3)
+    pods = [pod_of(alone, number) for number in range(3)]
+    assert verdicts_of(judge([node("n", cpu="6"), alone, WEB, *pods])) == {
+        "ReplicaSet team/web-2": FITS,
+        "Deployment team/web": CANNOT,
+    }
+    for pod in pods:
+        pod["metadata"]["ownerReferences"][0]["name"] = "web-6d4b"
+        pod["metadata"]["labels"]["pod-template-hash"] = "6d4b"
+    assert verdicts_of(judge([node("n", cpu="6"), WEB, *pods])) == {"Deployment team/web": FITS}
+
+
 def cluster_wide(kind: str, version: str, name: str, **fields: Any) -> Manifest:
     metadata = (
         {"name": name, "labels": {"kubernetes.io/metadata.name": name}} if kind == "Namespace" else {"name": name}

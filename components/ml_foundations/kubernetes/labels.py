@@ -67,6 +67,8 @@ ZONES = (ZONE, GKE_ZONE, OLD_ZONE)
 REGIONS = (REGION, OLD_REGION)
 """The labels in which GKE gives a node's region."""
 
+TEMPLATE_HASH = "pod-template-hash"
+"""The label that tells the pods of a Deployment's ReplicaSets apart; it ends the ReplicaSet's name."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 """The label of every namespace, by which selectors find it (Kubernetes, "Well-known labels")."""
 

@@ -278,12 +278,13 @@ def _is_ours(reference: Manifest) -> bool:
 
 
 def _owners(document: Manifest) -> set[tuple[str, str, str]]:
-    """The workloads that an object may belong to; ReplicaSets are named after their Deployment."""
+    """Return the workloads that an object may belong to; a Deployment's ReplicaSet has its name and the pods' hash."""
     found: set[tuple[str, str, str]] = set()
     owners = filter(is_mapping, items(section(document, "metadata"), "ownerReferences"))
     for owner in filter(_is_ours, owners):
         kind, name = str(owner.get("kind")), str(owner.get("name"))
         found.add((kind, namespace_of(document), name))
-        if kind == "ReplicaSet":
-            found.add(("Deployment", namespace_of(document), name.rpartition("-")[0]))
+        suffix = f"-{labels_of(document).get(labels.TEMPLATE_HASH)}"
+        if kind == "ReplicaSet" and name.endswith(suffix):
+            found.add(("Deployment", namespace_of(document), name.removesuffix(suffix)))
     return found

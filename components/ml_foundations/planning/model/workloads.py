@@ -203,7 +203,7 @@ def _controller_labels(document: Manifest) -> Mapping[str, str]:
     by_lot = f"{namespace_of(document)}/{name_of(document)}"
     match document["kind"]:
         case "Deployment":
-            return {"pod-template-hash": by_lot}
+            return {labels.TEMPLATE_HASH: by_lot}
         case "StatefulSet":
             return {"controller-revision-hash": by_lot}
         case "DaemonSet":

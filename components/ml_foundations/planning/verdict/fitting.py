@@ -36,9 +36,6 @@ from ml_foundations.planning.scheduler.filters import refusals
 from ml_foundations.planning.scheduler.one_class import Capacity, capacity
 from ml_foundations.planning.verdict import explain, shortage
 
-_TEMPLATE_HASH = "pod-template-hash"
-"""The label that differs between the old and the new pods of a Deployment."""
-
 
 class Fitting:
     """The nodes of a cluster, for one workload after the other."""
@@ -239,7 +236,7 @@ class Fitting:
 
     def _rollout_room(self, pod: PodClass, count: int, wanted: int) -> int:
         """Return how many old and new pods find a place if their affinity tells them apart; else 0."""
-        new_labels = {**pod.labels, _TEMPLATE_HASH: f"{pod.labels.get(_TEMPLATE_HASH)} new"}
+        new_labels = {**pod.labels, labels.TEMPLATE_HASH: f"{pod.labels.get(labels.TEMPLATE_HASH)} new"}
         new = self._cluster.pod_class(
             pod.name, pod.namespace, new_labels, pod.spec, volume_refusals=pod.volume_refusals
         )
