@@ -181,6 +181,9 @@ def test_a_dataset_has_a_disk_in_each_zone() -> None:
     zones = {"key": "topology.gke.io/zone", "values": ["us-central1-a", "us-central1-b"]}
     cost = judge(with_fast_disks("us-central1", allowedTopologies=[{"matchLabelExpressions": [zones]}])).cost
     assert [disk.most for disk in cost.storage] == [2, 4]
+    stack = with_fast_disks("us-central1", allowedTopologies=[{"matchLabelExpressions": [zones]}])
+    stack[1]["parameters"]["enable-multi-zone-provisioning"] = "false"
+    assert [disk.most for disk in judge(stack).cost.storage] == [1, 2]
 
 
 def test_a_price_of_another_region_is_marked() -> None:

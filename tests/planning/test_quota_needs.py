@@ -193,6 +193,8 @@ def test_a_dataset_is_a_disk_in_each_zone() -> None:
     zones = [{"key": labels.GKE_ZONE, "values": [f"{REGION}-a", f"{REGION}-b"]}]
     made = {**made, "allowedTopologies": [{"matchLabelExpressions": zones}]}
     assert found(cluster(), (name, made), claim("data", "100Gi"))["HDML_TOTAL_GB"] == (200, 200)
+    made["parameters"] |= {"enable-multi-zone-provisioning": "false", "provisioned-throughput-on-create": UNKNOWN}
+    assert found(cluster(), (name, made), claim("data", "100Gi"))["HDML_TOTAL_GB"] == (100, 100)
 
 
 def test_a_stateful_set_makes_a_claim_for_each_replica() -> None:

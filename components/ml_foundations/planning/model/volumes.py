@@ -24,7 +24,7 @@ from ml_foundations.planning.model.workloads import Workload, ordinals
 
 _OPTS_IN = "hostNetworkPodKSA"
 """The attribute by which a bucket is mounted by the pod's account on the node's network."""
-IN_EVERY_ZONE = "enable-multi-zone-provisioning"
+_IN_EVERY_ZONE = "enable-multi-zone-provisioning"
 """The parameter of a class whose volumes are a disk in each zone (GKE, "Hyperdisk ML")."""
 _ZONAL_PROVISIONERS = (PD_CSI, "kubernetes.io/gce-pd")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -216,8 +216,7 @@ class Volumes:
             driver = storage_class.get("provisioner")
             of = PD_CSI if driver in _ZONAL_PROVISIONERS else driver
             billed: Mapping[str, int] = billed_storage(of, parameters, milli(size)) if is_known else {}
-            zones = allowed_zones(storage_class) if IN_EVERY_ZONE in parameters else ()
-            yield Stored(claim, storage_class, billed, count * max(len(zones), 1), owner)
+            yield Stored(claim, storage_class, billed, count * copies_of(storage_class), owner)
 
     def class_that_makes(self, claim: Manifest) -> Manifest:
         """Return the storage class that makes a claim's volume; empty if the volume exists, or no class is known."""
@@ -363,6 +362,12 @@ def allowed_zones(storage_class: Manifest) -> Sequence[str]:
     parts = items(storage_class, "allowedTopologies")
     terms = [term for part in parts for term in items(part, "matchLabelExpressions")]
     return [zone for term in terms if term["key"] == labels.GKE_ZONE for zone in term["values"]]
+
+
+def copies_of(storage_class: Manifest) -> int:
+    """Return how many disks are made for a claim: one, or one in each zone."""
+    is_in_every_zone = section(storage_class, "parameters").get(_IN_EVERY_ZONE) == "true"
+    return max(len(allowed_zones(storage_class)), 1) if is_in_every_zone else 1
 
 
 def claim_names(spec: Manifest) -> list[str]:

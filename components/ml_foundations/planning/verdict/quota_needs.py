@@ -16,7 +16,7 @@ from ml_foundations.kubernetes.words import number
 from ml_foundations.planning.input.node_pools import from_node_pool
 from ml_foundations.planning.input.program import NAT, NO_LIST, Resource, nodes_of, objects_of, own_pools
 from ml_foundations.planning.model.nodes import NodeClass, comes_on_request, machine_of
-from ml_foundations.planning.model.volumes import IN_EVERY_ZONE, Volumes, allowed_zones
+from ml_foundations.planning.model.volumes import Volumes, copies_of
 
 _GLOBAL, _OPEN = "all regions", "region not known"
 _REGIONAL = "at most includes the second copy of regional disks; whether it counts is unverified"
@@ -158,7 +158,7 @@ def _of_claims(objects: Sequence[Manifest], clusters: Sequence[Manifest], region
 
 def _of_volume(storage_class: Manifest, gib: int, region: str) -> Iterator[QuotaNeed]:
     parameters, driver = section(storage_class, "parameters"), storage_class.get("provisioner")
-    gib = next(iter(billed_storage(driver, parameters, milli(f"{gib}Gi")).values()), gib) if gib else 0
+    gib = _made_gib(driver, parameters, gib)
     if driver == FILESTORE_CSI:
         tier = str(parameters.get("tier") or "standard").lower()
         taken = max(gib, int(quota("filestore", tier)["smallest"] or 0))
@@ -167,13 +167,21 @@ def _of_volume(storage_class: Manifest, gib: int, region: str) -> Iterator[Quota
         yield _need("lustre/*", region, gib, gib)
     elif driver in (PD_CSI, "kubernetes.io/gce-pd"):
         type_ = str(parameters.get("type") or "pd-standard")
-        disks = len(allowed_zones(storage_class)) if IN_EVERY_ZONE in parameters else 1
+        disks = copies_of(storage_class)
         need = _need(f"disk/{type_}", region, gib * disks, gib * disks)
         is_regional = parameters.get("replication-type") == "regional-pd"
         yield replace(need, at_most=2 * gib, note=_REGIONAL) if is_regional else need
         if type_ == BILLED_BY_SPEED:
             mib = disks * _whole(parameters.get("provisioned-throughput-on-create"), 1 << 20)
             yield _need(f"throughput/{type_}", region, mib, mib)
+
+
+def _made_gib(driver: Any, parameters: Manifest, wanted: int) -> int:
+    """Return the GiB of the volume that a driver makes; what is wanted if its size or speed is not known."""
+    try:
+        return next(iter(billed_storage(driver, parameters, milli(f"{wanted}Gi")).values()), wanted) if wanted else 0
+    except ValueError:
+        return wanted
 
 
 def _whole(quantity: Any, unit: int) -> int:
