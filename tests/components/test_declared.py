@@ -103,7 +103,7 @@ def test_what_one_component_publishes_another_takes() -> None:
 def test_an_output_is_refused_where_a_value_must_be_known() -> None:
     def program() -> None:
         gpus: Any = pulumi.Output.from_input(1)
-        with pytest.raises(pulumi.InputPropertiesError, match=r"gpus: is an Output.*give a plain value"):
+        with pytest.raises(pulumi.InputPropertiesError, match=r"gpus: is an Output.*Give a plain value"):
             TrainingJob("x", {**WORKLOAD, "gpus": gpus})
 
     assert not declared(program)
@@ -263,7 +263,8 @@ def test_a_hosted_component_reports_missing_and_unknown_arguments() -> None:
         with pytest.raises(pulumi.InputPropertiesError) as refused:
             component_host().Host().construct("data", "ml-foundations:index:Volume", args)
         reasons = {error["property_path"]: error["reason"] for error in refused.value.errors or []}
-        assert reasons == {"namespace": "is required", "accessModes": "is not known. Did you mean accessMode?"}
+        unknown = "is not known. Did you mean accessMode? See docs/components/Volume.md"
+        assert reasons == {"namespace": "is required", "accessModes": unknown}
 
     declared(program)
 

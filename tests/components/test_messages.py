@@ -124,6 +124,12 @@ def test_invalid_arguments_are_counted_in_words(count: int, words: str) -> None:
     assert message("TrainingJob", **args).startswith(f"TrainingJob x: {words}\n")
 
 
+def test_the_value_is_shown_once() -> None:
+    text = message("GpuNodePool", disk_size_gb=1, machine_type="a2-nope")
+    assert reason(text, "disk_size_gb") == "input should be greater than or equal to 10 (got 1)"
+    assert reason(text, "machine_type").count("'a2-nope'") == 1
+
+
 def test_no_message_lists_more_than_five_names() -> None:
     known = {*spec_of("TrainingJob").model_fields}
     texts = [

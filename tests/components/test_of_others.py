@@ -73,7 +73,7 @@ def test_addresses_in_a_namespace_of_the_program() -> None:
 def test_what_decides_placement_is_plain() -> None:
     given = {"project": "some-project", "location": "us-central1", "cluster_name": "c", "node_service_account": "a"}
     later = pulumi.Output.from_input("g2-standard-8")
-    with pytest.raises(pulumi.InputPropertiesError, match="machine_type: is an Output; it must be known at preview"):
+    with pytest.raises(pulumi.InputPropertiesError, match="machine_type: is an Output, but must be known at preview"):
         GpuNodePool("gpus", {**given, "machine_type": later, "max_nodes": 1})  # pyright: ignore[reportArgumentType]
 
 

@@ -11,6 +11,7 @@ import pulumi
 from pulumi import _types as types  # pyright: ignore[reportPrivateUsage]
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 
 from ml_foundations import COMPONENTS
 from ml_foundations.catalog.tables import rows
@@ -57,12 +58,8 @@ def explain(
 ) -> Iterator[tuple[str, str]]:
     """Yield each error as its path and a reason with the value and a fix; ``spell`` writes the names of fields."""
     for item in error.errors():
-        location = item["loc"]
+        location, cause = item["loc"], item.get("ctx", {}).get("error")
         path, model, page = _place(location, spec, spell)
-        message = item["msg"].removeprefix("Value error, ")
-        message = message if message[:2].isupper() else message[0].lower() + message[1:]
-        context = item.get("ctx", {})
-        cause = context.get("error")
         if isinstance(cause, FieldsError):
             for field, reason in cause.found:
                 yield f"{path}.{_spelled(field, model, spell)}".lstrip("."), _spelled(reason, model, spell)
@@ -71,17 +68,26 @@ def explain(
             yield f"{section}.{location[-1]}".lstrip("."), _unknown_argument(str(location[-1]), model, page, spell)
         elif isinstance(item["input"], pulumi.Output):
             yield path, f"is an Output, but must be known at preview. {_instead(location, spec, page, spell)}"
-        elif item["type"] == "missing":
-            yield path, "is required"
-        elif item["type"] == "string_too_long":
-            yield path, f"has {len(item['input'])} characters, and {context['max_length']} are allowed"
-        elif len(allowed := re.findall("'(.*?)'", str(context.get("expected")))) > _MOST_LISTED:
-            yield path, f"{shown(item['input'])} {unknown(str(item['input']), allowed, f'See {page}')}"
-        elif "secret_env" in location:  # what was given may be the secret itself
-            yield path, "must be the name of a Secret and a key in it, such as {name: hugging-face, key: token}"
         else:
-            value = shown(item["input"])
-            yield path, message if value in message else f"{message} (got {value})"
+            yield path, _reason(item, page)
+
+
+def _reason(item: ErrorDetails, page: str) -> str:
+    """Return what is wrong with a value, as pydantic reports it."""
+    context, value = item.get("ctx", {}), item["input"]
+    allowed = re.findall("'(.*?)'", str(context.get("expected")))
+    if item["type"] == "missing":
+        return "is required"
+    if item["type"] == "string_too_long":
+        return f"has {len(value)} characters, and {context['max_length']} are allowed"
+    if len(allowed) > _MOST_LISTED:
+        return f"{shown(value)} {unknown(str(value), allowed, f'See {page}')}"
+    if "secret_env" in item["loc"]:  # what was given may be the secret itself
+        return "must be the name of a Secret and a key in it, such as {name: hugging-face, key: token}"
+    message = item["msg"].removeprefix("Value error, ")
+    message = message if message[:2].isupper() else message[0].lower() + message[1:]
+    is_quoted = isinstance(value, str) and repr(value) in message
+    return message if is_quoted else f"{message} (got {shown(value)})"
 
 
 def taken(field: str, values: Sequence[str], others: Container[str] = ()) -> Iterator[tuple[str, str]]:
