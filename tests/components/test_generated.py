@@ -28,10 +28,13 @@ def test_all_that_is_generated_is_current() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_type_checkers_see_the_same_components() -> None:
+def test_type_checkers_see_what_the_package_exports() -> None:
     text = Path(ml_foundations.__file__).with_suffix(".pyi").read_text()
     imports = re.findall(r"^from ml_foundations\.(\S+) import (\w+) as \2$", text, re.MULTILINE)
-    assert {name: module for module, name in imports} == ml_foundations.COMPONENTS
+    assert {name: module for module, name in imports} == {
+        **ml_foundations.COMPONENTS,
+        **ml_foundations.OTHERS,
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -43,7 +46,7 @@ def test_a_component_and_its_arguments_can_be_imported(name: str) -> None:
 def test_a_star_brings_them_all() -> None:
     found: dict[str, object] = {}
     exec("from ml_foundations import *", found)
-    assert found.keys() - {"__builtins__"} == {*NAMES, *(f"{name}Args" for name in NAMES)}
+    assert found.keys() - {"__builtins__"} == {*NAMES, *(f"{name}Args" for name in NAMES), *ml_foundations.OTHERS}
 
 
 def test_host_schema_and_pages_have_every_component() -> None:

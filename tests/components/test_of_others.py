@@ -63,7 +63,7 @@ def test_addresses_in_a_namespace_of_the_program() -> None:
         disk = "projects/p/zones/us-central1-a/disks/d"
         volume = {"namespace": given["namespace"], "size": "1Gi", "storage_class": "s", "disk": disk}
         Volume("data", volume)
-        pulumi.Output.all(service.url, *shards.hosts).apply(found.extend)
+        pulumi.Output.all(service.url, shards.hosts).apply(lambda known: found.extend([known[0], *known[1]]))
 
     volume = inputs(declared(program)["data-volume"])["metadata"]["name"]
     assert found == ["http://chat.made.svc.cluster.local", "parts-0.parts.made.svc.cluster.local"]
