@@ -173,6 +173,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], list[str]]] = {
         ),
         ["mounts[0].claim: is set, and volume sets it too"],
     ),
+    "neither a team nor a namespace": (a_job, ["namespace: is required. Set namespace or team"]),
     "a cluster and a team": (
         lambda: a_job(team=TeamNamespace("x", gpus=1, cpu="1", memory="1Gi", storage="1Gi"), cluster=a_cluster()),
         ["cluster: is set, and team gives the Kubernetes provider too. Leave out cluster"],

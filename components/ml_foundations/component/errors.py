@@ -44,7 +44,6 @@ class ArgumentsError(pulumi.InputPropertiesError, pulumi.RunError):
         spell: Callable[[str], str] = str,
         more: Sequence[tuple[str, str]] = (),
     ) -> None:
-        self.given = component, error, spec
         explained = explain(error, spec, spell) if error else ()
         details: list[pulumi.InputPropertyErrorDetails] = [
             {"property_path": path, "reason": reason} for path, reason in [*more, *explained]
@@ -68,8 +67,18 @@ def explain(
             yield f"{section}.{location[-1]}".lstrip("."), _unknown_argument(str(location[-1]), model, page, spell)
         elif isinstance(item["input"], pulumi.Output):
             yield path, f"is an Output, but must be known at preview. {_instead(location, spec, page, spell)}"
+        elif item["type"] == "missing" and spell is str:
+            _, model, page = _place(location[:-1], spec, spell)
+            yield path, _missing(str(location[-1]), model)
         else:
             yield path, _reason(item, page)
+
+
+def _missing(field: str, model: type[BaseModel]) -> str:
+    """Return that an argument is required, with the component that sets it in programs in Python."""
+    objects: Mapping[str, Any] = getattr(model, "objects", {})
+    setters = [name for name, argument in objects.items() if field in argument.outputs]
+    return f"is required. Set {field} or {' or '.join(setters)}" if setters else "is required"
 
 
 def _reason(item: ErrorDetails, page: str) -> str:
