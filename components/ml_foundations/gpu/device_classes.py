@@ -1,6 +1,6 @@
 """GPUs by dynamic resource allocation (DRA): NVIDIA's driver for it, classes of devices, and templates of claims."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Unpack, overload
 
 import pulumi
@@ -144,6 +144,10 @@ class DeviceClasses(Component[DeviceClassesSpec]):
 
     class_names: KnownOutput[list[str]]
     """The names of the classes, the driver's included."""
+    classes: KnownOutput[dict[str, str]]
+    """The same names, by name: a claim with ``classes["large"]`` waits for the class."""
+    templates: KnownOutput[dict[str, str]]
+    """The names of the claim templates, by name; a workload's ``gpu_claim`` accepts one as its template."""
     pool_labels: KnownOutput[dict[str, str]]
     """Labels of a node pool whose GPUs are claimed."""
     release = OptionalChild("driver")
@@ -158,6 +162,11 @@ class DeviceClasses(Component[DeviceClassesSpec]):
     def __init__(self, name: str, args: Any = None, opts: Options = None, **kwargs: Any) -> None:
         """Declare the component. Pass the arguments as keywords or as a dictionary."""
         super().__init__(name, args, opts, **kwargs)
+
+    @override
+    def publish(self, spec: DeviceClassesSpec, made: Mapping[str, Any]) -> dict[str, Any]:
+        names = {"classes": spec.class_names, "templates": spec.claim_templates}
+        return {key: {name: name for name in values} for key, values in names.items()}
 
 
 def _chart_values(spec: DeviceClassesSpec) -> dict[str, Any]:
