@@ -205,20 +205,80 @@ k8s.core.v1.Service("vllm", metadata={"name": "vllm", "namespace": "default"},
 """
 
 
+TOO_LARGE_IN_YAML = """
+name: lab
+runtime: yaml
+resources:
+  lab:
+    type: gcp:container:Cluster
+    properties: {location: us-central1-a, initialNodeCount: 1, removeDefaultNodePool: true}
+  system:
+    type: gcp:container:NodePool
+    properties: {cluster: "${lab.name}", location: us-central1-a, nodeCount: 1, nodeConfig: {machineType: n2-standard-4}}
+  gpu:
+    type: gcp:container:NodePool
+    properties:
+      name: gpu
+      cluster: ${lab.name}
+      location: us-central1-a
+      autoscaling: {maxNodeCount: 2}
+      nodeConfig: {machineType: g2-standard-8, guestAccelerators: [{type: nvidia-l4, count: 1}]}
+  there:
+    type: pulumi:providers:kubernetes
+    properties: {kubeconfig: "${lab.endpoint}"}
+  vllm:
+    type: kubernetes:apps/v1:Deployment
+    properties: &vllm
+      metadata: {name: vllm, namespace: default}
+      spec:
+        selector: {matchLabels: {app: vllm}}
+        template:
+          metadata: {labels: {app: vllm}}
+          spec:
+            containers:
+            - {name: c, image: i, resources: {requests: {memory: 28Gi}, limits: {nvidia.com/gpu: 1}}}
+    options: {provider: "${there}"}
+  rendered:
+    type: kubernetes:yaml/v2:ConfigGroup
+    properties:
+      objs:
+      - apiVersion: apps/v1
+        kind: Deployment
+        metadata: {name: rendered, namespace: default}
+        spec:
+          selector: {matchLabels: {app: rendered}}
+          template:
+            metadata: {labels: {app: rendered}}
+            spec:
+              containers:
+              - {name: c, image: i, resources: {requests: {memory: 28Gi}, limits: {nvidia.com/gpu: 1}}}
+    options: {provider: "${there}"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("project", "program"),
+    [("name: lab\nruntime: python\n", TOO_LARGE), (TOO_LARGE_IN_YAML, "")],
+    ids=["python", "yaml, and a component whose pods wait"],
+)
 @pytest.mark.usefixtures("tools")
-def test_a_program_whose_pods_no_node_takes_ends_early_and_says_why(tools: Tools, tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("name: lab\nruntime: python\n")
+def test_a_program_whose_pods_no_node_takes_is_warned_of_at_once_and_ends_early(
+    project: str, program: str, tools: Tools, tmp_path: Path
+) -> None:
+    (tmp_path / "Pulumi.yaml").write_text(project)
     (tmp_path / "Pulumi.dev.yaml").write_text("config: {gcp:project: acme}\n")
-    (tmp_path / "__main__.py").write_text(TOO_LARGE)
+    (tmp_path / "__main__.py").write_text(program)
     try:
         began = time.monotonic()
         done = rehearse(tmp_path, "up")
         said = " ".join((done.stdout + done.stderr).split())
         assert done.returncode == 1, said
         assert time.monotonic() - began < 300, "the wait of a Deployment is 10 minutes"
-        assert (
-            'no node can ever take its pods: each pod needs 1 nvidia.com/gpu, 28Gi memory; the nearest, "gpu"' in said
-        )
+        lack = 'each pod needs 1 nvidia.com/gpu, 28Gi memory; the nearest, "gpu"'
+        assert f"no node can ever take its pods: {lack}" in said
         assert "Request at most" in said
+        warning, *_ = done.stderr.partition("… pulumi up")
+        assert f"warning: Deployment default/vllm: {lack}" in warning, "it comes before the first line of the wait"
+        assert done.stderr.count("warning: Deployment default/vllm") == 1
     finally:
         rehearse(tmp_path, "down")

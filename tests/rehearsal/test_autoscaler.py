@@ -177,6 +177,15 @@ def test_a_pool_with_all_its_nodes_is_reported_as_that() -> None:
     assert reasons(found) == [f'a node of "{BIG.name}" has the room, and no more nodes may come there for it'] * 2
 
 
+def test_of_a_queued_pool_it_is_reported_what_its_nodes_come_for() -> None:
+    [reason] = set(reasons(planned(apart(2), QUEUED)))
+    assert reason == 'a node of "queued" has the room, and nodes come there only for a ProvisioningRequest'
+    [reason] = set(reasons(planned(apart(3), QUEUED, replace(BIG, max_nodes=1))))
+    assert reason == f'a node of "{BIG.name}" has the room, and no more nodes may come there for it'
+    short = plan(apart(3), (), [], (replace(QUEUED, max_nodes=1),), None, lambda pod: None, queued=True)
+    assert set(reasons(short)) == {'a node of "queued" has the room, and no more nodes may come there for it'}
+
+
 def test_pods_that_other_pods_keep_off_new_nodes_are_reported_as_that() -> None:
     [reason] = set(reasons(planned(pending(5, **anti_affinity(ZONE)))))
     assert reason == f'on a new node of "{BIG.name}" its affinity, anti-affinity or topology spread would not hold'

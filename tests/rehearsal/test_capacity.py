@@ -138,7 +138,7 @@ def test_queued_nodes_come_for_a_request_all_at_once(project: Project, cloud: Cl
 def test_nothing_else_makes_queued_nodes_grow(project: Project, cloud: Cloud) -> None:
     """Without its AdmissionCheck, the gang is let go and waits for ever."""
     project.up(gang(QUEUED).replace("'queued_provisioning': True", "'queued_provisioning': False"))
-    until(lambda: state(cloud)[0] == "Pending" and "no more nodes may come" in state(cloud)[1])
+    until(lambda: state(cloud)[0] == "Pending" and "only for a ProvisioningRequest" in state(cloud)[1])
     time.sleep(4)
     assert not running(cloud)
 

@@ -8,10 +8,15 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ml_foundations.planning.verdict.findings import Finding, Severity
+from ml_foundations.planning.verdict.judging import judge
+from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal import cli, commands
 from ml_foundations.rehearsal.engine import stack
+from ml_foundations.rehearsal.files import write
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.progress import RehearsalError, output
 from ml_foundations.rehearsal.report.contents import Report
@@ -136,6 +141,32 @@ def test_what_a_removal_left_is_removed(tmp_path: Path) -> None:
     rehearsal.leaving.touch()
     assert subprocess.run([COMMAND, "down", "--project", tmp_path], check=False).returncode == 0
     assert not rehearsal.root.parent.exists()
+
+
+def test_a_program_without_a_proof_is_judged_once_before_the_wait(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def found(message: str) -> Finding:
+        return Finding("resources", Severity.ERROR, "Deployment chat", "spec", message, "Request less.")
+
+    early, late = found("it needs 28Gi memory"), found("it needs 2 GPUs")
+    verdicts = {commands.previewed: [early, found("x").as_warning()], commands.fleet.deployed: [early, late]}
+
+    def judged(_: Rehearsal, read: Any = commands.fleet.deployed) -> Verdicts:
+        return replace(judge(()), reasons=tuple(verdicts[read]))
+
+    monkeypatch.setattr(commands.fleet, "judged", judged)
+    commands.console.cache_clear()
+    warned = set[tuple[str, str]]()
+    commands._warn_early(rehearsal, warned)
+    line = "warning: Deployment chat: it needs {}. Request less. [resources]\n"
+    assert capsys.readouterr().err == line.format("28Gi memory")
+    commands._warn(judged(rehearsal), rehearsal, warned)
+    assert capsys.readouterr().err == line.format("2 GPUs"), "a failure shows only what the preview did not"
+    write(rehearsal.root / commands.fleet.ACCEPTED, "[]")
+    commands._warn_early(rehearsal, set())
+    assert not capsys.readouterr().err, "its Proof has judged it"
+    commands.console.cache_clear()
 
 
 def test_down_names_what_would_be_left_on_google_cloud(tmp_path: Path) -> None:

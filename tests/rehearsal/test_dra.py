@@ -208,6 +208,46 @@ def test_the_api_server_refuses_a_condition_that_is_no_cel(cloud: Cloud) -> None
         cloud.api.create(f"{dra._CLASSES}?dryRun=All", manifest)
 
 
+def reasons(*pools: Pool, gpu: str = "A100", installed: bool = True, running: int = 0) -> list[str]:
+    """Return why pools get no node for a pod that claims a GPU, beside nodes of the first that run a pod each."""
+    spec = check(
+        DeviceClassesSpec, "d", {"claim_templates": {"p": {"namespace": "default", "alternatives": [{"gpu": gpu}]}}}
+    )
+    claim = {
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": manifest_of(spec, "ResourceClaimTemplate")["spec"]["spec"],
+    }
+    claims = Mock()
+    claims.items.return_value = [claim]
+    nodes = [{"metadata": {"name": f"n{index}"}} for index in range(running)]
+    busy = [{"metadata": {"name": "r"}, "spec": {"nodeName": node["metadata"]["name"]}} for node in nodes]
+    named = [{"name": "gpu", "resourceClaimName": "p"}]
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    pod = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "spec": {"containers": [], "tolerations": [TOLERATION], "resourceClaims": named},
+        "status": {"conditions": [condition]},
+    }
+    driver = dra.Driver(Mock(), Mock(), claims)
+    found = driver.growth(installed, [pod, *busy], pools, {pool.name: nodes for pool in pools[:1]})
+    assert bool(found.new_nodes) != bool(found.unplaced)
+    assert not any(each.is_hopeless for each in found.unplaced)
+    return [each.reason for each in found.unplaced]
+
+
+def test_it_is_reported_why_no_node_comes_for_claimed_devices() -> None:
+    none = replace(A100, min_nodes=0, initial_nodes=0)
+    assert reasons(none) == []
+    assert reasons(L4, none) == [], "the second suits"
+    [reason] = reasons(none, gpu="L4")
+    assert reason.startswith("no node pool with the label cloud.google.com/gke-nvidia-gpu-dra-driver: true takes it")
+    [reason] = reasons(none, installed=False)
+    assert "only if NVIDIA's DRA driver is installed" in reason
+    [reason] = reasons(none, running=3)
+    assert reason.startswith('a node of "claimed" may have the devices that it claims, and no more nodes may come')
+    assert reasons(none, running=2) == []
+
+
 def test_slices_of_others_stay() -> None:
     """A ResourceSlice of the program's own, of NVIDIA's driver, is not deleted; a slice that was made here is."""
     node = {"metadata": {"name": "n", "uid": "u"}}

@@ -1,18 +1,20 @@
 """What the page draws of a replica's nodes and pods, and of the stack's state."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ml_foundations.kubernetes.labels import GPU_RESOURCE, KUEUE_QUEUE
+from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.rehearsal.engine import stack
 from ml_foundations.rehearsal.layout import Rehearsal
-from ml_foundations.rehearsal.plugins.values import SECRET_SIGNATURE, SIGNATURE
+from ml_foundations.rehearsal.plugins.values import SECRET_SIGNATURE, SIGNATURE, UNKNOWN_ON_THE_WIRE
 from ml_foundations.rehearsal.report import fleet
-from ml_foundations.rehearsal.report.deployed import deployed
+from ml_foundations.rehearsal.report.deployed import deployed, previewed
 from ml_foundations.rehearsal.report.fleet import Life, Node
 from ml_foundations.rehearsal.report.workloads import STEADY, _Evidence
 
@@ -74,6 +76,54 @@ def test_the_proof_judges_what_is_deployed_without_its_secrets(tmp_path: Path) -
     resources[0]["retainOnDelete"] = True
     state.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
     assert deployed(rehearsal) == ([found], [found])
+
+
+POOL = "gcp:container/nodePool:NodePool"
+
+
+def event(type_: str, name: str, op: str = "create", **new: Any) -> str:
+    """Return a line of the event log that a preview writes."""
+    urn = f"urn:pulumi:dev::shop::{type_}::{name}"
+    state = {"type": type_, "urn": urn, "custom": True, "inputs": {}, **new} if op != "delete" else None
+    return json.dumps({"resourcePreEvent": {"metadata": {"op": op, "urn": urn, "new": state}, "planning": True}})
+
+
+def seen(tmp_path: Path, *events: str) -> tuple[list[Any], list[Any]]:
+    rehearsal = Rehearsal.of("dev", tmp_path)
+    rehearsal.make()
+    rehearsal.preview_events.write_text("\n".join(['{"preludeEvent": {}}', *events, '{"summaryEvent": {}}', ""]))
+    return previewed(rehearsal)
+
+
+def test_the_proof_judges_what_a_preview_declares(tmp_path: Path) -> None:
+    secret = {SIGNATURE: SECRET_SIGNATURE, "ciphertext": "[secret]"}
+    inputs = {"cluster": UNKNOWN_ON_THE_WIRE, "project": secret, "nodeCount": 1}
+    found, kept = seen(
+        tmp_path,
+        event("pulumi:pulumi:Stack", "shop-dev", custom=False),
+        event(POOL, "gpu", op="create-replacement", inputs={"nodeCount": 2}),
+        event(POOL, "gpu", op="replace", inputs=inputs, retainOnDelete=True),
+        event(POOL, "old", op="delete"),
+    )
+    assert found == kept == [(POOL, {"cluster": UNKNOWN, "project": UNKNOWN, "nodeCount": 1})]
+
+
+def test_a_preview_before_the_cluster_exists_lacks_what_the_plugin_fills_in(tmp_path: Path) -> None:
+    type_ = "kubernetes:apps/v1:Deployment"
+    metadata: dict[str, Any] = {"metadata": {"name": "chat"}}
+    ([(_, chat), (_, named)], _) = seen(tmp_path, event(type_, "chat"), event(type_, "named", inputs=metadata))
+    assert (chat["apiVersion"], chat["kind"]) == ("apps/v1", "Deployment")
+    assert re.fullmatch("chat-.+", chat["metadata"]["name"])
+    assert named == {"apiVersion": "apps/v1", "kind": "Deployment", **metadata}
+
+
+def test_a_component_that_is_not_rendered_yet_is_a_chart_that_is_not_shown(tmp_path: Path) -> None:
+    group, child = "kubernetes:yaml/v2:ConfigGroup", "kubernetes:core/v1:ConfigMap"
+    ([(type_, _)], _) = seen(tmp_path, event(group, "all", custom=False))
+    assert type_ == RELEASE
+    parent = f"urn:pulumi:dev::shop::{group}::all"
+    (found, _) = seen(tmp_path, event(group, "all", custom=False), event(child, "map", parent=parent))
+    assert [(kind, inputs.get("kind")) for kind, inputs in found] == [(group, None), (child, "ConfigMap")]
 
 
 def test_where_the_proof_fails_the_page_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Progress of a long step in a log."""
 
+import io
 import time
 
 import pytest
 from ml_foundations.rehearsal import progress
+from rich.console import Console
 
 
 def test_a_silent_step_prints_lines_in_a_log(
@@ -16,3 +18,13 @@ def test_a_silent_step_prints_lines_in_a_log(
         time.sleep(0.3)
     assert capsys.readouterr().err.count("… waiting: Deployment vllm creating (0 s)") > 1
     progress.console.cache_clear()
+
+
+def test_a_step_among_other_lines_prints_lines_on_a_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Console(force_terminal=True, file=io.StringIO())
+    monkeypatch.setattr(progress, "console", lambda: terminal)
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.05)
+    with progress.Step("waiting", is_live=False):
+        time.sleep(0.2)
+    assert isinstance(terminal.file, io.StringIO)
+    assert "… waiting" in terminal.file.getvalue()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ml_foundations.rehearsal import progress
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment, stack
 from ml_foundations.rehearsal.files import write
@@ -100,29 +101,83 @@ def test_a_pulumi_whose_command_was_killed_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_new_stack_is_previewed_and_its_update_begins_beside_the_start_of_its_replica(tmp_path: Path) -> None:
-    rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:4])")
+    rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:3])")
     with stack.begun(rehearsal) as begun:
         assert begun
         lines: list[str] = []
         assert begun.read(lines.append) == 0
-    assert lines == ["preview --stack dev\n", "up --yes --skip-preview\n"]
+    assert lines == ["preview --event-log\n", "up --yes\n"]
 
 
 def test_a_first_preview_that_asks_the_replica_is_left_to_up(tmp_path: Path) -> None:
-    rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:4]); sys.exit('preview' in sys.argv and 1)")
+    replica = tmp_path / "replica"
+    ends = f"sys.exit('preview' in sys.argv and not pathlib.Path({str(replica)!r}).exists())"
+    rehearsal = with_pulumi(tmp_path, f"print(*sys.argv[1:3]); {ends}")
     with stack.begun(rehearsal) as begun:
         assert begun
-    stack.up(rehearsal, begun, quiet=True)
-    assert rehearsal.up_log.read_text() == "up --yes --stack\n"
+        assert begun.read(list[str]().append) is None
+    replica.touch()
+    stack.up(rehearsal, None, quiet=True)
+    assert rehearsal.up_log.read_text() == "preview --event-log\nup --yes\n"
+
+
+def test_nothing_is_updated_if_the_preview_fails(tmp_path: Path) -> None:
+    rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:3]); sys.exit('preview' in sys.argv and 1)")
+    with pytest.raises(RehearsalError, match=r"pulumi up failed"):
+        stack.up(rehearsal, None, quiet=True)
+    assert rehearsal.up_log.read_text() == "preview --event-log\n"
 
 
 def test_an_update_waits_for_a_replica_that_is_there_when_the_first_preview_ends(tmp_path: Path) -> None:
-    rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:4])")
+    rehearsal = with_pulumi(tmp_path, "print(*sys.argv[1:3])")
     rehearsal.kubeconfig.touch()
     with stack.begun(rehearsal) as begun:
         assert begun
     stack.up(rehearsal, begun, quiet=True)
-    assert rehearsal.up_log.read_text() == "preview --stack dev\nup --yes --skip-preview\n"
+    assert rehearsal.up_log.read_text() == "preview --event-log\nup --yes\n"
+
+
+SLOW_UPDATE = """
+if 'preview' in sys.argv:
+    pathlib.Path(sys.argv[sys.argv.index('--event-log') + 1]).write_text('what is declared')
+    print('Previewing update (dev):')
+else:
+    print('Updating (dev):', flush=True)
+    time.sleep(0.5)
+    sys.exit(not pathlib.Path({judged!r}).exists())
+"""
+
+
+def test_what_was_previewed_is_judged_while_the_update_waits(tmp_path: Path) -> None:
+    judged = tmp_path / "judged"
+    rehearsal = with_pulumi(tmp_path, SLOW_UPDATE.format(judged=str(judged)))
+
+    def judge() -> None:
+        assert rehearsal.preview_events.read_text() == "what is declared"
+        judged.touch()
+
+    with stack.begun(rehearsal) as begun:
+        pass
+    stack.up(rehearsal, begun, quiet=True, previewed=judge)
+    judged.unlink()
+    write(rehearsal.applied, "[]")
+    stack.up(rehearsal, quiet=True, previewed=judge)
+    judged.unlink()
+    stack.up(rehearsal, quiet=True, previewed=judge)
+    assert judged.exists(), "what is deployed and unchanged may still wait"
+
+
+def test_every_line_is_shown_and_how_long_a_silent_update_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.1)
+    progress.console.cache_clear()
+    rehearsal = with_pulumi(tmp_path, SLOW_UPDATE.format(judged=str(tmp_path)))
+    stack.up(rehearsal, verbose=True)
+    shown = capsys.readouterr()
+    assert shown.out == "Previewing update (dev):\nUpdating (dev):\n"
+    assert "… pulumi up --stack dev: begins (0 s)" in shown.err
+    progress.console.cache_clear()
 
 
 def test_an_update_that_fails_beside_the_start_is_told_as_any_other(tmp_path: Path) -> None:
@@ -158,15 +213,15 @@ def test_what_was_applied_is_previewed_and_updated_only_where_that_may_change_so
         stack.up(rehearsal, quiet=True)
         return called.read_text().split()
 
-    assert calls() == ["up"]
+    assert calls() == ["preview", "up"]
     assert calls() == ["preview"]
     (tmp_path / "Pulumi.dev.yaml").write_text("config: {}\n")
-    assert calls() == ["up"]
+    assert calls() == ["preview", "up"]
     write(state, state.read_text())
-    assert calls() == ["up"]
-    with_pulumi(tmp_path, program.format("'changes'"))
+    assert calls() == ["preview", "up"]
+    with_pulumi(tmp_path, program.format("'--expect-no-changes' in sys.argv and 'changes'"))
     os.utime(tmp_path / "Pulumi.yaml")
-    assert calls() == ["up"]
+    assert calls() == ["preview", "up"]
     assert calls() == ["preview", "up"]
 
 

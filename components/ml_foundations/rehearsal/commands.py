@@ -19,6 +19,7 @@ from ml_foundations.planning.__main__ import tell
 from ml_foundations.planning.input.program import named
 from ml_foundations.planning.verdict.quota_needs import quota_needs
 from ml_foundations.planning.verdict.retained import as_lines
+from ml_foundations.planning.verdict.verdicts import Verdicts
 from ml_foundations.rehearsal import files
 from ml_foundations.rehearsal.cloud import brought_nodes, replica
 from ml_foundations.rehearsal.cloud.store import ASSUMED, Store
@@ -28,6 +29,7 @@ from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.plugins import under_way
 from ml_foundations.rehearsal.progress import RehearsalError, Step, console, output, user_errors
 from ml_foundations.rehearsal.report import contents, fleet, page, tables
+from ml_foundations.rehearsal.report.deployed import previewed
 from ml_foundations.rehearsal.report.workloads import STEADY
 from ml_foundations.rehearsal.tools import toolchain
 from ml_foundations.rehearsal.tools.groups import GROUPS, PULUMI
@@ -79,10 +81,11 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         _fresh_page(rehearsal) if args.watch else nullcontext(),
         watched(lambda: replica.processes(rehearsal), rehearsal.command("up")),
     ):
+        warned = set[tuple[str, str]]()
         try:
-            stack.up(rehearsal, begun, quiet=args.quiet, verbose=args.verbose)
+            stack.up(rehearsal, begun, args.quiet, args.verbose, lambda: _warn_early(rehearsal, warned))
         except RehearsalError:
-            _warn_of_errors(rehearsal)
+            _warn(fleet.judged(rehearsal), rehearsal, warned)
             raise
         result = _settle(rehearsal)
         result = fleet.with_proof(result, rehearsal)
@@ -100,10 +103,18 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
         raise RehearsalError("the proof finds errors that would show on Google Cloud; see above")
 
 
-def _warn_of_errors(rehearsal: Rehearsal) -> None:
-    """Show what the proof finds in a deployment that failed: it is often the cause, and a program may have no Proof."""
-    for each in fleet.errors(fleet.judged(rehearsal), rehearsal):
-        console().print(f"warning: {each.object}: {each.message}. {each.remedy} [{each.rule}]", markup=False)
+def _warn_early(rehearsal: Rehearsal, warned: set[tuple[str, str]]) -> None:
+    """Show what the proof finds in a program without a Proof once it is previewed, before ``up`` waits for it."""
+    if not (rehearsal.root / fleet.ACCEPTED).exists():
+        _warn(fleet.judged(rehearsal, previewed), rehearsal, warned)
+
+
+def _warn(verdicts: Verdicts, rehearsal: Rehearsal, warned: set[tuple[str, str]]) -> None:
+    """Show the errors of verdicts, each once: of a deployment that fails, they are often the cause."""
+    for each in fleet.errors(verdicts, rehearsal):
+        if (each.rule, each.message) not in warned:
+            warned.add((each.rule, each.message))
+            console().print(f"warning: {each.object}: {each.message}. {each.remedy} [{each.rule}]", markup=False)
 
 
 def _refuse_early(rehearsal: Rehearsal) -> None:

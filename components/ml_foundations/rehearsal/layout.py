@@ -57,6 +57,8 @@ class Rehearsal:
         """The keys of the stack file whose values are encrypted: the program gets a placeholder."""
         self.up_log = self.log_dir / "pulumi-up.log"
         """All that the last ``pulumi up`` printed."""
+        self.preview_events = root / "preview-events.jsonl"
+        """The events of the last preview, one a line: what the program declares, in any language."""
         self.applied = root / "applied.json"
         """The files from which the last ``pulumi up`` was made, and the state that it left."""
         self.kubectl_cache_dir = root / "kubectl"

@@ -55,15 +55,15 @@ def _console(**options: Any) -> Console:
 class Step:
     """A step of the work, to use in a ``with`` statement; its ``detail`` says how far it is."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, *, is_live: bool = True) -> None:
         self.title = title
-        self._status = console().status(title) if console().is_terminal else None
+        self._status = console().status(title) if is_live and console().is_terminal else None
         self._started = time.monotonic()
         self._detail = ""
         self._ended = threading.Event()
 
     def detail(self, text: str) -> None:
-        """Report how far the step is: live on a terminal, every 15 seconds in a log."""
+        """Report how far the step is: live on a terminal, every 15 seconds in a log or if other lines are printed."""
         self._detail = f": {text}"
         if self._status is not None:
             self._status.update(f"{self.title}{self._detail} [dim]({self._elapsed:.0f} s)[/]")

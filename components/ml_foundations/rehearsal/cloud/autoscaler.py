@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, partial
@@ -142,7 +142,8 @@ def plan(
                 chosen = _cheapest(kind, left, fresh, [] if is_alone else places, sizes, growing)
                 if chosen is None:
                     blanks = [blank(pool.name, zone) for pool in declared.values() for zone in pool.zones]
-                    reason = _reason(kind, blanks, set(_may_grow(growing.values(), sizes)))
+                    of_requests = {pool.name for pool in declared.values() if pool.queued and not queued}
+                    reason = _reason(kind, blanks, set(_may_grow(growing.values(), sizes)), of_requests)
                     is_able = partial(_is_able, kind.pod)
                     is_hopeless = not any(map(is_able, blanks)) and not any(map(is_able, empty()))
                     unplaced += [Unplaced(pod, reason, is_hopeless) for pod in kind.pending[-left:]]
@@ -156,8 +157,11 @@ def plan(
     return Plan(new, frozenset(needed - {""}), tuple(unplaced))
 
 
-def _reason(kind: _Kind, blanks: Iterable[Place], growing: Set[tuple[str, str]]) -> str:
-    """Return why no pool gets a new node for a pod: what the nearest pool lacks, or what keeps one from growing."""
+def _reason(kind: _Kind, blanks: Iterable[Place], growing: Set[tuple[str, str]], of_requests: Collection[str]) -> str:
+    """Return why no pool gets a new node for a pod: what the nearest pool lacks, or what keeps one from growing.
+
+    Nodes of the pools ``of_requests`` come only for a ProvisioningRequest.
+    """
     places = [
         Place(replace(place.node, name=_pool_and_zone(place.node.manifest)[0]), place.free, place.running)
         for place in blanks
@@ -166,11 +170,14 @@ def _reason(kind: _Kind, blanks: Iterable[Place], growing: Set[tuple[str, str]])
     if kind.zones is not None and not places:
         return "no node pool is in a zone where it reaches all of its disks"
     able = [place for place in places if _is_able(kind.pod, place)]
-    names = shortage.names(dict.fromkeys(f'"{place.node.name}"' for place in able))
+    others = [place for place in able if place.node.name not in of_requests]
+    names = shortage.names(dict.fromkeys(f'"{place.node.name}"' for place in others or able))
     if any(_pool_and_zone(place.node.manifest) in growing for place in able):
         return f"on a new node of {names} its affinity, anti-affinity or topology spread would not hold"
-    if able:
+    if others:
         return f"a node of {names} has the room, and no more nodes may come there for it"
+    if able:
+        return f"a node of {names} has the room, and nodes come there only for a ProvisioningRequest"
     pods = PodSet({}, kind.pod.spec, kind.pod.labels, 1, "spec", "replicas")
     refusal = shortage.words(Shortage(pods, kind.pod, places, 0, 0, "", 1))
     return f"{refusal.message}. {refusal.remedy}"

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ml_foundations.catalog import operator_nodes as on_nodes
@@ -10,11 +10,12 @@ from ml_foundations.catalog.machine_types import Gpu
 from ml_foundations.kubernetes import labels
 from ml_foundations.kubernetes.objects import items, labels_of, name_of, namespace_of, section
 from ml_foundations.kubernetes.quantities import parse_quantity
+from ml_foundations.kubernetes.words import listed
 from ml_foundations.planning.model.devices import PRODUCT
 from ml_foundations.planning.scheduler.one_pod import refusals_on_node
 from ml_foundations.rehearsal.api import Api, Object, owners
 from ml_foundations.rehearsal.cloud import nodes
-from ml_foundations.rehearsal.cloud.autoscaler import busy_by_node, is_unschedulable, price
+from ml_foundations.rehearsal.cloud.autoscaler import Plan, Unplaced, busy_by_node, is_unschedulable, price
 from ml_foundations.rehearsal.cloud.informer import Informer, attempt
 from ml_foundations.rehearsal.cloud.store import Pool
 
@@ -62,25 +63,29 @@ class Driver:
 
     def growth(
         self, installed: bool, pods: list[Object], pools: Iterable[Pool], by_pool: Mapping[str, list[Object]]
-    ) -> Counter[tuple[str, str]]:
-        """Nodes to add, by pool and zone, for pods that claim devices: one at a time for each pool.
+    ) -> Plan:
+        """Nodes to add for pods that claim devices: one at a time for each pool; and the pods for which none may come.
 
         A pool with a node on which nothing runs gains none: the devices that the pod waits for are not of its kind.
         """
         waiting = [pod for pod in pods if is_unschedulable(pod) and pod["spec"].get("resourceClaims")]
-        if not installed or not waiting:
-            return Counter()
+        if not waiting:
+            return Plan()
+        served = sorted((pool for pool in pools if installed and _has_driver(pool)), key=price)
+        busy, existing = busy_by_node(pods), {pool.name: by_pool.get(pool.name, []) for pool in served}
+        idle = {name for name, group in existing.items() if any(name_of(node) not in busy for node in group)}
+        growing = [each for each in served if each.autoscaled and len(existing[each.name]) < each.max_nodes]
         new: dict[str, str] = {}
-        busy = busy_by_node(pods)
+        unplaced: list[Unplaced] = []
         for pod in waiting:
-            for pool in sorted((pool for pool in pools if _has_driver(pool) and pool.autoscaled), key=price):
-                existing = by_pool.get(pool.name, [])
-                is_idle = any(name_of(node) not in busy for node in existing)
-                if not is_idle and len(existing) < pool.max_nodes and self._may_suit(pod, pool):
-                    in_zone = Counter(labels_of(node).get(labels.ZONE) for node in existing)
-                    new[pool.name] = min(pool.zones, key=lambda zone: in_zone[zone])
-                    break
-        return Counter(new.items())
+            suitable = [pool for pool in served if self._may_suit(pod, pool)]
+            pool = next((each for each in suitable if each in growing and each.name not in idle), None)
+            if pool is not None:
+                in_zone = Counter(labels_of(node).get(labels.ZONE) for node in existing[pool.name])
+                new[pool.name] = min(pool.zones, key=lambda zone: in_zone[zone])
+            elif not any(each.name in idle for each in suitable):
+                unplaced.append(Unplaced(pod, _reason(installed, suitable), is_hopeless=False))
+        return Plan(Counter(new.items()), unplaced=tuple(unplaced))
 
     def _may_suit(self, pod: Object, pool: Pool) -> bool:
         if refusals_on_node(pod, nodes.node_template(pool, pool.zones[0], None)):
@@ -96,6 +101,16 @@ class Driver:
         named = {claim.get("resourceClaimName") for claim in items(pod["spec"], "resourceClaims")}
         beside = [claim for claim in self._claims.items() if namespace_of(claim) == namespace_of(pod)]
         return [claim for claim in beside if name_of(claim) in named or pod["metadata"]["uid"] in owners(claim)]
+
+
+def _reason(installed: bool, suitable: Sequence[Pool]) -> str:
+    """Return why no pool gets a new node for a pod that claims devices."""
+    if not installed:
+        return "it claims devices, and nodes come for these only if NVIDIA's DRA driver is installed"
+    if suitable:
+        names = listed(f'"{pool.name}"' for pool in suitable)
+        return f"a node of {names} may have the devices that it claims, and no more nodes may come there for it"
+    return f"no node pool with the label {labels.GKE_DRA_DRIVER}: true takes it and has the devices that it claims"
 
 
 def _has_driver(pool: Pool) -> bool:

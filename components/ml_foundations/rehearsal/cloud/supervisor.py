@@ -6,6 +6,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from ml_foundations.catalog.gke_kinds import missing_drivers
@@ -174,7 +175,9 @@ class Supervisor:
             with attempt("the autoscaler's plan"):
                 plan = self._plan(pods, growing, [node for group in by_pool.values() for node in group])
             with attempt("nodes for claimed devices"):
-                plan.new_nodes.update(self._dra.growth(has_dra, pods, growing, by_pool))
+                of_claims = self._dra.growth(has_dra, pods, growing, by_pool)
+                plan.new_nodes.update(of_claims.new_nodes)
+                plan = replace(plan, unplaced=(*plan.unplaced, *of_claims.unplaced))
         with attempt("the pods without a node"):
             # Of a pool that is not known nothing is certain, nor of nodes that are only assumed.
             is_certain = len(growing) == len(pools) > 0 and ASSUMED.name not in pools

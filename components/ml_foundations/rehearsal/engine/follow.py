@@ -5,6 +5,8 @@ import re
 _PHASE = re.compile(r"(Previewing update|Updating) \(")
 _PLANNED = re.compile(r" (\d+) to (?:create|update|delete|replace)\b|\+-(\d+) to replace\b")
 _RESOURCE = re.compile(r" [ +~<>=-]* (?P<type>[^\s:]+:\S+) (?P<name>\S+) (?P<status>[a-z]+)")
+BEGINS = "begins"
+"""How far pulumi is when the update begins, after any preview."""
 _MOST_CHANGES = 12
 """As many changed resources as are shown by name; of more, pulumi's own count tells."""
 
@@ -27,7 +29,7 @@ class Follower:
         if phase := _PHASE.match(line):
             self._is_update, self._in_steps, self._sections = phase[1] == "Updating", True, []
             self.planned = self.planned if self._is_update else 0
-            return "begins" if self._is_update else "previews"
+            return BEGINS if self._is_update else "previews"
         if self._in_steps and (not line.strip() or line[0] in " @"):
             return self._step(line)
         self._in_steps = False

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
@@ -20,7 +20,7 @@ from ml_foundations.rehearsal.access import Access, private_file
 from ml_foundations.rehearsal.api import Api
 from ml_foundations.rehearsal.cloud.store import Store
 from ml_foundations.rehearsal.engine import environment
-from ml_foundations.rehearsal.engine.follow import Follower
+from ml_foundations.rehearsal.engine.follow import BEGINS, Follower
 from ml_foundations.rehearsal.files import read_json, read_text, stamp, stamps, write, write_json
 from ml_foundations.rehearsal.layout import SOURCE_ROOT, Rehearsal
 from ml_foundations.rehearsal.plugins.kubernetes import helm
@@ -30,7 +30,7 @@ from ml_foundations.rehearsal.processes import Process, has_ended
 from ml_foundations.rehearsal.progress import RehearsalError, Step, output
 
 _T = TypeVar("_T")
-_UPDATE = ("up", "--yes")
+_UPDATE = ("up", "--yes", "--skip-preview")
 
 
 class Begun(NamedTuple):
@@ -76,23 +76,29 @@ def _begin(rehearsal: Rehearsal, said: SimpleQueue[str | None]) -> int | None:
     try:
         create(rehearsal)
         lines: list[str] = []
-        if _each_line(rehearsal, lines.append, "preview") != 0:
+        if _preview(rehearsal, lines.append) != 0:
             return None
         for line in lines:
             said.put(line)
-        return None if rehearsal.kubeconfig.exists() else _each_line(rehearsal, said.put, *_UPDATE, "--skip-preview")
+        return None if rehearsal.kubeconfig.exists() else _each_line(rehearsal, said.put, *_UPDATE)
     finally:
         said.put(None)
 
 
-def up(rehearsal: Rehearsal, begun: Begun | None = None, quiet: bool = False, verbose: bool = False) -> None:
+def up(
+    rehearsal: Rehearsal,
+    begun: Begun | None = None,
+    quiet: bool = False,
+    verbose: bool = False,
+    previewed: Callable[[], None] = lambda: None,
+) -> None:
     """Repair what an interrupted run left, then run ``pulumi up``, which previews unless that is done.
 
     Where files and state are those of the last update, a preview that finds no change is enough. Where they are not, it
     would miss what no preview counts, such as a change of ``protect``.
 
     Shown is how far it is, then what it comes to; with ``verbose`` every line, with ``quiet`` nothing. All lines are in
-    the rehearsal's log.
+    the rehearsal's log. Once the program is previewed, ``previewed`` is called: the update may wait for minutes.
 
     Raises:
         RehearsalError: pulumi failed; the message has what it said.
@@ -105,7 +111,7 @@ def up(rehearsal: Rehearsal, begun: Begun | None = None, quiet: bool = False, ve
         helm.forget_charts(rehearsal)
     files = begun.files if begun else _files(rehearsal)
     follower, shown, title = Follower(), output(), f"pulumi up --stack {rehearsal.stack}"
-    with rehearsal.up_log.open("w") as log, nullcontext() if verbose else Step(title) as step:
+    with rehearsal.up_log.open("w") as log, Step(title, is_live=not verbose) as step:
         lines = 0
 
         def take(line: str) -> None:
@@ -113,17 +119,22 @@ def up(rehearsal: Rehearsal, begun: Begun | None = None, quiet: bool = False, ve
             lines += 1
             log.write(line)
             far = follower.take(line)
-            if step is None:
+            if verbose:
                 shown.out(line, end="", highlight=False)
-            elif far:
+            if far:
                 step.detail(escape(far))
+            if far == BEGINS:
+                previewed()
 
         status = begun.read(take) if begun else None
         if status is None:
             is_applied = read_json(rehearsal.applied, []) == [files, stamp(state)]
-            is_current = is_applied and _each_line(rehearsal, take, "preview", "--expect-no-changes") == 0
-            options = ["--skip-preview"] if lines else []
-            status = 0 if is_current else _each_line(rehearsal, take, *_UPDATE, *options)
+            options = ["--expect-no-changes"] if is_applied else []
+            status = 0 if lines else _preview(rehearsal, take, *options)
+            if is_applied and status == 0:
+                previewed()
+            elif is_applied or status == 0:
+                status = _each_line(rehearsal, take, *_UPDATE)
         if status != 0:
             said = "its output is above" if verbose else follower.shown().strip() or "something ended it"
             again, log_file = rehearsal.command("up"), os.path.relpath(rehearsal.up_log)
@@ -277,9 +288,15 @@ def _each_line(rehearsal: Rehearsal, take: Callable[[str], None], *args: str) ->
     return process.returncode
 
 
+def _preview(rehearsal: Rehearsal, take: Callable[[str], None], *options: str) -> int:
+    """Preview the stack as ``_each_line`` runs a command, and keep what the program declares."""
+    return _each_line(rehearsal, take, "preview", "--event-log", str(rehearsal.preview_events), *options)
+
+
 def _popen(rehearsal: Rehearsal, args: Sequence[str], **streams: Any) -> subprocess.Popen[str]:
     command = [str(rehearsal.bin_dir / "pulumi"), *args, "--stack", rehearsal.stack, "--non-interactive"]
-    environ = environment.process_environment(rehearsal)
+    # Pulumi has --event-log only with its commands for debugging; its Automation API sets this, too.
+    environ = environment.process_environment(rehearsal) | {"PULUMI_DEBUG_COMMANDS": "true"}
     started = subprocess.Popen(command, env=environ, cwd=rehearsal.project, text=True, **streams)
     process(rehearsal).record(started.pid)
     return started

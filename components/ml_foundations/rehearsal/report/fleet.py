@@ -1,7 +1,7 @@
 """What the page draws beside the report: nodes and who holds their GPUs, times of pods, cost, and the proof."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -22,7 +22,7 @@ from ml_foundations.rehearsal.cloud.replica import within
 from ml_foundations.rehearsal.files import read_json
 from ml_foundations.rehearsal.layout import Rehearsal
 from ml_foundations.rehearsal.report.contents import Report, pool_of
-from ml_foundations.rehearsal.report.deployed import deployed
+from ml_foundations.rehearsal.report.deployed import Found, deployed
 from ml_foundations.rehearsal.report.workloads import is_system
 
 ACCEPTED = "accepted.json"
@@ -99,10 +99,10 @@ def errors(verdicts: Verdicts, rehearsal: Rehearsal) -> tuple[Finding, ...]:
     return tuple(finding for finding in found if finding.rule not in accepted)
 
 
-def judged(rehearsal: Rehearsal) -> Verdicts:
+def judged(rehearsal: Rehearsal, read: Callable[[Rehearsal], Found] = deployed) -> Verdicts:
     """Return what the proof says of the deployed stack; if it fails, that: the stack is shown all the same."""
     try:
-        resources, kept = deployed(rehearsal)
+        resources, kept = read(rehearsal)
         return judge_program(resources, kept=kept, rehearsed=True, accepted=read_json(rehearsal.root / ACCEPTED, []))
     except Exception as error:
         message = f"the proof could not judge what is deployed: {type(error).__name__}: {error}"

@@ -11,6 +11,7 @@ import pulumi
 
 from ml_foundations.kubernetes.objects import annotations_of, name_of
 from ml_foundations.rehearsal.api import Object
+from ml_foundations.rehearsal.plugins import under_way
 from ml_foundations.rehearsal.plugins.kubernetes import annotations
 from ml_foundations.rehearsal.plugins.kubernetes.objects import object_id, title
 from ml_foundations.rehearsal.plugins.sdk import token_of
@@ -41,7 +42,9 @@ class Rendered(pulumi.ComponentResource):
             objects = render(type, name, given)
             for obj in objects if given.get("skipAwait") else ():
                 obj["metadata"]["annotations"] = {**annotations_of(obj), annotations.SKIP: "true"}
-            return _children(self, given.get("resourcePrefix", name), objects)
+            made = _children(self, given.get("resourcePrefix", name), objects)
+            under_way.note_idle(True)  # from now on it waits for its children, and each is a call of its own
+            return made
 
         self.resources = pulumi.Output.from_input(dict(inputs)).apply(children)
         self.register_outputs({"resources": self.resources})
