@@ -208,44 +208,36 @@ def test_the_api_server_refuses_a_condition_that_is_no_cel(cloud: Cloud) -> None
         cloud.api.create(f"{dra._CLASSES}?dryRun=All", manifest)
 
 
-def reasons(*pools: Pool, gpu: str = "A100", installed: bool = True, running: int = 0) -> list[str]:
-    """Return why pools get no node for a pod that claims a GPU, beside nodes of the first that run a pod each."""
-    spec = check(
-        DeviceClassesSpec, "d", {"claim_templates": {"p": {"namespace": "default", "alternatives": [{"gpu": gpu}]}}}
-    )
-    claim = {
-        "metadata": {"name": "p", "namespace": "default"},
-        "spec": manifest_of(spec, "ResourceClaimTemplate")["spec"]["spec"],
-    }
+def growth(*pools: Pool, gpu: str = "A100", installed: bool = True, running: int = 0, idle: int = 0) -> str:
+    """Return how pools grow for a pod that claims a GPU; the first has nodes that run a pod each, and idle ones."""
+    wanted = {"namespace": "default", "alternatives": [{"gpu": gpu}]}
+    template = manifest_of(check(DeviceClassesSpec, "d", {"claim_templates": {"p": wanted}}), "ResourceClaimTemplate")
     claims = Mock()
-    claims.items.return_value = [claim]
-    nodes = [{"metadata": {"name": f"n{index}"}} for index in range(running)]
-    busy = [{"metadata": {"name": "r"}, "spec": {"nodeName": node["metadata"]["name"]}} for node in nodes]
+    claims.items.return_value = [{**template["spec"], "metadata": {"name": "p", "namespace": "default"}}]
+    nodes = [{"metadata": {"name": f"n{index}"}} for index in range(running + idle)]
+    busy = [{"metadata": {"name": "r"}, "spec": {"nodeName": node["metadata"]["name"]}} for node in nodes[:running]]
     named = [{"name": "gpu", "resourceClaimName": "p"}]
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     pod = {
         "metadata": {"name": "p", "namespace": "default", "uid": "u"},
         "spec": {"containers": [], "tolerations": [TOLERATION], "resourceClaims": named},
-        "status": {"conditions": [condition]},
+        "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
     }
     driver = dra.Driver(Mock(), Mock(), claims)
     found = driver.growth(installed, [pod, *busy], pools, {pool.name: nodes for pool in pools[:1]})
-    assert bool(found.new_nodes) != bool(found.unplaced)
-    assert not any(each.is_hopeless for each in found.unplaced)
-    return [each.reason for each in found.unplaced]
+    assert not any(each.is_hopeless for each in found.unplaced), "its claim may change"
+    return "".join([*(pool for pool, _ in found.new_nodes), *(each.reason for each in found.unplaced)])
 
 
 def test_it_is_reported_why_no_node_comes_for_claimed_devices() -> None:
-    none = replace(A100, min_nodes=0, initial_nodes=0)
-    assert reasons(none) == []
-    assert reasons(L4, none) == [], "the second suits"
-    [reason] = reasons(none, gpu="L4")
-    assert reason.startswith("no node pool with the label cloud.google.com/gke-nvidia-gpu-dra-driver: true takes it")
-    [reason] = reasons(none, installed=False)
-    assert "only if NVIDIA's DRA driver is installed" in reason
-    [reason] = reasons(none, running=3)
-    assert reason.startswith('a node of "claimed" may have the devices that it claims, and no more nodes may come')
-    assert reasons(none, running=2) == []
+    assert growth(A100) == "claimed"
+    assert growth(L4, A100) == "claimed", "the second suits"
+    label = "cloud.google.com/gke-nvidia-gpu-dra-driver: true"
+    assert growth(A100, gpu="L4") == f"no node pool with the label {label} takes it and has the devices that it claims"
+    assert "only if NVIDIA's DRA driver is installed" in growth(A100, installed=False)
+    assert growth(A100, running=2) == "claimed"
+    full = 'a node of "claimed" may have the devices that it claims, and no more nodes may come there for it'
+    assert growth(A100, running=3) == full
+    assert growth(A100, running=2, idle=1) == "", "the driver of a new node may be about to offer them"
 
 
 def test_slices_of_others_stay() -> None:
