@@ -105,7 +105,7 @@ def _up(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
 
 def _warn_early(rehearsal: Rehearsal, warned: set[tuple[str, str]]) -> None:
     """Show what the proof finds in a program without a Proof once it is previewed, before ``up`` waits for it."""
-    if not (rehearsal.root / fleet.ACCEPTED).exists():
+    if not (rehearsal.root / fleet.ACCEPTED).exists():  # a Proof has noted there what it accepts
         _warn(fleet.judged(rehearsal, previewed), rehearsal, warned)
 
 

@@ -100,7 +100,10 @@ def errors(verdicts: Verdicts, rehearsal: Rehearsal) -> tuple[Finding, ...]:
 
 
 def judged(rehearsal: Rehearsal, read: Callable[[Rehearsal], Found] = deployed) -> Verdicts:
-    """Return what the proof says of the deployed stack; if it fails, that: the stack is shown all the same."""
+    """Return what the proof finds in the deployed stack, or in what ``read`` returns.
+
+    If the proof fails, that is the finding: the stack is shown all the same.
+    """
     try:
         resources, kept = read(rehearsal)
         return judge_program(resources, kept=kept, rehearsed=True, accepted=read_json(rehearsal.root / ACCEPTED, []))
