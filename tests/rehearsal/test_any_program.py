@@ -277,8 +277,8 @@ def test_a_program_whose_pods_no_node_takes_is_warned_of_at_once_and_ends_early(
         lack = 'each pod needs 1 nvidia.com/gpu, 28Gi memory; the nearest, "gpu"'
         assert f"no node can ever take its pods: {lack}" in said
         assert "Request at most" in said
-        warning, *_ = done.stderr.partition("… pulumi up")
-        assert f"warning: Deployment default/vllm: {lack}" in warning, "it comes before the first line of the wait"
+        meanwhile, *_ = done.stderr.partition("✗ pulumi up")
+        assert f"warning: Deployment default/vllm: {lack}" in meanwhile, "it comes before the end of the wait"
         assert done.stderr.count("warning: Deployment default/vllm") == 1
     finally:
         rehearse(tmp_path, "down")

@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 import pytest
 from ml_foundations.rehearsal.plugins.gcp import container
+from ml_foundations.rehearsal.plugins.kubernetes.rendering import COMPONENTS
 from ml_foundations.rehearsal.plugins.sdk import GCP, KUBERNETES
 
 from codegen import sdk
@@ -36,6 +37,12 @@ def test_what_replaces_a_resource_is_an_input() -> None:
                 taken = GCP.block(block) if block else taken
                 assert step in taken.inputs, f"{token}: {path}"
                 block = taken.blocks.get(step, "")
+
+
+def test_charts_and_groups_are_components_and_objects_are_not() -> None:
+    components = {token for token, schema in KUBERNETES.schema["resources"].items() if schema["isComponent"]}
+    assert components == COMPONENTS.keys()
+    assert not any(schema["isComponent"] for schema in GCP.schema["resources"].values())
 
 
 def test_a_kind_has_but_one_api_version_and_kind() -> None:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ml_foundations.kubernetes.objects import RELEASE
 from ml_foundations.rehearsal.files import read_json
 
 _ANY = {"$ref": "pulumi.json#/Any"}
@@ -50,7 +51,14 @@ class ResourceType:
             "inputProperties": {name: self._property(name) for name in sorted(self.inputs)},
             "requiredInputs": sorted(self.required),
             "properties": {name: self._property(name) for name in sorted(self.outputs)},
+            "isComponent": self._is_component,
         }
+
+    @property
+    def _is_component(self) -> bool:
+        """Whether it makes objects and is none itself, such as a chart."""
+        is_of_kubernetes = self.token.startswith("kubernetes:")
+        return is_of_kubernetes and self.token != RELEASE and "apiVersion" not in self.inputs
 
     def _property(self, name: str) -> dict[str, str]:
         """Any value, except for apiVersion and kind, which a kind fixes."""
