@@ -19,32 +19,20 @@ from tests.planning.building import (
     quota,
     template,
 )
+from tests.planning.queues import (
+    FLAVOR,
+    LOCAL,
+    cluster_queue,
+    configured,
+    flavor,
+    offering,
+    queued,
+    ring,
+    server,
+    waiting,
+)
 
-FLAVOR = {
-    "apiVersion": "kueue.x-k8s.io/v1beta2",
-    "kind": "ResourceFlavor",
-    "metadata": {"name": "h100"},
-    "spec": {"nodeLabels": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]},
-}
-LOCAL = namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", "training", spec={"clusterQueue": "team"})
 NODES = pool("h100", 4, {"gpu": "h100"}, [{"key": "reserved", "effect": "NoSchedule"}], gpu="8")
-
-
-def cluster_queue(name: str = "team", gpus: int = 16, **quota: int) -> Manifest:
-    resources = [{"name": GPU, "nominalQuota": gpus, **quota}]
-    group = {"coveredResources": [GPU], "flavors": [{"name": "h100", "resources": resources}]}
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "ClusterQueue",
-        "metadata": {"name": name},
-        "spec": {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": [group]},
-    }
-
-
-def queued(pods: int) -> Manifest:
-    train = job("train", pods, template(containers=[container(gpu=8)]), gang=True)
-    train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
-    return train
 
 
 @pytest.mark.parametrize(
@@ -154,42 +142,6 @@ def test_a_flavor_takes_pods_that_select_its_labels_and_tolerate_its_taints(
     assert verdicts.workloads[0].verdict is expected
 
 
-def flavor(name: str, gpus: int = 8) -> list[Manifest]:
-    """A flavor with a node of so many GPUs."""
-    made = {**FLAVOR, "metadata": {"name": name}, "spec": {"nodeLabels": {"gpu": name}}}
-    return [made, pool(name, 1, {"gpu": name}, gpu=str(gpus))]
-
-
-def offering(*flavors: str, name: str = "team", gpus: int = 8, **spec: Any) -> Manifest:
-    """A queue with as many GPUs of each flavor."""
-    made = cluster_queue(name)
-    offered = [{"name": each, "resources": [{"name": GPU, "nominalQuota": gpus}]} for each in flavors]
-    return {
-        **made,
-        "spec": {**made["spec"], "resourceGroups": [{"coveredResources": [GPU], "flavors": offered}], **spec},
-    }
-
-
-def waiting(made: Manifest, queue: str = "training") -> Manifest:
-    made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
-    return made
-
-
-def ring(*replicas: int) -> Manifest:
-    """A JobSet of pods with 8 GPUs each."""
-    made = job("ring", 1, template(containers=[container(gpu=8)]))["spec"] | {"completions": 1}
-    jobs = [
-        {"name": f"j{index}", "replicas": count, "template": {"spec": made}} for index, count in enumerate(replicas)
-    ]
-    return waiting(namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "ring", spec={"replicatedJobs": jobs}))
-
-
-def server(name: str, gpus: int, queue: str = "training") -> Manifest:
-    return waiting(
-        deployment(name, 1, template({"app": name}, [container(gpu=gpus)]), strategy={"type": "Recreate"}), queue
-    )
-
-
 OTHER = namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", "other", spec={"clusterQueue": "other"})
 AN_H100, AN_L4 = flavor("h100"), flavor("l4")
 ONE_JOB = waiting(job("train", 1, template(containers=[container(gpu=8)])))
@@ -260,11 +212,6 @@ def test_only_the_minimum_of_a_partial_admission_must_fit(least: str, is_short: 
     train["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": least}
     (found,) = judge([train, FLAVOR, LOCAL, NODES, cluster_queue()]).workloads
     assert any(reason.rule == "queue-quota" for reason in found.reasons) is is_short
-
-
-def configured(text: str) -> Manifest:
-    """The ConfigMap that Kueue reads."""
-    return namespaced("v1", "ConfigMap", "kueue-manager-config", data={"controller_manager_config.yaml": text})
 
 
 REPLACED = "resources: {transformations: [{input: %s, strategy: Replace, outputs: {example.com/credits: 1}}]}"

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from ml_foundations.catalog.tables import rows
 from ml_foundations.kubernetes.words import listed, names, number, verb
 from ml_foundations.planning import judge
 from ml_foundations.planning.verdict.report import as_summary, as_text
@@ -26,6 +27,16 @@ from tests.planning.building import (
 
 H100 = pool("h100", 2, {"gpu": "h100", ZONE: "a"}, [{"key": GPU, "value": "present", "effect": "NoSchedule"}], gpu="8")
 CPU = pool("cpu", 3, {ZONE: "b"})
+BRIEF = {"key": "team", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
+EVICTING = pool("brief", 1, {}, [{"key": "team", "effect": "NoExecute"}])
+SANDBOXED = {"runtimeClassName": "sandbox", "overhead": {"cpu": "1"}}
+SANDBOX = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "sandbox"},
+    "handler": "sandbox",
+    "overhead": {"podFixed": {"cpu": "1"}},
+}
 HUNGRY = template(containers=[container(gpu=8, cpu=4)])
 DATA = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
 DISK = [
@@ -74,7 +85,7 @@ def gpus(count: int, **spec: Any) -> Manifest:
             [deployment("web", 1, template(nodeSelector={"gpu": "b200"})), H100, pool("l4", 1, {"gpu": "l4"})],
             'node-selector at spec.template.spec.nodeSelector.gpu: each pod needs 1 cpu; the nearest, "l4", does not take it: '
             "node selector gpu=b200: the node has gpu=l4. | "
-            "Correct spec.template.spec.nodeSelector (nodes have gpu h100 or l4).",
+            "Correct spec.template.spec.nodeSelector (nodes have gpu l4 or h100).",
         ),
         (
             [deployment("web", 1, template(nodeSelector={"disk": "ssd"})), CPU],
@@ -112,6 +123,18 @@ def gpus(count: int, **spec: Any) -> Manifest:
             [daemon_set("agent", template(containers=[container(memory="17Gi")])), CPU],
             'daemon-set-room at spec.template.spec: "cpu" has no room for its pod: it needs 17Gi memory, and 16Gi is free, 1Gi short. | '
             "Lower the pod's requests, or keep it off cpu by a node selector.",
+        ),
+        (
+            [deployment("web", 3, template(tolerations=[BRIEF], affinity=anti_affinity())), EVICTING],
+            'taint at spec.template.spec.tolerations.tolerationSeconds: each pod needs 1 cpu; the nearest, "brief", does not '
+            "take it: it tolerates the taint team:NoExecute for some seconds only. | "
+            "Tolerate team:NoExecute without tolerationSeconds.",
+        ),
+        (
+            [deployment("web", 1, template(containers=[container(cpu=5)], **SANDBOXED)), SANDBOX, CPU],
+            "resources at spec.template.spec.containers[0].resources.requests.cpu: each pod needs 6 cpu; "
+            'the nearest, "cpu", does not take it: it needs 6 cpu, and 4 is free, 2 short. | '
+            "Request at most 3 cpu besides the overhead.",
         ),
         (
             [deployment("web", 1, template())],
@@ -262,3 +285,10 @@ def test_a_refused_quota_is_not_taken_for_the_workload() -> None:
 )
 def test_numbers_verbs_and_lists(text: str, expected: str) -> None:
     assert text == expected
+
+
+def test_remedies_in_the_table_are_whole_sentences() -> None:
+    """A semicolon in a cell without quotes cuts the cell off."""
+    for row in rows("refusals.csv", "ml_foundations.planning.model", delimiter=";"):
+        assert row.keys() == {"name", "rule", "message", "remedy"}
+        assert row["remedy"].endswith((".", "}")) or not row["remedy"], row

@@ -32,6 +32,7 @@ from tests.planning.building import (
     stateful_set,
     template,
 )
+from tests.planning.remedies import applied, remains
 from tests.support.checkout import CHECKOUT
 
 NODES = pool("cpu", 2, {ZONE: "a", "disk": "ssd"})
@@ -1090,3 +1091,21 @@ def test_a_remedy_does_not_lead_to_what_planning_does_not_know(rule: str) -> Non
     unknown = [each for each in found(REMEDIES[rule]) if each == "beyond-planning" or each.startswith("unknown-")]
     assert rule not in found(REMEDIES[rule])
     assert unknown == (["beyond-planning"] if rule in LEFT_TO_DRIVERS else [])
+
+
+IN_OTHER_WORDS = {
+    *("bucket-identity", "bucket-sidecar", "competition", "critical-pods", "daemon-set-room", "device-claim"),
+    *("disk-type", "invalid", "limit-range-ratio", "no-nodes", "pod-security", "queued-nodes"),
+    *("runtime-class", "volume-binding", "volume-class", "volume-zone"),
+}
+"""Rules whose remedies tests do not apply, because they leave it open what to write."""
+
+
+@pytest.mark.parametrize("rule", EDGE)
+def test_a_remedy_of_an_error_removes_it(rule: str) -> None:
+    stack, _ = EDGE[rule]
+    errors = [each for each in judge(stack).findings if each.severity == "error"]
+    remedies = [(error, *remedy) for error in errors for remedy in applied(stack, error)]
+    assert bool(errors) == bool(remedies) or rule in IN_OTHER_WORDS
+    for error, words, documents in remedies:
+        assert not remains(error, judge(documents).findings), words

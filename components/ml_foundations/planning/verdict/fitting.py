@@ -357,7 +357,8 @@ class Fitting:
         elif least >= wanted:
             candidate.decide(Verdict.FITS)
         else:
-            self._decide_by_capacity(candidate, pod_set, pod, Capacity(least, most, "pod-affinity"), wanted)
+            rule = "pod-affinity" if pod.affinity else "topology-spread"
+            self._decide_by_capacity(candidate, pod_set, pod, Capacity(least, most, rule), wanted)
 
     def _place_loose(self, candidate: Candidate) -> None:
         """Place a JobSet of which nothing says that its pods need each other.

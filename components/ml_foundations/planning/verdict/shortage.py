@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ml_foundations.kubernetes import labels
-from ml_foundations.kubernetes.objects import items
-from ml_foundations.kubernetes.quantities import readable
+from ml_foundations.kubernetes.objects import items, section
+from ml_foundations.kubernetes.quantities import millis, readable
 from ml_foundations.kubernetes.tolerations import described_taint, untolerated_taints
 from ml_foundations.kubernetes.words import listed, names, number
 from ml_foundations.planning.model.decisions import Shortage
@@ -83,33 +83,42 @@ def _remedy(reason: Shortage, nearest: Place, found: Sequence[Refusal]) -> str:
     """The shortest way to the nearest pool."""
     pods, pod, name, rules = reason.pods, reason.pod, nearest.node.name, {refusal.rule for refusal in found}
     keys = [refusal.path.removeprefix("nodeSelector.") for refusal in found if refusal.rule == "node-selector"]
-    taints = untolerated_taints(items(pod.spec, "tolerations"), nearest.node.taints)
+    values = "; ".join(_values(reason, nearest, key) for key in keys)
+    lasting = [each for each in items(pod.spec, "tolerations") if each.get("tolerationSeconds") is None]
+    taints = listed(map(described_taint, untolerated_taints(lasting, nearest.node.taints)))
+    for_good = " without tolerationSeconds" if any("Seconds" in refusal.path for refusal in found) else ""
     is_unlabelled = any(f"has no {labels.GPU_PRODUCT}" in refusal.message for refusal in found)
     of_gpus = (
         f" (the GPU Operator gives nodes {labels.GPU_PRODUCT}; else say accelerator_label)" if is_unlabelled else ""
     )
     ways = {
-        "taint": f"tolerate {listed(map(described_taint, taints))}",
-        "node-selector": f"correct {pods.path}.nodeSelector ({'; '.join(_values(reason.places, key) for key in keys)})",
+        "taint": f"tolerate {taints}{for_good}",
+        "node-selector": f"correct {pods.path}.nodeSelector ({values})",
         "node-affinity": f"correct {pods.path}.affinity.nodeAffinity{of_gpus}",
         "node-name": f"remove {pods.path}.nodeName",
         "node-unschedulable": f"uncordon {name}",
         "shared-gpu": f"request 1 {labels.GPU_RESOURCE}",
-        "queued-nodes": "".join(each.remedy for each in found if each.rule == "queued-nodes").rstrip("."),
         "volume-zone": f"give {name} nodes in the volume's zone",
         "disk-type": "choose a storage class with a disk type that the machine attaches",
     }
     steps = [way for rule, way in ways.items() if rule in rules]
-    steps += [
-        f"request at most {readable(free, math.floor)} {resource}" if free else f"choose a pool that offers {resource}"
-        for resource, _, free in lacks(pod, nearest)
-    ]
+    steps += [each.remedy.rstrip(".") for each in found if each.remedy and each.rule not in ways]
+    overhead = millis(section(pod.spec, "overhead"))
+    for resource, _, free in lacks(pod, nearest):
+        own = overhead.get(resource, 0)
+        besides = " besides the overhead" if own else ""
+        at_most = f"request at most {readable(free - own, math.floor)} {resource}{besides}"
+        steps.append(at_most if free > own else f"choose a pool that offers {resource}")
     text = listed(steps) if steps else "free the node's host ports or loosen the anti-affinity"
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _values(places: Sequence[Place], key: str) -> str:
-    values = sorted({str(place.node.labels[key]) for place in places if key in place.node.labels})
+def _values(reason: Shortage, nearest: Place, key: str) -> str:
+    """Return the values of a label that a pod may select instead of its own, that of the nearest node first."""
+    own = section(reason.pod.spec, "nodeSelector").get(key)
+    near = nearest.node.labels.get(key)
+    others = {str(place.node.labels[key]) for place in reason.places if key in place.node.labels} - {own}
+    values = sorted(others, key=lambda value: (value != near, value))
     return f"nodes have {key} {' or '.join(values)}" if values else f"no node has {key}"
 
 

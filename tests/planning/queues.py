@@ -1,0 +1,71 @@
+"""Kueue's objects, and workloads that wait in its queues, for tests."""
+
+from typing import Any
+
+from tests.planning.building import GPU, Manifest, container, deployment, job, namespaced, pool, template
+
+FLAVOR = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "ResourceFlavor",
+    "metadata": {"name": "h100"},
+    "spec": {"nodeLabels": {"gpu": "h100"}, "tolerations": [{"operator": "Exists"}]},
+}
+LOCAL = namespaced("kueue.x-k8s.io/v1beta2", "LocalQueue", "training", spec={"clusterQueue": "team"})
+
+
+def cluster_queue(name: str = "team", gpus: int = 16, **quota: int) -> Manifest:
+    resources = [{"name": GPU, "nominalQuota": gpus, **quota}]
+    group = {"coveredResources": [GPU], "flavors": [{"name": "h100", "resources": resources}]}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "spec": {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": [group]},
+    }
+
+
+def queued(pods: int) -> Manifest:
+    train = job("train", pods, template(containers=[container(gpu=8)]), gang=True)
+    train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}
+    return train
+
+
+def flavor(name: str, gpus: int = 8) -> list[Manifest]:
+    """A flavor with a node of so many GPUs."""
+    made = {**FLAVOR, "metadata": {"name": name}, "spec": {"nodeLabels": {"gpu": name}}}
+    return [made, pool(name, 1, {"gpu": name}, gpu=str(gpus))]
+
+
+def offering(*flavors: str, name: str = "team", gpus: int = 8, **spec: Any) -> Manifest:
+    """A queue with as many GPUs of each flavor."""
+    made = cluster_queue(name)
+    offered = [{"name": each, "resources": [{"name": GPU, "nominalQuota": gpus}]} for each in flavors]
+    return {
+        **made,
+        "spec": {**made["spec"], "resourceGroups": [{"coveredResources": [GPU], "flavors": offered}], **spec},
+    }
+
+
+def waiting(made: Manifest, queue: str = "training") -> Manifest:
+    made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
+    return made
+
+
+def ring(*replicas: int) -> Manifest:
+    """A JobSet of pods with 8 GPUs each."""
+    made = job("ring", 1, template(containers=[container(gpu=8)]))["spec"] | {"completions": 1}
+    jobs = [
+        {"name": f"j{index}", "replicas": count, "template": {"spec": made}} for index, count in enumerate(replicas)
+    ]
+    return waiting(namespaced("jobset.x-k8s.io/v1alpha2", "JobSet", "ring", spec={"replicatedJobs": jobs}))
+
+
+def server(name: str, gpus: int, queue: str = "training") -> Manifest:
+    return waiting(
+        deployment(name, 1, template({"app": name}, [container(gpu=gpus)]), strategy={"type": "Recreate"}), queue
+    )
+
+
+def configured(text: str) -> Manifest:
+    """The ConfigMap that Kueue reads."""
+    return namespaced("v1", "ConfigMap", "kueue-manager-config", data={"controller_manager_config.yaml": text})
