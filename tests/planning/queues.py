@@ -24,6 +24,39 @@ def cluster_queue(name: str = "team", gpus: int = 16, **quota: int) -> Manifest:
     }
 
 
+def cohort(name: str, gpus: int, parent: str | None = None, **quota: int) -> Manifest:
+    """A Cohort with its own GPUs."""
+    groups = cluster_queue(gpus=gpus, **quota)["spec"]["resourceGroups"]
+    spec = {"resourceGroups": groups} | ({"parentName": parent} if parent else {})
+    return {**FLAVOR, "kind": "Cohort", "metadata": {"name": name}, "spec": spec}
+
+
+def of_cohort(name: str, queue: Manifest) -> Manifest:
+    """A queue in another cohort."""
+    queue["spec"]["cohortName"] = name
+    return queue
+
+
+BORROWING: list[tuple[list[Manifest], bool]] = [
+    ([cluster_queue()], False),
+    ([cluster_queue(), cluster_queue("other", 8)], True),
+    ([cluster_queue(borrowingLimit=7), cluster_queue("other", 8)], False),
+    ([cluster_queue(), cluster_queue("other", 8, lendingLimit=7)], False),
+    ([cluster_queue(), of_cohort("others", cluster_queue("other", 8))], False),
+    ([cluster_queue(), cohort("all", 8)], True),
+    ([cluster_queue(), cohort("all", 7)], False),
+    ([cluster_queue(borrowingLimit=7), cohort("all", 8)], False),
+    ([cluster_queue(), cohort("all", 0, "root"), cohort("root", 8)], True),
+    ([cluster_queue(), cohort("all", 4, "root"), cohort("root", 3)], False),
+    ([cluster_queue(), cohort("all", 0, "root", borrowingLimit=7), cohort("root", 8)], False),
+    ([cluster_queue(), cohort("all", 0, "root"), cohort("others", 8, "root")], True),
+    ([cluster_queue(), cohort("all", 0, "root"), cohort("others", 8, "root", lendingLimit=7)], False),
+    ([cluster_queue(), cohort("all", 0, "root"), cohort("others", 0, "root"), of_cohort("others", cluster_queue("other", 8))], True),
+    ([cluster_queue(), cohort("all", 0, "root"), cohort("others", 4, "root", lendingLimit=7), of_cohort("others", cluster_queue("other", 8))], False),
+]  # fmt: skip
+"""ClusterQueues and Cohorts, and whether 24 GPUs are available in the ClusterQueue with a quota of 16."""
+
+
 def queued(pods: int) -> Manifest:
     train = job("train", pods, template(containers=[container(gpu=8)]), gang=True)
     train["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "training"}

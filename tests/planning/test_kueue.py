@@ -20,9 +20,11 @@ from tests.planning.building import (
     template,
 )
 from tests.planning.queues import (
+    BORROWING,
     FLAVOR,
     LOCAL,
     cluster_queue,
+    cohort,
     configured,
     flavor,
     offering,
@@ -35,19 +37,15 @@ from tests.planning.queues import (
 NODES = pool("h100", 4, {"gpu": "h100"}, [{"key": "reserved", "effect": "NoSchedule"}], gpu="8")
 
 
-@pytest.mark.parametrize(
-    ("pods", "queues", "expected"),
-    [
-        (2, [cluster_queue()], Verdict.FITS),
-        (3, [cluster_queue()], Verdict.CANNOT_FIT),
-        (3, [cluster_queue(), cluster_queue("other", 8)], Verdict.FITS),
-        (3, [cluster_queue(borrowingLimit=7), cluster_queue("other", 8)], Verdict.CANNOT_FIT),
-        (3, [cluster_queue(), cluster_queue("other", 8, lendingLimit=7)], Verdict.CANNOT_FIT),
-        (2, [], Verdict.UNDETERMINED),
-    ],
-)
-def test_quotas_of_a_queue_and_what_it_borrows(pods: int, queues: list[Manifest], expected: Verdict) -> None:
-    assert judge([queued(pods), FLAVOR, LOCAL, NODES, *queues]).workloads[0].verdict is expected
+@pytest.mark.parametrize(("queues", "is_enough"), BORROWING)
+def test_quotas_of_a_queue_and_what_it_borrows(queues: list[Manifest], is_enough: bool) -> None:
+    expected = Verdict.FITS if is_enough else Verdict.CANNOT_FIT
+    assert judge([queued(3), FLAVOR, LOCAL, NODES, *queues]).workloads[0].verdict is expected
+    assert judge([queued(2), FLAVOR, LOCAL, NODES, *queues]).workloads[0].verdict is Verdict.FITS
+
+
+def test_a_queue_that_is_not_declared() -> None:
+    assert judge([queued(2), FLAVOR, LOCAL, NODES]).workloads[0].verdict is Verdict.UNDETERMINED
 
 
 @pytest.mark.parametrize(
@@ -191,19 +189,20 @@ def test_kueue_counts_the_template_of_a_job_and_the_pods_of_a_deployment(kind: s
 
 
 @pytest.mark.parametrize(
-    ("spec", "gpus", "expected"),
+    ("lender", "spec"),
     [
-        ({}, 8, Verdict.FITS),
-        ({}, 7, Verdict.CANNOT_FIT),
-        ({"parentName": "root"}, 7, Verdict.UNDETERMINED),
-        ({"fairSharing": {"weight": UNKNOWN}}, 7, Verdict.UNDETERMINED),
+        (UNKNOWN, {}),
+        ("all", {"parentName": "all"}),
+        ("all", {"fairSharing": {"weight": UNKNOWN}}),
+        ("other", {"parentName": UNKNOWN}),
+        ("other", {"parentName": "all", "fairSharing": {"weight": UNKNOWN}}),
     ],
 )
-def test_a_cohort_lends_its_own_quota(spec: Manifest, gpus: int, expected: Verdict) -> None:
-    groups = cluster_queue(gpus=gpus)["spec"]["resourceGroups"]
-    cohort = {**FLAVOR, "kind": "Cohort", "metadata": {"name": "all"}, "spec": {"resourceGroups": groups, **spec}}
-    documents = [queued(3), FLAVOR, LOCAL, NODES, cluster_queue(), cohort]
-    assert judge(documents).workloads[0].verdict is expected
+def test_cohorts_above_each_other_or_with_unknown_values(lender: Any, spec: Manifest) -> None:
+    made = cohort(lender, 7)
+    made["spec"] |= spec
+    documents = [queued(3), FLAVOR, LOCAL, NODES, cluster_queue(), made]
+    assert judge(documents).workloads[0].verdict is Verdict.UNDETERMINED
 
 
 @pytest.mark.parametrize(("least", "is_short"), [("2", False), ("3", True), ("many", True)])

@@ -8,7 +8,7 @@ from ml_foundations.kubernetes.quantities import Amounts, millis, readable, time
 from ml_foundations.kubernetes.trees import UNKNOWN
 from ml_foundations.kubernetes.words import names, verb
 from ml_foundations.planning.api_server.cluster import Cluster
-from ml_foundations.planning.api_server.queues import quota_of
+from ml_foundations.planning.api_server.cohorts import quota_of
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import is_extended
 
@@ -42,7 +42,7 @@ def overpromised(cluster: Cluster) -> Iterable[Refusal]:
 def _nominal(queue: Manifest, flavor: str | None = None) -> Amounts:
     """The nominal quotas of a queue by resource, of one flavor or of all."""
     return total(
-        {name: quota_of(offered, name)[0]}
+        {name: quota_of(offered, name).nominal}
         for group in items(section(queue, "spec"), "resourceGroups")
         for offered in items(group, "flavors")
         if flavor in (None, offered.get("name"))

@@ -6,10 +6,11 @@ from typing import Any
 
 from ml_foundations.catalog.kueue import PROVISIONING_CLASS
 from ml_foundations.kubernetes.objects import Manifest, items, name_of, namespace_of, section
-from ml_foundations.kubernetes.quantities import Amounts, format_milli, milli
+from ml_foundations.kubernetes.quantities import Amounts, format_milli
 from ml_foundations.kubernetes.selectors import REQUIRED, required_node_affinity, selects, selects_node
 from ml_foundations.kubernetes.tolerations import untolerated_taints
 from ml_foundations.kubernetes.trees import unknown_paths
+from ml_foundations.planning.api_server.cohorts import Cohorts, flavors_of
 from ml_foundations.planning.model.decisions import Draw
 from ml_foundations.planning.model.refusals import Refusal, told
 from ml_foundations.planning.model.resources import PODS, pod_requests
@@ -23,11 +24,10 @@ class Queues:
     def __init__(self, by_kind: Mapping[str, Sequence[Manifest]]) -> None:
         self._local = {(namespace_of(queue), name_of(queue)): queue for queue in by_kind.get("LocalQueue", ())}
         self._cluster = {name_of(queue): queue for queue in by_kind.get("ClusterQueue", ())}
-        self._cohorts = {name_of(cohort): cohort for cohort in by_kind.get("Cohort", ())}
+        self._cohorts = Cohorts(self._cluster.values(), by_kind.get("Cohort", ()))
         self._flavors = {name_of(flavor): flavor for flavor in by_kind.get("ResourceFlavor", ())}
         self._checks = {name_of(check): check for check in by_kind.get("AdmissionCheck", ())}
         counting = [each["resources"] for each in by_kind.get("Configuration", ())]
-        self._known: dict[tuple[str, str, str], int] = {}
         self._is_unknown = any(any(unknown_paths(each)) for each in counting)
         known = [] if self._is_unknown else counting
         self._excluded = tuple(prefix for each in known for prefix in each.get("excludeResourcePrefixes") or ())
@@ -57,7 +57,7 @@ class Queues:
 
     def _checks_of(self, queue: Manifest, template: Manifest | None = None) -> Iterable[str]:
         """The AdmissionChecks of a ClusterQueue; those for flavors that take pods of a template."""
-        spec, flavors = section(queue, "spec"), [(flavor["name"], group) for group, flavor in _flavors_of(queue)]
+        spec, flavors = section(queue, "spec"), [(flavor["name"], group) for group, flavor in flavors_of(queue)]
         taken = {name for name, group in flavors if template is None or self._takes_pods(name, group, template)}
         checks = items(section(spec, "admissionChecksStrategy"), "admissionChecks")
         named = (each["name"] for each in checks if not each.get("onFlavors") or taken & {*each["onFlavors"]})
@@ -82,7 +82,7 @@ class Queues:
 
     def not_known(self, queue: Manifest) -> Iterable[Refusal]:
         """What a ClusterQueue admits nothing without, where it is not declared: flavors, and checks of Kueue's own."""
-        flavors = {flavor["name"]: group for group, flavor in _flavors_of(queue)}
+        flavors = {flavor["name"]: group for group, flavor in flavors_of(queue)}
         known = {n for n, check in self._checks.items() if section(check, "spec").get("controllerName") == _REQUESTER}
         missing = [f"ResourceFlavor {name}" for name in flavors if name not in self._flavors]
         missing += [f"AdmissionCheck {name} of {_REQUESTER}" for name in self._checks_of(queue) if name not in known]
@@ -92,7 +92,7 @@ class Queues:
     def refusals(self, draws: Iterable[Draw]) -> Iterable[Refusal]:
         """Resources of which no flavor that takes a template has enough, beside what the draws before it take."""
         taken, draws = Counter[tuple[str, str, str]](), [*draws]
-        certain = not any(self._may_borrow_elsewhere(queue) for queue, *_ in draws)
+        certain = not any(self._cohorts.is_unknown(queue) for queue, *_ in draws)
         for queue, path, spec, requests in draws:
             covered: set[str] = set()
             for group in items(section(queue, "spec"), "resourceGroups"):
@@ -101,7 +101,7 @@ class Queues:
                 flavors = [
                     f["name"] for f in items(group, "flavors") if names and self._takes_pods(f["name"], group, spec)
                 ]
-                left = {(f, name): self._left(queue, f, name, taken) for f in flavors for name in names}
+                left = {(f, name): self._cohorts.available(queue, f, name, taken) for f in flavors for name in names}
                 fitting = [f for f in flavors if all(requests[name] <= left[f, name] for name in names)]
                 sure = [name for name in names if not self._may_change(name)]
                 if flavors and not any(all(requests[name] <= left[f, name] for name in sure) for f in flavors):
@@ -128,17 +128,11 @@ class Queues:
         queue, _, template, requests = draw
         groups = items(section(queue, "spec"), "resourceGroups")
         group = next((each for each in groups if resource in _covered(each, requests)), None)
-        if group is None or self._may_change(resource) or self._may_borrow_elsewhere(queue):
+        if group is None or self._may_change(resource) or self._cohorts.is_unknown(queue):
             return None
         names = [each["name"] for each in items(group, "flavors")]
         flavors = frozenset(name for name in names if self._takes_pods(name, group, template))
-        return name_of(queue), flavors, sum(self._most(queue, name, resource) for name in flavors)
-
-    def _may_borrow_elsewhere(self, queue: Manifest) -> bool:
-        """Return whether the queue's Cohort has a parent or unknown values, whose quotas are not counted here."""
-        cohort = self._cohorts.get(_cohort(queue) or "", {})
-        spec = section(cohort, "spec")
-        return bool(spec.get("parentName") or spec.get("parent") or any(unknown_paths(cohort)))
+        return name_of(queue), flavors, sum(self._cohorts.available(queue, name, resource) for name in flavors)
 
     def admitted(self, spec: Manifest, draw: Draw) -> list[Manifest]:
         """Return a pod's spec with the labels and tolerations of each flavor that has enough, or else that takes it.
@@ -174,36 +168,11 @@ class Queues:
             flavor["name"]
             for flavor in items(group, "flavors")
             if self._takes_pods(flavor["name"], group, template)
-            and all(requests[name] <= self._most(queue, flavor["name"], name) for name in _covered(group, requests))
+            and all(
+                requests[name] <= self._cohorts.available(queue, flavor["name"], name)
+                for name in _covered(group, requests)
+            )
         ]
-
-    def _most(self, queue: Manifest, flavor: str, resource: str) -> int:
-        """Return what a queue has of a flavor at most."""
-        # To add it up again for each of 2,000 Jobs in 20 queues doubles the time of judging them.
-        key = name_of(queue), flavor, resource
-        if key not in self._known:
-            self._known[key] = self._left(queue, flavor, resource, {})
-        return self._known[key]
-
-    def _left(self, queue: Manifest, flavor: str, resource: str, taken: Mapping[tuple[str, str, str], int]) -> int:
-        """What a queue has left of a flavor at most: its own, and what the others of its cohort lend."""
-        near = [q for q in self._cluster.values() if q is queue or (_cohort(q) and _cohort(q) == _cohort(queue))]
-        quotas = {name_of(q): quota_of(f, resource) for q in near for _, f in _flavors_of(q) if f["name"] == flavor}
-        cohort = self._cohorts.get(_cohort(queue) or "", {})
-        offered = [] if any(unknown_paths(cohort)) else _flavors_of(cohort)
-        used = {name: taken.get((name, flavor, resource), 0) for name in quotas}
-        lenders = (quota_of(f, resource) for _, f in offered if f["name"] == flavor)
-        quotas |= {f"Cohort {index}": lender for index, lender in enumerate(lenders)}  # no queue's name has a space
-        free = sum(own for own, _, _ in quotas.values()) - sum(used.values())
-        own, limit, _ = quotas.pop(name_of(queue))
-        lent = sum(nominal if lending is None else min(nominal, lending) for nominal, _, lending in quotas.values())
-        most = own + (lent if limit is None else min(lent, limit))
-        return max(0, most - sum(used.values()), min(free, own - used[name_of(queue)]))
-
-
-def _flavors_of(queue: Manifest) -> list[tuple[Manifest, Manifest]]:
-    groups = items(section(queue, "spec"), "resourceGroups")
-    return [(group, flavor) for group in groups for flavor in items(group, "flavors")]
 
 
 def _with(flavor: Manifest, spec: Manifest) -> Manifest:
@@ -231,22 +200,7 @@ def _refused(queue: Manifest, path: str, resource: str, wanted: int, most: int, 
     return told("queue-quota", path, certain=certain, resource=resource, queue=name_of(queue), **amounts)
 
 
-def _cohort(queue: Manifest) -> str | None:
-    spec = section(queue, "spec")
-    return spec.get("cohortName") or spec.get("cohort")
-
-
 def _covered(group: Manifest, requests: Amounts) -> list[str]:
     """The resources of a group that are requested."""
     covered: list[str] = group.get("coveredResources") or []
     return [name for name in covered if name in requests]
-
-
-def quota_of(flavor: Manifest, resource: str) -> tuple[int, int | None, int | None]:
-    """Nominal quota, borrowing limit and lending limit of a resource, in thousandths."""
-    for quota in items(flavor, "resources"):
-        if quota.get("name") == resource:
-            limits = [quota.get(key) for key in ("borrowingLimit", "lendingLimit")]
-            borrowing, lending = (None if limit is None else milli(limit) for limit in limits)
-            return milli(quota.get("nominalQuota", 0)), borrowing, lending
-    return 0, None, None

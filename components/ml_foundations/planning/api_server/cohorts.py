@@ -1,0 +1,139 @@
+"""The tree of Kueue's ClusterQueues and Cohorts: what a queue may use of a resource, its own and what others lend.
+
+Follows pkg/cache/scheduler/resource_node.go of Kueue v0.19.2.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from ml_foundations.kubernetes.objects import Manifest, items, name_of, section
+from ml_foundations.kubernetes.quantities import milli
+from ml_foundations.kubernetes.trees import Unknown, unknown_paths
+
+Taken = Mapping[tuple[str, str, str], int]
+"""What ClusterQueues use already, by their name, the flavor and the resource, in thousandths."""
+NOTHING: Taken = MappingProxyType({})
+
+
+class Quota(NamedTuple):
+    """What a ClusterQueue or a Cohort has of a resource, in thousandths; without a limit, all may move."""
+
+    nominal: int = 0
+    borrowing: int | None = None
+    lending: int | None = None
+
+
+@dataclass
+class _Node:
+    """A ClusterQueue or a Cohort; a Cohort that is not declared has no quotas."""
+
+    manifest: Manifest
+    parent: "_Node | None" = None
+    children: "list[_Node]" = field(default_factory=list["_Node"])
+
+    @property
+    def root(self) -> "_Node":
+        return self.parent.root if self.parent else self
+
+    @property
+    def is_unknown(self) -> bool:
+        return self.manifest.get("kind") == "Cohort" and any(unknown_paths(self.manifest))
+
+
+class Cohorts:
+    """The ClusterQueues and the Cohorts that they are in."""
+
+    def __init__(self, queues: Iterable[Manifest], cohorts: Iterable[Manifest]) -> None:
+        self._queues = {name_of(queue): _Node(queue) for queue in queues}
+        self._cohorts = {name_of(cohort): _Node(cohort) for cohort in cohorts}
+        self._most: dict[tuple[str, str, str], int] = {}
+        declared = [*self._cohorts.values()]
+        # A Cohort without a known name and parent, or with itself above it, may lend to any queue.
+        self._is_open = not all([self._join(node) for node in [*self._queues.values(), *declared]])
+        self._unknown = {id(node.root) for node in declared if node.is_unknown}
+
+    def _join(self, node: _Node) -> bool:
+        """Put a node below its parent, and return whether that was possible."""
+        if Unknown in map(type, (name_of(node.manifest), node.manifest.get("spec"))):
+            return False
+        spec = section(node.manifest, "spec")
+        name = next((spec[key] for key in ("cohortName", "cohort", "parentName", "parent") if spec.get(key)), None)
+        if name is None:
+            return True
+        parent = self._cohorts.setdefault(name, _Node({})) if isinstance(name, str) else node
+        if parent.root is node:
+            return False
+        node.parent = parent
+        parent.children.append(node)
+        return True
+
+    def is_unknown(self, queue: Manifest) -> bool:
+        """Return whether what others lend to a queue is not known."""
+        return self._is_open or id(self._queues[name_of(queue)].root) in self._unknown
+
+    def available(self, queue: Manifest, flavor: str, resource: str, taken: Taken = NOTHING) -> int:
+        """Return how much of a resource in a flavor a queue may still use, in thousandths."""
+        key = name_of(queue), flavor, resource
+        if taken or key not in self._most:
+            found = max(0, _Resource(flavor, resource, taken).available(self._queues[name_of(queue)]))
+            if taken:
+                return found
+            # To add it up again for each of 2,000 Jobs in 20 queues doubles the time of judging them.
+            self._most[key] = found
+        return self._most[key]
+
+
+class _Resource(NamedTuple):
+    """A resource in a flavor, and what queues use of it."""
+
+    flavor: str
+    name: str
+    taken: Taken
+
+    def available(self, node: _Node) -> int:
+        quota, subtree, local, used = self._quota(node), self._subtree(node), self._local(node), self._used(node)
+        if node.parent is None:
+            return subtree - used
+        shared = self.available(node.parent)
+        if quota.borrowing is not None:
+            shared = min(shared, subtree - local - max(0, used - local) + quota.borrowing)
+        return max(0, local - used) + shared
+
+    def _quota(self, node: _Node) -> Quota:
+        flavors = [] if node.is_unknown else flavors_of(node.manifest)
+        own = (quota_of(each, self.name) for _, each in flavors if each["name"] == self.flavor)
+        return next(own, Quota())
+
+    def _subtree(self, node: _Node) -> int:
+        """Return the quota of a node, with what its children lend."""
+        lent = (self._subtree(child) - self._local(child) for child in node.children)
+        return self._quota(node).nominal + sum(lent)
+
+    def _local(self, node: _Node) -> int:
+        """Return the quota that a node keeps for itself."""
+        lending = self._quota(node).lending
+        return 0 if lending is None else max(0, self._subtree(node) - lending)
+
+    def _used(self, node: _Node) -> int:
+        """Return what is used of a node's quota: of its children, what they do not keep for themselves."""
+        if node.manifest.get("kind") == "ClusterQueue":
+            return self.taken.get((name_of(node.manifest), self.flavor, self.name), 0)
+        return sum(max(0, self._used(child) - self._local(child)) for child in node.children)
+
+
+def flavors_of(queue: Manifest) -> list[tuple[Manifest, Manifest]]:
+    """Return the flavors of a ClusterQueue or a Cohort, each with its resource group."""
+    groups = items(section(queue, "spec"), "resourceGroups")
+    return [(group, flavor) for group in groups for flavor in items(group, "flavors")]
+
+
+def quota_of(flavor: Manifest, resource: str) -> Quota:
+    """Return the quota of a resource in one flavor."""
+    for quota in items(flavor, "resources"):
+        if quota.get("name") == resource:
+            limits = [quota.get(key) for key in ("borrowingLimit", "lendingLimit")]
+            borrowing, lending = (None if limit is None else milli(limit) for limit in limits)
+            return Quota(milli(quota.get("nominalQuota", 0)), borrowing, lending)
+    return Quota()
