@@ -103,7 +103,7 @@ class Oracle:
         Raises:
             OracleError: an object that workloads need was refused, or the batch did not settle.
         """
-        documents = [document for case in cases for document in _expanded(case)]
+        documents = [document for case in cases for document in expanded(case)]
         await self._prepare(documents)
         workloads = [document for document in documents if document["kind"] in WORKLOAD_KINDS]
         order.shuffle(workloads)
@@ -282,7 +282,7 @@ def _place(document: Document) -> tuple[str, str]:
 # --- Documents as the cluster gets them
 
 
-def _expanded(documents: Iterable[Document]) -> list[Document]:
+def expanded(documents: Iterable[Document]) -> list[Document]:
     """Templates become nodes, and pods are kept from finishing."""
     result: list[Document] = []
     for document in documents:

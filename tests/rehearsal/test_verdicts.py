@@ -1,0 +1,408 @@
+"""What the real Kueue, JobSet and API server do with documents, and the proof's verdict on the same documents."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import yaml
+from ml_foundations.catalog.kueue import FRAMEWORKS
+from ml_foundations.component.data import yaml_file
+from ml_foundations.planning import Verdict
+from ml_foundations.planning.input.documents import read
+from ml_foundations.planning.verdict.program import judge_documents
+from ml_foundations.rehearsal.access import Access
+from ml_foundations.rehearsal.api import Api, ApiError
+from ml_foundations.rehearsal.control_plane import controllers, kwok
+from ml_foundations.rehearsal.layout import Rehearsal
+from ml_foundations.rehearsal.plugins.kubernetes.client import Client
+from ml_foundations.rehearsal.tools.toolchain import Tools
+
+from tests.differential.oracle import expanded
+from tests.planning.building import (
+    GPU,
+    Manifest,
+    container,
+    deployment,
+    job,
+    limit_range,
+    namespaced,
+    node,
+    quota,
+    template,
+)
+from tests.planning.job_sets import ALONE, PREFIX, RACKS, job_set
+from tests.planning.job_sets import node as rack
+from tests.planning.queues import (
+    BORROWING,
+    FLAVOR,
+    LOCAL,
+    cluster_queue,
+    configured,
+    flavor,
+    offering,
+    queued,
+    ring,
+    waiting,
+)
+from tests.support.checkout import CHECKOUT
+from tests.support.project import delete
+from tests.support.waiting import until
+
+FITS, CANNOT_FIT, UNDETERMINED = Verdict.FITS, Verdict.CANNOT_FIT, Verdict.UNDETERMINED
+PUBLIC = CHECKOUT / "tests" / "planning" / "public"
+LONGEST_SECONDS = 30
+QUIET_SECONDS = 2
+"""Within them Kueue and the scheduler have tried again what waits."""
+OF_TEAMS = {
+    "matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kueue-system"]}
+    ]
+}
+SIDECAR = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: sidecar}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  matchConditions:
+    - {name: annotated, expression: "object.metadata.?annotations[?'gke-gcsfuse/volumes'].orValue('') == 'true'"}
+  mutations:
+    - patchType: JSONPatch
+      jsonPatch:
+        expression: >-
+          [JSONPatch{op: "add", path: "/spec/containers/-", value: dyn({"name": dyn("gke-gcsfuse-sidecar"),
+          "image": dyn("i"), "resources": dyn({"requests": {"cpu": "250m", "memory": "256Mi"}})})}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: sidecar}
+spec: {policyName: sidecar}
+"""
+"""What GKE's webhook for buckets does: it adds a container to pods, and to no template."""
+
+
+@dataclass
+class Replica:
+    """A control plane with Kueue and JobSet, and the objects of a test."""
+
+    rehearsal: Rehearsal
+    tools: Tools
+    api: Api
+    client: Client
+    created: list[Manifest] = field(default_factory=list[Manifest])
+    refused: list[str] = field(default_factory=list[str])
+
+    def configure_kueue(self, text: str = "{}") -> None:
+        """Run Kueue for all kinds, with more of its configuration."""
+        frameworks = dict.fromkeys(name for names in FRAMEWORKS.values() for name in names)
+        config = yaml_file("tenancy", "kueue_config.yaml") | {"integrations": {"frameworks": list(frameworks)}}
+        config |= {"managedJobsNamespaceSelector": OF_TEAMS, **yaml.safe_load(text)}
+        values = {"managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config)}}
+        controllers.start(self.rehearsal, self.tools, controllers.KUEUE, values)
+
+    def create(self, documents: Iterable[Manifest]) -> None:
+        """Create objects as a user does, workloads last, with nodes that kwok plays and pods that do not end."""
+        found = [_played(each) for each in expanded(documents)]
+        for name in {_namespace(each) for each in found}:
+            self.api.ensure("/api/v1/namespaces", {"metadata": {"name": name}})
+            account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+            until(lambda path=account: self.api.find(path) is not None)
+        for document in sorted(found, key=_is_workload):
+            if _is_workload(document):
+                until(self._is_ready, "queues, quotas and nodes")
+            if document["kind"] not in ("Namespace", "ConfigMap"):
+                self._create(document)
+
+    def _create(self, document: Manifest) -> None:
+        try:
+            self.created.append(self.client.create(document))
+        except ApiError as error:
+            self.refused.append(str(error))
+
+    def _is_ready(self) -> bool:
+        """Return whether queues and nodes take workloads, and quotas count."""
+        live = [self.client.get(each) or {} for each in self.created]
+        status: dict[str, list[Manifest]] = defaultdict(list)
+        for each in live:
+            status[each["kind"]].append(each.get("status", {}))
+        active = [_holds(each, "Active") for kind in ("ClusterQueue", "LocalQueue") for each in status[kind]]
+        taints = [each["spec"].get("taints", []) for each in live if each["kind"] == "Node"]
+        are_nodes_ready = not any("node.kubernetes.io/not-ready" in str(each) for each in taints)
+        return all(active) and are_nodes_ready and all("hard" in each for each in status["ResourceQuota"])
+
+    def _listed(self, path: str) -> list[Manifest]:
+        names = {_namespace(each) for each in self.created}
+        return [each for name in names for each in self.api.get(path.format(f"namespaces/{name}"))["items"]]
+
+    def placed(self) -> list[Manifest]:
+        """Return the pods that have a node."""
+        return [pod for pod in self._listed("/api/v1/{}/pods") if pod["spec"].get("nodeName")]
+
+    def reasons(self) -> str:
+        """Return what Kueue, the scheduler, controllers and the API server report about what does not run."""
+        waiting = [*self._listed("/apis/kueue.x-k8s.io/v1beta2/{}/workloads"), *self._listed("/api/v1/{}/pods")]
+        conditions = [item for each in waiting for item in each.get("status", {}).get("conditions", [])]
+        messages = [each.get("message", "") for each in conditions if each["status"] == "False"]
+        events = [each["message"] for each in self._listed("/api/v1/{}/events") if each["type"] == "Warning"]
+        return "\n".join([*self.refused, *messages, *events])
+
+    def clear(self) -> None:
+        """Delete the objects of the test, the last one first."""
+        for document in reversed(self.created):
+            delete(self.client, document)
+        until(lambda: not self._listed("/api/v1/{}/pods"))
+        for name in {_namespace(each) for each in self.created}:
+            self.api.delete(f"/api/v1/namespaces/{name}/events")
+        self.created.clear()
+        self.refused.clear()
+
+
+def _namespace(document: Manifest) -> str:
+    return document["metadata"].get("namespace", "default")
+
+
+def _is_workload(document: Manifest) -> bool:
+    return document["kind"] in ("Pod", "Job", "JobSet", "Deployment", "PersistentVolumeClaim")
+
+
+def _holds(status: Manifest, condition: str) -> bool:
+    return any((each["type"], each["status"]) == (condition, "True") for each in status.get("conditions", []))
+
+
+def _played(value: Any) -> Any:
+    """Return a document for kwok: a node is played, and pods do not end."""
+    if isinstance(value, list):
+        return [_played(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    copied = {key: _played(each) for key, each in value.items()}
+    added = {"kwok.x-k8s.io/node": "fake"} if copied.get("kind") == "Node" else {}
+    if "containers" in (copied.get("spec") or {}):
+        added = {"pod-complete.stage.kwok.x-k8s.io/delay": "24h"}
+    if added:
+        metadata = copied.get("metadata") or {}
+        copied["metadata"] = {**metadata, "annotations": {**(metadata.get("annotations") or {}), **added}}
+    return copied
+
+
+@pytest.fixture(scope="module")
+def running(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    rehearsal = Rehearsal.of("t", tmp_path_factory.mktemp("verdicts"))
+    rehearsal.make()
+    try:
+        kwok.start(rehearsal, tools)
+        api = Api(Access(rehearsal.kubeconfig))
+        replica = Replica(rehearsal, tools, api, Client(api))
+        controllers.start(rehearsal, tools, controllers.JOBSET, {})
+        replica.configure_kueue()
+        for policy in yaml.safe_load_all(SIDECAR):
+            replica.client.create(policy)
+        yield replica
+    finally:
+        controllers.stop(rehearsal)
+        kwok.delete(rehearsal)
+
+
+@pytest.fixture
+def replica(running: Replica) -> Iterator[Replica]:
+    yield running
+    running.clear()
+
+
+def check(replica: Replica, documents: list[Manifest], pods: int, waits_for: str, expected: Verdict) -> None:
+    """Compare what becomes of documents with the verdict on them."""
+    replica.create(documents)
+    deadline = time.monotonic() + LONGEST_SECONDS
+    while len(replica.placed()) != pods or waits_for not in replica.reasons():
+        assert time.monotonic() < deadline, f"{len(replica.placed())} pods have a node: {replica.reasons()}"
+        time.sleep(0.2)
+    if waits_for or not pods:
+        time.sleep(QUIET_SECONDS)
+        assert len(replica.placed()) == pods
+    verdicts = judge_documents(documents)
+    assert verdicts.stack is expected, [each.message for each in verdicts.findings]
+
+
+NODES = flavor("h100")[1]
+NODES["metadata"]["annotations"] = {"ml-foundations/max-nodes": "4"}
+
+
+def with_bucket(kind: str) -> Manifest:
+    """A workload in a queue, whose pods GKE changes."""
+    pods = template({"app": "train"}, [container(gpu=8)])
+    pods["metadata"]["annotations"] = {"gke-gcsfuse/volumes": "true"}
+    match kind:
+        case "Pod":
+            made = waiting(namespaced("v1", "Pod", "train", spec=pods["spec"]))
+            made["metadata"]["annotations"] = pods["metadata"]["annotations"]
+            return made
+        case "Deployment":
+            return waiting(deployment("train", 1, pods, strategy={"type": "Recreate"}))
+        case "JobSet":
+            train = ring(1)
+            of_job = train["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+            of_job["metadata"] = pods["metadata"]
+            return train
+        case _:
+            return waiting(job("train", 1, pods))
+
+
+UNCOVERED = "unavailable in ClusterQueue"
+
+
+@pytest.mark.parametrize(
+    ("kind", "pods", "waits_for", "expected"),
+    [
+        ("Job", 1, "", FITS),
+        ("JobSet", 1, "", FITS),
+        ("Deployment", 0, UNCOVERED, CANNOT_FIT),
+        ("Pod", 0, UNCOVERED, CANNOT_FIT),
+    ],
+)
+def test_kueue_counts_templates_of_jobs_and_pods_of_others(
+    replica: Replica, kind: str, pods: int, waits_for: str, expected: Verdict
+) -> None:
+    nodes = node("h100", {"gpu": "h100", "cloud.google.com/gke-nodepool": "h100"}, gpu="8")
+    nodes["status"]["allocatable"]["ephemeral-storage"] = "80Gi"
+    check(replica, [FLAVOR, cluster_queue(), LOCAL, nodes, with_bucket(kind)], pods, waits_for, expected)
+
+
+DEFAULTS = limit_range({"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "1"}})
+
+
+def test_kueue_counts_the_defaults_of_templates(replica: Replica) -> None:
+    check(replica, [FLAVOR, cluster_queue(), LOCAL, NODES, DEFAULTS, queued(1)], 0, UNCOVERED, CANNOT_FIT)
+
+
+def public(name: str) -> list[Manifest]:
+    return [{**each} for each in read((PUBLIC / f"{name}.yaml").read_text(), name)]
+
+
+TOO_LITTLE = "insufficient quota for nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(("queues", "is_enough"), BORROWING)
+def test_what_a_queue_borrows(replica: Replica, queues: list[Manifest], is_enough: bool) -> None:
+    pods, waits_for, expected = (3, "", FITS) if is_enough else (0, TOO_LITTLE, CANNOT_FIT)
+    check(replica, [FLAVOR, LOCAL, NODES, *queues, queued(3)], pods, waits_for, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "pods", "waits_for", "expected"),
+    [
+        ("cohort-own-quota", 6, "", FITS),
+        ("jobset-in-turns", 4, "Insufficient cpu", UNDETERMINED),
+        ("queue-priority-missing", 0, "", UNDETERMINED),
+        ("queue-with-bucket", 2, "", FITS),
+        ("quota-bare-gpu", 1, "", FITS),
+        ("quota-limits-gpu", 1, "", FITS),
+        ("refused-by-queue-and-nodes", 0, "insufficient quota", CANNOT_FIT),
+    ],
+)
+def test_public_cases(replica: Replica, name: str, pods: int, waits_for: str, expected: Verdict) -> None:
+    check(replica, public(name), pods, waits_for, expected)
+
+
+@pytest.mark.parametrize(("least", "pods", "waits_for"), [("2", 2, ""), ("3", 0, TOO_LITTLE)])
+def test_kueue_starts_a_job_with_its_minimum(replica: Replica, least: str, pods: int, waits_for: str) -> None:
+    train = queued(4)
+    train["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": least}
+    documents = [FLAVOR, LOCAL, NODES, cluster_queue(), train]
+    check(replica, documents, pods, waits_for, UNDETERMINED)
+    rules = {each.rule for each in judge_documents(documents).findings}
+    assert ("queue-quota" in rules) == bool(waits_for)
+
+
+TRAINING = job("train", 1, template(containers=[container(gpu=4, cpu=1)]))
+UNCOUNTED = (
+    *(GPU, f"limits.{GPU}", "google.com/tpu", "requests.alpha.kubernetes.io/nvidia-gpu"),
+    *("fast.storageclass.storage.k8s.io/storage", "count/deployments", "count/job", "count/pod", "count/nodes"),
+)
+CLAIM = namespaced(
+    "v1",
+    "PersistentVolumeClaim",
+    "data",
+    spec={
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "fast",
+        "volumeAttributesClassName": "fast",
+        "resources": {"requests": {"storage": "1Gi"}},
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("hard", "spec", "pods", "waits_for"),
+    [
+        (UNCOUNTED, {}, 1, ""),
+        ([f"requests.{GPU}"], {}, 0, "exceeded quota"),
+        (["count/pods"], {}, 0, "exceeded quota"),
+        (["count/jobs.batch"], {}, 0, "exceeded quota"),
+        (["count/secrets", "count/jobs.batch"], {"scopes": ["NotTerminating"]}, 1, ""),
+        ([f"requests.{GPU}"], {"scopes": ["NotTerminating"]}, 0, "exceeded quota"),
+        ([f"requests.{GPU}", "count/pods"], {"scopes": ["VolumeAttributesClass"]}, 1, ""),
+    ],
+)
+def test_names_in_quotas(replica: Replica, hard: list[str], spec: Manifest, pods: int, waits_for: str) -> None:
+    documents = [node("n", gpu="4"), quota(hard=dict.fromkeys(hard, "0"), **spec), TRAINING]
+    check(replica, documents, pods, waits_for, CANNOT_FIT if waits_for else FITS)
+
+
+@pytest.mark.parametrize("name", ["count/persistentvolumeclaims", "fast.storageclass.storage.k8s.io/requests.storage"])
+def test_quotas_of_claims_with_attributes_count_them(replica: Replica, name: str) -> None:
+    limit = quota(hard={name: "0"}, scopes=["VolumeAttributesClass"])
+    server = job("web", 1, template(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]))
+    classes = [
+        {"apiVersion": "storage.k8s.io/v1", "kind": kind, "metadata": {"name": "fast"}, **fields}
+        for kind, fields in (
+            ("StorageClass", {"provisioner": "pd.csi.storage.gke.io", "volumeBindingMode": "WaitForFirstConsumer"}),
+            ("VolumeAttributesClass", {"driverName": "pd.csi.storage.gke.io"}),
+        )
+    ]
+    check(replica, [*classes, node("n"), limit, CLAIM, server], 0, "exceeded quota", CANNOT_FIT)
+
+
+BY_LABELS = {**ALONE, "node-selector": "true"}
+LABELLED = rack("mine", {f"{PREFIX}namespaced-job": "default_a-w-0"})
+LABELLED["spec"] = {"taints": [{"key": f"{PREFIX}no-schedule", "value": "true", "effect": "NoSchedule"}]}
+
+
+@pytest.mark.parametrize(
+    ("job_sets", "pods", "waits_for", "expected"),
+    [
+        ([job_set("a", 2, 2, **ALONE)], 4, "", FITS),
+        ([job_set("a", 3, 1, **ALONE)], 2, "anti-affinity", CANNOT_FIT),
+        ([job_set("a", 1, 3, "3", **ALONE)], 2, "Insufficient cpu", CANNOT_FIT),
+        ([job_set("a", 1, 1, **ALONE), job_set("b", 1, 1, **ALONE)], 2, "", FITS),
+        ([job_set("a", 1, 1, **{"exclusive-topology": "row"})], 0, "didn't match pod affinity", CANNOT_FIT),
+        ([job_set("a", 1, 1, **BY_LABELS)], 0, "affinity/selector", CANNOT_FIT),
+        ([LABELLED, job_set("a", 1, 1, **BY_LABELS)], 1, "", FITS),
+        ([LABELLED, job_set("a", 2, 1, **BY_LABELS)], 1, "affinity/selector", CANNOT_FIT),
+    ],
+)
+def test_jobs_with_exclusive_topology(
+    replica: Replica, job_sets: list[Manifest], pods: int, waits_for: str, expected: Verdict
+) -> None:
+    check(replica, [*RACKS, *job_sets], pods, waits_for, expected)
+    domains: dict[str, set[str]] = defaultdict(set)
+    for pod in replica.placed():
+        owner = pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]
+        domains[owner].add(pod["spec"]["nodeName"][:2])
+    taken = [domain for each in domains.values() for domain in each]
+    assert len(taken) == len({*taken}), "a domain has two Jobs, or a Job two domains"
+
+
+EXCLUDED = "resources: {excludeResourcePrefixes: [nvidia.com/]}"
+
+
+def test_kueues_configuration_decides_what_it_counts(replica: Replica) -> None:
+    """It is the last test: Kueue runs with another configuration from here on."""
+    replica.configure_kueue(EXCLUDED)
+    train = waiting(job("train", 1, template(containers=[container(gpu=8)])))
+    check(replica, [LOCAL, *flavor("h100"), offering("h100", gpus=4), train, configured(EXCLUDED)], 1, "", FITS)
