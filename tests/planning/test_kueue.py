@@ -205,12 +205,16 @@ def test_cohorts_above_each_other_or_with_unknown_values(lender: Any, spec: Mani
     assert judge(documents).workloads[0].verdict is Verdict.UNDETERMINED
 
 
-@pytest.mark.parametrize(("least", "is_short"), [("2", False), ("3", True), ("many", True)])
-def test_only_the_minimum_of_a_partial_admission_must_fit(least: str, is_short: bool) -> None:
+@pytest.mark.parametrize(
+    ("least", "rule"),
+    [("2", None), ("3", "queue-quota"), ("many", "queue"), ("0", "queue"), ("4", "queue"), (UNKNOWN, "queue")],
+)
+def test_only_the_minimum_of_a_partial_admission_must_fit(least: Any, rule: str | None) -> None:
     train = queued(4)
     train["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": least}
     (found,) = judge([train, FLAVOR, LOCAL, NODES, cluster_queue()]).workloads
-    assert any(reason.rule == "queue-quota" for reason in found.reasons) is is_short
+    assert (found.verdict is Verdict.FITS) == (rule is None)
+    assert rule is None or rule in [reason.rule for reason in found.reasons], found.reasons
 
 
 REPLACED = "resources: {transformations: [{input: %s, strategy: Replace, outputs: {example.com/credits: 1}}]}"

@@ -309,12 +309,16 @@ def test_public_cases(replica: Replica, name: str, pods: int, waits_for: str, ex
     check(replica, public(name), pods, waits_for, expected)
 
 
-@pytest.mark.parametrize(("least", "pods", "waits_for"), [("2", 2, ""), ("3", 0, TOO_LITTLE)])
-def test_kueue_starts_a_job_with_its_minimum(replica: Replica, least: str, pods: int, waits_for: str) -> None:
+@pytest.mark.parametrize(
+    ("least", "pods", "waits_for", "expected"), [("2", 2, "", FITS), ("3", 0, TOO_LITTLE, CANNOT_FIT)]
+)
+def test_kueue_starts_a_job_with_its_minimum(
+    replica: Replica, least: str, pods: int, waits_for: str, expected: Verdict
+) -> None:
     train = queued(4)
     train["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": least}
     documents = [FLAVOR, LOCAL, NODES, cluster_queue(), train]
-    check(replica, documents, pods, waits_for, UNDETERMINED)
+    check(replica, documents, pods, waits_for, expected)
     rules = {each.rule for each in judge_documents(documents).findings}
     assert ("queue-quota" in rules) == bool(waits_for)
 

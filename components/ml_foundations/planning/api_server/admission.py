@@ -1,6 +1,6 @@
 """Workloads on their way into the cluster: what the API server makes of their pods, and what it refuses."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from math import prod
@@ -363,6 +363,7 @@ class Admission:
             is_known, values = namespace in self._namespaces, {"queue": name_of(queue), "namespace": namespace}
             candidate.refuse([told("closed-queue", "metadata.labels", certain=is_known, **values)])
         candidate.refuse(queues.not_known(queue))
+        candidate.refuse(_partial_admission_refusals(candidate.workload))
         candidate.draws = [
             (
                 queue,
@@ -390,8 +391,20 @@ class Admission:
 def _least(candidate: Candidate, pods: PodSet) -> int:
     """Return the fewest pods that Kueue admits: with partial admission it starts a Job with some of its pods."""
     least = annotations_of(candidate.workload.manifest).get(labels.KUEUE_LEAST, "")
+    least = "1" if least is UNKNOWN else least
     is_partial = candidate.workload.kind == "Job" and str(least).isdecimal()
     return min(int(least), pods.count) if is_partial else pods.count
+
+
+def _partial_admission_refusals(workload: Workload) -> Iterator[Refusal]:
+    """Yield that a Job's fewest pods are not fewer than all (Kueue, jobs/job/job_webhook.go)."""
+    value = annotations_of(workload.manifest).get(labels.KUEUE_LEAST)
+    parallelism = section(workload.manifest, "spec").get("parallelism", 1)
+    if value is None or workload.kind != "Job" or not isinstance(parallelism, int):
+        return
+    if not (str(value).isdecimal() and 0 < int(value) < parallelism):
+        key, is_known, most = labels.KUEUE_LEAST, value is not UNKNOWN, parallelism - 1
+        yield told("no-partial-admission", "metadata.annotations", certain=is_known, key=key, value=value, most=most)
 
 
 def _refuse_pods(candidate: Candidate, pod_set: PodSet, refused: Iterable[Refusal]) -> None:
